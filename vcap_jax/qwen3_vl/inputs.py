@@ -1,0 +1,85 @@
+"""What a visual prompt looks like on its way into the model.
+
+Frames are the batch axis of the vision tower: Qwen3-VL attends within one frame (an image, or one temporal
+patch of a video), never across frames, so a picture is one frame and a video of T merged frame pairs is T
+frames. Frames of one prompt stay together on axis 1, so everything is sharded by prompt and a group's visual
+features never leave its device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+Array = Any  # numpy on the host, jax.Array on the device
+
+
+@dataclass(frozen=True)
+class EncodedPrompt:
+    """One prompt on the host, unpadded (numpy).
+
+    tokens: [P] int32, visual placeholders expanded.
+    positions: [3, P] int32, M-RoPE (temporal, height, width).
+    frames: one [l_f, patch_dim] float32 array per frame, patches in merge-block order.
+    grids: [F, 2] int32, patch rows and columns of each frame.
+    is_visual: [P] bool, True where a merged visual feature replaces the token embedding. Placeholders appear in
+        the order of the frames, ``grids[f].prod() // merge**2`` for each.
+    """
+
+    tokens: np.ndarray
+    positions: np.ndarray
+    frames: tuple[np.ndarray, ...]
+    grids: np.ndarray
+    is_visual: np.ndarray
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class VisionInputs:
+    """Padded frames of a batch of prompts.
+
+    patches: [B, F, L, C * temporal_patch * patch * patch], merge-block order; L is a multiple of merge**2.
+    grids: [B, F, 2] int32 patch rows and columns; (0, 0) marks a padding frame.
+    """
+
+    patches: Array
+    grids: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PromptBatch:
+    """A batch of B prompts, right-padded to P tokens: the prompt side of B groups.
+
+    tokens: [B, P] int32.
+    positions: [B, 3, P] int32 M-RoPE positions (padding: any value).
+    lengths: [B] int32, real tokens of each prompt; 0 marks a padding group.
+    visual_index: [B, P] int32, for a visual placeholder the index of its feature among the V = F * L / merge**2
+        merged features of its own prompt, -1 elsewhere.
+    vision: the frames, or None for text only.
+
+    The token after the prompt has the position ``positions[b, :, :lengths[b]].max() + 1`` on all three axes, and
+    so on.
+    """
+
+    tokens: Array
+    positions: Array
+    lengths: Array
+    visual_index: Array
+    vision: VisionInputs | None
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class VisualFeatures:
+    """What the (frozen) vision tower makes of a PromptBatch: computed once per group.
+
+    embeddings: [B, V, D] merged visual tokens in the text model's width.
+    deepstack: [K, B, V, D] added to the hidden states after each of the first K decoder layers.
+    """
+
+    embeddings: Array
+    deepstack: Array
