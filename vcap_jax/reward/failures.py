@@ -1,0 +1,44 @@
+"""A judgement that did not happen. It is masked by the trainer and never turned into a number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+FailureReason = Literal[
+    # the answer arrived and cannot be used
+    "cut_off",
+    "filtered",
+    "empty_answer",
+    "no_verdict",
+    "broken_json",
+    "ambiguous",
+    "missing_key",
+    "repeated_key",
+    "unexpected_key",
+    "bad_score",
+    "bad_analysis",
+    # the answer did not arrive
+    "connection",
+    "timeout",
+    "http_status",
+    "bad_response",
+    # the group's own data
+    "media",
+    "no_reference_segment",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why there is no score.
+
+    reason: a fixed word, for counting.
+    detail: what exactly was found, for reading.
+    """
+
+    reason: FailureReason
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}"

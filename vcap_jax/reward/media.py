@@ -1,0 +1,81 @@
+"""The visual side of a group, as the reward needs it: encoded pictures, with times where they have any.
+
+The reward never decodes files. Whoever owns the pixels hands over an object with the shape of
+:class:`JudgeMedia`; pictures are URLs that an OpenAI-compatible server understands, normally ``data:`` URLs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeWindow:
+    """A stretch of a video in seconds, ``start`` included and ``end`` excluded."""
+
+    start: float
+    end: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.end:
+            raise ValueError(f"a time window needs 0 <= start < end, not {self.start} .. {self.end}")
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+    def overlap(self, start: float, end: float) -> float:
+        """Seconds shared with ``start .. end``, 0 where they do not meet."""
+        return max(0.0, min(self.end, end) - max(self.start, start))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeFrame:
+    """One picture for the judge.
+
+    url: what goes into ``image_url.url``, e.g. ``data:image/png;base64,...``.
+    seconds: its time in the video; None for an image.
+    """
+
+    url: str
+    seconds: float | None = None
+
+
+class JudgeMedia(Protocol):
+    """What the judge looks at for one group.
+
+    ``frames()`` is called from a worker thread, once per pass over the group, so an implementation may encode
+    its pictures there; it must be safe to call from several threads.
+    """
+
+    @property
+    def modality(self) -> Literal["image", "video"]: ...
+
+    @property
+    def duration(self) -> float:
+        """Length of the video in seconds; 0.0 for images."""
+        ...
+
+    def frames(self, window: TimeWindow | None = None) -> Sequence[JudgeFrame]:
+        """The pictures in order, never empty.
+
+        Images: all of them, ``seconds`` None (``window`` is never given). Video: all sampled frames, or those
+        inside ``window`` as :func:`frames_in_window` selects them.
+        """
+        ...
+
+
+def frames_in_window(seconds: Sequence[float], window: TimeWindow) -> list[int]:
+    """Indices of the frame times inside ``window``; the nearest to its middle where none is inside.
+
+    seconds: frame times in ascending order, at least one.
+    """
+    if not seconds:
+        raise ValueError("a video without frames has no window to select from")
+    inside = [i for i, t in enumerate(seconds) if window.start <= t < window.end]
+    if inside:
+        return inside
+    middle = (window.start + window.end) / 2
+    return [min(range(len(seconds)), key=lambda i: abs(seconds[i] - middle))]
