@@ -1,0 +1,54 @@
+# Sourced by the commands that set themselves up: finds a Python and keeps a virtual environment up to date.
+#
+#   ensure_venv DIR "first requirements" "next requirements" ...
+#
+# makes DIR if it is absent or broken and runs `pip install` once per argument, in that order. It does nothing when
+# the requirements, pyproject.toml and the Python are those of the last complete installation, so an interrupted one
+# is simply repeated. Run from the repository root. PYTHON=/path/to/python chooses the interpreter.
+
+find_python() {
+  local candidate tried=()
+  for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11 python; do
+    command -v "$candidate" >/dev/null 2>&1 || continue
+    # ensurepip is what Debian leaves out of its bare python3 package, and a venv needs it.
+    if "$candidate" -c 'import sys; assert sys.version_info >= (3, 11); import venv, ensurepip' >/dev/null 2>&1; then
+      "$candidate" -c 'import sys; print(sys.executable)'
+      return 0
+    fi
+    tried+=("$candidate: $("$candidate" --version 2>&1 | head -n 1)")
+  done
+  {
+    echo "error: no Python 3.11 or newer with the venv module was found on PATH."
+    if ((${#tried[@]})); then printf '  found %s\n' "${tried[@]}"; fi
+    echo "  Install one (on Debian and Ubuntu: apt install python3 python3-venv) or name it: PYTHON=/path/to/python3.11"
+  } >&2
+  return 1
+}
+
+ensure_venv() {
+  local dir=$1 python stamp requirements
+  shift
+  if "$dir/bin/python" -c 'import sys, pip; assert sys.version_info >= (3, 11)' >/dev/null 2>&1; then
+    python=$dir/bin/python
+  else
+    python=$(find_python) || return 1
+    echo "Making $dir with $("$python" --version)" >&2
+    "$python" -m venv --clear "$dir" || return 1
+  fi
+  stamp=$("$python" -c '
+import hashlib, pathlib, sys
+text = "\n".join([pathlib.Path("pyproject.toml").read_text(), str(pathlib.Path.cwd()), sys.version, *sys.argv[1:]])
+print(hashlib.sha256(text.encode()).hexdigest())' "$@") || return 1
+  if [[ -f $dir/installed && $(<"$dir/installed") == "$stamp" ]]; then return 0; fi
+  rm -f "$dir/installed"
+  for requirements in "$@"; do
+    echo "Installing $requirements into $dir (the first time takes a few minutes)" >&2
+    # Word splitting is wanted: one argument may hold several requirements and options.
+    # shellcheck disable=SC2086
+    "$dir/bin/python" -m pip install --quiet --disable-pip-version-check $requirements || {
+      echo "error: pip could not install $requirements; its message is above. Run the command again once it is solved." >&2
+      return 1
+    }
+  done
+  echo "$stamp" >"$dir/installed"
+}

@@ -1,0 +1,29 @@
+"""Set-up common to all tests: eight simulated CPU devices, and which tests were not run for lack of torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+
+# The tests use small shapes on the CPU. Eight simulated devices serve the sharding tests; both settings are read
+# when JAX is first imported, which no test module has done yet.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = (
+        os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    ).strip()
+# Tests must neither reach for a model hub nor depend on being able to.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip `live` tests by name where torch is missing, whether or not they ask for it themselves."""
+    if importlib.util.find_spec("torch") is not None:
+        return
+    skip = pytest.mark.skip(reason="needs torch: bash tests/run.sh --live")
+    for item in items:
+        if item.get_closest_marker("live"):
+            item.add_marker(skip)

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Passes the tests on a machine that has only Python: environment, lint, format, types, tests.
+#
+#   bash tests/run.sh                  # without torch: the comparisons with PyTorch use the golden files
+#   bash tests/run.sh --live           # also installs the PyTorch implementations and compares with them live
+#   bash tests/run.sh -k objective     # whatever follows goes to pytest
+#
+# The two ways have an environment each, so that the default tests really run without torch.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source launch/venv.sh
+
+if [[ ${1:-} == --live ]]; then
+  shift
+  venv=.venv-live
+  # torch goes first and alone: a CPU build that pip can find is then taken as it is, and everything later that
+  # asks for torch is content with it. torchvision would otherwise ask for the build it was compiled against.
+  ensure_venv "$venv" "torch==2.13.0" "--no-deps torchvision==0.28.0" "-e .[dev,parity]"
+else
+  venv=.venv-test
+  ensure_venv "$venv" "-e .[dev]"
+fi
+python=$venv/bin/python
+
+# All four are run even if one fails, so that one run tells everything.
+failed=()
+step() {
+  local name=$1 start=$SECONDS
+  shift
+  echo "== $name"
+  "$@" || failed+=("$name")
+  echo "== $name: $((SECONDS - start)) s"
+}
+step lint "$python" -m ruff check --quiet .
+step format "$python" -m ruff format --check --quiet .
+step types "$python" -m mypy --no-error-summary
+step tests "$python" -m pytest -q "$@"
+
+if ((${#failed[@]})); then
+  echo "failed: ${failed[*]}"
+  exit 1
+fi
+echo "passed: lint, format, types, tests"
