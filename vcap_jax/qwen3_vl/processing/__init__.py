@@ -1,0 +1,6 @@
+"""Input processing of Qwen3-VL without torch: messages with pictures and videos -> padded prompt batches."""
+
+from vcap_jax.qwen3_vl.processing.collate import Buckets, PromptTooLargeError, collate
+from vcap_jax.qwen3_vl.processing.processor import ImagePart, Processor, TextPart, VideoPart
+
+__all__ = ["Buckets", "ImagePart", "Processor", "PromptTooLargeError", "TextPart", "VideoPart", "collate"]
