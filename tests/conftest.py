@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-# The tests use small shapes on the CPU. Eight simulated devices serve the sharding tests; both settings are read
-# when JAX is first imported, which no test module has done yet.
+# The tests use small shapes on the CPU. Eight simulated devices serve the sharding tests; both settings are
+# read when JAX is first imported, which no test module has done yet.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = (

@@ -1,0 +1,254 @@
+"""The configuration loader: what it merges, what it refuses and how it says so."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import yaml
+
+from vcap_jax.configuration import ConfigError, describe, dump_config, load_config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    # Peak learning rate
+    # of AdamW.
+    learning_rate: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    warmup: int = 10  # steps
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0:
+            raise ValueError(f"warmup must be at least 0, got {self.warmup}; use 0 for none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    path: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judge:
+    address: str | None = None
+    concurrency: int = 8
+    """Requests in flight."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Root:
+    """A run."""
+
+    name: str = "run"
+    steps: int = 100
+    modality: Literal["image", "video"] = "image"
+    resume: bool = False
+    output: Path = Path("runs")
+    optimizer: Optimizer = field(default_factory=lambda: Optimizer(learning_rate=5e-7, warmup=3))
+    judge: Judge | None = None
+    sources: tuple[Source, ...] = ()
+    weights: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithRequired:
+    seed: int
+    root: Root = Root()
+
+
+def problems(*overrides: str, files: tuple[Path, ...] = (), schema: type = Root) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        load_config(schema, files, overrides)
+    assert all(problem in str(caught.value) for problem in caught.value.problems)
+    return caught.value.problems
+
+
+def test_defaults() -> None:
+    assert load_config(Root) == Root()
+
+
+def test_files_then_overrides_in_order(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text("steps: 5\noptimizer: {learning_rate: 1e-4, clip: 1}\nweights: {a: 1}\n")
+    second.write_text("optimizer:\n  learning_rate: 2e-4\nweights: {b: 2}\n")
+    config = load_config(Root, [first, second], ["steps=7", "optimizer.betas=[0.5, 0.6]", "weights.c=3"])
+    assert config.steps == 7
+    # warmup comes from the default instance of Root, not from the class Optimizer.
+    assert config.optimizer == Optimizer(learning_rate=2e-4, betas=(0.5, 0.6), warmup=3, clip=1.0)
+    assert config.weights == {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert isinstance(config.optimizer.clip, float)
+
+
+@pytest.mark.parametrize("text", ["5e-7", "5E-7", "5.0e-07", ".0000005", "+5e-7"])
+def test_floats_without_a_dot_are_floats(text: str) -> None:
+    assert load_config(Root, [], [f"optimizer.learning_rate={text}"]).optimizer.learning_rate == 5e-7
+
+
+def test_special_floats_and_integers() -> None:
+    assert load_config(Root, [], ["optimizer.clip=.inf"]).optimizer.clip == math.inf
+    assert load_config(Root, [], ["steps=010"]).steps == 10
+    assert load_config(Root, [], ["steps=0x10"]).steps == 16
+
+
+@pytest.mark.parametrize(
+    ("override", "expected", "shown"),
+    [
+        ('steps="3.5"', "int", '"3.5" (text)'),
+        ("steps=3.0", "int", "3.0 (float)"),
+        ("steps=true", "int", "true (boolean)"),
+        ("steps=", "int", "null"),
+        ("resume=1", "bool", "1 (int)"),
+        ("resume=yes", "bool", '"yes" (text)'),
+        ("modality=audio", 'one of "image", "video"', '"audio" (text)'),
+        ("optimizer.learning_rate=fast", "float", '"fast" (text)'),
+        ("optimizer.learning_rate=true", "float", "true (boolean)"),
+        ("optimizer.clip=x", "float | null", '"x" (text)'),
+        ("optimizer.betas=[1, 2, 3]", "tuple[float, float]", "[1, 2, 3] (list)"),
+        ("optimizer.betas=[1, x]", "tuple[float, float]", "item 1"),
+        ("optimizer=3", "a section with the keys learning_rate, betas, warmup, clip", "3 (int)"),
+        ("weights.a=big", "dict[str, float]", '{"a": "big"} (mapping)'),
+        ("sources=[3]", "a section with the keys path, weight", "3 (int)"),
+    ],
+)
+def test_ill_typed_values_are_refused(override: str, expected: str, shown: str) -> None:
+    (problem,) = problems(override)
+    key = override.partition("=")[0].removesuffix(".a")
+    assert problem.startswith(key)
+    assert f"expected {expected}" in problem
+    assert shown in problem
+    assert "(command line)" in problem
+
+
+def test_an_integer_is_a_float() -> None:
+    value = load_config(Root, [], ["optimizer.learning_rate=1"]).optimizer.learning_rate
+    assert value == 1.0
+    assert isinstance(value, float)
+
+
+def test_text_where_only_text_fits() -> None:
+    assert load_config(Root, [], ["name=2026"]).name == "2026"
+    assert load_config(Root, [], ["name=a: b"]).name == "a: b"
+    assert load_config(Root, [], ["name=[x"]).name == "[x"
+    assert load_config(Root, [], ["output=out/1"]).output == Path("out/1")
+    assert load_config(Root, [], ["judge.address=null"]).judge == Judge(address=None)
+
+
+@pytest.mark.parametrize(
+    ("override", "advice"),
+    [
+        ("optimizer.lerning_rate=1", "optimizer.learning_rate"),
+        ("optimzer.learning_rate=1", "optimizer.learning_rate"),
+        ("learning_rate=1", "optimizer.learning_rate"),
+        ("optimizer.step=1", "steps"),
+        ("judge.adress=x", "judge.address"),
+        ("sttps=1", "steps"),
+    ],
+)
+def test_unknown_keys_on_the_command_line(override: str, advice: str) -> None:
+    (problem,) = problems(override)
+    name = override.partition("=")[0]
+    assert problem == f"{name} (command line): unknown key; the nearest valid key is {advice}"
+
+
+def test_unknown_keys_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("optimzer:\n  clip: 1\noptimizer: {clipp: 1}\nsources: [{path: a, wieght: 2}]\n")
+    found = problems(files=(path,))
+    assert found == (
+        f"optimzer ({path}): unknown key; the nearest valid key is optimizer",
+        f"optimizer.clipp ({path}): unknown key; the nearest valid key is optimizer.clip",
+        f"sources.0.wieght ({path}): unknown key; the nearest valid key is sources.0.weight",
+    )
+
+
+def test_nothing_near_lists_the_keys_of_the_section() -> None:
+    (problem,) = problems("judge.zzzz=1")
+    assert problem.endswith("valid keys here are judge.address, judge.concurrency")
+
+
+def test_a_value_has_no_keys() -> None:
+    (problem,) = problems("steps.more=1")
+    assert "steps is int and has no keys of its own" in problem
+
+
+def test_all_problems_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("stps: 1\noptimizer: {warmup: -1}\nresume: 3\n")
+    found = problems("seeds=3", "modality", files=(path,))
+    assert len(found) == 5
+    assert "optimizer: warmup must be at least 0, got -1" in " ".join(found).replace(f" ({path})", "")
+
+
+def test_required_keys() -> None:
+    assert problems(schema=WithRequired) == ("seed: is required (int) and is not set",)
+    assert load_config(WithRequired, [], ["seed=1", "root.steps=2"]) == WithRequired(
+        seed=1, root=Root(steps=2)
+    )
+    assert "sources.0.path: is required" in problems("sources=[{weight: 1}]")[0].replace(
+        " (command line)", ""
+    )
+
+
+def test_extends(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "root.yaml").write_text("steps: 1\nname: base\n")
+    (tmp_path / "base" / "fast.yaml").write_text("extends: root.yaml\nsteps: 2\n")
+    top = tmp_path / "top.yaml"
+    top.write_text("extends: [base/fast.yaml]\noptimizer: {warmup: 0}\n")
+    config = load_config(Root, [top])
+    assert (config.name, config.steps, config.optimizer.warmup) == ("base", 2, 0)
+
+
+def test_extends_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
+    (problem,) = problems(files=(tmp_path / "a.yaml",))
+    assert "in a circle" in problem
+    assert problem.count("b.yaml") == 1
+
+
+def test_unusable_files(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    assert "cannot be read" in problems(files=(path,))[0]
+    path.write_text("extends: nowhere.yaml\n")
+    assert "nowhere.yaml" in problems(files=(path,))[0]
+    path.write_text("steps: [1\n")
+    assert "not valid YAML" in problems(files=(path,))[0]
+    path.write_text("- 1\n")
+    assert "expected a mapping" in problems(files=(path,))[0]
+    path.write_text("steps: 1\nsteps: 2\n")
+    assert "given twice" in problems(files=(path,))[0]
+    path.write_text("")
+    assert load_config(Root, [path]) == Root()
+
+
+def test_dump_round_trips(tmp_path: Path) -> None:
+    config = Root(
+        name="5e-7",
+        output=Path("a b"),
+        optimizer=Optimizer(learning_rate=5e-7, clip=math.inf, betas=(1, 0.5)),
+        judge=Judge(address="1:30"),
+        sources=(Source(path="null", weight=2), Source(path="é: #")),
+        weights={"true": 0.1},
+    )
+    path = tmp_path / "config.yaml"
+    path.write_text(dump_config(config), encoding="utf-8")
+    assert load_config(Root, [path]) == config
+    # Other readers see a list where a tuple was, and no tags of Python.
+    assert "!!" not in path.read_text()
+    assert yaml.safe_load(dump_config(Root()))["sources"] == []
+
+
+def test_describe_lists_every_key_with_its_comment() -> None:
+    text = describe(WithRequired)
+    assert "seed: int (required)" in text
+    assert "root.optimizer.learning_rate: float = 5.0e-07\n    Peak learning rate of AdamW." in text
+    assert "root.optimizer.warmup: int = 3\n    steps" in text
+    assert "[root.judge]  (absent by default)" in text
+    assert "root.judge.concurrency: int = 8\n    Requests in flight." in text
+    assert 'root.modality: one of "image", "video" = image' in text

@@ -1,0 +1,138 @@
+"""The YAML of configuration files, in and out.
+
+YAML is read in the 1.2 core schema, because PyYAML's older one reads ``5e-7`` as text, ``off`` as a boolean
+and ``1:30`` as ninety.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vcap_jax.configuration.errors import ConfigError, given
+
+#: A key of a YAML file, not of the schema: the file or files, relative to it, that it builds upon.
+EXTENDS = "extends"
+
+
+class Loader(yaml.SafeLoader):
+    """The YAML 1.2 core schema; a repeated key is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} is given twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+class Dumper(yaml.SafeDumper):
+    """Quotes whatever ``Loader`` would not read as text."""
+
+
+def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    text = node.value
+    base = {"0x": 16, "0o": 8}.get(text[:2], 10)
+    return int(text, base)
+
+
+_CORE_SCHEMA = (
+    ("merge", r"<<", "<"),
+    ("null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+)
+for _class in (Loader, Dumper):
+    _class.yaml_implicit_resolvers = {}
+    for _tag, _pattern, _first in _CORE_SCHEMA:
+        _class.add_implicit_resolver(
+            f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first)
+        )
+Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+
+
+def parse_yaml(text: str) -> Any:
+    """Reads one YAML document in the dialect of configuration files. Raises yaml.YAMLError."""
+    return yaml.load(text, Loader=Loader)
+
+
+def dump_config(config: Any) -> str:
+    """YAML text of a configuration; ``load_config`` of it gives an equal one."""
+    return yaml.dump(
+        plain(config), Dumper=Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=100
+    )
+
+
+def inline_yaml(value: Any) -> str:
+    text = yaml.dump(plain(value), Dumper=Dumper, default_flow_style=True, allow_unicode=True, width=10_000)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def plain(value: Any) -> Any:
+    """A configuration value as YAML and JSON know it: mappings, lists, text, numbers, booleans, None."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.init}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def read_layers(path: Path, chain: tuple[Path, ...]) -> list[tuple[str, dict[str, Any]]]:
+    """The mappings of a file and of all that it extends, each with its file's name, ancestors first."""
+    resolved = path.resolve()
+    if resolved in chain:
+        names = " -> ".join(str(item) for item in (*chain, resolved))
+        raise ConfigError([f"{path}: configurations extend one another in a circle: {names}"])
+    try:
+        document = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        wanted = f" (extended by {chain[-1]})" if chain else ""
+        raise ConfigError([f"{path}: cannot be read{wanted}: {error}"]) from error
+    except yaml.YAMLError as error:
+        raise ConfigError([f"{path}: is not valid YAML: {error}"]) from error
+    document = {} if document is None else document
+    if not isinstance(document, dict):
+        raise ConfigError([f"{path}: expected a mapping of keys to values, found {given(document)}"])
+    parents = document.pop(EXTENDS, [])
+    parents = [parents] if isinstance(parents, str) else parents
+    if not isinstance(parents, list) or not all(isinstance(parent, str) for parent in parents):
+        raise ConfigError([f"{path}: {EXTENDS} takes a path or a list of paths, given {given(parents)}"])
+    layers: list[tuple[str, dict[str, Any]]] = []
+    for parent in parents:
+        layers += read_layers(path.parent / parent, (*chain, resolved))
+    return [*layers, (str(path), document)]
+
+
+def merge(
+    base: dict[str, Any], extra: dict[Any, Any], path: str, label: str, sources: dict[str, str]
+) -> None:
+    for key, value in extra.items():
+        name = str(key)
+        sources[path + name] = label
+        if isinstance(value, dict):
+            if not isinstance(base.get(name), dict):
+                base[name] = {}
+            merge(base[name], value, f"{path}{name}.", label, sources)
+        else:
+            base[name] = value
