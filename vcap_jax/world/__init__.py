@@ -1,4 +1,4 @@
-"""The embedded visual world: scenes with known facts, rendered to ordinary pictures and clips, and put into words.
+"""The embedded visual world: scenes with known facts, rendered to pictures and clips, and put into words.
 
 Because a scene's fact set is known, the quantities of the paper's analysis (N facts, n claims, c correct ones) are
 counted here instead of estimated. Nothing in this package imports JAX.

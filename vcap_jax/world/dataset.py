@@ -1,0 +1,99 @@
+"""Writes scenes as files: what a user's own data look like.
+
+A folder gets the pictures (PNG) or clips (MP4) and ``manifest.jsonl``; nothing in them tells the facts. Beside the
+manifest lies ``scenes.jsonl``, which only the counting of facts reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import av
+import numpy as np
+from PIL import Image
+
+from vcap_jax.world.rendering import render_image, render_video
+from vcap_jax.world.scenes import (
+    VIDEO_FPS,
+    ImageScene,
+    Modality,
+    Scene,
+    sample_scene,
+    scene_from_json,
+    scene_to_json,
+)
+
+MANIFEST = "manifest.jsonl"
+SCENES = "scenes.jsonl"
+_CRF = "4"
+"""x264's quality: high enough that hue and outline of small shapes survive halved colour resolution."""
+
+
+def write_png(path: Path, image: np.ndarray) -> None:
+    """Writes uint8 [H, W, 3] as PNG."""
+    Image.fromarray(image).save(path, compress_level=1)
+
+
+def write_mp4(path: Path, frames: np.ndarray, fps: int = VIDEO_FPS) -> None:
+    """Writes uint8 [T, H, W, 3] (H and W even) as H.264, yuv420p, frame k at k / fps seconds."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=fps, options={"crf": _CRF, "preset": "veryfast"})
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        # One thread: starting more costs more than a clip of this size.
+        stream.thread_count = 1
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+
+
+def write_dataset(
+    folder: str | Path,
+    modality: Modality,
+    split: str,
+    count: int,
+    seed: int,
+    *,
+    prompt: str | None = None,
+) -> Path:
+    """Renders the first ``count`` scenes of a split.
+
+    Args:
+        folder: made if missing; files of the same names are overwritten.
+        modality: "image" or "video".
+        split: any name; scenes of different splits are independent.
+        count: number of scenes.
+        seed: seed of the scenes.
+        prompt: written into every row where given; without it, rows have no "prompt".
+
+    Returns:
+        The path of the manifest, with rows ``{"id", "image" | "video": path, "prompt"?}``, paths relative to it.
+    """
+    folder = Path(folder)
+    suffix = "png" if modality == "image" else "mp4"
+    media = folder / f"{modality}s"
+    media.mkdir(parents=True, exist_ok=True)
+    with (folder / MANIFEST).open("w") as manifest, (folder / SCENES).open("w") as scenes:
+        for index in range(count):
+            scene = sample_scene(modality, seed, index, split)
+            name = f"{split}-{index:06d}"
+            path = media / f"{name}.{suffix}"
+            if isinstance(scene, ImageScene):
+                write_png(path, render_image(scene))
+            else:
+                write_mp4(path, render_video(scene))
+            row = {"id": name, modality: path.relative_to(folder).as_posix()}
+            if prompt is not None:
+                row["prompt"] = prompt
+            manifest.write(json.dumps(row) + "\n")
+            scenes.write(json.dumps({"id": name, "scene": scene_to_json(scene)}) + "\n")
+    return folder / MANIFEST
+
+
+def read_scenes(folder: str | Path) -> Mapping[str, Scene]:
+    """Scenes of a folder written by ``write_dataset``, by the id of their row."""
+    with (Path(folder) / SCENES).open() as lines:
+        rows = [json.loads(line) for line in lines]
+    return {row["id"]: scene_from_json(row["scene"]) for row in rows}

@@ -1,0 +1,81 @@
+"""A tiny tokenizer of the Qwen2 kind for the embedded world.
+
+Byte-level BPE with Qwen's pre-tokenization, special tokens and chat layout, trained on the grammar's captions and the
+prompts until every word of them is one token. Any text can be encoded; what the world never says costs more tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
+from transformers import Qwen2Tokenizer
+
+from vcap_jax.qwen3_vl.processing.chat_template import CHAT_TEMPLATE, END_OF_TEXT, IM_END, SPECIAL_TOKENS
+from vcap_jax.world.captions import full_caption, weak_caption
+from vcap_jax.world.grammar import IMAGE_PROMPT
+from vcap_jax.world.scenes import sample_image_scene, sample_video_scene
+from vcap_jax.world.video_grammar import VIDEO_PROMPT
+
+MAX_VOCABULARY = 700
+"""Bytes, merges and special tokens together; the grammar is exhausted before this."""
+_SCENES = 1500
+_PROMPT_REPEATS = 50
+
+
+def training_texts() -> list[str]:
+    """What the tokenizer learns from, always the same: captions, prompts, the chat layout and timestamps."""
+    rng = np.random.default_rng(0)
+    texts = []
+    for index in range(_SCENES):
+        for scene in (sample_image_scene(0, index, "tokenizer"), sample_video_scene(0, index, "tokenizer")):
+            texts += [full_caption(scene, rng), weak_caption(scene, rng)]
+    layout = [IMAGE_PROMPT, VIDEO_PROMPT, "system\n", "user\n", "assistant\n", "0.2 seconds"]
+    return texts + layout * _PROMPT_REPEATS
+
+
+def train_tokenizer() -> Qwen2Tokenizer:
+    """Trains the tokenizer; a few seconds, and the same result every time.
+
+    Special tokens follow the BPE vocabulary, ``<|im_end|>`` ends a text and ``<|endoftext|>`` pads.
+    """
+    trainee = Tokenizer(BPE())
+    trainee.normalizer = Qwen2Tokenizer().backend_tokenizer.normalizer
+    trainee.pre_tokenizer = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer
+    trainer = BpeTrainer(
+        vocab_size=MAX_VOCABULARY - len(SPECIAL_TOKENS),
+        # A pair of letters that occurs less often is no part of a word of the grammar.
+        min_frequency=_PROMPT_REPEATS,
+        initial_alphabet=sorted(ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    trainee.train_from_iterator(training_texts(), trainer)
+    return _as_qwen2(trainee)
+
+
+def _as_qwen2(trained: Tokenizer) -> Qwen2Tokenizer:
+    """The same vocabulary and merges in the class that Qwen checkpoints name."""
+    model = json.loads(trained.to_str())["model"]
+    merges = [tuple(merge) for merge in model["merges"]]
+    size = len(model["vocab"])
+    tokenizer = Qwen2Tokenizer(
+        vocab=model["vocab"] | {token: size + k for k, token in enumerate(SPECIAL_TOKENS)},
+        merges=merges,
+        unk_token=END_OF_TEXT,
+        eos_token=IM_END,
+        pad_token=END_OF_TEXT,
+        extra_special_tokens=list(SPECIAL_TOKENS),
+        model_max_length=8192,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def write_tokenizer(folder: str | Path) -> None:
+    """Trains the tokenizer and writes it to a folder for ``transformers.AutoTokenizer.from_pretrained``."""
+    train_tokenizer().save_pretrained(str(folder))
