@@ -1,0 +1,138 @@
+"""The four attention patterns of the model, and nothing else.
+
+Everything that depends on who may see whom is here, behind one signature per pattern, so that a kernel can take
+the place of a function without touching the model. Queries have H heads, keys and values K <= H heads (grouped
+queries: query head h reads key head h // (H / K)). Scores and softmax are float32; the weights are rounded to the
+values' type before they meet them.
+
+Nothing here merges partial softmaxes: a caption's scores against the prompt and against itself are concatenated
+and normalised once, so automatic differentiation is exact.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+
+# Finite, so that a row with nothing to see (padding) gives numbers that are merely unused, not NaN.
+MASKED = -1e30
+
+
+def _scores(equation: str, queries: Array, keys: Array) -> Array:
+    """Scaled scores in float32; the scale meets the float32 product, because rounding it into bfloat16 costs."""
+    return jnp.einsum(equation, queries, keys, preferred_element_type=jnp.float32) * queries.shape[-1] ** -0.5
+
+
+def _group_heads(queries: Array, key_heads: int) -> Array:
+    """Split the heads by the key head they read: [..., H, d] -> [..., K, H / K, d]."""
+    *lead, heads, dim = queries.shape
+    return queries.reshape(*lead, key_heads, heads // key_heads, dim)
+
+
+def causal(queries: Array, keys: Array, values: Array) -> Array:
+    """Every token sees itself and what came before it. Right padding needs no mask: nothing real sees it.
+
+    Args:
+        queries: [B, S, H, d]; keys, values: [B, S, K, d].
+
+    Returns:
+        [B, S, H, d].
+    """
+    length = queries.shape[1]
+    scores = _scores("bqkrd,bskd->bkrqs", _group_heads(queries, keys.shape[2]), keys)
+    visible = jnp.tril(jnp.ones((length, length), bool))
+    weights = jax.nn.softmax(jnp.where(visible, scores, MASKED), axis=-1).astype(values.dtype)
+    return jnp.einsum("bkrqs,bskd->bqkrd", weights, values).reshape(queries.shape)
+
+
+def grouped(
+    queries: Array, keys: Array, values: Array, lengths: Array, prompt_tokens: int, group: int
+) -> Array:
+    """The shared-prefix pattern of a group laid out as [prompt | caption 1 | ... | caption G].
+
+    The prompt is causal; caption tokens see the real part of the prompt and the past of their own caption.
+
+    Args:
+        queries: [B, P + G * T, H, d]; keys, values: [B, P + G * T, K, d].
+        lengths: [B] int32, real prompt tokens (the rest of P is padding).
+        prompt_tokens: P.
+        group: G.
+
+    Returns:
+        [B, P + G * T, H, d].
+    """
+    batch, _, heads, dim = queries.shape
+    split = [jnp.split(x, [prompt_tokens], axis=1) for x in (queries, keys, values)]
+    (prompt_q, caption_q), (prompt_k, caption_k), (prompt_v, caption_v) = split
+    prompt_out = causal(prompt_q, prompt_k, prompt_v)
+
+    def by_caption(x: Array) -> Array:
+        return x.reshape(batch, group, -1, *x.shape[2:])
+
+    caption_q = by_caption(_group_heads(caption_q, keys.shape[2]))  # [B, G, T, K, H / K, d]
+    caption_k, caption_v = by_caption(caption_k), by_caption(caption_v)  # [B, G, T, K, d]
+    tokens = caption_q.shape[2]
+    to_prompt = _scores("bgtkrd,bpkd->bgkrtp", caption_q, prompt_k)
+    real = jnp.arange(prompt_tokens) < lengths[:, None]
+    to_prompt = jnp.where(real[:, None, None, None, None, :], to_prompt, MASKED)
+    to_self = _scores("bgtkrd,bgskd->bgkrts", caption_q, caption_k)
+    to_self = jnp.where(jnp.tril(jnp.ones((tokens, tokens), bool)), to_self, MASKED)
+    weights = jax.nn.softmax(jnp.concatenate([to_prompt, to_self], axis=-1), axis=-1).astype(values.dtype)
+    caption_out = jnp.einsum("bgkrtp,bpkd->bgtkrd", weights[..., :prompt_tokens], prompt_v)
+    caption_out += jnp.einsum("bgkrts,bgskd->bgtkrd", weights[..., prompt_tokens:], caption_v)
+    return jnp.concatenate([prompt_out, caption_out.reshape(batch, group * tokens, heads, dim)], axis=1)
+
+
+def decode(
+    queries: Array,
+    prompt_keys: Array,
+    prompt_values: Array,
+    lengths: Array,
+    caption_keys: Array,
+    caption_values: Array,
+    step: Array,
+) -> Array:
+    """One new token of each of the G captions of each group.
+
+    The group is a batch axis of the queries only: a prompt's keys and values are read once for its G captions.
+
+    Args:
+        queries: [B, G, H, d].
+        prompt_keys, prompt_values: [B, K, P, d].
+        lengths: [B] int32, real prompt tokens.
+        caption_keys, caption_values: [B, G, K, T, d], slots 0..step filled.
+        step: int32 scalar.
+
+    Returns:
+        [B, G, H, d].
+    """
+    prompt_tokens, slots = prompt_keys.shape[2], caption_keys.shape[3]
+    grouped_queries = _group_heads(queries, prompt_keys.shape[1])  # [B, G, K, R, d]
+    to_prompt = _scores("bgkrd,bkpd->bgkrp", grouped_queries, prompt_keys)
+    to_self = _scores("bgkrd,bgktd->bgkrt", grouped_queries, caption_keys)
+    real = jnp.arange(prompt_tokens) < lengths[:, None]
+    written = jnp.broadcast_to(jnp.arange(slots) <= step, (lengths.shape[0], slots))
+    visible = jnp.concatenate([real, written], axis=-1)[:, None, None, None, :]
+    scores = jnp.where(visible, jnp.concatenate([to_prompt, to_self], axis=-1), MASKED)
+    weights = jax.nn.softmax(scores, axis=-1).astype(prompt_values.dtype)
+    out = jnp.einsum("bgkrp,bkpd->bgkrd", weights[..., :prompt_tokens], prompt_values)
+    out += jnp.einsum("bgkrt,bgktd->bgkrd", weights[..., prompt_tokens:], caption_values)
+    return out.reshape(queries.shape)
+
+
+def frames(queries: Array, keys: Array, values: Array, patches: Array) -> Array:
+    """Vision attention: every patch sees all real patches of its own frame.
+
+    Args:
+        queries, keys, values: [N, L, H, d].
+        patches: [N] int32, real patches of each frame.
+
+    Returns:
+        [N, L, H, d].
+    """
+    scores = _scores("nqhd,nshd->nhqs", queries, keys)
+    real = jnp.arange(keys.shape[1]) < patches[:, None]
+    weights = jax.nn.softmax(jnp.where(real[:, None, None, :], scores, MASKED), axis=-1).astype(values.dtype)
+    return jnp.einsum("nhqs,nshd->nqhd", weights, values)

@@ -1,0 +1,131 @@
+"""The few parametrised layers both towers are made of.
+
+Each can hold a ``stack`` of independent copies on leading axes: the layers of a tower are one module with a
+leading layer axis, which ``scan_layers`` slices, so that the traced program contains one layer whatever the depth.
+Parameters may be kept in another type than the computation's: they are cast to the input's type on use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+Array = jax.Array
+Module = TypeVar("Module", bound=nnx.Module)
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "gelu_pytorch_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+}
+
+
+def normal_param(rngs: nnx.Rngs, shape: tuple[int, ...], stddev: float, dtype: Any) -> nnx.Param:
+    """A parameter drawn from N(0, stddev^2)."""
+    return nnx.Param(stddev * jax.random.normal(rngs.params(), shape, dtype))
+
+
+class Linear(nnx.Module):
+    """``x @ kernel + bias``: kernel [*stack, inputs, outputs], bias [*stack, outputs]."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        use_bias: bool,
+        rngs: nnx.Rngs,
+        param_dtype: Any,
+        stddev: float,
+        stack: tuple[int, ...] = (),
+    ) -> None:
+        self.kernel = normal_param(rngs, (*stack, inputs, outputs), stddev, param_dtype)
+        self.use_bias = use_bias
+        if use_bias:
+            self.bias = nnx.Param(jnp.zeros((*stack, outputs), param_dtype))
+
+    def __call__(self, x: Array) -> Array:
+        """[..., inputs] -> [..., outputs]; with a stack, x carries it as its leading axes: [*stack, n, inputs]."""
+        y = x @ self.kernel[...].astype(x.dtype)
+        if self.use_bias:
+            bias = self.bias[...].astype(x.dtype)
+            y = y + (bias if bias.ndim == 1 else bias[..., None, :])
+        return y
+
+
+class RMSNorm(nnx.Module):
+    """Root-mean-square norm over the last axis, statistics in float32: scale [*stack, size]."""
+
+    def __init__(self, size: int, eps: float, *, param_dtype: Any, stack: tuple[int, ...] = ()) -> None:
+        self.scale = nnx.Param(jnp.ones((*stack, size), param_dtype))
+        self.eps = eps
+
+    def __call__(self, x: Array) -> Array:
+        return rms_norm(x, self.scale[...], self.eps)
+
+
+def rms_norm(x: Array, scale: Array, eps: float) -> Array:
+    """``x / rms(x) * scale`` over the last axis; rounded to x's type before scaling, as the public model does."""
+    x32 = x.astype(jnp.float32)
+    normed = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + eps)
+    return normed.astype(x.dtype) * scale.astype(x.dtype)
+
+
+class LayerNorm(nnx.Module):
+    """Layer norm over the last axis, in float32: scale and bias [*stack, size]."""
+
+    def __init__(
+        self, size: int, *, param_dtype: Any, eps: float = 1e-6, stack: tuple[int, ...] = ()
+    ) -> None:
+        self.scale = nnx.Param(jnp.ones((*stack, size), param_dtype))
+        self.bias = nnx.Param(jnp.zeros((*stack, size), param_dtype))
+        self.eps = eps
+
+    def __call__(self, x: Array) -> Array:
+        x32 = x.astype(jnp.float32)
+        centred = x32 - jnp.mean(x32, axis=-1, keepdims=True)
+        normed = centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + self.eps)
+        scale, bias = self.scale[...].astype(jnp.float32), self.bias[...].astype(jnp.float32)
+        if scale.ndim > 1:
+            scale, bias = scale[..., None, :], bias[..., None, :]
+        return (normed * scale + bias).astype(x.dtype)
+
+
+def scan_layers(
+    layers: Module,
+    body: Callable[[Module, Any, Any], tuple[Any, Any]],
+    carry: Any,
+    xs: Any = None,
+    *,
+    remat: bool = False,
+) -> tuple[Any, Any]:
+    """Run ``carry, y = body(layer, carry, x)`` over the leading axis of a stacked module.
+
+    Args:
+        layers: a module whose parameters all have a leading layer axis.
+        body: receives one layer, the carry, and ``x``: a tuple of the layer's index (int32 scalar) and its slice
+            of ``xs``.
+        carry: passed from layer to layer.
+        xs: arrays with a leading layer axis, or None.
+        remat: recompute a layer's interior in the backward pass instead of storing it.
+
+    Returns:
+        The last carry and the stacked ``y`` of the layers.
+    """
+    graphdef, params = nnx.split(layers)
+    depth = jax.tree.leaves(params)[0].shape[0]
+
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        layer_params, index, x_layer = x
+        return body(nnx.merge(graphdef, layer_params), carry, (index, x_layer))
+
+    if remat:
+        # Inside a scan nothing can be merged across the checkpoint boundary, so no barrier is needed.
+        step = jax.checkpoint(step, prevent_cse=False)
+    return jax.lax.scan(step, carry, (params, jnp.arange(depth), xs))

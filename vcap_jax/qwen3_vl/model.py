@@ -1,0 +1,226 @@
+"""Qwen3-VL as a captioning policy: the public surface of this room.
+
+The unit is the group: one visual prompt and its G captions. The prompt's visual features, and its keys and values,
+are computed once whatever G is, in rollout (``prefill``, ``decode``) and in training (``caption_hidden``).
+
+Letters in shapes: B groups, P prompt tokens (right-padded), G captions, T caption tokens, V visual tokens of a prompt,
+D width, N layers, K key heads, d head size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from vcap_jax.qwen3_vl import attention, rope
+from vcap_jax.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
+from vcap_jax.qwen3_vl.layers import normal_param
+from vcap_jax.qwen3_vl.text import Decoder, gather_features
+from vcap_jax.qwen3_vl.vision import VisionTower
+
+Array = jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PromptCache:
+    """What decoding needs of the prompts; never written to.
+
+    keys, values: [N, B, K, P, d]. lengths: [B] int32 real tokens. next_position: [B] int32 M-RoPE position of the
+    first caption token.
+    """
+
+    keys: Array
+    values: Array
+    lengths: Array
+    next_position: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CaptionCache:
+    """Keys and values of the captions so far: [N, B, G, K, T, d]; donate it to stay in place."""
+
+    keys: Array
+    values: Array
+
+
+def next_position(prompt: PromptBatch) -> Array:
+    """[B] int32: the M-RoPE position of the first token after each prompt (0 after an empty one)."""
+    real = jnp.arange(prompt.tokens.shape[1]) < jnp.asarray(prompt.lengths)[:, None]
+    return jnp.max(jnp.where(real[:, None, :], jnp.asarray(prompt.positions), -1), axis=(1, 2)) + 1
+
+
+def last_real(hidden: Array, lengths: Array) -> Array:
+    """The row of each prompt's last real token: [B, P, D], [B] -> [B, D] (row 0 of an empty prompt)."""
+    return jax.vmap(lambda rows, length: rows[jnp.maximum(length - 1, 0)])(hidden, jnp.asarray(lengths))
+
+
+class Qwen3VL(nnx.Module):
+    """The model; parameters are ``nnx.Param`` only, vision tower and mergers under ``visual``.
+
+    Args:
+        config: see ``Qwen3VLConfig.from_pretrained``.
+        rngs: the ``params`` stream draws the initial weights.
+        dtype: type of the computation; norms, rotary positions and softmax are float32 in any case.
+        param_dtype: type the parameters are kept in, cast to ``dtype`` on use.
+        remat: recompute the interior of each layer in the backward pass.
+    """
+
+    def __init__(
+        self,
+        config: Qwen3VLConfig,
+        *,
+        rngs: nnx.Rngs,
+        dtype: Any = jnp.bfloat16,
+        param_dtype: Any = jnp.float32,
+        remat: bool = False,
+    ) -> None:
+        self.config = config
+        self.dtype = jnp.dtype(dtype)
+        common = {"rngs": rngs, "dtype": self.dtype, "param_dtype": param_dtype, "remat": remat}
+        self.visual = VisionTower(config.vision, **common)
+        self.text = Decoder(config.text, **common)
+        if not config.tie_word_embeddings:
+            table = (config.text.vocab_size, config.text.hidden_size)
+            self.lm_head = normal_param(rngs, table, config.text.initializer_range, param_dtype)
+
+    def encode_vision(self, vision: VisionInputs) -> VisualFeatures:
+        """Visual features of a batch of prompts; see ``VisualFeatures``."""
+        return self.visual(vision)
+
+    def hidden(self, prompt: PromptBatch, features: VisualFeatures | None) -> Array:
+        """Hidden states [B, P, D] after the final norm, plain causal."""
+        x, cos, sin = self._embed_prompt(prompt, features)
+        hidden, _, _ = self.text(x, cos, sin, _causal, **self._deepstack(prompt, features))
+        return hidden
+
+    def prefill(self, prompt: PromptBatch, features: VisualFeatures | None) -> tuple[Array, PromptCache]:
+        """Hidden state [B, D] of each prompt's last real token, and the cache for its captions."""
+        x, cos, sin = self._embed_prompt(prompt, features)
+        hidden, _, (keys, values) = self.text(
+            x, cos, sin, _causal_keeping, **self._deepstack(prompt, features)
+        )
+        lengths = jnp.asarray(prompt.lengths)
+        return last_real(hidden, lengths), PromptCache(keys, values, lengths, next_position(prompt))
+
+    def init_caption_cache(self, prompt_cache: PromptCache, group_size: int, max_tokens: int) -> CaptionCache:
+        """An empty cache for ``group_size`` captions of ``max_tokens`` each."""
+        layers, batch, heads, _, dim = prompt_cache.keys.shape
+        shape = (layers, batch, group_size, heads, max_tokens, dim)
+        dtype = prompt_cache.keys.dtype
+        return CaptionCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+
+    def decode(
+        self, tokens: Array, step: Array, prompt_cache: PromptCache, caption_cache: CaptionCache
+    ) -> tuple[Array, CaptionCache]:
+        """Feed caption token ``step`` of every caption.
+
+        Args:
+            tokens: [B, G] int32.
+            step: int32 scalar, the same for all captions: their tokens so far.
+
+        Returns:
+            Hidden states [B, G, D], which predict token ``step + 1``, and the cache with slot ``step`` written.
+        """
+        config = self.config.text
+        step = jnp.asarray(step, jnp.int32)
+        position = (prompt_cache.next_position + step)[:, None]
+        cos, sin = rope.text_rope(position, config.head_dim, config.rope_theta)
+
+        def attend(
+            q: Array, k: Array, v: Array, cache: CaptionCache, x: Any
+        ) -> tuple[Array, CaptionCache, None]:
+            layer, (prompt_keys, prompt_values) = x
+            # [B, G, K, d] into slot `step` of this layer; the whole cache is carried, so nothing is copied.
+            start = (layer, 0, 0, 0, step, 0)
+            keys = jax.lax.dynamic_update_slice(cache.keys, k[None, :, :, :, None], start)
+            values = jax.lax.dynamic_update_slice(cache.values, v[None, :, :, :, None], start)
+            out = attention.decode(
+                q,
+                prompt_keys,
+                prompt_values,
+                prompt_cache.lengths,
+                jax.lax.dynamic_index_in_dim(keys, layer, 0, keepdims=False),
+                jax.lax.dynamic_index_in_dim(values, layer, 0, keepdims=False),
+                step,
+            )
+            return out, CaptionCache(keys, values), None
+
+        xs = (prompt_cache.keys, prompt_cache.values)
+        hidden, cache, _ = self.text(self.text.embed(tokens), cos, sin, attend, state=caption_cache, xs=xs)
+        return hidden, cache
+
+    def caption_hidden(self, prompt: PromptBatch, features: VisualFeatures | None, captions: Array) -> Array:
+        """The training forward: hidden states that predict the captions, each prompt computed once.
+
+        Equal to running ``hidden`` on every prompt joined with each of its captions.
+
+        Args:
+            captions: [B, G, T] int32, right-padded with any token.
+
+        Returns:
+            [B, G, T, D]; entry t predicts caption token t (entry 0 is the prompt's last real token).
+        """
+        config = self.config.text
+        captions = jnp.asarray(captions)
+        batch, group, tokens = captions.shape
+        prompt_tokens = prompt.tokens.shape[1]
+        x, cos, sin = self._embed_prompt(prompt, features)
+        position = next_position(prompt)[:, None, None] + jnp.arange(tokens)
+        position = jnp.broadcast_to(position, captions.shape).reshape(batch, -1)
+        caption_cos, caption_sin = rope.text_rope(position, config.head_dim, config.rope_theta)
+        x = jnp.concatenate([x, self.text.embed(captions.reshape(batch, -1))], axis=1)
+        cos = jnp.concatenate([cos, caption_cos], axis=1)
+        sin = jnp.concatenate([sin, caption_sin], axis=1)
+        lengths = jnp.asarray(prompt.lengths)
+
+        def attend(q: Array, k: Array, v: Array, state: None, _: Any) -> tuple[Array, None, None]:
+            return attention.grouped(q, k, v, lengths, prompt_tokens, group), state, None
+
+        hidden, _, _ = self.text(x, cos, sin, attend, **self._deepstack(prompt, features))
+        first = last_real(hidden[:, :prompt_tokens], lengths)[:, None, None]
+        first = jnp.broadcast_to(first, (batch, group, 1, hidden.shape[-1]))
+        rest = hidden[:, prompt_tokens:].reshape(batch, group, tokens, -1)[:, :, :-1]
+        return jnp.concatenate([first, rest], axis=2)
+
+    def logits(self, hidden: Array) -> Array:
+        """[..., D] -> float32 [..., vocab_size]."""
+        table = self.text.embed_tokens if self.config.tie_word_embeddings else self.lm_head
+        table = table[...].astype(hidden.dtype)
+        return jnp.einsum("...d,vd->...v", hidden, table, preferred_element_type=jnp.float32)
+
+    def _embed_prompt(
+        self, prompt: PromptBatch, features: VisualFeatures | None
+    ) -> tuple[Array, Array, Array]:
+        """Embeddings [B, P, D] with visual features in their places, and the cosines and sines of the positions."""
+        config = self.config.text
+        x = self.text.embed(jnp.asarray(prompt.tokens))
+        if features is not None:
+            visual_index = jnp.asarray(prompt.visual_index)
+            visual = gather_features(features.embeddings, visual_index).astype(x.dtype)
+            x = jnp.where(visual_index[..., None] >= 0, visual, x)
+        positions = jnp.asarray(prompt.positions)
+        cos, sin = rope.mrope(positions, config.head_dim, config.rope_theta, config.mrope_section)
+        return x, cos, sin
+
+    def _deepstack(self, prompt: PromptBatch, features: VisualFeatures | None) -> dict[str, Any]:
+        if features is None:
+            return {}
+        return {"deepstack": features.deepstack, "visual_index": jnp.asarray(prompt.visual_index)}
+
+
+def _causal(q: Array, k: Array, v: Array, state: None, _: Any) -> tuple[Array, None, None]:
+    return attention.causal(q, k, v), state, None
+
+
+def _causal_keeping(
+    q: Array, k: Array, v: Array, state: None, _: Any
+) -> tuple[Array, None, tuple[Array, Array]]:
+    # Head-major, the order in which decoding contracts them: [B, P, K, d] -> [B, K, P, d].
+    return attention.causal(q, k, v), state, (jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2))

@@ -1,0 +1,203 @@
+"""The vision tower: patches of frames in, merged visual tokens and DeepStack features out.
+
+Frames are the batch axis (see ``inputs``). Patches arrive in merge-block order: the ``merge**2`` patches that become
+one visual token are neighbours. Everything that depends on a frame's size is computed from its grid under ``jit``,
+so frames of different sizes share one compiled program. Matches the public Qwen3-VL vision model
+(transformers 5.23).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from vcap_jax.qwen3_vl import attention, rope
+from vcap_jax.qwen3_vl.config import VisionConfig
+from vcap_jax.qwen3_vl.inputs import VisionInputs, VisualFeatures
+from vcap_jax.qwen3_vl.layers import ACTIVATIONS, LayerNorm, Linear, normal_param, scan_layers
+
+Array = jax.Array
+
+
+def patch_coordinates(grids: Array, length: int, merge: int) -> tuple[Array, Array]:
+    """Row and column of every patch in merge-block order.
+
+    Args:
+        grids: [N, 2] int32 patch rows and columns of each frame.
+        length: L, the padded number of patches of a frame.
+
+    Returns:
+        Two [N, L] int32 arrays; entries beyond a frame's patches are meaningless but within [0, 2^31).
+    """
+    index = jnp.arange(length)
+    inner, block = index % merge**2, index // merge**2
+    blocks_across = jnp.maximum(grids[:, 1:] // merge, 1)
+    rows = block // blocks_across * merge + inner // merge
+    columns = block % blocks_across * merge + inner % merge
+    return rows, columns
+
+
+def interpolate_positions(table: Array, rows: Array, columns: Array, grids: Array) -> Array:
+    """Resample the learned square grid of positions to each frame's grid, bilinearly, corners aligned.
+
+    Args:
+        table: [side^2, D].
+        rows, columns: [N, L] patch coordinates.
+        grids: [N, 2].
+
+    Returns:
+        [N, L, D] in the table's type.
+    """
+    side = round(table.shape[0] ** 0.5)
+
+    def taps(index: Array, size: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        source = (
+            index.astype(jnp.float32) * (side - 1) / jnp.maximum(size - 1, 1)[:, None].astype(jnp.float32)
+        )
+        low = jnp.floor(source)
+        fraction = source - low
+        first = jnp.clip(low.astype(jnp.int32), 0, side - 1)
+        return (first, jnp.minimum(first + 1, side - 1)), (1 - fraction, fraction)
+
+    row_taps, row_weights = taps(rows, grids[:, 0])
+    column_taps, column_weights = taps(columns, grids[:, 1])
+    total = jnp.zeros((), table.dtype)
+    for row, row_weight in zip(row_taps, row_weights, strict=True):
+        for column, column_weight in zip(column_taps, column_weights, strict=True):
+            weight = (row_weight * column_weight)[..., None].astype(table.dtype)
+            total = total + table[row * side + column] * weight
+    return total
+
+
+class VisionBlock(nnx.Module):
+    """Pre-norm transformer block with attention inside a frame; ``stack`` copies of it on leading axes."""
+
+    def __init__(
+        self, config: VisionConfig, *, rngs: nnx.Rngs, param_dtype: Any, stack: tuple[int, ...]
+    ) -> None:
+        width, inner = config.hidden_size, config.intermediate_size
+        linear = {
+            "rngs": rngs,
+            "param_dtype": param_dtype,
+            "stddev": config.initializer_range,
+            "stack": stack,
+        }
+        self.norm1 = LayerNorm(width, param_dtype=param_dtype, stack=stack)
+        self.qkv = Linear(width, 3 * width, use_bias=True, **linear)
+        self.proj = Linear(width, width, use_bias=True, **linear)
+        self.norm2 = LayerNorm(width, param_dtype=param_dtype, stack=stack)
+        self.fc1 = Linear(width, inner, use_bias=True, **linear)
+        self.fc2 = Linear(inner, width, use_bias=True, **linear)
+        self.heads = config.num_heads
+        self.activation = config.hidden_act
+
+    def __call__(self, x: Array, cos: Array, sin: Array, patches: Array) -> Array:
+        """x: [N, L, D]; cos, sin: [N, L, head_dim / 2]; patches: [N] real patches of each frame."""
+        qkv = self.qkv(self.norm1(x)).reshape(*x.shape[:2], 3, self.heads, -1)
+        queries = rope.apply_rope(qkv[:, :, 0], cos, sin)
+        keys = rope.apply_rope(qkv[:, :, 1], cos, sin)
+        x = x + self.proj(attention.frames(queries, keys, qkv[:, :, 2], patches).reshape(x.shape))
+        return x + self.fc2(ACTIVATIONS[self.activation](self.fc1(self.norm2(x))))
+
+
+class PatchMerger(nnx.Module):
+    """``merge**2`` neighbouring patches to one visual token of the decoder's width.
+
+    ``norm_after_merge`` tells the DeepStack mergers (norm over the joined patches) from the last one (norm per patch).
+    """
+
+    def __init__(
+        self,
+        config: VisionConfig,
+        *,
+        norm_after_merge: bool,
+        rngs: nnx.Rngs,
+        param_dtype: Any,
+        stack: tuple[int, ...] = (),
+    ) -> None:
+        joined = config.hidden_size * config.spatial_merge_size**2
+        linear = {
+            "rngs": rngs,
+            "param_dtype": param_dtype,
+            "stddev": config.initializer_range,
+            "stack": stack,
+        }
+        norm_size = joined if norm_after_merge else config.hidden_size
+        self.norm = LayerNorm(norm_size, param_dtype=param_dtype, stack=stack)
+        self.fc1 = Linear(joined, joined, use_bias=True, **linear)
+        self.fc2 = Linear(joined, config.out_hidden_size, use_bias=True, **linear)
+        self.joined = joined
+        self.norm_after_merge = norm_after_merge
+
+    def __call__(self, x: Array) -> Array:
+        """[*stack, n, D] -> [*stack, n / merge^2, out_hidden_size]."""
+        joined_shape = (*x.shape[:-2], -1, self.joined)
+        x = (
+            self.norm(x.reshape(joined_shape))
+            if self.norm_after_merge
+            else self.norm(x).reshape(joined_shape)
+        )
+        return self.fc2(ACTIVATIONS["gelu"](self.fc1(x)))
+
+
+class VisionTower(nnx.Module):
+    """Patch embedding, learned and rotary positions, blocks, mergers."""
+
+    def __init__(
+        self, config: VisionConfig, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any, remat: bool = False
+    ) -> None:
+        self.config = config
+        self.dtype = dtype
+        self.remat = remat
+        taps = len(config.deepstack_visual_indexes)
+        common = {"rngs": rngs, "param_dtype": param_dtype}
+        stddev = config.initializer_range
+        # The public model writes this as a 3-D convolution whose stride is its kernel: a matrix product.
+        self.patch_embed = Linear(
+            config.patch_dim, config.hidden_size, use_bias=True, stddev=stddev, **common
+        )
+        table = (config.num_position_embeddings, config.hidden_size)
+        self.pos_embed = normal_param(rngs, table, stddev, param_dtype)
+        self.blocks = VisionBlock(config, stack=(config.depth,), **common)
+        self.merger = PatchMerger(config, norm_after_merge=False, **common)
+        if taps:
+            self.deepstack_mergers = PatchMerger(config, norm_after_merge=True, stack=(taps,), **common)
+
+    def __call__(self, vision: VisionInputs) -> VisualFeatures:
+        """Frames [B, F, L, patch_dim] to features: embeddings [B, V, D], deepstack [K, B, V, D], V = F * L / merge^2."""
+        config = self.config
+        batch, frames, length, _ = vision.patches.shape
+        grids = jnp.asarray(vision.grids).reshape(-1, 2)
+        patches = grids[:, 0] * grids[:, 1]
+        rows, columns = patch_coordinates(grids, length, config.spatial_merge_size)
+        cos, sin = rope.vision_rope(rows, columns, config.head_dim, config.rope_theta)
+
+        x = self.patch_embed(jnp.asarray(vision.patches, self.dtype).reshape(batch * frames, length, -1))
+        x = x + interpolate_positions(self.pos_embed[...], rows, columns, grids).astype(x.dtype)
+
+        taps = config.deepstack_visual_indexes
+        # Blocks that are not tapped write into a spare slot: no branch, and the buffer is updated in place.
+        slots = jnp.array([taps.index(i) if i in taps else len(taps) for i in range(config.depth)])
+        tapped = jnp.zeros((len(taps) + 1 if taps else 0, *x.shape), x.dtype)
+
+        def block(
+            layer: VisionBlock, carry: tuple[Array, Array], x_layer: Any
+        ) -> tuple[tuple[Array, Array], None]:
+            x, tapped = carry
+            x = layer(x, cos, sin, patches)
+            if taps:
+                tapped = jax.lax.dynamic_update_index_in_dim(tapped, x, x_layer[1], 0)
+            return (x, tapped), None
+
+        (x, tapped), _ = scan_layers(self.blocks, block, (x, tapped), slots, remat=self.remat)
+
+        embeddings = self.merger(x.reshape(-1, x.shape[-1])).reshape(batch, -1, config.out_hidden_size)
+        if not taps:
+            return VisualFeatures(embeddings=embeddings, deepstack=jnp.zeros((0, *embeddings.shape), x.dtype))
+        deepstack = self.deepstack_mergers(tapped[:-1].reshape(len(taps), -1, x.shape[-1]))
+        return VisualFeatures(
+            embeddings=embeddings, deepstack=deepstack.reshape(len(taps), *embeddings.shape)
+        )
