@@ -25,6 +25,7 @@ FailureReason = Literal[
     "bad_response",
     # the group's own data
     "media",
+    "no_reference",
     "no_reference_segment",
 ]
 

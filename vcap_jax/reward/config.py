@@ -1,0 +1,133 @@
+"""Settings of the reward and of the judge it asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from vcap_jax.reward.aggregation import RewardWeights
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstructionPaths:
+    """Paths of the user's own templates; None keeps the packaged one (see
+    :mod:`vcap_jax.reward.templates`).
+    """
+
+    image: str | None = None
+    image_no_reference: str | None = None
+    video_global: str | None = None
+    video_global_no_reference: str | None = None
+    video_segment: str | None = None
+    video_segment_no_reference: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalConfig:
+    """The local pass over a random window of a video.
+
+    enabled: ask for it; without it, or with ``reward.weights.local`` 0, the reward is the global one.
+    reference: "video" gives the judge the whole reference and tells it to ignore what lies outside (the
+        paper's Instruction 4); "segment" gives it only the part on the window (the paper's Section 2.2), and
+        draws the window among the reference's own segments where the reference pool has them.
+    fraction: length of the window as a share of the video.
+    min_seconds: the window is at least this long, or the whole video if that is shorter.
+    min_overlap: a segment of the caption belongs to the window if it shares at least this part of the shorter
+        of the two; slivers, of which the window shows next to nothing, are left out.
+    """
+
+    enabled: bool = True
+    reference: Literal["video", "segment"] = "video"
+    fraction: float = 0.25
+    min_seconds: float = 2.0
+    min_overlap: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"reward.local.fraction is {self.fraction}: give a share above 0 and up to 1")
+        if not self.min_seconds > 0:
+            raise ValueError(f"reward.local.min_seconds is {self.min_seconds}: give seconds above 0")
+        if not 0 <= self.min_overlap <= 1:
+            raise ValueError(f"reward.local.min_overlap is {self.min_overlap}: give a share from 0 to 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig:
+    """The witness-adjudicator reward and its ablations.
+
+    use_reference: False asks the judge without the witness ("- reference caption" in the paper).
+    use_image: False asks it without the picture or frames ("- reference image").
+    """
+
+    weights: RewardWeights = field(default_factory=RewardWeights)
+    use_reference: bool = True
+    use_image: bool = True
+    local: LocalConfig = field(default_factory=LocalConfig)
+    instructions: InstructionPaths = field(default_factory=InstructionPaths)
+
+    def __post_init__(self) -> None:
+        if not (self.use_reference or self.use_image):
+            raise ValueError(
+                "reward.use_reference and reward.use_image are both false: the judge would have nothing to "
+                "judge by; leave one of them true"
+            )
+
+    @property
+    def local_active(self) -> bool:
+        """Whether videos get the local pass."""
+        return self.local.enabled and self.weights.local > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeConfig:
+    """An OpenAI-compatible chat endpoint and how to treat it.
+
+    url: base address, e.g. ``http://127.0.0.1:8000/v1``; a bare host gets ``/v1``. None: whoever starts the
+        run starts the embedded judge and fills it in.
+    model: None takes the only model that the server lists.
+    api_key_env: NAME of the environment variable that holds the key; the key itself never enters a
+        configuration.
+    concurrency: requests in flight at once.
+    deadline_s: seconds for one HTTP request from sending to the last byte; waiting for a free place is not
+        counted.
+    max_tries: requests made for one judgement before it is a failure.
+    max_tokens, max_analysis_chars: bounds of the answer; the first must leave room for the second.
+    temperature: of the first try. retry_temperature: after an unusable answer, because a model asked again in
+        the same way at temperature 0 repeats itself.
+    backoff_s, max_backoff_s: the wait before try k is about ``backoff_s * 2**(k - 2)``, jittered, at most
+        ``max_backoff_s``. max_retry_after_s: a server that asks for a longer wait than this is given up.
+    response_format: "json_schema" lets the server enforce the schema; "json_object" and "none" are for
+        servers that cannot.
+    ready_timeout_s: how long to wait for the server at the start of a run.
+    """
+
+    url: str | None = None
+    model: str | None = None
+    api_key_env: str | None = None
+    concurrency: int = 64
+    deadline_s: float = 120.0
+    max_tries: int = 4
+    max_tokens: int = 1024
+    max_analysis_chars: int = 2000
+    temperature: float = 0.0
+    retry_temperature: float = 0.3
+    backoff_s: float = 0.5
+    max_backoff_s: float = 20.0
+    max_retry_after_s: float = 120.0
+    response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
+    ready_timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise ValueError(
+                f"judge.url is {self.url!r}: give an address that begins with http:// or https://"
+            )
+        for name in ("concurrency", "max_tries", "max_tokens", "max_analysis_chars"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"judge.{name} is {getattr(self, name)}: give at least 1")
+        for name in ("deadline_s", "ready_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"judge.{name} is {getattr(self, name)}: give seconds above 0")
+        for name in ("temperature", "retry_temperature", "backoff_s", "max_backoff_s", "max_retry_after_s"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"judge.{name} is {getattr(self, name)}: give 0 or above")

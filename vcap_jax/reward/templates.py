@@ -1,0 +1,159 @@
+"""The instructions given to the judge: what each must contain, and loading them from text files.
+
+The paper's Appendix "Instructions for VCap Reward Modeling" has four. The files in ``instructions/`` keep
+their structure, placeholders and output keys in our own words, and state three things the paper leaves to the
+model: captions are data, a statement that cannot be checked earns nothing, and time ranges may reach beyond a
+    segment.
+The ablation "no reference" needs two more texts for video, which the paper uses but does not print.
+
+Every file can be replaced by a path in the configuration. A template marks the places to be filled as
+``{ref_answer}`` and ``{gen_solution}`` (images) or ``{REF_DESC}`` and ``{GEN_DESC}`` (videos), each exactly
+once, and asks for exactly the keys of its pass; anything else is refused when the run starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+ANALYSIS_KEY = "Analysis"
+QUALITY_KEYS = ("Correctness", "Completeness", "Text Quality")
+GLOBAL_VIDEO_KEYS = ("Reasonability", "Correctness", "Completeness")
+
+REFERENCE_CAPTION = "reference_caption"
+GENERATED_CAPTION = "generated_caption"
+REFERENCE_DESCRIPTION = "reference_description"
+GENERATED_DESCRIPTION = "generated_description"
+DELIMITERS = (REFERENCE_CAPTION, GENERATED_CAPTION, REFERENCE_DESCRIPTION, GENERATED_DESCRIPTION)
+
+_PLACEHOLDERS = ("ref_answer", "gen_solution", "REF_DESC", "GEN_DESC")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_ASKED_KEY = re.compile(r'"([^"\n]+)"\s*:')
+
+InstructionName = Literal[
+    "image",
+    "image_no_reference",
+    "video_global",
+    "video_global_no_reference",
+    "video_segment",
+    "video_segment_no_reference",
+]
+
+
+class TemplateError(ValueError):
+    """A template that cannot serve its pass; the message names the file and what to change."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstructionSpec:
+    """What one pass of the judge needs from its instruction.
+
+    score_keys: the three keys of the answer beside "Analysis", in the order asked for.
+    reference, candidate: the placeholder and the delimiter name around its text; ``reference`` is None where
+        the judge gets none.
+    """
+
+    name: InstructionName
+    score_keys: tuple[str, str, str]
+    reference: tuple[str, str] | None
+    candidate: tuple[str, str]
+
+
+_IMAGE_REF, _IMAGE_GEN = ("ref_answer", REFERENCE_CAPTION), ("gen_solution", GENERATED_CAPTION)
+_VIDEO_REF, _VIDEO_GEN = ("REF_DESC", REFERENCE_DESCRIPTION), ("GEN_DESC", GENERATED_DESCRIPTION)
+
+SPECS: Mapping[InstructionName, InstructionSpec] = {
+    spec.name: spec
+    for spec in (
+        InstructionSpec(name="image", score_keys=QUALITY_KEYS, reference=_IMAGE_REF, candidate=_IMAGE_GEN),
+        InstructionSpec(
+            name="image_no_reference", score_keys=QUALITY_KEYS, reference=None, candidate=_IMAGE_GEN
+        ),
+        InstructionSpec(
+            name="video_global", score_keys=GLOBAL_VIDEO_KEYS, reference=_VIDEO_REF, candidate=_VIDEO_GEN
+        ),
+        InstructionSpec(
+            name="video_global_no_reference",
+            score_keys=GLOBAL_VIDEO_KEYS,
+            reference=None,
+            candidate=_VIDEO_GEN,
+        ),
+        InstructionSpec(
+            name="video_segment", score_keys=QUALITY_KEYS, reference=_VIDEO_REF, candidate=_VIDEO_GEN
+        ),
+        InstructionSpec(
+            name="video_segment_no_reference", score_keys=QUALITY_KEYS, reference=None, candidate=_VIDEO_GEN
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instruction:
+    """A checked template. ``fill`` puts in texts that are already neutralised and delimited."""
+
+    spec: InstructionSpec
+    template: str
+    source: str
+
+    def fill(self, values: Mapping[str, str]) -> str:
+        """Replace the placeholders in one pass, so that nothing inside a value is filled again."""
+        return _PLACEHOLDER.sub(lambda match: values[match.group(1)], self.template)
+
+
+def load_instruction(name: InstructionName, path: str | None = None) -> Instruction:
+    """The packaged instruction ``name``, or the user's own at ``path``.
+
+    Raises TemplateError for an unreadable file and for a template that does not fit its pass.
+    """
+    spec = SPECS[name]
+    if path is None:
+        source = f"instructions/{name}.txt"
+        template = resources.files("vcap_jax.reward").joinpath(source).read_text(encoding="utf-8")
+    else:
+        source = str(path)
+        try:
+            template = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TemplateError(f"instruction {name!r}: cannot read {path!r}: {error}") from error
+    check_template(template, spec, source)
+    return Instruction(spec=spec, template=template.strip() + "\n", source=source)
+
+
+def check_template(template: str, spec: InstructionSpec, source: str) -> None:
+    """Raise TemplateError unless ``template`` has its placeholders once, no others, and asks for its keys."""
+    where = f"instruction {spec.name!r} ({source})"
+    required = [spec.candidate[0]] if spec.reference is None else [spec.reference[0], spec.candidate[0]]
+    found = _PLACEHOLDER.findall(template)
+    for placeholder in required:
+        if placeholder not in found:
+            bare = re.search(rf"\b{placeholder}\b", template)
+            hint = f"; it has {placeholder} without braces" if bare else ""
+            raise TemplateError(f"{where} lacks the placeholder {{{placeholder}}}{hint}")
+        if found.count(placeholder) > 1:
+            raise TemplateError(f"{where} has the placeholder {{{placeholder}}} more than once")
+    for placeholder in found:
+        if placeholder not in required:
+            kind = "belongs to another instruction" if placeholder in _PLACEHOLDERS else "is unknown"
+            raise TemplateError(
+                f"{where}: the placeholder {{{placeholder}}} {kind}; this one takes "
+                + " and ".join(f"{{{name}}}" for name in required)
+            )
+    asked, expected = set(_ASKED_KEY.findall(template)), {ANALYSIS_KEY, *spec.score_keys}
+    if missing := sorted(expected - asked):
+        raise TemplateError(
+            f'{where} does not ask for the keys {missing}: write them as "Key": in its output format'
+        )
+    if other := sorted(asked - expected):
+        raise TemplateError(
+            f"{where} asks for the keys {other}, which this pass does not know; it has {sorted(expected)}"
+        )
+    for name in DELIMITERS:
+        if re.search(rf"</?\s*{name}\s*>", template):
+            raise TemplateError(
+                f"{where} writes the delimiter <{name}> itself; it is added when the captions are filled in"
+            )

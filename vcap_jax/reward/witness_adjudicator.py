@@ -1,0 +1,315 @@
+"""The witness-adjudicator reward of one group (Section 2.2).
+
+One question per candidate, all at once; for a video a second one about a window that the whole group shares.
+What a candidate lacks by its own fault scores 0; what the judge or the data lack is a failure and masks the
+candidate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vcap_jax.reward.aggregation import video_reward, weighted_reward
+from vcap_jax.reward.client import Answer, JudgeClient
+from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.media import JudgeMedia, TimeWindow
+from vcap_jax.reward.prompts import (
+    build_messages,
+    fill_instruction,
+    media_parts,
+    no_media_notice,
+    response_format,
+)
+from vcap_jax.reward.scores import Scores, parse_scores, zero_scores
+from vcap_jax.reward.segments import (
+    Segment,
+    SegmentedCaption,
+    choose_window,
+    format_segments,
+    parse_segments,
+    sample_window,
+    select_segments,
+)
+from vcap_jax.reward.templates import Instruction, InstructionName, load_instruction
+
+Parts = list[dict[str, Any]]
+Judgement = Answer[Scores]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupForReward:
+    """One prompt with its witness and its G candidates.
+
+    reference: the witness's caption; None only where the reward uses none.
+    captions: the G sampled texts as they are, cut off or not.
+    reference_segments: the reference pool's own segments of a video, for ``local.reference: segment``.
+    """
+
+    sample_id: str
+    step: int
+    media: JudgeMedia
+    reference: str | None
+    captions: tuple[str, ...]
+    reference_segments: tuple[Segment, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateScore:
+    """What one candidate earned.
+
+    reward: None if any judgement it needs failed; then ``failure`` says why, and what did succeed is still
+        here.
+    local_scores: only for videos with the local pass.
+    segments: parsed segments of a video caption; None for images.
+    judge_seconds: time in HTTP requests for it; candidates with the same text share one judgement and its
+        time.
+    """
+
+    reward: float | None
+    global_scores: Scores | None = None
+    local_scores: Scores | None = None
+    failure: Failure | None = None
+    segments: int | None = None
+    judge_seconds: float = 0.0
+
+    @property
+    def analyses(self) -> dict[str, str]:
+        """The judge's analysis texts by pass ("global", "local")."""
+        passes = {"global": self.global_scores, "local": self.local_scores}
+        return {name: scores.analysis for name, scores in passes.items() if scores is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupScores:
+    """The group's candidates in the order of its captions.
+
+    window: of the local pass, None without one. seconds: from the call to the last verdict.
+    """
+
+    sample_id: str
+    step: int
+    candidates: tuple[CandidateScore, ...]
+    window: TimeWindow | None
+    seconds: float
+
+    @property
+    def rewards(self) -> list[float | None]:
+        return [candidate.reward for candidate in self.candidates]
+
+
+class WitnessAdjudicatorReward:
+    """Scores groups with one judge. Holds no state between groups.
+
+    seed: of the local windows. Raises TemplateError for an instruction that does not fit its pass.
+    """
+
+    def __init__(
+        self, config: RewardConfig, judge_config: JudgeConfig, judge: JudgeClient, *, seed: int
+    ) -> None:
+        self._config = config
+        self._max_analysis_chars = judge_config.max_analysis_chars
+        self._judge = judge
+        self._seed = seed
+        self._instructions = load_instructions(config)
+
+    async def score_group(self, group: GroupForReward) -> GroupScores:
+        """Ask for every candidate at once and aggregate.
+
+        Raises ValueError where the reward uses a reference and the group has None. Judge and data failures
+        are in the result.
+        """
+        began = time.perf_counter()
+        reference = group.reference if self._config.use_reference else None
+        if self._config.use_reference and reference is None:
+            raise ValueError(
+                f"sample {group.sample_id!r} has no reference caption: give the run a reference pool, or set "
+                "reward.use_reference to false"
+            )
+        if reference is not None and not reference.strip():
+            failure = Failure(
+                reason="no_reference", detail=f"the reference of {group.sample_id!r} has no text"
+            )
+            return self._all_failed(group, failure, began)
+        if group.media.modality == "image":
+            candidates, window = await self._score_image(group, reference), None
+        else:
+            candidates, window = await self._score_video(group, reference)
+        return GroupScores(
+            sample_id=group.sample_id,
+            step=group.step,
+            candidates=tuple(candidates),
+            window=window,
+            seconds=time.perf_counter() - began,
+        )
+
+    async def _score_image(self, group: GroupForReward, reference: str | None) -> list[CandidateScore]:
+        instruction = self._instruction("image")
+        verdicts = await self._judge_texts(group, instruction, reference, list(group.captions), None)
+        return [self._candidate(verdicts[caption], None, None) for caption in group.captions]
+
+    async def _score_video(
+        self, group: GroupForReward, reference: str | None
+    ) -> tuple[list[CandidateScore], TimeWindow | None]:
+        parsed = {caption: parse_segments(caption) for caption in group.captions}
+        passes: list[Coroutine[Any, Any, Mapping[str, Judgement]]] = [
+            self._judge_texts(group, self._instruction("video_global"), reference, list(group.captions), None)
+        ]
+        window = self._window(group) if self._config.local_active else None
+        local_texts: dict[str, str] = {}
+        if window is not None:
+            local_texts = {caption: self._local_text(parsed[caption], window) for caption in group.captions}
+            passes.append(self._judge_local(group, reference, list(local_texts.values()), window))
+        verdicts, *local = await asyncio.gather(*passes)
+        return [
+            self._candidate(
+                verdicts[caption],
+                local[0][local_texts[caption]] if local else None,
+                len(parsed[caption].segments),
+            )
+            for caption in group.captions
+        ], window
+
+    async def _judge_local(
+        self, group: GroupForReward, reference: str | None, texts: list[str], window: TimeWindow
+    ) -> Mapping[str, Judgement]:
+        if reference is not None and self._config.local.reference == "segment":
+            segments = group.reference_segments or parse_segments(reference).segments
+            reference = format_segments(select_segments(segments, window, self._config.local.min_overlap))
+            if not reference:
+                stretch = f"{window.start:.1f}-{window.end:.1f} s"
+                detail = f"the reference of {group.sample_id!r} says nothing on {stretch}"
+                failure = Failure(reason="no_reference_segment", detail=detail)
+                return {text: Answer(result=failure, seconds=0.0, tries=0) for text in texts}
+        return await self._judge_texts(group, self._instruction("video_segment"), reference, texts, window)
+
+    async def _judge_texts(
+        self,
+        group: GroupForReward,
+        instruction: Instruction,
+        reference: str | None,
+        texts: Sequence[str],
+        window: TimeWindow | None,
+    ) -> Mapping[str, Judgement]:
+        """One verdict per different text; a text without content scores 0 unasked."""
+        keys = instruction.spec.score_keys
+        answers: dict[str, Judgement] = {}
+        asked = []
+        for text in dict.fromkeys(texts):
+            if text.strip():
+                asked.append(text)
+            else:
+                note = (
+                    "The text is empty." if window is None else "No segment of the text lies in the window."
+                )
+                answers[text] = Answer(
+                    result=zero_scores(keys, f"{note} Not shown to the judge."), seconds=0.0, tries=0
+                )
+        if not asked:
+            return answers
+        media = await self._media(group, window)
+        if isinstance(media, Failure):
+            return answers | {text: Answer(result=media, seconds=0.0, tries=0) for text in asked}
+        schema = response_format(instruction.spec, self._max_analysis_chars)
+        questions = [
+            self._judge.ask(
+                build_messages(media, fill_instruction(instruction, reference=reference, candidate=text)),
+                lambda content, finish: parse_scores(content, keys, finish),
+                response_format=schema,
+            )
+            for text in asked
+        ]
+        answers.update(zip(asked, await asyncio.gather(*questions), strict=True))
+        return answers
+
+    async def _media(self, group: GroupForReward, window: TimeWindow | None) -> Parts | Failure:
+        if not self._config.use_image:
+            return no_media_notice("picture" if group.media.modality == "image" else "frames", window)
+        try:
+            frames = await asyncio.to_thread(group.media.frames, window)
+        except Exception as error:  # whatever a decoder raises about one file must not end the run
+            return Failure(reason="media", detail=f"{group.sample_id!r}: {type(error).__name__}: {error}")
+        if not frames:
+            return Failure(reason="media", detail=f"{group.sample_id!r}: no frames")
+        return media_parts(frames)
+
+    def _window(self, group: GroupForReward) -> TimeWindow:
+        local = self._config.local
+        if self._config.use_reference and local.reference == "segment" and group.reference_segments:
+            return choose_window(
+                group.reference_segments, seed=self._seed, step=group.step, sample_id=group.sample_id
+            )
+        return sample_window(
+            seed=self._seed,
+            step=group.step,
+            sample_id=group.sample_id,
+            duration=group.media.duration,
+            fraction=local.fraction,
+            min_seconds=local.min_seconds,
+        )
+
+    def _local_text(self, caption: SegmentedCaption, window: TimeWindow) -> str:
+        return format_segments(select_segments(caption.segments, window, self._config.local.min_overlap))
+
+    def _candidate(self, whole: Judgement, local: Judgement | None, segments: int | None) -> CandidateScore:
+        failure: Failure | None = None
+        for name, answer in (("local", local), ("global", whole)):
+            if answer is not None and isinstance(answer.result, Failure):
+                failure = Failure(reason=answer.result.reason, detail=f"{name} pass: {answer.result.detail}")
+        whole_scores = None if isinstance(whole.result, Failure) else whole.result
+        local_scores = None if local is None or isinstance(local.result, Failure) else local.result
+        reward: float | None = None
+        if failure is None and whole_scores is not None:
+            weights = self._config.weights
+            if segments is None:
+                reward = weighted_reward(whole_scores, weights)
+            else:
+                reward = video_reward(whole_scores, local_scores, weights)
+        return CandidateScore(
+            reward=reward,
+            global_scores=whole_scores,
+            local_scores=local_scores,
+            failure=failure,
+            segments=segments,
+            judge_seconds=whole.seconds + (local.seconds if local is not None else 0.0),
+        )
+
+    def _all_failed(self, group: GroupForReward, failure: Failure, began: float) -> GroupScores:
+        return GroupScores(
+            sample_id=group.sample_id,
+            step=group.step,
+            candidates=tuple(CandidateScore(reward=None, failure=failure) for _ in group.captions),
+            window=None,
+            seconds=time.perf_counter() - began,
+        )
+
+    def _instruction(self, name: InstructionName) -> Instruction:
+        return self._instructions[name if self._config.use_reference else _WITHOUT_REFERENCE[name]]
+
+
+_WITHOUT_REFERENCE: Mapping[InstructionName, InstructionName] = {
+    "image": "image_no_reference",
+    "video_global": "video_global_no_reference",
+    "video_segment": "video_segment_no_reference",
+}
+
+
+def load_instructions(config: RewardConfig) -> dict[InstructionName, Instruction]:
+    """All instructions, the user's where the configuration names a path. Raises TemplateError."""
+    paths = config.instructions
+    return {
+        "image": load_instruction("image", paths.image),
+        "image_no_reference": load_instruction("image_no_reference", paths.image_no_reference),
+        "video_global": load_instruction("video_global", paths.video_global),
+        "video_global_no_reference": load_instruction(
+            "video_global_no_reference", paths.video_global_no_reference
+        ),
+        "video_segment": load_instruction("video_segment", paths.video_segment),
+        "video_segment_no_reference": load_instruction(
+            "video_segment_no_reference", paths.video_segment_no_reference
+        ),
+    }
