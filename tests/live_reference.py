@@ -1,8 +1,8 @@
 """Makes the public PyTorch packages usable for the tests marked ``live``.
 
-``pip install torch`` and ``pip install torchvision --no-deps`` are enough. On a machine without CUDA the registry's
-torchvision cannot load its compiled part and then fails to import; the two operators its Python part asks for are
-declared by hand here. They are never called.
+``pip install torch`` and ``pip install torchvision --no-deps`` are enough. On a machine without CUDA the
+registry's torchvision cannot load its compiled part and then fails to import; the two operators its Python
+part asks for are declared by hand here. They are never called.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def require_torch() -> Any:
 
 
 def require_torchvision() -> Any:
-    """The torchvision module, with its operators declared where they cannot be loaded; skips where not installed."""
+    """The torchvision module, with its operators declared where they cannot be loaded; skips where not
+    installed."""
     torch = require_torch()
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:

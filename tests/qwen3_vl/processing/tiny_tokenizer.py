@@ -10,7 +10,10 @@ from transformers import PreTrainedTokenizerFast
 from vcap_jax.qwen3_vl.processing.chat_template import CHAT_TEMPLATE, END_OF_TEXT, IM_END, SPECIAL_TOKENS
 
 # How Qwen's tokenizers cut text before merging: contractions, words, single digits, punctuation, white space.
-_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _CORPUS = [
     "Describe the image in detail. A red circle stands at the top left of the blue square.",
     "Describe the video. <12.3 seconds> user assistant system seconds",

@@ -1,6 +1,16 @@
 """Input processing of Qwen3-VL without torch: messages with pictures and videos -> padded prompt batches."""
 
-from vcap_jax.qwen3_vl.processing.collate import Buckets, PromptTooLargeError, collate
+from vcap_jax.qwen3_vl.processing.collate import Buckets, collate
+from vcap_jax.qwen3_vl.processing.errors import InputError, PromptTooLargeError
 from vcap_jax.qwen3_vl.processing.processor import ImagePart, Processor, TextPart, VideoPart
 
-__all__ = ["Buckets", "ImagePart", "Processor", "PromptTooLargeError", "TextPart", "VideoPart", "collate"]
+__all__ = [
+    "Buckets",
+    "ImagePart",
+    "InputError",
+    "Processor",
+    "PromptTooLargeError",
+    "TextPart",
+    "VideoPart",
+    "collate",
+]

@@ -1,7 +1,8 @@
-"""The chat layout and the special tokens of Qwen3-VL, for tokenizers made here rather than read from a checkpoint.
+"""The chat layout and the special tokens of Qwen3-VL, for tokenizers made here rather than read from a
+checkpoint.
 
-A checkpoint brings its own template and tokens; these are what the embedded world's tokenizer and the tests use,
-so that a tiny model reads prompts laid out exactly like a real one.
+A checkpoint brings its own template and tokens; these are what the embedded world's tokenizer and the tests
+use, so that a tiny model reads prompts laid out exactly like a real one.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ SPECIAL_TOKENS: tuple[str, ...] = (
     IMAGE_PAD,
     VIDEO_PAD,
 )
-"""In the order in which a new tokenizer gives them ids. ``<|endoftext|>`` pads, ``<|im_end|>`` ends a turn."""
+"""In the order in which a new tokenizer gives them ids. ``<|endoftext|>`` pads, ``<|im_end|>`` ends a
+turn."""
 
-# Each message becomes "<|im_start|>role\n" + content + "<|im_end|>\n". Content is a string or a list of parts; an
-# image or a video part becomes its placeholder between vision_start and vision_end, a text part its text.
+# Each message becomes "<|im_start|>role\n" + content + "<|im_end|>\n". Content is a string or a list of
+# parts; an image or a video part becomes its placeholder between vision_start and vision_end, a text part its
+# text.
 CHAT_TEMPLATE: str = (
     "{%- for message in messages -%}"
     "{{- '<|im_start|>' + message.role + '\\n' -}}"

@@ -11,22 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcap_jax.qwen3_vl.inputs import EncodedPrompt, PromptBatch, VisionInputs
-
+from vcap_jax.qwen3_vl.processing.errors import PromptTooLargeError
 
 _SINGULAR = {"tokens": "token", "frames": "frame", "patches": "patch"}
-
-
-class PromptTooLargeError(ValueError):
-    """A prompt does not fit into the largest bucket."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Buckets:
     """The sizes prompts are padded to.
 
-    tokens, frames, patches: allowed sizes of P (prompt tokens), F (frames of a prompt) and L (patches of a frame),
-        ascending; where a tuple is empty, sizes are rounded up to the multiple instead and ``max_*`` (0: none) is the
-        limit.
+    tokens, frames, patches: allowed sizes of P (prompt tokens), F (frames of a prompt) and L (patches of a
+        frame), ascending; where a tuple is empty, sizes are rounded up to the multiple instead and ``max_*``
+        (0: none) is the limit.
     Patch sizes must be multiples of merge_size**2.
     """
 
@@ -68,8 +64,8 @@ class Buckets:
                 return -(-size // multiple) * multiple
         of = " in a frame" if what == "patches" else ""
         raise PromptTooLargeError(
-            f"{name} has {size} {what}{of}, the limit is {limit}: lower the pixel or frame budget, shorten the text, "
-            f"or raise buckets.{what if sizes else 'max_' + what}"
+            f"{name} has {size} {what}{of}, the limit is {limit}: lower the pixel or frame budget, shorten the "
+            f"text, or raise buckets.{what if sizes else 'max_' + what}"
         )
 
     def check(self, prompt: EncodedPrompt, *, name: str = "prompt") -> None:

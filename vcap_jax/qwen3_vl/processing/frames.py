@@ -1,6 +1,7 @@
 """Which frames of a video are looked at, and the time each merged frame pair is announced with.
 
-Equal to the public Qwen3-VL video processor's ``sample_frames`` and processor's timestamps (transformers 5.23).
+Equal to the public Qwen3-VL video processor's ``sample_frames`` and processor's timestamps (transformers
+5.23).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vcap_jax.qwen3_vl.processing.errors import InputError
 from vcap_jax.qwen3_vl.processing.settings import VideoSettings
 
 
@@ -20,12 +22,12 @@ def sample_indices(total_frames: int, source_fps: float, settings: VideoSettings
     n = min(max(total / source_fps * fps, min_frames), max_frames, total).
 
     Raises:
-        ValueError: no frames or a frame rate that is not positive.
+        InputError: no frames or a frame rate that is not positive.
     """
     if total_frames < 1:
-        raise ValueError("a video of no frames: give at least one")
+        raise InputError("a video of no frames: give at least one")
     if not source_fps > 0:
-        raise ValueError(f"the video's frame rate is {source_fps}: it must be above 0")
+        raise InputError(f"the video's frame rate is {source_fps}: it must be above 0")
     wanted = int(total_frames / source_fps * settings.fps)
     count = min(max(wanted, settings.min_frames), settings.max_frames, total_frames)
     return np.linspace(0, total_frames - 1, count).round().astype(np.int64)

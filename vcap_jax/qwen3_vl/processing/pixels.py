@@ -1,8 +1,8 @@
 """From uint8 pictures to flattened patches: sizes, bicubic resizing, normalising, patching.
 
 Sizes and layout equal the public Qwen2-VL image processor and Qwen3-VL video processor (transformers 5.23).
-Resizing is Pillow's bicubic: the public image processor's own in its PIL form, and within one grey level of the
-torchvision antialiased bicubic that the public video processor uses.
+Resizing is Pillow's bicubic: the public image processor's own in its PIL form, and within one grey level of
+the torchvision antialiased bicubic that the public video processor uses.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import numpy as np
 from PIL import Image
 
+from vcap_jax.qwen3_vl.processing.errors import InputError
 from vcap_jax.qwen3_vl.processing.settings import ImageSettings, PatchSettings, VideoSettings
 
 MAX_ASPECT = 200
@@ -21,7 +22,7 @@ def image_size(height: int, width: int, settings: ImageSettings) -> tuple[int, i
     """Height and width an image is resized to: multiples of ``settings.factor``, within the pixel bounds.
 
     Raises:
-        ValueError: the sides differ by more than a factor of 200, or one is empty.
+        InputError: the sides differ by more than a factor of 200, or one is empty.
     """
     _check_aspect(height, width)
     factor = settings.factor
@@ -36,11 +37,15 @@ def image_size(height: int, width: int, settings: ImageSettings) -> tuple[int, i
 def video_size(frames: int, height: int, width: int, settings: VideoSettings) -> tuple[int, int]:
     """Height and width the frames of a video are resized to, within the bounds on frames x height x width.
 
+    A single frame counts as a whole temporal patch, which it will be repeated to fill (the public processor
+    refuses it).
+
     Raises:
-        ValueError: as for images, or fewer frames than one temporal patch.
+        InputError: as for images, or no frames.
     """
-    if frames < settings.temporal_patch_size:
-        raise ValueError(f"{frames} frames do not fill a temporal patch of {settings.temporal_patch_size}")
+    if frames < 1:
+        raise InputError("a video of no frames: give at least one")
+    frames = max(frames, settings.temporal_patch_size)
     factor = settings.factor
     most = settings.max_pixels
     if settings.cap_pixels_per_frame:
@@ -61,11 +66,11 @@ def video_size(frames: int, height: int, width: int, settings: VideoSettings) ->
 
 def _check_aspect(height: int, width: int) -> None:
     if min(height, width) < 1:
-        raise ValueError(f"a picture of {height} x {width} pixels is empty")
+        raise InputError(f"a picture of {height} x {width} pixels is empty")
     if max(height, width) / min(height, width) > MAX_ASPECT:
-        raise ValueError(
-            f"a picture of {height} x {width} pixels is too long: one side may be at most {MAX_ASPECT} times the "
-            "other; crop or split it"
+        raise InputError(
+            f"a picture of {height} x {width} pixels is too long: one side may be at most {MAX_ASPECT} times "
+            "the other; crop or split it"
         )
 
 
@@ -92,8 +97,8 @@ def patchify(frames: np.ndarray, settings: PatchSettings) -> np.ndarray:
 
     frames: uint8 [temporal_patch, H, W, 3], H and W multiples of ``settings.factor``.
     Returns float32 [rows * columns, 3 * temporal_patch * patch * patch]: patches in merge-block order (the
-    merge x merge patches of one visual token are neighbours), numbers of a patch in the order channel, time, row,
-    column.
+    merge x merge patches of one visual token are neighbours), numbers of a patch in the order channel, time,
+    row, column.
     """
     depth, height, width, _ = frames.shape
     size, merge = settings.patch_size, settings.merge_size
@@ -120,7 +125,7 @@ def image_patches(image: np.ndarray, settings: ImageSettings) -> tuple[np.ndarra
     """Patches and (rows, columns) in patches of a uint8 [H, W, 3] image.
 
     Raises:
-        ValueError: wrong type or shape, or a size that cannot be used.
+        InputError: wrong type or shape, or a size that cannot be used.
     """
     _check_pixels(image, 3, "image", "[H, W, 3]")
     height, width = image_size(image.shape[0], image.shape[1], settings)
@@ -129,20 +134,24 @@ def image_patches(image: np.ndarray, settings: ImageSettings) -> tuple[np.ndarra
     return patchify(frames, settings), (height // settings.patch_size, width // settings.patch_size)
 
 
-def video_patches(frames: np.ndarray, settings: VideoSettings) -> tuple[list[np.ndarray], tuple[int, int]]:
+def video_patches(
+    frames: np.ndarray, settings: VideoSettings, *, resized: bool = False
+) -> tuple[list[np.ndarray], tuple[int, int]]:
     """Patches of each temporal patch and (rows, columns) in patches, for uint8 [T, H, W, 3] frames.
 
-    The last frame is repeated until the frames fill the last temporal patch. A single frame is repeated before its
-    size is chosen (the public processor refuses it).
+    The last frame is repeated until the frames fill the last temporal patch.
+    resized: the frames already have the size that ``video_size`` gives.
 
     Raises:
-        ValueError: wrong type or shape, no frames, or a size that cannot be used.
+        InputError: wrong type or shape, no frames, or a size that cannot be used.
     """
     _check_pixels(frames, 4, "video", "[T, H, W, 3]")
-    count, depth = frames.shape[0], settings.temporal_patch_size
-    if count == 0:
-        raise ValueError("a video of no frames: give at least one")
-    height, width = video_size(max(count, depth), frames.shape[1], frames.shape[2], settings)
+    count, height, width = frames.shape[:3]
+    depth = settings.temporal_patch_size
+    if not resized:
+        height, width = video_size(count, height, width, settings)
+    elif height % settings.factor or width % settings.factor:
+        raise InputError(f"resized frames of {height} x {width} pixels are no multiple of {settings.factor}")
     patches = []
     for start in range(0, count, depth):
         chosen = [resize(frames[min(i, count - 1)], height, width) for i in range(start, start + depth)]
@@ -152,6 +161,6 @@ def video_patches(frames: np.ndarray, settings: VideoSettings) -> tuple[list[np.
 
 def _check_pixels(pixels: np.ndarray, ndim: int, what: str, shape: str) -> None:
     if pixels.dtype != np.uint8 or pixels.ndim != ndim or pixels.shape[-1] != 3:
-        raise ValueError(
+        raise InputError(
             f"{what} must be uint8 {shape}, got {pixels.dtype} {list(pixels.shape)}: decode it to RGB"
         )

@@ -1,8 +1,8 @@
 """M-RoPE positions of a prompt: (temporal, height, width) of every token.
 
 Text advances all three axes together. A frame of h x w merged tokens starts where the text stopped, keeps the
-temporal axis there, runs over rows and columns, and the text goes on max(h, w) further. Every frame of a video
-is a frame of its own, since its timestamp stands between it and the one before.
+temporal axis there, runs over rows and columns, and the text goes on max(h, w) further. Every frame of a
+video is a frame of its own, since its timestamp stands between it and the one before.
 Equal to ``Qwen3VLModel.get_rope_index`` (transformers 5.23) for a single unpadded prompt.
 """
 
@@ -18,8 +18,8 @@ def rope_positions(
 ) -> np.ndarray:
     """[3, P] int32 positions of the tokens.
 
-    tokens: [P] token ids, placeholders expanded; grids: [F, 2] patch rows and columns of each frame in the order
-    in which the frames appear; visual_token_ids: the image and the video placeholder.
+    tokens: [P] token ids, placeholders expanded; grids: [F, 2] patch rows and columns of each frame in the
+    order in which the frames appear; visual_token_ids: the image and the video placeholder.
 
     Raises:
         ValueError: placeholders and grids do not match.

@@ -1,8 +1,8 @@
 """A user message with pictures and videos -> one EncodedPrompt. No torch.
 
-Equal to the public Qwen3-VL processor (transformers 5.23) on a single user message: token ids, grids and positions
-exactly, pixels within one grey level. The chat template wraps a video in vision_start/vision_end and the public
-processor then puts a pair around each frame inside that; the outer pair stays, here as there.
+Equal to the public Qwen3-VL processor (transformers 5.23) on a single user message: token ids, grids and
+positions exactly, pixels within one grey level. The chat template wraps a video in vision_start/vision_end
+and the public processor then puts a pair around each frame inside that; the outer pair stays, here as there.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from vcap_jax.qwen3_vl.processing.chat_template import (
     VISION_END,
     VISION_START,
 )
+from vcap_jax.qwen3_vl.processing.errors import InputError
 from vcap_jax.qwen3_vl.processing.frames import pair_timestamps, timestamp_text
-from vcap_jax.qwen3_vl.processing.pixels import image_patches, video_patches
+from vcap_jax.qwen3_vl.processing.pixels import image_patches, video_patches, video_size
 from vcap_jax.qwen3_vl.processing.positions import rope_positions
 from vcap_jax.qwen3_vl.processing.settings import (
     ImageSettings,
@@ -58,10 +59,12 @@ class VideoPart:
     """The sampled frames of a video.
 
     frames: uint8 [T, H, W, 3] RGB, T >= 1; timestamps: T seconds from the start of the video.
+    resized: the frames already have the size that ``Processor.video_frame_size`` gives for them.
     """
 
     frames: np.ndarray
     timestamps: Sequence[float]
+    resized: bool = False
 
 
 Part = TextPart | ImagePart | VideoPart
@@ -72,8 +75,8 @@ class Processor:
 
     tokenizer: a transformers tokenizer; image, video: the settings in use (budgets applied).
     eos_token_ids: a caption ends with any of these.
-    banned_token_ids: special tokens a caption may never contain (placeholders, vision_start, im_start, ...): every
-        special token of the tokenizer that does not end a caption.
+    banned_token_ids: special tokens a caption may never contain (placeholders, vision_start, im_start, ...):
+        every special token of the tokenizer that does not end a caption.
     """
 
     def __init__(
@@ -95,9 +98,10 @@ class Processor:
         self.image = image or ImageSettings()
         self.video = video or VideoSettings()
         for name in ("patch_size", "temporal_patch_size", "merge_size"):
-            if getattr(self.image, name) != getattr(self.video, name):
+            of_images, of_videos = getattr(self.image, name), getattr(self.video, name)
+            if of_images != of_videos:
                 raise ValueError(
-                    f"{name} is {getattr(self.image, name)} for images and {getattr(self.video, name)} for videos: "
+                    f"{name} is {of_images} for images and {of_videos} for videos: "
                     "one vision tower takes one value; correct the preprocessor files"
                 )
         if not tokenizer.chat_template:
@@ -140,8 +144,8 @@ class Processor:
         """Reads tokenizer, chat template, preprocessor files and end tokens of a checkpoint folder.
 
         max_pixels: replaces the upper bound on an image's height x width (paper: 6,422,528).
-        max_frames, max_frame_tokens: replace the budget of a video (paper: 200 frames of 256 merged tokens); see
-            ``VideoSettings.with_budget``. Either alone keeps the checkpoint's value of the other.
+        max_frames, max_frame_tokens: replace the budget of a video (paper: 200 frames of 256 merged tokens);
+            see ``VideoSettings.with_budget``. Either alone keeps the checkpoint's value of the other.
         fps: frames per second to sample.
 
         Raises:
@@ -185,13 +189,22 @@ class Processor:
     def merge_size(self) -> int:
         return self.image.merge_size
 
+    def video_frame_size(self, frames: int, height: int, width: int) -> tuple[int, int]:
+        """Height and width in pixels to which that many frames of that size are brought.
+
+        Raises:
+            InputError: no frames, or sides too unequal.
+        """
+        return video_size(frames, height, width, self.video)
+
     def encode(self, content: Sequence[Part], *, add_generation_prompt: bool = True) -> EncodedPrompt:
         """One user message.
 
         content: its parts in order; add_generation_prompt: also open the assistant's turn.
 
         Raises:
-            ValueError: a part cannot be used (size, type), or text contains a visual placeholder.
+            InputError: a picture or video cannot be used, or a text contains a visual placeholder.
+            ValueError: timestamps do not match frames, or the chat template loses a part.
         """
         message: list[dict[str, str]] = []
         frames: list[np.ndarray] = []
@@ -200,7 +213,7 @@ class Processor:
         for part in content:
             if isinstance(part, TextPart):
                 if found := _PLACEHOLDER.search(part.text):
-                    raise ValueError(
+                    raise InputError(
                         f"the prompt text contains {found.group()}, which stands for a picture: remove it"
                     )
                 message.append({"type": "text", "text": part.text})
@@ -211,13 +224,13 @@ class Processor:
                 grids.append(grid)
                 expansions.append(IMAGE_PAD)
             elif isinstance(part, VideoPart):
-                pairs, grid = video_patches(part.frames, self.video)
+                pairs, grid = video_patches(part.frames, self.video, resized=part.resized)
                 message.append({"type": "video"})
                 frames.extend(pairs)
                 grids.extend([grid] * len(pairs))
                 expansions.append(self._video_text(part))
             else:
-                raise ValueError(f"{type(part).__name__} is no TextPart, ImagePart or VideoPart")
+                raise TypeError(f"{type(part).__name__} is no TextPart, ImagePart or VideoPart")
         text = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": message}],
             tokenize=False,
@@ -246,8 +259,8 @@ class Processor:
         return "".join(f"{timestamp_text(t)}{VISION_START}{VIDEO_PAD}{VISION_END}" for t in times)
 
     def _tokenize(self, text: str, expansions: Sequence[str], grids: Sequence[tuple[int, int]]) -> np.ndarray:
-        """[P] int32. Tokenized with one placeholder per frame, which is then repeated: special tokens split the text
-        before tokenization, so this equals tokenizing the long text."""
+        """[P] int32. Tokenized with one placeholder per frame, which is then repeated: special tokens split
+        the text before tokenization, so this equals tokenizing the long text."""
         found = _PLACEHOLDER.findall(text)
         if len(found) != len(expansions):
             raise ValueError(
@@ -270,7 +283,8 @@ class Processor:
         return int(index)
 
     def _check_model_config(self, folder: Path) -> None:
-        """A tokenizer or preprocessor file of another model would otherwise give wrong results without a word."""
+        """A tokenizer or preprocessor file of another model would otherwise give wrong results without a
+        word."""
         path = folder / "config.json"
         if not path.exists():
             return

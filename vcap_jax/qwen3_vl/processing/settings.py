@@ -1,7 +1,7 @@
 """How pictures and frames become patches: the numbers of a checkpoint's preprocessor files.
 
-A nested section of ``processor_config.json`` comes first, as in the public loader (transformers 5.23); else images
-are described by ``preprocessor_config.json`` and videos by ``video_preprocessor_config.json``.
+A nested section of ``processor_config.json`` comes first, as in the public loader (transformers 5.23); else
+images are described by ``preprocessor_config.json`` and videos by ``video_preprocessor_config.json``.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class ImageSettings(PatchSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class VideoSettings(PatchSettings):
-    """Videos are sampled at ``fps``, at least ``min_frames`` and at most ``max_frames`` frames, and resized so that
-    frames x height x width lies within [min_pixels, max_pixels].
+    """Videos are sampled at ``fps``, at least ``min_frames`` and at most ``max_frames`` frames, and resized
+    so that frames x height x width lies within [min_pixels, max_pixels].
 
-    With ``cap_pixels_per_frame`` one frame is also held to ``max_video_tokens`` merged tokens (the names are those
-    of the public video processor, which leaves the cap off unless asked).
-    The defaults are those of the published Qwen3-VL checkpoints.
+    With ``cap_pixels_per_frame`` one frame is also held to ``max_video_tokens`` merged tokens (the names are
+    those of the public video processor, which leaves the cap off unless asked). The defaults are those of the
+    published Qwen3-VL checkpoints.
     """
 
     min_pixels: int = 4_096
@@ -111,11 +111,12 @@ class VideoSettings(PatchSettings):
         """Settings for at most ``max_frames`` frames of at most ``max_frame_tokens`` merged tokens each.
 
         The total budget is raised or lowered to exactly what that many such frames need; two frames share a
-        temporal patch, so the prompt holds at most ``max_frames / 2 * max_frame_tokens`` visual tokens. The lower
-        bound on pixels is lowered where it would overrule the cap.
+        temporal patch, so the prompt holds at most ``max_frames / 2 * max_frame_tokens`` visual tokens. The
+        lower bound on pixels is lowered where it would overrule the cap.
         """
         frame_pixels = max_frame_tokens * self.factor**2
-        # The public cap keeps every frame at 1.05 times the lower bound or more, even when that exceeds the cap.
+        # The public cap keeps every frame at 1.05 times the lower bound or more, even when that exceeds the
+        # cap.
         return replace(
             self,
             max_frames=max_frames,
@@ -127,7 +128,8 @@ class VideoSettings(PatchSettings):
         )
 
 
-# What the public classes assume when a file exists but leaves a key out; they differ from the published files.
+# What the public classes assume when a file exists but leaves a key out; they differ from the published
+# files.
 _IMAGE_CLASS_DEFAULTS: Mapping[str, Any] = {
     "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280},
     "patch_size": 14,
@@ -146,8 +148,8 @@ def load_image_settings(path: str | Path) -> ImageSettings:
     """Image settings of a checkpoint folder; the published defaults if it has no preprocessor file.
 
     Raises:
-        ValueError: a file is not JSON, or asks for something other than bicubic resizing, rescaling, normalising
-            and RGB conversion.
+        ValueError: a file is not JSON, or asks for something other than bicubic resizing, rescaling,
+            normalising and RGB conversion.
     """
     found = _find(Path(path), "image_processor", (IMAGE_FILE,))
     if found is None:
@@ -159,9 +161,11 @@ def load_image_settings(path: str | Path) -> ImageSettings:
 
 
 def load_video_settings(path: str | Path) -> VideoSettings:
-    """Video settings of a checkpoint folder; the published defaults if it has no preprocessor file for videos.
+    """Video settings of a checkpoint folder; the published defaults if it has no preprocessor file for
+    videos.
 
-    A folder with only an image file does not describe videos (its pixel bounds mean something else): defaults.
+    A folder with only an image file does not describe videos (its pixel bounds mean something else):
+    defaults.
 
     Raises:
         ValueError: as for images.
@@ -180,7 +184,8 @@ def load_video_settings(path: str | Path) -> VideoSettings:
 
 
 def save_settings(path: str | Path, image: ImageSettings, video: VideoSettings) -> None:
-    """Writes the two preprocessor files so that the public ``AutoProcessor`` builds a Qwen3-VL processor from them."""
+    """Writes the two preprocessor files so that the public ``AutoProcessor`` builds a Qwen3-VL processor from
+    them."""
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
     image_values = {
@@ -252,7 +257,8 @@ def _write(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def _pixel_bounds(source: Path, values: Mapping[str, Any]) -> tuple[int, int]:
-    # Older files name the bounds min_pixels and max_pixels; like the public class we let them overrule "size".
+    # Older files name the bounds min_pixels and max_pixels; like the public class we let them overrule
+    # "size".
     size = dict(values["size"])
     low = values.get("min_pixels") or size.get("shortest_edge")
     high = values.get("max_pixels") or size.get("longest_edge")

@@ -1,0 +1,15 @@
+"""What can be wrong with a user's data. Every message names the file and says what to do."""
+
+from __future__ import annotations
+
+
+class ManifestError(ValueError):
+    """A manifest or a reference pool that cannot be used."""
+
+
+class MediaError(ValueError):
+    """A picture or video file that is missing, truncated, unreadable or empty."""
+
+
+class NoUsableSamplesError(RuntimeError):
+    """A whole pass over the data without a single sample that could be used."""

@@ -1,0 +1,84 @@
+"""One sample read from disk and made ready: the encoded prompt for the policy, the pictures for the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcap_jax.data.images import decode_image
+from vcap_jax.data.judge_media import EncodedMedia, EncodedPicture, JudgeMediaSettings, encode_picture
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.videos import choose_frames, index_video, read_frames
+from vcap_jax.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart
+from vcap_jax.qwen3_vl.processing.pixels import resize
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """The visual prompt of one group. media: what the judge sees."""
+
+    sample: Sample
+    prompt: EncodedPrompt
+    media: EncodedMedia
+
+
+def example_loader(
+    processor: Processor,
+    *,
+    image_prompt: str,
+    video_prompt: str,
+    judge: JudgeMediaSettings | None = None,
+    buckets: Buckets | None = None,
+) -> Callable[[Sample], Example]:
+    """A function that reads and encodes a sample; safe to call from several threads.
+
+    image_prompt, video_prompt: the text that follows the pictures of a row without a prompt of its own.
+    judge: how pictures are compressed for the judge.
+    buckets: refuse a prompt that no bucket holds, so that it is reported by name like a damaged file.
+
+    The function raises MediaError for a file that cannot be read, InputError for one that cannot become a
+    prompt.
+    """
+    settings = judge or JudgeMediaSettings()
+
+    def load(sample: Sample) -> Example:
+        default = image_prompt if sample.modality == "image" else video_prompt
+        text = TextPart(sample.prompt or default)
+        if sample.video is None:
+            example = _load_images(sample, text, processor, settings)
+        else:
+            example = _load_video(sample, text, processor, settings)
+        if buckets is not None:
+            buckets.check(example.prompt, name=f"sample {sample.id}")
+        return example
+
+    return load
+
+
+def _load_images(sample: Sample, text: TextPart, processor: Processor, judge: JudgeMediaSettings) -> Example:
+    pictures = [decode_image(path).pixels for path in sample.images]
+    prompt = processor.encode([*(ImagePart(pixels) for pixels in pictures), text])
+    encoded = tuple(encode_picture(pixels, judge) for pixels in pictures)
+    media = EncodedMedia(modality="image", duration=0.0, pictures=encoded)
+    return Example(sample=sample, prompt=prompt, media=media)
+
+
+def _load_video(sample: Sample, text: TextPart, processor: Processor, judge: JudgeMediaSettings) -> Example:
+    assert sample.video is not None
+    index = index_video(sample.video)
+    indices = choose_frames(index, processor.video).tolist()
+    times = [index.times[i] for i in indices]
+    height, width = processor.video_frame_size(len(indices), index.height, index.width)
+    # Each frame is brought to the policy's size and compressed for the judge as it comes out of the decoder:
+    # at its own size only one is ever held.
+    frames = np.empty((len(indices), height, width, 3), np.uint8)
+    pictures: list[EncodedPicture] = []
+    for place, pixels in enumerate(read_frames(index, indices)):
+        frames[place] = resize(pixels, height, width)
+        pictures.append(encode_picture(pixels, judge, seconds=times[place]))
+    prompt = processor.encode([VideoPart(frames, times, resized=True), text])
+    media = EncodedMedia(modality="video", duration=index.duration, pictures=tuple(pictures))
+    return Example(sample=sample, prompt=prompt, media=media)

@@ -1,0 +1,67 @@
+"""Decoding image files to RGB.
+
+Transparency is laid on white, as the public processors do; 16-bit grey is scaled to 8 bits; the orientation
+that a camera wrote into the file is applied. An animation gives its first picture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from vcap_jax.data.errors import MediaError
+
+
+@dataclass(frozen=True)
+class DecodedImage:
+    """pixels: uint8 [H, W, 3] RGB."""
+
+    pixels: np.ndarray
+
+
+def decode_image(path: str | Path) -> DecodedImage:
+    """Reads an image of any format, mode and size that Pillow knows.
+
+    Raises:
+        MediaError: missing, truncated or unreadable file; names it.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise MediaError(f"{source}: no such file: correct the path in the manifest")
+    try:
+        with Image.open(source) as opened:
+            opened.load()
+            upright = ImageOps.exif_transpose(opened)
+            pixels = np.array(to_rgb(upright))
+    except MediaError:
+        raise
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        # Pillow raises any of these for damaged files, depending on the format.
+        raise MediaError(
+            f"{source}: not a readable image ({error}): replace the file or drop the row"
+        ) from error
+    return DecodedImage(pixels)
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """An 8-bit RGB picture of any mode.
+
+    Raises:
+        MediaError: floating-point pixels, whose range is not known.
+    """
+    if image.mode == "F":
+        raise MediaError("floating-point pixels have no known range: save the picture as 8 or 16 bit")
+    if image.mode.startswith("I"):
+        levels = np.asarray(image).astype(np.int64)
+        # "I" is 32 bits wide and may hold 8-bit levels; "I;16" always holds 16-bit ones.
+        scale = 1 if image.mode == "I" and levels.max(initial=0) <= 255 else 257
+        grey = np.clip((levels + scale // 2) // scale, 0, 255).astype(np.uint8)
+        return Image.fromarray(grey).convert("RGB")
+    if "A" in image.getbands() or "a" in image.getbands() or image.info.get("transparency") is not None:
+        layer = image.convert("RGBA")
+        white = Image.new("RGBA", layer.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, layer).convert("RGB")
+    return image.convert("RGB")

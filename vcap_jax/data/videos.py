@@ -1,0 +1,252 @@
+"""Decoding the sampled frames of a video, one at a time.
+
+A file is first read without decoding, which gives the time of every frame and where decoding can start; frame
+counts and rates in headers are not trusted. Then only the wanted frames are converted, jumping over stretches
+between them, so neither time nor memory grows with the length of the video more than it must.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+import numpy as np
+
+from vcap_jax.data.errors import MediaError
+from vcap_jax.qwen3_vl.processing.frames import sample_indices
+from vcap_jax.qwen3_vl.processing.settings import VideoSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoIndex:
+    """What a file holds, found without decoding.
+
+    ticks: presentation times of the frames in stream units, ascending; None where the file does not tell
+        them.
+    times: seconds of each frame from the first one.
+    keys: indices of the frames at which decoding can start, ascending, the first always among them.
+    fps: average frames per second; duration: seconds, the last frame's own included.
+    height, width: as displayed; turns: quarter turns (counter-clockwise) from stored to displayed.
+    """
+
+    path: Path
+    ticks: tuple[int, ...] | None
+    times: tuple[float, ...]
+    keys: tuple[int, ...]
+    fps: float
+    duration: float
+    height: int
+    width: int
+    turns: int
+    constant_rate: bool
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodedVideo:
+    """Sampled frames.
+
+    frames: uint8 [T, H, W, 3] RGB; timestamps: [T] seconds from the first frame of the video; indices: [T]
+    which frames of the video they are; fps: of the video, not of the sample; duration: of the whole video in
+    seconds.
+    """
+
+    frames: np.ndarray
+    timestamps: tuple[float, ...]
+    indices: tuple[int, ...]
+    fps: float
+    duration: float
+
+
+def index_video(path: str | Path) -> VideoIndex:
+    """Reads the frame times of a video.
+
+    Raises:
+        MediaError: missing, truncated or unreadable file, no video stream, no frames; names the file.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise MediaError(f"{source}: no such file: correct the path in the manifest")
+    try:
+        with av.open(str(source)) as container:
+            return _index(source, container)
+    except (av.FFmpegError, ValueError, OSError, EOFError) as error:
+        if isinstance(error, MediaError):
+            raise
+        raise _unreadable(source, error) from error
+
+
+def choose_frames(index: VideoIndex, settings: VideoSettings) -> np.ndarray:
+    """Indices of the frames to look at, ascending: uniform in time, first and last included.
+
+    At a constant rate exactly the public processor's choice. At a variable rate as many, each the frame
+    nearest to its instant.
+    """
+    indices = sample_indices(len(index), index.fps, settings)
+    if index.constant_rate or len(indices) == 1:
+        return indices
+    times = np.asarray(index.times)
+    instants = np.linspace(times[0], times[-1], len(indices))
+    right = np.clip(np.searchsorted(times, instants), 1, len(times) - 1)
+    nearest = np.where(instants - times[right - 1] <= times[right] - instants, right - 1, right)
+    return np.unique(nearest)
+
+
+def read_frames(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarray]:
+    """Yields the frames with the given ascending indices as uint8 [H, W, 3] RGB.
+
+    Raises:
+        MediaError: the file is damaged or ends before a wanted frame; names it.
+    """
+    found = 0
+    try:
+        if index.ticks is not None:
+            for frame in _by_time(index, indices):
+                yield frame
+                found += 1
+        # A file whose seeking is inexact, or without times, is decoded from its start.
+        if found < len(indices):
+            for frame in _by_count(index, indices, found):
+                yield frame
+                found += 1
+    except (av.FFmpegError, ValueError, OSError, EOFError) as error:
+        raise _unreadable(index.path, error) from error
+    if found < len(indices):
+        raise MediaError(
+            f"{index.path}: the video ends before frame {indices[found]} of {len(index)}, it is truncated: "
+            "replace the file or drop the row"
+        )
+
+
+def decode_video(path: str | Path, settings: VideoSettings) -> DecodedVideo:
+    """Samples and decodes a video at its own size. The sampled frames are held together.
+
+    Raises:
+        MediaError: as ``index_video`` and ``read_frames``.
+    """
+    index = index_video(path)
+    indices = choose_frames(index, settings)
+    frames = np.stack(list(read_frames(index, indices.tolist())))
+    return DecodedVideo(
+        frames=frames,
+        timestamps=tuple(index.times[i] for i in indices),
+        indices=tuple(int(i) for i in indices),
+        fps=index.fps,
+        duration=index.duration,
+    )
+
+
+def _unreadable(source: Path, error: Exception) -> MediaError:
+    return MediaError(f"{source}: not a readable video ({error}): replace the file or drop the row")
+
+
+def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
+    if not container.streams.video:
+        raise MediaError(f"{source}: holds no video stream: replace the file or drop the row")
+    stream = container.streams.video[0]
+    count = 0
+    shown: dict[int, bool] = {}
+    timed = True
+    for packet in container.demux(stream):
+        if packet.size == 0 or packet.is_discard:
+            continue
+        count += 1
+        if packet.pts is None or packet.pts in shown:
+            timed = False
+        else:
+            shown[packet.pts] = packet.is_keyframe
+    if count == 0:
+        raise MediaError(f"{source}: a video of no frames: replace the file or drop the row")
+    declared = stream.frames
+    if declared > count + max(2, declared // 100):
+        raise MediaError(
+            f"{source}: truncated, {count} of {declared} frames are there: replace the file or drop the row"
+        )
+    ticks = tuple(sorted(shown)) if timed else None
+    unit = float(stream.time_base) if stream.time_base else 0.0
+    rate = float(stream.average_rate or 0.0)
+    span = (ticks[-1] - ticks[0]) * unit if ticks else 0.0
+    fps = rate if rate > 0 else ((count - 1) / span if span > 0 else 24.0)
+    times = tuple(i / fps for i in range(count))
+    constant = True
+    if ticks:
+        seconds = [(tick - ticks[0]) * unit for tick in ticks]
+        constant = all(abs(a - b) < 0.5 / fps for a, b in zip(seconds, times, strict=True))
+        if not constant:
+            times = tuple(seconds)
+            fps = (count - 1) / span
+    # The first frame out of the decoder shows how the stored picture is to be turned.
+    container.seek(0)
+    first = next(container.decode(stream), None)
+    if first is None:
+        raise MediaError(f"{source}: a video of no frames: replace the file or drop the row")
+    turns = round(first.rotation / 90) % 4
+    height, width = (first.width, first.height) if turns % 2 else (first.height, first.width)
+    return VideoIndex(
+        path=source,
+        ticks=ticks,
+        times=times,
+        keys=_key_indices(ticks, shown),
+        fps=fps,
+        duration=times[-1] + 1 / fps,
+        height=height,
+        width=width,
+        turns=turns,
+        constant_rate=constant,
+    )
+
+
+def _key_indices(ticks: tuple[int, ...] | None, shown: dict[int, bool]) -> tuple[int, ...]:
+    if ticks is None:
+        return (0,)
+    keys = [i for i, tick in enumerate(ticks) if shown[tick]]
+    return tuple(keys) if keys and keys[0] == 0 else (0, *keys)
+
+
+def _by_time(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarray]:
+    """Yields wanted frames as long as they are found at their times; stops at the first that is not."""
+    assert index.ticks is not None
+    with av.open(str(index.path)) as container:
+        stream = container.streams.video[0]
+        stream.thread_type = "AUTO"
+        decoder = container.decode(stream)
+        last = -1
+        for wanted in indices:
+            key = index.keys[bisect_right(index.keys, wanted) - 1]
+            if key > last + 1:
+                container.seek(index.ticks[key], stream=stream)
+                decoder = container.decode(stream)
+            tick = index.ticks[wanted]
+            frame = next((f for f in decoder if f.pts is not None and f.pts >= tick), None)
+            if frame is None or frame.pts != tick:
+                return
+            yield _pixels(frame, index)
+            last = wanted
+
+
+def _by_count(index: VideoIndex, indices: Sequence[int], found: int) -> Iterator[np.ndarray]:
+    """Yields the wanted frames from number ``found`` on, counting frames from the start of the file."""
+    wanted = set(indices[found:])
+    with av.open(str(index.path)) as container:
+        stream = container.streams.video[0]
+        stream.thread_type = "AUTO"
+        for number, frame in enumerate(container.decode(stream)):
+            if number in wanted:
+                yield _pixels(frame, index)
+            if number >= indices[-1]:
+                return
+
+
+def _pixels(frame: av.VideoFrame, index: VideoIndex) -> np.ndarray:
+    pixels = np.rot90(frame.to_ndarray(format="rgb24"), index.turns)
+    if pixels.shape[:2] != (index.height, index.width):
+        # A stream may change its size on the way; everything is brought to the first frame's.
+        stored = (index.width, index.height) if index.turns % 2 else (index.height, index.width)
+        resized = frame.reformat(width=stored[1], height=stored[0], format="rgb24")
+        pixels = np.rot90(resized.to_ndarray(), index.turns)
+    return np.ascontiguousarray(pixels)

@@ -1,0 +1,11 @@
+"""What can be wrong with the input of a prompt."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """A text, picture or video that cannot become a prompt."""
+
+
+class PromptTooLargeError(InputError):
+    """A prompt that does not fit into the largest bucket."""
