@@ -191,7 +191,7 @@ def parse_video(text: str) -> VideoCaption:
     stray = text[: headers[0].start()] if headers else text
     segments: list[Segment] = []
     summary: list[Sentence] = []
-    ends = [header.start() for header in headers[1:]] + [len(text)]
+    ends = [*(header.start() for header in headers[1:]), len(text)] if headers else []
     for header, end in zip(headers, ends, strict=True):
         pieces = split_sentences(text[header.end() : end])
         if header["summary"]:

@@ -1,0 +1,214 @@
+"""Makes the embedded world's tiny Qwen3-VL: random weights -> sees well -> describes weakly.
+
+Stage 1 teaches full, true captions, so that the model learns to see everything there is. Stage 2 is short and
+teaches weak captions (objects and attributes left out, some wrong): the model still sees, but describes poorly.
+A model that never learned to see would leave reinforcement learning nothing to draw on: it would find that saying
+nothing is never wrong.
+
+    python launch/make_backbone.py --out vcap_jax/world/backbone      # about an hour on two cores
+
+Deterministic for a given machine. Scenes of the splits "backbone" and "backbone-check" are used; training and
+held-out scenes of the reinforcement learning runs come from other splits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from vcap_jax.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.qwen3_vl.model import Qwen3VL
+from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
+from vcap_jax.qwen3_vl.weights import save_pretrained
+from vcap_jax.sft.step import make_sft_step, pad_captions
+from vcap_jax.world.backbone import BACKBONE_FOLDER, IMAGE_SETTINGS, VIDEO_SETTINGS, backbone_config
+from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
+from vcap_jax.world.dataset import write_mp4
+from vcap_jax.world.facts import count_facts
+from vcap_jax.world.grammar import IMAGE_PROMPT
+from vcap_jax.world.rendering import render_image, render_video
+from vcap_jax.world.scenes import VIDEO_FPS, ImageScene, Modality, Scene, sample_scene
+from vcap_jax.world.tokenizer import train_tokenizer
+from vcap_jax.world.video_grammar import VIDEO_PROMPT
+
+CAPTIONS_PER_SCENE = 2
+CAPTION_TOKENS = {"image": 72, "video": 120}
+MODALITIES: tuple[Modality, ...] = ("image", "video")
+
+
+def scene_pixels(scene: Scene) -> np.ndarray:
+    """What a user's program would decode: the picture, or the clip after its trip through H.264."""
+    if isinstance(scene, ImageScene):
+        return render_image(scene)
+    import av
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+        path = Path(folder) / "clip.mp4"
+        write_mp4(path, render_video(scene))
+        with av.open(str(path)) as container:
+            return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+
+
+def _render_index(job: tuple[Modality, str, int]) -> np.ndarray:
+    modality, split, index = job
+    return scene_pixels(sample_scene(modality, 0, index, split))
+
+
+def render_split(modality: Modality, split: str, count: int) -> list[np.ndarray]:
+    """Pixels of the first ``count`` scenes of a split, rendered by all cores."""
+    with multiprocessing.get_context("spawn").Pool() as pool:
+        return pool.map(_render_index, [(modality, split, i) for i in range(count)], chunksize=64)
+
+
+def encode(processor: Processor, modality: Modality, pixels: np.ndarray) -> EncodedPrompt:
+    if modality == "image":
+        return processor.encode([ImagePart(pixels), TextPart(IMAGE_PROMPT)])
+    times = [k / VIDEO_FPS for k in range(len(pixels))]
+    return processor.encode([VideoPart(pixels, times), TextPart(VIDEO_PROMPT)])
+
+
+def caption_tokens(processor: Processor, text: str) -> list[int]:
+    return [*processor.tokenizer(text)["input_ids"], processor.eos_token_ids[0]]
+
+
+class Teacher:
+    """Batches of (prompts, captions) of one modality, drawn by a step's own generator."""
+
+    def __init__(self, processor: Processor, modality: Modality, split: str, count: int) -> None:
+        self.processor, self.modality = processor, modality
+        self.scenes = [sample_scene(modality, 0, i, split) for i in range(count)]
+        self.pixels = render_split(modality, split, count)
+
+    def batch(self, step: int, size: int, weak: WeakSettings | None) -> tuple:
+        rng = np.random.default_rng([step, MODALITIES.index(self.modality)])
+        chosen = rng.integers(len(self.scenes), size=size)
+        prompts = [encode(self.processor, self.modality, self.pixels[i]) for i in chosen]
+        captions = []
+        for i in chosen:
+            scene = self.scenes[i]
+            texts = [
+                full_caption(scene, rng) if weak is None else weak_caption(scene, rng, weak)
+                for _ in range(CAPTIONS_PER_SCENE)
+            ]
+            captions.append([caption_tokens(self.processor, text) for text in texts])
+        prompt = collate(prompts, buckets_of(self.modality), self.processor.merge_size)
+        return (prompt, *pad_captions(captions, CAPTION_TOKENS[self.modality]))
+
+
+def buckets_of(modality: Modality) -> Buckets:
+    if modality == "image":
+        return Buckets(tokens=(32,), frames=(1,), patches=(36,))
+    return Buckets(tokens=(96,), frames=(4,), patches=(16,))
+
+
+def greedy_facts(graphdef, trainable, teacher: Teacher, count: int) -> dict[str, float]:
+    """Coverage and hallucination of greedy captions on the first ``count`` scenes of a teacher's split."""
+    from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
+    from vcap_jax.rollout.sampling import SamplingConfig
+
+    processor = teacher.processor
+    config = RolloutConfig(
+        group_size=1,
+        max_completion_length=CAPTION_TOKENS[teacher.modality],
+        sampling=SamplingConfig(temperature=0.0, repetition_penalty=1.0),
+    )
+    sampler = GroupSampler(
+        graphdef, config, end_ids=processor.eos_token_ids, banned_ids=processor.banned_token_ids
+    )
+    empty = nnx.State({})
+    prompts = [encode(processor, teacher.modality, pixels) for pixels in teacher.pixels[:count]]
+    batch = collate(prompts, buckets_of(teacher.modality), processor.merge_size)
+    features = jax.jit(lambda p, v: nnx.merge(graphdef, p, empty).encode_vision(v))(trainable, batch.vision)
+    counts = []
+    for group in sampler.stream(
+        trainable, empty, batch, features, seed=0, step=0, group_ids=range(len(prompts))
+    ):
+        text = processor.tokenizer.decode(group.tokens[0][: group.lengths[0]], skip_special_tokens=True)
+        counts.append(count_facts(teacher.scenes[group.index], text))
+    total = sum(counts[1:], counts[0])
+    return {"coverage": total.coverage, "hallucination": total.hallucination}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=BACKBONE_FOLDER)
+    parser.add_argument("--scenes", type=int, default=16000, help="training scenes of each modality")
+    parser.add_argument("--see-steps", type=int, default=9000, help="stage 1: updates on full captions")
+    parser.add_argument("--weak-steps", type=int, default=500, help="stage 2: updates on weak captions")
+    parser.add_argument("--batch", type=int, default=32, help="scenes per update")
+    parser.add_argument("--learning-rate", type=float, default=3e-3)
+    parser.add_argument("--weak-learning-rate", type=float, default=3e-4)
+    parser.add_argument("--start-from", type=Path, help="skip stage 1 and start from this folder")
+    args = parser.parse_args()
+
+    tokenizer = train_tokenizer()
+    config_json = backbone_config(tokenizer)
+    processor = Processor(tokenizer, image=IMAGE_SETTINGS, video=VIDEO_SETTINGS)
+    if args.start_from:
+        from vcap_jax.qwen3_vl.weights import load_pretrained
+
+        model = load_pretrained(args.start_from, dtype=jnp.float32)
+    else:
+        config = Qwen3VLConfig.from_dict(config_json)
+        model = Qwen3VL(config, rngs=nnx.Rngs(0), dtype=jnp.float32)
+    graphdef, params = nnx.split(model)
+    print(f"{sum(x.size for x in jax.tree.leaves(params)):,} parameters, vocabulary {len(tokenizer)}", flush=True)
+    frozen = nnx.State({})
+
+    start = time.monotonic()
+    teachers = [Teacher(processor, m, "backbone", args.scenes) for m in MODALITIES]
+    checks = [Teacher(processor, m, "backbone-check", 256) for m in MODALITIES]
+    print(f"scenes rendered in {time.monotonic() - start:.0f} s", flush=True)
+
+    def save(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_pretrained(nnx.merge(graphdef, params, frozen), folder, dtype=jnp.bfloat16)
+        (folder / "config.json").write_text(json.dumps(config_json, indent=2) + "\n")
+        ends = {"eos_token_id": list(processor.eos_token_ids), "pad_token_id": processor.pad_token_id}
+        (folder / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n")
+        processor.save_pretrained(folder)
+
+    def stage(name: str, steps: int, peak: float, weak: WeakSettings | None) -> None:
+        nonlocal params
+        schedule = optax.warmup_cosine_decay_schedule(0.0, peak, min(200, steps // 10), steps, peak * 0.02)
+        optimizer = optax.chain(
+            optax.clip_by_global_norm(1.0), optax.adamw(schedule, b2=0.98, weight_decay=0.02)
+        )
+        update, opt_state = make_sft_step(graphdef, optimizer), optimizer.init(params)
+        begin = time.monotonic()
+        for step in range(steps):
+            batch = teachers[step % 2].batch(step, args.batch, weak)
+            params, opt_state, metrics = update(params, frozen, opt_state, *batch)
+            if step % 100 < 2:
+                spent = time.monotonic() - begin
+                print(
+                    f"{name} {MODALITIES[step % 2]} {step}/{steps} loss {metrics['loss']:.4f} "
+                    f"accuracy {metrics['token_accuracy']:.4f} {spent:.0f} s, "
+                    f"{spent / (step + 1) * (steps - step - 1):.0f} s left",
+                    flush=True,
+                )
+            if (step + 1) % 1000 == 0 or step + 1 == steps:
+                for teacher in checks:
+                    print(name, step + 1, teacher.modality, greedy_facts(graphdef, params, teacher, 256), flush=True)
+                save(args.out.with_name(f"{args.out.name}-{name}"))
+
+    if not args.start_from:
+        stage("see", args.see_steps, args.learning_rate, None)
+    stage("weak", args.weak_steps, args.weak_learning_rate, WeakSettings())
+    save(args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""The compiled programs of a GRPO update: features, log-probabilities, gradients of a micro-batch, the optimizer.
+
+A step is: visual features once per group; per micro-batch of groups the reference policy's log-probabilities and
+the gradient of the policy's, added up on the device; one optimizer update. The prompt of a group is computed once
+for all its captions (``Qwen3VL.caption_hidden``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from vcap_jax.grpo.objective import (
+    Metrics,
+    ObjectiveConfig,
+    StepTotals,
+    caption_mask,
+    grpo_loss,
+    token_statistics,
+)
+from vcap_jax.policy import Params
+from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class TrainState:
+    """What an update changes. step: number of updates done; params: the trainable tree; opt_state: optax's."""
+
+    step: jax.Array
+    params: Params
+    opt_state: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CaptionBatch:
+    """The captions of B groups and what the update needs to know of them.
+
+    tokens: [B, G, T] int32. lengths: [B, G] int32, the end token included. advantages: [B, G] float32.
+    contributes: [B, G] bool (see ``advantages.GroupAdvantages``).
+    """
+
+    tokens: jax.Array
+    lengths: jax.Array
+    advantages: jax.Array
+    contributes: jax.Array
+
+
+class UpdatePrograms:
+    """Jitted programs for one model definition; all methods are pure functions of their arguments.
+
+    temperature: the sampling temperature; log-probabilities are those of logits / temperature.
+    logprob_chunk: positions whose vocabulary logits exist at a time.
+    """
+
+    def __init__(
+        self,
+        graphdef: Any,
+        objective: ObjectiveConfig,
+        optimizer: optax.GradientTransformation,
+        *,
+        temperature: float,
+        logprob_chunk: int,
+    ) -> None:
+        self._graphdef = graphdef
+        self._objective = objective
+        self._optimizer = optimizer
+        self._temperature = temperature
+        self._chunk = logprob_chunk
+        self.encode = jax.jit(self._encode)
+        self.logprobs = jax.jit(self._logprobs)
+        self.accumulate = jax.jit(self._accumulate, donate_argnums=(2,))
+        self.apply = jax.jit(self._apply, donate_argnums=(0, 1))
+        self.zeros = jax.jit(lambda params: jax.tree.map(jnp.zeros_like, params))
+
+    def initial_state(self, params: Params) -> TrainState:
+        """A state at step 0 with its own copy of ``params`` (the state is donated from update to update)."""
+        copy = jax.tree.map(jnp.copy, params)
+        return TrainState(jnp.zeros((), jnp.int32), copy, jax.jit(self._optimizer.init)(copy))
+
+    def _encode(self, params: Params, frozen: Params, prompt: PromptBatch) -> VisualFeatures:
+        return nnx.merge(self._graphdef, params, frozen).encode_vision(prompt.vision)
+
+    def _statistics(
+        self,
+        params: Params,
+        frozen: Params,
+        prompt: PromptBatch,
+        features: VisualFeatures | None,
+        tokens: jax.Array,
+        *,
+        with_entropy: bool,
+    ) -> Any:
+        model = nnx.merge(self._graphdef, params, frozen)
+        hidden = model.caption_hidden(prompt, features, tokens)
+        return token_statistics(
+            hidden,
+            model.head(),
+            tokens,
+            temperature=self._temperature,
+            chunk=self._chunk,
+            with_entropy=with_entropy,
+        )
+
+    def _logprobs(
+        self,
+        params: Params,
+        frozen: Params,
+        prompt: PromptBatch,
+        features: VisualFeatures | None,
+        tokens: jax.Array,
+    ) -> jax.Array:
+        """[B, G, T] float32 log-probabilities of ``tokens`` (the old or the reference policy's)."""
+        return self._statistics(params, frozen, prompt, features, tokens, with_entropy=False)[0]
+
+    def _accumulate(
+        self,
+        params: Params,
+        frozen: Params,
+        gradients: Params,
+        prompt: PromptBatch,
+        features: VisualFeatures | None,
+        batch: CaptionBatch,
+        totals: StepTotals,
+        old: jax.Array | None,
+        reference: jax.Array | None,
+    ) -> tuple[Params, Metrics]:
+        """Adds one micro-batch's share of the step's gradient to ``gradients`` (donated); returns its metrics."""
+
+        def loss_fn(params: Params) -> tuple[jax.Array, Metrics]:
+            new, entropy = self._statistics(params, frozen, prompt, features, batch.tokens, with_entropy=True)
+            mask = caption_mask(batch.lengths, batch.contributes, batch.tokens.shape[-1])
+            loss, metrics = grpo_loss(
+                new,
+                batch.advantages,
+                mask,
+                totals,
+                self._objective,
+                old=old,
+                reference=reference,
+                entropy=jax.lax.stop_gradient(entropy),
+            )
+            return loss, metrics | {"loss": loss}
+
+        (_, metrics), new_gradients = jax.value_and_grad(loss_fn, has_aux=True)(params)
+        return jax.tree.map(jnp.add, gradients, new_gradients), metrics
+
+    def _apply(self, state: TrainState, gradients: Params) -> tuple[TrainState, Metrics]:
+        """One optimizer update; state and gradients are donated."""
+        norm = optax.global_norm(gradients)
+        updates, opt_state = self._optimizer.update(gradients, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return TrainState(state.step + 1, params, opt_state), {"grad_norm": norm}
+
+
+def take_groups(tree: Any, start: int, stop: int) -> Any:
+    """Groups ``start`` to ``stop`` of any of the batch types (arrays sliced along their group axis)."""
+    if tree is None or (start == 0 and isinstance(tree, PromptBatch) and stop == tree.tokens.shape[0]):
+        return tree
+    if isinstance(tree, VisualFeatures):
+        return VisualFeatures(tree.embeddings[start:stop], tree.deepstack[:, start:stop])
+    return jax.tree.map(lambda x: x[start:stop], tree)

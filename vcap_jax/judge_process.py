@@ -1,0 +1,63 @@
+"""Starts the embedded judge as a process of its own and ends it again.
+
+Used when no judge address is configured: the trainer then talks HTTP to the same server a user would start by
+hand, so the small run exercises the boundary of the large one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class JudgeStartError(RuntimeError):
+    """The embedded judge did not come up; the message carries the end of its log."""
+
+
+@contextmanager
+def embedded_judge(log_path: Path, *, timeout_s: float = 60.0) -> Iterator[str]:
+    """Yields the base URL of a freshly started embedded judge; it is ended when the context closes.
+
+    log_path: where the server's output goes. Raises JudgeStartError if it exits or stays silent for ``timeout_s``.
+    """
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, log_path.open("ab") as log:
+        port_file = Path(folder) / "port"
+        command = [sys.executable, "-m", "gpu_judge.serve", "--backend", "embedded", "--host", "127.0.0.1"]
+        command += ["--port", "0", "--port-file", str(port_file), "--exit-with-parent"]
+        root = Path(__file__).resolve().parent.parent
+        search_path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": search_path}
+        )
+        try:
+            yield f"http://127.0.0.1:{_wait_for_port(process, port_file, log_path, timeout_s)}"
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait_for_port(process: subprocess.Popen[bytes], port_file: Path, log_path: Path, timeout_s: float) -> int:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise JudgeStartError(f"the embedded judge exited with {process.returncode}: {_tail(log_path)}")
+        text = port_file.read_text().strip() if port_file.exists() else ""
+        if text:
+            return int(text.rsplit(":", 1)[-1])
+        time.sleep(0.05)
+    raise JudgeStartError(f"the embedded judge named no port within {timeout_s:.0f} s: {_tail(log_path)}")
+
+
+def _tail(path: Path, lines: int = 15) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])

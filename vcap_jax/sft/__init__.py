@@ -1,0 +1,1 @@
+"""Supervised fine-tuning on (prompt, caption) pairs."""
