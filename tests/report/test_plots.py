@@ -1,0 +1,53 @@
+"""Plots: drawn whatever the rows hold."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vcap_jax.report.plots import moving_average, plot_comparison, plot_run
+from vcap_jax.report.summary import FactCounts, comparison
+
+ROW = {
+    "reward/mean": 0.5,
+    "reward/std": 0.1,
+    "reward/correctness": 7.0,
+    "kl": math.nan,
+    "length/mean": 20,
+    "length/max": 31,
+    "length/truncated": 0.0,
+    "judge/failed": 0.0,
+    "lr": 1e-4,
+    "grad_norm": math.inf,
+    "seconds/step": 2.0,
+    "seconds/rollout": 1.0,
+}
+
+
+@pytest.mark.parametrize("steps", [0, 1, 60])
+def test_a_run_of_any_length_is_drawn(tmp_path: Path, steps: int) -> None:
+    rows = [{"step": step, **ROW} for step in range(1, steps + 1)]
+    if steps > 2:
+        del rows[1]["reward/mean"]
+    plot_run(rows, tmp_path / "plots.png", title="run")
+    image = np.asarray(Image.open(tmp_path / "plots.png").convert("L"))
+    assert image.std() > (1 if steps else 0)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["plots.png"]
+
+
+def test_the_comparison_is_drawn_also_without_claims(tmp_path: Path) -> None:
+    some, none = np.array([4, 5, 6]), np.zeros(3, int)
+    silent = FactCounts(some, none, none)
+    summary = comparison(FactCounts(some, some, some - 1), silent, FactCounts(some, some, some), 1.0)
+    plot_comparison(summary, tmp_path / "comparison.png")
+    assert Image.open(tmp_path / "comparison.png").width > 800
+
+
+def test_moving_average() -> None:
+    values = np.array([1.0, 2.0, math.nan, 4.0, 5.0])
+    np.testing.assert_allclose(moving_average(values, 3), [1.5, 1.5, 3.0, 4.5, 4.5])
+    np.testing.assert_allclose(moving_average(np.full(7, 3.0), 5), 3.0)

@@ -1,0 +1,70 @@
+"""Progress lines on terminals and in log files."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from vcap_jax.report.progress import Progress, duration, rate
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run(terminal: bool, every: int, seconds: list[float], total: int, start: int = 0) -> str:
+    clock, stream = Clock(), io.StringIO()
+    progress = Progress(total, start=start, every=every, stream=stream, terminal=terminal, clock=clock)
+    for i, elapsed in enumerate(seconds, start + 1):
+        clock.now += elapsed
+        progress.update(i, {"step": i, "reward/mean": 0.5, "kl": 0.01, "judge/failed": 0.25, "other": 3})
+    progress.close()
+    return stream.getvalue()
+
+
+def test_a_log_file_gets_a_line_per_interval_and_the_last() -> None:
+    text = run(False, 10, [30.0] + [2.0] * 24, 25)
+    steps = [line.split()[0] for line in text.splitlines()]
+    assert steps == ["1/25", "10/25", "20/25", "25/25"]
+    # The first step compiles: it sets the pace only until there is another.
+    assert "2.0 s/step  30 s left" in text.splitlines()[1]
+    assert "reward 0.500  kl 0.0100  failed 25.0%" in text
+    assert "\r" not in text
+
+
+def test_a_resumed_run_counts_from_where_it_goes_on() -> None:
+    lines = run(False, 5, [3.0] * 10, 20, start=10).splitlines()
+    assert [line.split()[0] for line in lines] == ["11/20", "15/20", "20/20"]
+    assert lines[-1].endswith("0 s left")
+
+
+def test_a_terminal_rewrites_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    text = run(True, 10, [1.0] * 4, 4)
+    assert text.count("\r") == 4
+    assert text.count("\n") == 1
+    assert all(len(part) < 40 + len("\x1b[K") for part in text.strip().split("\r"))
+
+
+def test_a_message_stands_on_a_line_of_its_own() -> None:
+    stream = io.StringIO()
+    progress = Progress(2, stream=stream, terminal=True, clock=Clock())
+    progress.update(1, {})
+    progress.message("checkpoint 1")
+    assert stream.getvalue().endswith("\r\x1b[Kcheckpoint 1\n")
+
+
+def test_words_for_time() -> None:
+    assert [duration(s) for s in (0.4, 59, 61, 3600, 90000)] == [
+        "0 s",
+        "59 s",
+        "1 min 01 s",
+        "1 h 00 min",
+        "1 d 01 h",
+    ]
+    assert (rate(0.25), rate(1.5)) == ("4.0 steps/s", "1.5 s/step")

@@ -1,0 +1,121 @@
+"""The page of samples: complete, self-contained, and safe against what captions may hold."""
+
+from __future__ import annotations
+
+import base64
+import io
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vcap_jax.report.samples import (
+    Sample,
+    SampleCandidate,
+    SampleFact,
+    SampleFrame,
+    SamplesWriter,
+    picture,
+    read_samples,
+    video_frames,
+)
+from vcap_jax.report.samples_page import spread_over_steps, write_samples_page
+from vcap_jax.report.step_log import LogError
+
+
+def sample(step: int, **changes: object) -> Sample:
+    pixels = np.full((96, 96, 3), step, np.uint8)
+    candidates = (
+        SampleCandidate(
+            caption="<script>alert(1)</script> & a red circle",
+            reward=0.25,
+            scores={"Correctness": 8},
+            analysis="O1: supported",
+            facts=(SampleFact(text="top left: colour red", verdict="true"),),
+        ),
+        SampleCandidate(caption="second", reward=0.75, local=0.5, segment=(0.5, 2.0)),
+        SampleCandidate(caption="", reward=None, failure="cut off"),
+    )
+    content = {"id": f"s{step}", "frames": (picture(pixels),), "candidates": candidates, "reference": "weak"}
+    return Sample(step=step, **{**content, **changes})  # type: ignore[arg-type]
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.urls: list[str] = []
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.urls += [value or "" for name, value in attributes if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_shows_everything_and_needs_no_other_file(tmp_path: Path) -> None:
+    write_samples_page([sample(1), sample(2)], tmp_path / "samples.html", title="a run")
+    page = Page((tmp_path / "samples.html").read_text())
+    assert page.tags.count("article") == 2
+    assert page.tags.count("script") == 1  # ours; the caption's is text
+    assert "<script>alert(1)</script> & a red circle" in page.text
+    for shown in ("weak", "0.750", "cut off", "O1: supported", "Correctness 8", "✓ top left: colour red"):
+        assert shown in page.text
+    assert "segment 0.5 to 2.0 s" in page.text
+    assert page.urls
+    assert all(url.startswith("data:image/") for url in page.urls)
+    # The best candidate comes first, one without a score last.
+    assert page.text.index("second") < page.text.index("alert(1)") < page.text.index("masked")
+
+
+def test_a_page_without_samples(tmp_path: Path) -> None:
+    write_samples_page([], tmp_path / "samples.html")
+    assert "No samples yet" in (tmp_path / "samples.html").read_text()
+
+
+def test_samples_survive_resumption(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    writer = SamplesWriter(path)
+    written = [sample(1), sample(2), sample(2, id="other")]
+    writer.write(written)
+    writer.write([sample(3)])
+    assert writer.truncate_after(2) == 1
+    assert read_samples(path) == written
+    writer.close()
+    path.write_text('{"step": 1}\n')
+    with pytest.raises(LogError, match="not a sample"):
+        read_samples(path)
+
+
+def test_small_pictures_are_exact_and_large_ones_shrink() -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (64, 48, 3), np.uint8)
+    small = picture(pixels)
+    content = base64.b64decode(small.url.partition(",")[2])
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), pixels)
+    large = picture(np.zeros((900, 1600, 3), np.uint8))
+    assert (large.width, large.height) == (512, 288)
+    with pytest.raises(ValueError, match="data URL"):
+        SampleFrame(url="/tmp/a.png", width=1, height=1)
+
+
+def test_long_videos_are_thinned_evenly() -> None:
+    frames = np.zeros((100, 8, 8, 3), np.uint8)
+    chosen = video_frames(frames, np.arange(100) / 2, most=5)
+    assert [frame.timestamp for frame in chosen] == [0.0, 12.5, 25.0, 37.0, 49.5]
+    assert len(video_frames(frames[:3], [0, 1, 2])) == 3
+    with pytest.raises(ValueError, match="3 frames have 2 timestamps"):
+        video_frames(frames[:3], [0, 1])
+
+
+def test_many_samples_are_thinned_by_whole_steps() -> None:
+    many = [sample(step, id=str(i)) for step in range(1, 41) for i in range(3)]
+    kept = spread_over_steps(many, 30)
+    steps = sorted({item.step for item in kept})
+    assert len(kept) == 3 * len(steps) <= 30
+    assert (steps[0], steps[-1]) == (1, 40)
+    assert spread_over_steps(many, 120) == many

@@ -1,0 +1,86 @@
+"""metrics.jsonl: one flat row for each step.
+
+Names are ``area/what``: ``step``, ``reward/mean``, ``reward/std``, ``reward/correctness``,
+``reward/completeness``, ``reward/third``, ``reward/local``, ``kl``, ``clip/low``, ``clip/high``,
+``length/mean``, ``length/max``, ``length/truncated``, ``judge/failed``, ``judge/retries``,
+``groups/dropped``, ``lr``, ``grad_norm``, ``seconds/...``, ``tokens_per_s/...``, ``compiles``. Not-a-number
+and infinity are written as Python, pandas and jq read them.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vcap_jax.report.step_log import StepLog, read_rows
+
+Scalar = float | int | str
+Row = dict[str, Scalar]
+
+# What two runs of the same seed may differ in: time, and work the clock decides.
+_TIMING_PREFIXES = ("seconds/", "tokens_per_s/", "latency/")
+_TIMING_NAMES = frozenset({"compiles", "judge/latency", "judge/latency_max", "judge/retries", "time"})
+
+
+class MetricsWriter:
+    """Appends rows to metrics.jsonl, each on disk before ``write`` returns, exactly one for a step."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._log = StepLog(path)
+
+    @property
+    def last_step(self) -> int | None:
+        """The step of the last row, None for an empty file."""
+        return self._log.last_step
+
+    def write(self, row: Mapping[str, Any]) -> Row:
+        """Appends a row and returns it in plain Python values. Raises for a step that has a row already.
+
+        Values may be numbers, text or zero-dimensional arrays (numpy or JAX).
+        """
+        plain = {name: _scalar(name, value) for name, value in row.items()}
+        if self.last_step is not None and plain["step"] == self.last_step:
+            raise ValueError(f"{self._log.path}: step {self.last_step} has a row already")
+        self._log.append([plain])
+        return plain
+
+    def truncate_after(self, step: int) -> int:
+        """Removes rows of later steps, before a run goes on from the checkpoint of ``step``; how many."""
+        return self._log.truncate_after(step)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def read_metrics(path: str | Path) -> list[Row]:
+    """All complete rows of a metrics.jsonl; a torn last line, the mark of a killed run, is passed over."""
+    return read_rows(path)
+
+
+def deterministic(row: Mapping[str, Scalar]) -> Row:
+    """The part of a row that a run of the same configuration and seed repeats exactly.
+
+    Leaves out seconds, rates, latencies, judge retries (a slow judge may cause one) and the compile count (a
+    resumed run compiles again).
+    """
+    return {
+        name: value
+        for name, value in row.items()
+        if name not in _TIMING_NAMES and not name.startswith(_TIMING_PREFIXES)
+    }
+
+
+def _scalar(name: str, value: Any) -> Scalar:
+    if isinstance(value, str):
+        return value
+    if getattr(value, "shape", None) == ():
+        value = value.item()
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    raise TypeError(f"metric {name} must be a number or text, got {type(value).__name__}")

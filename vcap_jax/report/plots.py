@@ -1,0 +1,303 @@
+"""Pictures of a run: small multiples of its metrics over the steps, and the final comparison with the
+references.
+
+Drawn with Matplotlib's object interface on the Agg canvas, so that nothing of a caller's pyplot state is
+touched and no display is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from vcap_jax.report.step_log import write_through
+
+Rows = Sequence[Mapping[str, Any]]
+
+# Told apart by lightness too, so the pictures survive grey printing and colour blindness.
+_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _GREY = (
+    "#2b6cb0",
+    "#dd8a26",
+    "#2f8f6b",
+    "#c2413b",
+    "#7a5195",
+    "#8a8f98",
+)
+_INK = "#2d3138"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One metric in a panel: its key, its name in the legend, its colour."""
+
+    key: str
+    label: str
+    color: str
+
+
+def plot_run(rows: Rows, path: str | Path, *, title: str = "") -> None:
+    """Draws the metrics of a run into a PNG, one panel for each matter that the rows speak of.
+
+    Thin lines are the values, thick ones their moving average. Panels whose keys no row has are left out;
+    facts are drawn where rows have ``facts/coverage`` and ``facts/hallucination``. Rows may be empty.
+    """
+    panels = [draw for wanted, draw in _PANELS if any(key in row for row in rows for key in wanted)]
+    columns = 4 if len(panels) > 9 else 3 if len(panels) > 4 else max(1, min(2, len(panels)))
+    lines = max(1, math.ceil(len(panels) / columns))
+    figure = Figure(figsize=(4.4 * columns, 3.0 * lines + 0.5))
+    figure.set_layout_engine("constrained", h_pad=0.12, w_pad=0.1)
+    if title:
+        figure.suptitle(title, fontsize=12, color=_INK, x=0.01, ha="left")
+    for index, draw in enumerate(panels):
+        axes = figure.add_subplot(lines, columns, index + 1)
+        _style(axes)
+        draw(axes, rows)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        if index >= len(panels) - columns:
+            axes.set_xlabel("step", fontsize=9, color=_INK)
+    if not panels:
+        figure.text(0.5, 0.5, "no steps yet", ha="center", color=_GREY)
+    _save(figure, Path(path))
+
+
+def plot_comparison(summary: Mapping[str, Any], path: str | Path, *, title: str = "") -> None:
+    """Draws coverage and hallucination of the references, the start and the trained policy with their
+    intervals.
+
+    Args:
+        summary: as ``summary.comparison`` makes it or summary.json holds it.
+        path: the PNG.
+    """
+    names = ("references", "start", "trained")
+    colors = (_GREY, _ORANGE, _BLUE)
+    figure = Figure(figsize=(8.4, 3.0), layout="constrained")
+    if title:
+        figure.suptitle(title, fontsize=12, color=_INK, x=0.01, ha="left")
+    for index, (share, heading) in enumerate(
+        (
+            ("coverage", "True facts covered (higher is better)"),
+            ("hallucination", "False claims (lower is better)"),
+        )
+    ):
+        axes = figure.add_subplot(1, 2, index + 1)
+        _style(axes)
+        axes.grid(visible=False, axis="y")
+        axes.grid(visible=True, axis="x", color="#e4e6ea", linewidth=0.8)
+        reach = 0.0
+        for row, (name, color) in enumerate(zip(names, colors, strict=True)):
+            value = summary[name][share]
+            if value is None or math.isnan(value):
+                axes.text(0, row, "  nothing claimed", va="center", fontsize=9, color=_GREY)
+                continue
+            low, high = summary[name][f"{share}_interval"]
+            axes.barh(row, value, height=0.58, color=color)
+            axes.plot([low, high], [row, row], color=_INK, linewidth=1.4, solid_capstyle="butt")
+            for end in (low, high):
+                axes.plot([end, end], [row - 0.11, row + 0.11], color=_INK, linewidth=1.4)
+            axes.annotate(
+                f"{value:.1%}",
+                (max(value, high), row),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=10,
+                color=_INK,
+            )
+            reach = max(reach, high)
+        axes.set_yticks(range(len(names)), names if index == 0 else [""] * len(names), fontsize=10)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        # Room for the number right of the longest bar; coverage is always seen against the whole.
+        axes.set_xlim(0, 1.15 if share == "coverage" else max(0.05, reach * 1.25))
+        if share == "coverage":
+            axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
+        axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=None))
+        axes.set_title(heading, fontsize=10, color=_INK, loc="left")
+    _save(figure, Path(path))
+
+
+def moving_average(values: np.ndarray, window: int) -> np.ndarray:
+    """Centred mean over ``window`` of [S] values, over what there is at the ends, passing over NaN."""
+    half = window // 2
+    means = np.full(len(values), np.nan)
+    for i in range(len(values)):
+        near = values[max(0, i - half) : i + half + 1]
+        if np.any(np.isfinite(near)):
+            means[i] = np.mean(near[np.isfinite(near)])
+    return means
+
+
+def _series(rows: Rows, key: str) -> tuple[np.ndarray, np.ndarray]:
+    steps = np.array([row["step"] for row in rows], np.float64)
+    values = np.array([row.get(key, math.nan) for row in rows], np.float64)
+    there = np.array([key in row for row in rows], bool)
+    return steps[there], values[there]
+
+
+def _draw_lines(axes: Axes, rows: Rows, lines: Sequence[Line], *, smooth: bool = True) -> None:
+    for line in lines:
+        steps, values = _series(rows, line.key)
+        if not len(steps):
+            continue
+        window = max(1, len(values) // 20) if smooth else 1
+        if window > 1:
+            axes.plot(steps, values, color=line.color, linewidth=0.7, alpha=0.35)
+        mark = "o" if len(values) <= 12 else None
+        axes.plot(
+            steps,
+            moving_average(values, window),
+            color=line.color,
+            linewidth=1.8,
+            label=line.label,
+            marker=mark,
+            markersize=3,
+        )
+
+
+def _style(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#b9bdc5")
+    axes.tick_params(labelsize=8, colors=_INK, color="#b9bdc5")
+    axes.grid(visible=True, axis="y", color="#e4e6ea", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.02)
+
+
+def _finish(axes: Axes, title: str, *, zero: bool = False, percent: bool = False) -> None:
+    axes.set_title(title, fontsize=10, color=_INK, loc="left", pad=20)
+    if percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
+    if zero:
+        axes.set_ylim(bottom=0, top=None if axes.get_ylim()[1] > 0 else 1)
+    _, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        # Between the title and the axes, where it hides no curve.
+        axes.legend(
+            fontsize=8,
+            frameon=False,
+            loc="lower left",
+            bbox_to_anchor=(0, 0.985),
+            borderaxespad=0,
+            borderpad=0,
+            ncols=len(labels),
+            handlelength=1.1,
+            handletextpad=0.4,
+            columnspacing=1.1,
+            labelcolor=_INK,
+        )
+
+
+def _reward(axes: Axes, rows: Rows) -> None:
+    steps, mean = _series(rows, "reward/mean")
+    _, spread = _series([row for row in rows if "reward/mean" in row], "reward/std")
+    if len(spread) == len(mean):
+        axes.fill_between(
+            steps, mean - spread, mean + spread, color=_BLUE, alpha=0.13, linewidth=0, label="± 1 std"
+        )
+    _draw_lines(axes, rows, [Line("reward/mean", "mean", _BLUE)])
+    _finish(axes, "Reward")
+
+
+def _lines_panel(
+    title: str, *lines: Line, zero: bool = True, percent: bool = False, smooth: bool = True
+) -> tuple[tuple[str, ...], Callable[[Axes, Rows], None]]:
+    def draw(axes: Axes, rows: Rows) -> None:
+        _draw_lines(axes, rows, lines, smooth=smooth)
+        _finish(axes, title, zero=zero, percent=percent)
+
+    return tuple(line.key for line in lines), draw
+
+
+def _lengths(axes: Axes, rows: Rows) -> None:
+    _draw_lines(axes, rows, [Line("length/mean", "mean", _BLUE), Line("length/max", "longest", _GREY)])
+    truncated = _series(rows, "length/truncated")[1]
+    share = f", {truncated[-1]:.1%} cut off at the end of the run" if len(truncated) else ""
+    _finish(axes, f"Caption tokens{share}", zero=True)
+
+
+def _gradient(axes: Axes, rows: Rows) -> None:
+    _draw_lines(axes, rows, [Line("grad_norm", "gradient norm", _BLUE)])
+    steps, rate = _series(rows, "lr")
+    if len(steps):
+        right = axes.twinx()
+        right.plot(steps, rate, color=_ORANGE, linewidth=1.4)
+        right.spines[["top", "left", "bottom"]].set_visible(False)
+        right.spines["right"].set_color(_ORANGE)
+        right.tick_params(labelsize=8, colors=_ORANGE)
+        right.ticklabel_format(axis="y", style="sci", scilimits=(-2, 2))
+        right.yaxis.get_offset_text().set_fontsize(8)
+        right.set_ylim(bottom=0)
+    _finish(axes, "Gradient norm" + (" and learning rate (right)" if len(steps) else ""), zero=True)
+
+
+_PHASES = (
+    Line("seconds/rollout", "rollout", _BLUE),
+    Line("seconds/judge", "judge", _ORANGE),
+    Line("seconds/update", "update", _GREEN),
+    Line("seconds/step", "whole step", _INK),
+)
+
+
+def _seconds(axes: Axes, rows: Rows) -> None:
+    # Phases overlap (groups are judged while others decode), so they are lines and not a stack.
+    title = "Seconds per step"
+    if len(rows) > 3:
+        # The first step compiles and would flatten all that follow.
+        if "seconds/step" in rows[0]:
+            title += f" (the first: {rows[0]['seconds/step']:.0f})"
+        rows = rows[1:]
+    _draw_lines(axes, rows, _PHASES)
+    _finish(axes, title, zero=True)
+
+
+_PANELS: tuple[tuple[tuple[str, ...], Callable[[Axes, Rows], None]], ...] = (
+    (("reward/mean",), _reward),
+    _lines_panel(
+        "Scores",
+        Line("reward/correctness", "correctness", _BLUE),
+        Line("reward/completeness", "completeness", _ORANGE),
+        Line("reward/third", "third", _GREY),
+        Line("reward/local", "local", _PURPLE),
+        zero=False,
+    ),
+    _lines_panel(
+        "Facts",
+        Line("facts/coverage", "covered", _BLUE),
+        Line("facts/hallucination", "false claims", _RED),
+        percent=True,
+    ),
+    _lines_panel("KL to the reference policy", Line("kl", "kl", _PURPLE)),
+    (("length/mean", "length/max"), _lengths),
+    _lines_panel(
+        "Share of tokens clipped",
+        Line("clip/low", "below", _ORANGE),
+        Line("clip/high", "above", _BLUE),
+        percent=True,
+    ),
+    _lines_panel(
+        "Not counted",
+        Line("judge/failed", "share of scores failed", _RED),
+        Line("groups/dropped", "groups dropped", _GREY),
+        smooth=False,
+    ),
+    (("grad_norm",), _gradient),
+    (("seconds/step", "seconds/rollout", "seconds/judge", "seconds/update"), _seconds),
+    _lines_panel(
+        "Tokens per second",
+        Line("tokens_per_s/rollout", "rollout", _BLUE),
+        Line("tokens_per_s/update", "update", _GREEN),
+    ),
+)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    FigureCanvasAgg(figure)
+    write_through(path, lambda temporary: figure.savefig(temporary, dpi=140, facecolor="white", format="png"))

@@ -1,0 +1,138 @@
+"""Samples of a run: what the policy was shown, what it wrote, how it was judged."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pydantic
+from PIL import Image
+
+from vcap_jax.report.step_log import LogError, StepLog, read_rows
+
+Verdict = Literal["true", "false", "missing"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleFact:
+    """A fact in words: claimed and true, claimed and false, or true and missing from the caption."""
+
+    text: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleFrame:
+    """A picture as a data URL, with its size in pixels and, in a video, its time in seconds."""
+
+    url: str
+    width: int
+    height: int
+    timestamp: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith("data:image/"):
+            raise ValueError(
+                f"a frame must be a data URL of an image, so that pages need no other file: {self.url[:60]}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleCandidate:
+    """One caption of a group. ``reward`` is None where the judge failed, and ``failure`` then says why.
+
+    scores: each judge score by name (correctness, completeness, text quality or reasonability), 0 to 10.
+    local: reward of the local term in 0..1 and the segment in seconds it was judged on, for videos.
+    """
+
+    caption: str
+    reward: float | None
+    scores: Mapping[str, float] = field(default_factory=dict)
+    analysis: str = ""
+    failure: str | None = None
+    advantage: float | None = None
+    truncated: bool = False
+    local: float | None = None
+    segment: tuple[float, float] | None = None
+    local_analysis: str = ""
+    facts: tuple[SampleFact, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One group at one step."""
+
+    step: int
+    id: str
+    frames: tuple[SampleFrame, ...]
+    candidates: tuple[SampleCandidate, ...]
+    reference: str | None = None
+    prompt: str = ""
+    reference_facts: tuple[SampleFact, ...] = ()
+
+
+_SAMPLE = pydantic.TypeAdapter(Sample)
+
+
+def picture(pixels: np.ndarray, *, timestamp: float | None = None, longest: int = 512) -> SampleFrame:
+    """A frame of uint8 [H, W, 3] pixels as a data URL: PNG if small, JPEG shrunk to ``longest`` if large."""
+    image = Image.fromarray(pixels)
+    content = io.BytesIO()
+    if max(image.size) <= 160:
+        image.save(content, "PNG", optimize=True)
+        kind = "png"
+    else:
+        image.thumbnail((longest, longest))
+        image.save(content, "JPEG", quality=82)
+        kind = "jpeg"
+    url = f"data:image/{kind};base64,{base64.b64encode(content.getvalue()).decode()}"
+    return SampleFrame(url=url, width=image.width, height=image.height, timestamp=timestamp)
+
+
+def video_frames(
+    frames: Sequence[np.ndarray] | np.ndarray, timestamps: Sequence[float], *, most: int = 16
+) -> tuple[SampleFrame, ...]:
+    """Frames uint8 [T, H, W, 3] with their seconds [T]; of more than ``most`` an evenly spaced choice."""
+    if len(frames) != len(timestamps):
+        raise ValueError(f"{len(frames)} frames have {len(timestamps)} timestamps")
+    chosen = np.unique(np.linspace(0, len(frames) - 1, min(most, len(frames))).round().astype(int))
+    return tuple(picture(frames[i], timestamp=float(timestamps[i]), longest=320) for i in chosen)
+
+
+class SamplesWriter:
+    """Appends samples to samples.jsonl, from which the page can be drawn again at any time."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._log = StepLog(path)
+
+    def write(self, samples: Iterable[Sample]) -> None:
+        """Appends samples of one or more steps. Raises ValueError if a step goes back."""
+        self._log.append([_row(sample) for sample in samples])
+
+    def truncate_after(self, step: int) -> int:
+        """Removes samples of later steps before a run goes on from the checkpoint of ``step``."""
+        return self._log.truncate_after(step)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def read_samples(path: str | Path) -> list[Sample]:
+    """All samples of a samples.jsonl. Raises LogError for a row that is not a sample."""
+    samples = []
+    for row in read_rows(path):
+        try:
+            samples.append(_SAMPLE.validate_python(row))
+        except pydantic.ValidationError as error:
+            raise LogError(f"{path}: a row of step {row['step']} is not a sample: {error}") from error
+    return samples
+
+
+def _row(sample: Sample) -> dict[str, Any]:
+    row: dict[str, Any] = _SAMPLE.dump_python(sample, mode="json")
+    return row

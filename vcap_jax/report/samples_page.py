@@ -1,0 +1,66 @@
+"""samples.html: one page, readable without any other file, of what the policy wrote and how it was judged."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+
+import jinja2
+import numpy as np
+
+from vcap_jax.report.samples import Sample, SampleCandidate, SampleFrame
+from vcap_jax.report.step_log import replace_file
+
+# Displayed sizes in CSS pixels: a lone picture, and a frame among others.
+_PICTURE, _FRAME = 288, 132
+
+
+def write_samples_page(
+    samples: Iterable[Sample], path: str | Path, *, title: str = "Samples", limit: int = 150
+) -> None:
+    """Draws the page of samples, grouped by step, the last step shown first.
+
+    Of more than ``limit`` samples, those of evenly spaced steps are kept, first and last step included.
+    """
+    chosen = spread_over_steps(list(samples), limit)
+    steps = sorted({sample.step for sample in chosen})
+    page = _template().render(title=title, samples=chosen, steps=steps)
+    replace_file(Path(path), page.encode())
+
+
+def spread_over_steps(samples: list[Sample], limit: int) -> list[Sample]:
+    """At most about ``limit`` samples, whole steps only, evenly spaced from the first step to the last."""
+    steps = sorted({sample.step for sample in samples})
+    if len(samples) <= limit or len(steps) <= 2:
+        return samples
+    count = max(2, limit * len(steps) // len(samples))
+    kept = {steps[i] for i in np.linspace(0, len(steps) - 1, count).round().astype(int)}
+    return [sample for sample in samples if sample.step in kept]
+
+
+def _by_reward(candidates: tuple[SampleCandidate, ...]) -> list[SampleCandidate]:
+    """Best first; those without a reward last."""
+    return sorted(candidates, key=lambda c: (c.reward is None, -(c.reward or 0.0)))
+
+
+def _shown_width(frame: SampleFrame, alone: bool) -> int:
+    """Small pictures grow by a whole factor, so that every pixel stays square; large ones shrink."""
+    room = _PICTURE if alone else _FRAME
+    if frame.width > room:
+        return room
+    return frame.width * max(1, room // max(frame.width, frame.height))
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("vcap_jax.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["by_reward"] = _by_reward
+    environment.globals["shown_width"] = _shown_width
+    return environment.get_template("samples.html")

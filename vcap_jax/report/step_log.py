@@ -1,0 +1,121 @@
+"""An append-only JSONL file whose rows belong to steps, and which survives being killed at any moment.
+
+A row counts once its line ends. Whatever a killed process left after the last line end was never a row:
+reading passes over it and writing removes it first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+class LogError(ValueError):
+    """A log whose rows are not what was written to it; the message names the file and the line."""
+
+
+class StepLog:
+    """Rows ``{"step": int, ...}`` of non-decreasing step, each durable when ``append`` returns."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        rows = read_rows(self.path)
+        self.last_step: int | None = rows[-1]["step"] if rows else None
+        self._drop_torn_end()
+        self._file = self.path.open("ab")
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Writes the rows with one flush and fsync. Raises ValueError if a step goes back."""
+        lines = []
+        last = self.last_step
+        for row in rows:
+            step = row["step"]
+            if not isinstance(step, int) or isinstance(step, bool):
+                raise TypeError(f"{self.path}: step must be an int, got {step!r}")
+            if last is not None and step < last:
+                raise ValueError(
+                    f"{self.path}: step {step} comes after step {last}; truncate_after({step - 1}) allows it"
+                )
+            last = step
+            lines.append(json.dumps(row, ensure_ascii=False, separators=(", ", ": ")) + "\n")
+        self._file.write("".join(lines).encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.last_step = last
+
+    def truncate_after(self, step: int) -> int:
+        """Removes every row of a later step, as resuming from ``step`` needs; returns how many."""
+        kept, removed = [], 0
+        for line, row in _complete_lines(self.path):
+            if row["step"] <= step:
+                kept.append(line)
+                self.last_step = row["step"]
+            else:
+                removed += 1
+        if not kept:
+            self.last_step = None
+        if removed:
+            self._file.close()
+            replace_file(self.path, b"".join(kept))
+            self._file = self.path.open("ab")
+        return removed
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _drop_torn_end(self) -> None:
+        if not self.path.exists():
+            return
+        content = self.path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(self.path, whole)
+
+
+def read_rows(path: str | Path) -> list[dict[str, Any]]:
+    """All complete rows; none if there is no file. Raises LogError for a complete line that is no row."""
+    return [row for _, row in _complete_lines(Path(path))]
+
+
+def _complete_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
+    if not path.exists():
+        return []
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise LogError(f"{path}, line {number}: not JSON ({error}); remove the line to go on") from error
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+            raise LogError(f"{path}, line {number}: a row needs an integer `step`; remove the line to go on")
+        found.append((line, row))
+    return found
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Writes a whole file; readers, and whoever comes after a kill, see the old content or the new."""
+    write_through(path, lambda temporary: temporary.write_bytes(content))
+
+
+def write_through(path: Path, write: Callable[[Path], Any]) -> None:
+    """Lets ``write`` fill a temporary neighbour of ``path``, makes it durable and moves it there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        write(temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)  # the rename itself
+    finally:
+        os.close(directory)
