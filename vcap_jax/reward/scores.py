@@ -27,7 +27,7 @@ from vcap_jax.reward.templates import ANALYSIS_KEY, GLOBAL_VIDEO_KEYS, QUALITY_K
 
 MAX_SCORE = 10
 
-_OBJECT_BEGINS = re.compile(r'\{\s*"')
+_OBJECT_BEGINS = re.compile(r"""\{\s*["']""")  # the second as Python would write it
 _THOUGHT_END = "</think>"
 _CUT_OFF = ("length", "max_tokens")
 _STOPPED = {"content_filter": "filtered", "abort": "filtered", "error": "filtered", "refusal": "filtered"}
@@ -184,8 +184,10 @@ def _decode(text: str, start: int) -> tuple[_Object, int] | None:
         return None
 
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}]', re.DOTALL)
-_STRING_OR_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*+")|,(?=\s*[}\]])', re.DOTALL)
+# An unterminated string counts up to the end of the text, or looking for its end would start at every quote.
+_STRING = r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)'
+_TOKEN = re.compile(rf"{_STRING}|[{{}}]", re.DOTALL)
+_STRING_OR_TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*+[}}\]])", re.DOTALL)
 
 
 def _object_end(text: str, start: int) -> int | None:

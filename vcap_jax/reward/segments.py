@@ -6,10 +6,10 @@ The canonical layout, which the policy's prompt asks for::
     [2.0 - 4.0] A blue square stays still at the bottom right.
     Summary: ...
 
-Captioners vary it, and these are read as well: clock times (``[00:00 - 00:02]``, ``[0:00:01.5 -->
-0:00:02]``), units, other dashes and ``to``, bold or numbered headers, round or no brackets at the start of a
-line (``0.0-2.0s: ...``, ``From 0 to 2 seconds, ...``, ``**Scene 1 (0:00-0:02)**``), several headers in one
-line.
+Captioners vary it, and these are read as well: clock times (``[00:00 - 00:02]``,
+``[0:00:01.5 --> 0:00:02]``), units, other dashes and ``to``, bold or numbered headers, round or no brackets
+at the start of a line (``0.0-2.0s: ...``, ``From 0 to 2 seconds, ...``, ``**Scene 1 (0:00-0:02)**``), several
+headers in one line.
 """
 
 from __future__ import annotations
@@ -34,28 +34,29 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentedCaption:
-    """A parsed video caption: segments in the order written, and the overall summary ("" if there is
-    none).
-    """
+    """A parsed video caption: segments in the order written, and the overall summary, "" if there is none."""
 
     segments: tuple[Segment, ...]
     summary: str
 
 
-_TIME = r"(?:\d{1,2}:)?\d{1,3}:\d{1,2}(?:[.,]\d{1,3})?|\d+(?:\.\d+)?"
-_UNIT = r"(?:\s*(?:seconds?|secs?|s)\b\.?)"
-_TO = r"\s*>?\s*(?:-{1,2}>?|[\u2013\u2014\u2212~\u2192]|to\b|until\b|and\b|,)\s*<?\s*"
+# Every repetition is bounded: a caption may be thousands of spaces or digits.
+_TIME = r"(?:\d{1,2}:)?\d{1,3}:\d{1,2}(?:[.,]\d{1,3})?|\d{1,6}(?:\.\d{1,6})?"
+_GAP = r"[ \t]{0,3}"
+_UNIT = rf"(?:{_GAP}(?:seconds?|secs?|s)\b\.?)"
+_TO = rf"{_GAP}>?{_GAP}(?:-{{1,2}}>?|[\u2013\u2014\u2212~\u2192]|to\b|until\b|and\b|,){_GAP}<?{_GAP}"
 _LEAD = r"""^[ \t]*(?:(?:[-*\u2022>]|\#+|\d+[.)])[ \t]+)*(?:\*\*|__)?
     (?:(?:segment|scene|shot|clip|part)[ \t]*\d*[ \t]*[:.,\u2013-]?[ \t]*(?:\*\*|__)?[ \t]*)?"""
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
 _BRACKETED = re.compile(
-    rf"(?:{_LEAD})?[\[\u3010]\s*(?P<start>{_TIME}){_UNIT}?{_TO}(?P<end>{_TIME}){_UNIT}?\s*[\]\u3011]", _FLAGS
+    rf"(?:{_LEAD})?[\[\u3010]{_GAP}(?P<start>{_TIME}){_UNIT}?{_TO}(?P<end>{_TIME}){_UNIT}?{_GAP}[\]\u3011]",
+    _FLAGS,
 )
 # At the start of a line round brackets or none will do, but then something must tell a range of times from a
 # mere pair of numbers ("2 - 3 people"): brackets, a unit, clock times or a colon after it.
 _AT_LINE_START = re.compile(
     rf"""{_LEAD}(?:(?:from|between)[ \t]+)?
-    (?P<open>[(<])?[ \t]*(?P<start>{_TIME})(?P<unit1>{_UNIT})?{_TO}(?P<end>{_TIME})(?P<unit2>{_UNIT})?[ \t]*
+    (?P<open>[(<])?{_GAP}(?P<start>{_TIME})(?P<unit1>{_UNIT})?{_TO}(?P<end>{_TIME})(?P<unit2>{_UNIT})?[ \t]*
     (?P<close>[)>])?(?P<colon>[ \t]*(?:\*\*|__)?[ \t]*[:\uff1a])?""",
     _FLAGS,
 )
@@ -88,12 +89,12 @@ def parse_segments(caption: str) -> SegmentedCaption:
     segments: list[Segment] = []
     summary: list[str] = []
     begins = sorted(marks)
-    for begin, following in zip(begins, [*begins[1:], len(caption)], strict=True):
+    for begin, following in zip(begins, [*begins, len(caption)][1:], strict=True):
         header_end, times = marks[begin]
         text = " ".join(caption[header_end:following].lstrip(_HEADER_DECORATION).split()).rstrip(" *_#")
         if times is None:
             summary.append(text)
-        elif text and times[0] < times[1] < math.inf:
+        elif text and times[0] < times[1]:
             segments.append(Segment(start=times[0], end=times[1], text=text))
     return SegmentedCaption(segments=tuple(segments), summary=" ".join(part for part in summary if part))
 

@@ -1,0 +1,169 @@
+"""A judge over real HTTP on 127.0.0.1 that does what the test scripts, in a thread and loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from vcap_jax.reward.config import JudgeConfig
+
+QUALITY = {"Analysis": "ok", "Correctness": 9, "Completeness": 8, "Text Quality": 7}
+GLOBAL = {"Analysis": "ok", "Reasonability": 6, "Correctness": 9, "Completeness": 8}
+
+
+@dataclass(kw_only=True)
+class Reply:
+    """One scripted answer; ``content`` None with ``raw`` set sends ``raw`` as the body."""
+
+    content: str | None = None
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    delay: float = 0.0
+    finish_reason: str = "stop"
+    raw: str | None = None
+    drop: bool = False
+    usage: dict[str, Any] | None = None
+
+
+def verdict(values: dict[str, Any] | None = None, **changes: Any) -> Reply:
+    """A good answer."""
+    return Reply(content=json.dumps({**(values or QUALITY), **changes}))
+
+
+def prompt_text(body: dict[str, Any]) -> str:
+    return "\n".join(part["text"] for part in body["messages"][0]["content"] if part["type"] == "text")
+
+
+def candidate_of(body: dict[str, Any]) -> str:
+    found = re.search(r"<(generated_\w+)>\n(.*)\n</\1>", prompt_text(body), re.DOTALL)
+    assert found, prompt_text(body)
+    return found.group(2)
+
+
+def asks_globally(body: dict[str, Any]) -> bool:
+    return '"Reasonability"' in prompt_text(body)
+
+
+class ScriptedJudge:
+    """``answer(body, n)`` gives the reply to the n-th chat request (from 0)."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[dict[str, Any], int], Reply] = lambda body, n: (
+            verdict(GLOBAL) if asks_globally(body) else verdict()
+        )
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.models: list[str] = ["the-judge"]
+        self.health = 200
+        self.models_status = 200
+        self.running = self.most_running = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.port = self._call(self._start())
+        self.url = f"http://127.0.0.1:{self.port}/v1"
+
+    def _call(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+
+    async def _start(self) -> int:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/health", self._health)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        return int(self._runner.addresses[0][1])
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.Response(status=self.health)
+
+    async def _models(self, request: web.Request) -> web.Response:
+        if self.models_status != 200:
+            return web.json_response({"error": {"message": "no entry"}}, status=self.models_status)
+        return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        number = len(self.bodies)
+        self.bodies.append(body)
+        self.headers.append(dict(request.headers))
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            reply = self.answer(body, number)
+            await asyncio.sleep(reply.delay)
+        finally:
+            self.running -= 1
+        if reply.drop:
+            assert request.transport is not None
+            request.transport.close()
+            return web.Response()
+        if reply.raw is not None:
+            return web.Response(text=reply.raw, status=reply.status, headers=reply.headers)
+        message = {"role": "assistant", "content": reply.content}
+        payload: dict[str, Any] = {
+            "choices": [{"index": 0, "message": message, "finish_reason": reply.finish_reason}]
+        }
+        if reply.usage is not None:
+            payload["usage"] = reply.usage
+        return web.json_response(payload, status=reply.status, headers=reply.headers)
+
+    async def _end_tasks(self) -> None:
+        pending = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+    def close(self) -> None:
+        self._call(self._runner.cleanup())
+        self._call(self._end_tasks())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture
+def judge() -> Iterator[ScriptedJudge]:
+    server = ScriptedJudge()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def settings(judge: ScriptedJudge) -> Callable[..., JudgeConfig]:
+    """JudgeConfig for the scripted judge, with short waits."""
+
+    def make(**changes: Any) -> JudgeConfig:
+        return JudgeConfig(
+            **{"url": judge.url, "backoff_s": 0.01, "max_backoff_s": 0.05, "deadline_s": 5.0, **changes}
+        )
+
+    return make
+
+
+class Replies:
+    """What tests need from here without importing this file."""
+
+    Reply = Reply
+    QUALITY = QUALITY
+    GLOBAL = GLOBAL
+    verdict = staticmethod(verdict)
+    prompt_text = staticmethod(prompt_text)
+    candidate_of = staticmethod(candidate_of)
+    asks_globally = staticmethod(asks_globally)
+
+
+@pytest.fixture
+def replies() -> type[Replies]:
+    return Replies

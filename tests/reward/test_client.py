@@ -1,0 +1,327 @@
+"""The judge client over real HTTP: what is retried, what is not, and that every question ends."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from vcap_jax.reward.client import Answer, JudgeClient, JudgeUnavailable, base_url
+from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.scores import Scores, parse_scores
+from vcap_jax.reward.statistics import JudgeStatistics
+from vcap_jax.reward.templates import QUALITY_KEYS
+
+MESSAGES = [{"role": "user", "content": [{"type": "text", "text": "judge this"}]}]
+
+
+def read(text: str | None, finish_reason: str | None) -> Scores | Failure:
+    return parse_scores(text, QUALITY_KEYS, finish_reason)
+
+
+class Outcome:
+    def __init__(
+        self, answers: list[Answer[Scores]], statistics: JudgeStatistics, waits: list[float]
+    ) -> None:
+        self.answers, self.statistics, self.waits = answers, statistics, waits
+        self.answer = answers[0]
+
+
+def ask(config: JudgeConfig, times: int = 1, real_waits: bool = False, **options: Any) -> Outcome:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        await asyncio.sleep(seconds if real_waits else 0)
+
+    async def run() -> Outcome:
+        pause: Callable[[float], Awaitable[None]] = sleep
+        async with JudgeClient(config, rng=random.Random(0), sleep=pause) as client:
+            answers = await asyncio.gather(*(client.ask(MESSAGES, read, **options) for _ in range(times)))
+            return Outcome(list(answers), client.statistics(), waits)
+
+    return asyncio.run(run())
+
+
+def failure_of(outcome: Outcome) -> Failure:
+    assert isinstance(outcome.answer.result, Failure), outcome.answer
+    return outcome.answer.result
+
+
+def test_a_good_answer(judge: Any, settings: Any, replies: Any) -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 64}}
+    reply = replies.verdict()
+    reply.usage, reply.delay = usage, 0.05
+    judge.answer = lambda body, n: reply
+    outcome = ask(settings(temperature=0.0, max_tokens=321))
+    assert isinstance(outcome.answer.result, Scores)
+    assert outcome.answer.tries == 1
+    assert outcome.answer.seconds >= 0.05
+    (body,) = judge.bodies
+    assert body == {"model": "the-judge", "messages": MESSAGES, "temperature": 0.0, "max_tokens": 321}
+    seen = outcome.statistics
+    assert (seen.requests, seen.retries, seen.judged, seen.failed) == (1, 0, 1, 0)
+    assert (seen.prompt_tokens, seen.cached_tokens, seen.completion_tokens) == (100, 64, 9)
+    assert seen.latency_sum_s == seen.latency_max_s >= 0.05
+
+
+@pytest.mark.parametrize("kind", ["json_schema", "json_object", "none"])
+def test_response_format_as_configured(judge: Any, settings: Any, kind: str) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {}}}
+    ask(settings(response_format=kind), response_format=schema)
+    expected = {"json_schema": schema, "json_object": {"type": "json_object"}, "none": None}[kind]
+    assert judge.bodies[0].get("response_format") == expected
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504])
+def test_passing_troubles_are_retried(judge: Any, settings: Any, replies: Any, status: int) -> None:
+    busy = replies.Reply(status=status, raw='{"error": {"message": "busy"}}')
+    judge.answer = lambda body, n: busy if n < 2 else replies.verdict()
+    outcome = ask(settings())
+    assert isinstance(outcome.answer.result, Scores)
+    assert outcome.answer.tries == 3
+    assert (outcome.statistics.requests, outcome.statistics.retries) == (3, 2)
+    assert outcome.statistics.errors == {"http_status": 2}
+    assert outcome.statistics.failures == {}
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
+def test_our_own_mistakes_are_not_retried_and_carry_the_servers_words(
+    judge: Any, settings: Any, replies: Any, status: int
+) -> None:
+    judge.answer = lambda body, n: replies.Reply(
+        status=status, raw='{"error": {"message": "at most 2 images"}}'
+    )
+    outcome = ask(settings())
+    failure = failure_of(outcome)
+    assert failure.reason == "http_status"
+    assert failure.detail == f"{status}: at most 2 images"
+    assert len(judge.bodies) == 1
+    assert outcome.statistics.failures == {"http_status": 1}
+
+
+@pytest.mark.parametrize(
+    "raw", ['{"message": "too long"}', '{"error": "too long"}', '{"detail": "too long"}', "too long", ""]
+)
+def test_error_bodies_of_all_kinds_are_read(judge: Any, settings: Any, replies: Any, raw: str) -> None:
+    judge.answer = lambda body, n: replies.Reply(status=400, raw=raw)
+    assert failure_of(ask(settings())).detail == ("400: too long" if raw else "400: an empty body")
+
+
+def test_retry_after_is_honoured(judge: Any, settings: Any, replies: Any) -> None:
+    times: list[float] = []
+
+    def answer(body: dict[str, Any], n: int) -> Any:
+        times.append(time.monotonic())
+        return replies.verdict() if n else replies.Reply(status=429, raw="{}", headers={"Retry-After": "0.3"})
+
+    judge.answer = answer
+    outcome = ask(settings(), real_waits=True)
+    assert isinstance(outcome.answer.result, Scores)
+    assert times[1] - times[0] >= 0.3
+    assert outcome.answer.seconds < 0.3  # waiting is not the judge's time
+
+
+def test_retry_after_as_a_date_and_beyond_the_limit(judge: Any, settings: Any, replies: Any) -> None:
+    far = replies.Reply(status=503, raw="{}", headers={"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"})
+    judge.answer = lambda body, n: far
+    outcome = ask(settings())
+    assert failure_of(outcome).reason == "http_status"
+    assert len(judge.bodies) == 1
+    past = replies.Reply(status=503, raw="{}", headers={"Retry-After": "Fri, 01 Jan 1999 00:00:00 GMT"})
+    judge.answer = lambda body, n: replies.verdict() if n > 1 else past
+    assert isinstance(ask(settings()).answer.result, Scores)
+
+
+def test_waits_grow_with_jitter_and_are_bounded(judge: Any, settings: Any, replies: Any) -> None:
+    judge.answer = lambda body, n: replies.Reply(status=500, raw="{}")
+    config = settings(max_tries=8, backoff_s=1.0, max_backoff_s=10.0)
+    waits = ask(config).waits
+    assert len(waits) == 7
+    for attempt, wait in enumerate(waits):
+        full = min(10.0, 2.0**attempt)
+        assert full / 2 <= wait <= full
+    assert ask(config).waits == waits  # the seed decides
+
+
+def test_an_unusable_answer_is_asked_for_again_less_rigidly(judge: Any, settings: Any, replies: Any) -> None:
+    judge.answer = lambda body, n: replies.verdict() if n == 2 else replies.Reply(content="Nice caption!")
+    outcome = ask(settings(retry_temperature=0.4))
+    assert isinstance(outcome.answer.result, Scores)
+    assert [body["temperature"] for body in judge.bodies] == [0.0, 0.4, 0.4]
+    assert outcome.statistics.retries == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"content": "garbage"}, "no_verdict"),
+        ({"content": '{"Analysis": "', "finish_reason": "length"}, "cut_off"),
+        ({"content": ""}, "empty_answer"),
+        ({"content": None}, "empty_answer"),
+        ({"raw": "<html>proxy</html>"}, "bad_response"),
+        ({"raw": "[]"}, "bad_response"),
+        ({"raw": '{"choices": []}'}, "bad_response"),
+        ({"raw": '{"choices": [{"message": null}]}'}, "bad_response"),
+        ({"drop": True}, "connection"),
+        ({"delay": 5.0}, "timeout"),
+    ],
+)
+def test_every_trouble_ends_as_a_failure(
+    judge: Any, settings: Any, replies: Any, change: dict[str, Any], reason: str
+) -> None:
+    judge.answer = lambda body, n: replies.Reply(**change)
+    began = time.monotonic()
+    outcome = ask(settings(max_tries=2, deadline_s=0.2))
+    assert failure_of(outcome).reason == reason
+    assert outcome.answer.tries == 2
+    assert outcome.statistics.failures == {reason: 1}
+    assert outcome.statistics.failed == 1
+    assert time.monotonic() - began < 3
+
+
+def test_a_complete_verdict_that_ends_by_length_is_still_a_failure(
+    judge: Any, settings: Any, replies: Any
+) -> None:
+    reply = replies.verdict()
+    reply.finish_reason = "length"
+    judge.answer = lambda body, n: reply
+    assert failure_of(ask(settings(max_tries=1))).reason == "cut_off"
+
+
+def test_content_in_parts_is_joined(judge: Any, settings: Any, replies: Any) -> None:
+    text = json.dumps(replies.QUALITY)
+    parts = [{"type": "text", "text": text[:10]}, {"type": "text", "text": text[10:]}]
+    payload = {"choices": [{"message": {"content": parts}, "finish_reason": "stop"}], "usage": None}
+    judge.answer = lambda body, n: replies.Reply(raw=json.dumps(payload))
+    assert isinstance(ask(settings()).answer.result, Scores)
+
+
+def test_concurrency_is_bounded_and_used(judge: Any, settings: Any, replies: Any) -> None:
+    reply = replies.verdict()
+    reply.delay = 0.05
+    judge.answer = lambda body, n: reply
+    outcome = ask(settings(concurrency=4), times=16)
+    assert all(isinstance(answer.result, Scores) for answer in outcome.answers)
+    assert judge.most_running == 4
+    assert outcome.statistics.judged == 16
+
+
+def test_waiting_for_a_place_does_not_count_against_the_deadline(
+    judge: Any, settings: Any, replies: Any
+) -> None:
+    reply = replies.verdict()
+    reply.delay = 0.1
+    judge.answer = lambda body, n: reply
+    outcome = ask(settings(concurrency=1, deadline_s=0.5, max_tries=1), times=8)
+    assert all(isinstance(answer.result, Scores) for answer in outcome.answers)
+
+
+def test_a_wait_between_tries_gives_its_place_to_others(judge: Any, settings: Any, replies: Any) -> None:
+    judge.answer = lambda body, n: replies.Reply(status=500, raw="{}") if n == 0 else replies.verdict()
+    order: list[int] = []
+
+    async def run() -> None:
+        config = settings(concurrency=1, backoff_s=0.4, max_backoff_s=0.4)
+        async with JudgeClient(config, rng=random.Random(0)) as client:
+
+            async def one(index: int) -> None:
+                await client.ask(MESSAGES, read)
+                order.append(index)
+
+            await asyncio.gather(one(0), one(1))
+
+    asyncio.run(run())
+    assert order == [1, 0]
+
+
+def test_the_key_is_sent_and_its_absence_is_named(
+    judge: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_KEY", "abc")
+    ask(settings(api_key_env="SOME_KEY"))
+    assert judge.headers[0]["Authorization"] == "Bearer abc"
+    monkeypatch.delenv("SOME_KEY")
+    with pytest.raises(JudgeUnavailable, match="SOME_KEY"):
+        JudgeClient(settings(api_key_env="SOME_KEY"))
+    with pytest.raises(JudgeUnavailable, match=r"judge\.url"):
+        JudgeClient(JudgeConfig())
+
+
+def ready(config: JudgeConfig, timeout_s: float = 0.3) -> str:
+    async def run() -> str:
+        async with JudgeClient(config) as client:
+            return await client.wait_until_ready(timeout_s)
+
+    return asyncio.run(run())
+
+
+def test_ready_when_healthy_and_the_model_is_known(judge: Any, settings: Any) -> None:
+    assert ready(settings()) == "the-judge"
+    judge.health = 404  # hosted endpoints have no such page
+    assert ready(settings()) == "the-judge"
+    judge.models = ["a", "b"]
+    assert ready(settings(model="b")) == "b"
+    judge.models_status = 404
+    assert ready(settings(model="b")) == "b"
+
+
+def test_ready_after_a_while(judge: Any, settings: Any) -> None:
+    judge.health = 503
+
+    async def run() -> str:
+        async with JudgeClient(settings()) as client:
+            asyncio.get_running_loop().call_later(0.2, lambda: setattr(judge, "health", 200))
+            return await client.wait_until_ready(5)
+
+    assert asyncio.run(run()) == "the-judge"
+
+
+def test_not_ready_says_what_was_seen(judge: Any, settings: Any) -> None:
+    judge.health = 503
+    with pytest.raises(JudgeUnavailable, match=r"not ready after 0.3 s.*/health answers 503"):
+        ready(settings())
+    with pytest.raises(JudgeUnavailable, match=r"not ready.*Connect.*judge\.url"):
+        ready(settings(url="http://127.0.0.1:9/v1"))
+
+
+def test_what_waiting_cannot_mend_is_said_at_once(judge: Any, settings: Any) -> None:
+    judge.models = ["a", "b"]
+    began = time.monotonic()
+    with pytest.raises(JudgeUnavailable, match=r"2 models \(a, b\): name one in judge\.model"):
+        ready(settings(), timeout_s=30)
+    judge.models_status = 401
+    with pytest.raises(JudgeUnavailable, match=r"refuses the key.*judge\.api_key_env"):
+        ready(settings(), timeout_s=30)
+    assert time.monotonic() - began < 5
+
+
+def test_a_judge_that_is_gone_is_a_failure_not_an_exception(settings: Any) -> None:
+    outcome = ask(settings(url="http://127.0.0.1:9/v1", model="m", max_tries=2))
+    assert failure_of(outcome).reason == "connection"
+    assert outcome.statistics.errors == {"connection": 2}
+    assert failure_of(ask(settings(url="http://127.0.0.1:9/v1", max_tries=2))).reason == "connection"
+
+
+def test_addresses() -> None:
+    assert base_url("http://h:1") == base_url("http://h:1/") == "http://h:1/v1"
+    assert base_url("https://h/v1/") == "https://h/v1"
+    assert base_url("https://h/v1beta/openai") == "https://h/v1beta/openai"
+
+
+def test_statistics_of_a_step_are_differences() -> None:
+    earlier = JudgeStatistics(requests=3, failures={"timeout": 1}, latency_sum_s=1.0, prompt_tokens=5)
+    later = JudgeStatistics(
+        requests=5,
+        failures={"timeout": 1, "cut_off": 2},
+        latency_sum_s=1.5,
+        latency_max_s=0.9,
+        prompt_tokens=9,
+    )
+    step = later.since(earlier)
+    assert (step.requests, step.failures, step.prompt_tokens) == (2, {"cut_off": 2}, 4)
+    assert step.latency_sum_s == pytest.approx(0.5)

@@ -1,0 +1,109 @@
+"""The synchronous face of the reward."""
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from typing import Any, Literal
+
+import pytest
+
+from vcap_jax.reward.client import JudgeUnavailable
+from vcap_jax.reward.config import InstructionPaths, JudgeConfig, RewardConfig
+from vcap_jax.reward.media import JudgeFrame, TimeWindow
+from vcap_jax.reward.session import RewardSession
+from vcap_jax.reward.templates import TemplateError
+from vcap_jax.reward.witness_adjudicator import GroupForReward
+
+
+class Picture:
+    modality: Literal["image", "video"] = "image"
+    duration = 0.0
+
+    def frames(self, window: TimeWindow | None = None) -> Sequence[JudgeFrame]:
+        return [JudgeFrame(url="data:x")]
+
+
+def group(name: str, captions: int = 4) -> GroupForReward:
+    texts = tuple(f"{name} {i}" for i in range(captions))
+    return GroupForReward(sample_id=name, step=0, media=Picture(), reference="A witness.", captions=texts)
+
+
+def test_groups_are_scored_while_others_are_still_made(judge: Any, settings: Any, replies: Any) -> None:
+    def answer(body: dict[str, Any], n: int) -> Any:
+        reply = replies.verdict()
+        reply.delay = 1.0 if replies.candidate_of(body).startswith("slow") else 0.0
+        return reply
+
+    judge.answer = answer
+    with RewardSession.witness_adjudicator(RewardConfig(), settings(), seed=0) as session:
+        assert session.wait_until_ready(5) == "the-judge"
+        began = time.monotonic()
+        slow, quick = session.submit(group("slow")), session.submit(group("quick"))
+        assert quick.result(5).sample_id == "quick"
+        assert time.monotonic() - began < 0.9
+        assert not slow.done()
+        assert len(slow.result(5).rewards) == 4
+        assert session.statistics().judged == 8
+
+
+def test_many_groups_from_several_threads(judge: Any, settings: Any) -> None:
+    with RewardSession.witness_adjudicator(RewardConfig(), settings(concurrency=16), seed=0) as session:
+        futures: list[Any] = []
+
+        def submit(first: int) -> None:
+            futures.extend(session.submit(group(f"g{first + i}")) for i in range(8))
+
+        threads = [threading.Thread(target=submit, args=(8 * t,)) for t in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        results = [future.result(30) for future in futures]
+    assert len({result.sample_id for result in results}) == 32
+    assert all(reward is not None for result in results for reward in result.rewards)
+    assert judge.most_running <= 16
+
+
+def test_a_dead_judge_gives_failures_in_bounded_time(settings: Any) -> None:
+    config = settings(url="http://127.0.0.1:9/v1", model="m", max_tries=2)
+    with RewardSession.witness_adjudicator(RewardConfig(), config, seed=0) as session:
+        result = session.submit(group("a")).result(10)
+        assert result.rewards == [None] * 4
+        with pytest.raises(JudgeUnavailable, match="not ready"):
+            session.wait_until_ready(0.2)
+
+
+def test_closing_ends_what_is_under_way(judge: Any, settings: Any, replies: Any) -> None:
+    reply = replies.verdict()
+    reply.delay = 30.0
+    judge.answer = lambda body, n: reply
+    session = RewardSession.witness_adjudicator(RewardConfig(), settings(deadline_s=60), seed=0)
+    future = session.submit(group("a"))
+    while judge.running < 4:
+        time.sleep(0.01)
+    began = time.monotonic()
+    session.close()
+    session.close()
+    assert time.monotonic() - began < 5
+    with pytest.raises(CancelledError):
+        future.result(5)
+    with pytest.raises(RuntimeError, match="closed"):
+        session.submit(group("b"))
+    assert not [thread for thread in threading.enumerate() if thread.name == "reward"]
+
+
+def test_unfit_settings_are_refused_before_anything_starts(tmp_path: Any, settings: Any) -> None:
+    with pytest.raises(JudgeUnavailable, match=r"judge\.url"):
+        RewardSession.witness_adjudicator(RewardConfig(), JudgeConfig(), seed=0)
+    config = RewardConfig(instructions=InstructionPaths(image=str(tmp_path / "absent.txt")))
+    with pytest.raises(TemplateError, match=r"absent\.txt"):
+        RewardSession.witness_adjudicator(config, settings(), seed=0)
+
+
+def test_a_mistake_in_the_group_is_raised_by_its_future(judge: Any, settings: Any) -> None:
+    with RewardSession.witness_adjudicator(RewardConfig(), settings(), seed=0) as session:
+        wrong = GroupForReward(sample_id="x", step=0, media=Picture(), reference=None, captions=("a",))
+        with pytest.raises(ValueError, match="'x' has no reference"):
+            session.submit(wrong).result(5)
+        assert session.submit(group("fine")).result(5).rewards[0] is not None
