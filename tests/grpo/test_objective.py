@@ -1,0 +1,286 @@
+"""The objective: TRL's numbers, exact accumulation, masking, and chunked log-probabilities."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.grpo import trl_reference
+from vcap_jax.grpo import objective
+from vcap_jax.grpo.objective import ObjectiveConfig
+
+CASES = trl_reference.cases()
+
+
+def config_of(case: dict[str, Any]) -> ObjectiveConfig:
+    names = ("aggregation", "beta", "importance", "epsilon_low", "epsilon_high")
+    return ObjectiveConfig(
+        **{name: case[name] for name in names}, max_completion_length=trl_reference.MAX_LENGTH
+    )
+
+
+def our_loss(inputs: dict[str, np.ndarray], case: dict[str, Any]) -> dict[str, np.ndarray]:
+    mask = objective.caption_mask(
+        jnp.asarray(inputs["lengths"]), jnp.ones(len(inputs["lengths"]), bool), inputs["new"].shape[1]
+    )
+    totals = objective.step_totals(jnp.asarray(inputs["lengths"]), jnp.ones(len(inputs["lengths"]), bool))
+    weights = None
+    if case.get("rollout"):
+        weights = objective.truncated_importance_weights(
+            inputs["old"], inputs["rollout_logprobs"], mask, cap=1.5, level=case["rollout"]
+        )
+
+    def loss(new: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+        return objective.grpo_loss(
+            new,
+            inputs["advantages"],
+            mask,
+            totals,
+            config_of(case),
+            old=None if case.get("without_old") else inputs["old"],
+            reference=inputs["reference"],
+            rollout_weights=weights,
+        )
+
+    (value, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(jnp.asarray(inputs["new"]))
+    return {"loss": value, "gradient": gradient, **metrics}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_trl(name: str) -> None:
+    golden = np.load(trl_reference.GOLDEN)
+    inputs = {key.split("/")[1]: golden[key] for key in golden.files if key.startswith("inputs/")}
+    ours = our_loss(inputs, CASES[name])
+    for key in ("loss", "gradient", "clip_low", "clip_high"):
+        np.testing.assert_allclose(ours[key], golden[f"{name}/{key}"], atol=1e-6, err_msg=f"{name}: {key}")
+    if CASES[name]["beta"]:
+        np.testing.assert_allclose(ours["kl"], golden[f"{name}/kl"], atol=1e-6)
+    if CASES[name]["importance"] == "token" and not CASES[name].get("without_old"):
+        assert golden[f"{name}/clip_low"] > 0.05, "the inputs must make the clip act on both sides"
+        assert golden[f"{name}/clip_high"] > 0.05
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_trl_live(seed: int) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("trl")
+    inputs = trl_reference.random_inputs(seed + 10, rows=20, length=trl_reference.MAX_LENGTH)
+    for name, case in CASES.items():
+        theirs, ours = trl_reference.trl_loss(inputs, case), our_loss(inputs, case)
+        for key in ("loss", "gradient", "clip_low", "clip_high"):
+            np.testing.assert_allclose(ours[key], theirs[key], atol=1e-6, err_msg=f"{name}: {key}")
+
+
+@pytest.mark.live
+def test_golden_file_is_what_trl_gives_today() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("trl")
+    golden = np.load(trl_reference.GOLDEN)
+    inputs = trl_reference.random_inputs()
+    for name, case in CASES.items():
+        for key, value in trl_reference.trl_loss(inputs, case).items():
+            np.testing.assert_allclose(golden[f"{name}/{key}"], value, atol=1e-6, err_msg=f"{name}: {key}")
+
+
+def group_inputs(groups: int = 4, size: int = 3, length: int = 7) -> dict[str, Any]:
+    flat = trl_reference.random_inputs(3, groups * size, length)
+    shaped = {name: value.reshape(groups, size, *value.shape[1:]) for name, value in flat.items()}
+    contributes = np.ones((groups, size), bool)
+    contributes[0, 1] = contributes[2] = False
+    return shaped | {"contributes": contributes}
+
+
+SETTINGS = list(itertools.product(("grpo", "bnpo", "dr_grpo", "dapo"), ("token", "sequence")))
+Losses = dict[tuple[str, str], tuple[tuple[jax.Array, dict[str, jax.Array]], jax.Array]]
+
+
+@jax.jit
+def losses(inputs: dict[str, Any], totals: objective.StepTotals) -> Losses:
+    """((loss, metrics), gradient with respect to ``new``) of one micro-batch, under every setting at once."""
+    mask = objective.caption_mask(inputs["lengths"], inputs["contributes"], inputs["new"].shape[-1])
+
+    def loss(new: jax.Array, config: ObjectiveConfig) -> tuple[jax.Array, dict[str, jax.Array]]:
+        old, reference = inputs["old"], inputs["reference"]
+        return objective.grpo_loss(
+            new, inputs["advantages"], mask, totals, config, old=old, reference=reference
+        )
+
+    results = {}
+    for aggregation, importance in SETTINGS:
+        config = ObjectiveConfig(
+            aggregation=aggregation, importance=importance, beta=0.04, max_completion_length=11
+        )
+        results[aggregation, importance] = jax.value_and_grad(loss, has_aux=True)(inputs["new"], config)
+    return results
+
+
+def rows(inputs: dict[str, Any], which: Any) -> dict[str, Any]:
+    return {name: value[which] for name, value in inputs.items()}
+
+
+def totals_of(inputs: dict[str, Any], micro_batches: int = 1) -> objective.StepTotals:
+    return objective.step_totals(inputs["lengths"], inputs["contributes"], micro_batches)
+
+
+def test_micro_batches_add_up_to_the_full_batch() -> None:
+    inputs = group_inputs()
+    whole = losses(inputs, totals_of(inputs))
+    # Two micro-batches with unequal numbers of contributing captions and tokens.
+    totals = totals_of(inputs, micro_batches=2)
+    parts = [losses(rows(inputs, which), totals) for which in (slice(0, 2), slice(2, 4))]
+    for setting, ((loss, metrics), gradient) in whole.items():
+        if setting[0] == "bnpo":
+            continue
+        shares = [part[setting] for part in parts]
+        np.testing.assert_allclose(
+            sum(share[0][0] for share in shares), loss, atol=3e-7, err_msg=str(setting)
+        )
+        np.testing.assert_allclose(np.concatenate([share[1] for share in shares]), gradient, atol=3e-7)
+        for name, value in metrics.items():
+            total = sum(share[0][1][name] for share in shares)
+            np.testing.assert_allclose(total, value, atol=5e-7, err_msg=f"{setting} {name}")
+
+
+def test_bnpo_means_over_each_micro_batch_and_then_over_them() -> None:
+    inputs = group_inputs()
+    halves = [rows(inputs, slice(0, 2)), rows(inputs, slice(2, 4))]
+    totals = totals_of(inputs, micro_batches=2)
+    split = sum(losses(half, totals)["bnpo", "token"][0][0] for half in halves)
+    alone = [losses(half, totals_of(half))["dapo", "token"][0][0] for half in halves]
+    np.testing.assert_allclose(split, np.mean(alone), atol=1e-6)
+
+
+def test_masked_captions_are_as_if_they_were_never_drawn() -> None:
+    inputs = group_inputs()
+    keep = inputs["contributes"]
+    subset = {name: value[keep][:, None] for name, value in inputs.items()}
+    # What stands at masked tokens and captions must not matter at all, not even as a NaN.
+    mask = np.asarray(objective.caption_mask(inputs["lengths"], keep, inputs["new"].shape[-1]))
+    poisoned = inputs | {name: np.where(mask, inputs[name], np.nan) for name in ("new", "old", "reference")}
+    poisoned["advantages"] = np.where(keep, inputs["advantages"], np.float32(np.inf))
+    results = losses(poisoned, totals_of(inputs))
+    for setting, ((expected, expected_metrics), _) in losses(subset, totals_of(subset)).items():
+        (loss, metrics), gradient = results[setting]
+        np.testing.assert_allclose(loss, expected, atol=1e-6, err_msg=str(setting))
+        for name, value in metrics.items():
+            np.testing.assert_allclose(value, expected_metrics[name], atol=1e-6, err_msg=f"{setting} {name}")
+        assert np.isfinite(gradient).all()
+        assert not np.asarray(gradient)[~mask].any()
+
+
+def test_a_step_in_which_nothing_contributes_is_zero() -> None:
+    inputs = group_inputs() | {"contributes": np.zeros((4, 3), bool)}
+    for (loss, metrics), gradient in losses(inputs, totals_of(inputs)).values():
+        assert float(loss) == 0
+        assert not np.asarray(gradient).any()
+        assert all(float(value) == 0 for value in metrics.values())
+
+
+def test_on_policy_gradient_is_the_policy_gradient() -> None:
+    inputs = group_inputs()
+    mask = objective.caption_mask(inputs["lengths"], jnp.ones((4, 3), bool), inputs["new"].shape[-1])
+    totals = objective.step_totals(inputs["lengths"], jnp.ones((4, 3), bool))
+
+    def loss(new: jax.Array) -> jax.Array:
+        return objective.grpo_loss(new, inputs["advantages"], mask, totals, ObjectiveConfig(beta=0.0))[0]
+
+    expected = -inputs["advantages"][..., None] * mask / inputs["lengths"][..., None] / 12
+    np.testing.assert_allclose(jax.grad(loss)(jnp.asarray(inputs["new"])), expected, atol=1e-7)
+
+
+def test_kl_estimate_is_exact_in_expectation_and_never_negative() -> None:
+    rng = np.random.default_rng(0)
+    new, reference = (jax.nn.log_softmax(jnp.asarray(rng.normal(0, 1, 50))) for _ in range(2))
+    estimate = objective.k3_kl(new, reference)
+    assert (np.asarray(estimate) >= 0).all()
+    np.testing.assert_allclose(
+        (jnp.exp(new) * estimate).sum(), (jnp.exp(new) * (new - reference)).sum(), rtol=1e-5
+    )
+    tiny = objective.k3_kl(jnp.float32(-2.0), jnp.float32(-2.0) + jnp.float32(2**-12))
+    np.testing.assert_allclose(tiny, 2.0**-25, rtol=1e-3)
+
+
+def test_clamped_kl_is_bounded_where_the_plain_one_overflows() -> None:
+    new = jnp.asarray([-200.0, -1.0])
+    reference = jnp.asarray([-1.0, -1.3])
+    assert np.isinf(objective.k3_kl(new, reference)[0])
+    clamped = objective.k3_kl(new, reference, clamp=True)
+    np.testing.assert_allclose(clamped, [10.0, np.exp(-0.3) + 0.3 - 1], atol=1e-6)
+
+
+def test_importance_weights_are_capped_and_unknown_tokens_weigh_one() -> None:
+    trainer = jnp.asarray([[-1.0, -1.0, -1.0, -1.0]])
+    rollout = jnp.asarray([[-3.0, -1.2, jnp.nan, jnp.nan]])
+    mask = jnp.asarray([[True, True, True, False]])
+    weights = objective.truncated_importance_weights(trainer, rollout, mask, cap=2.0)
+    np.testing.assert_allclose(weights, [[2.0, np.exp(0.2), 1.0, 1.0]], rtol=1e-6)
+    sequence = objective.truncated_importance_weights(trainer, rollout, mask, cap=20.0, level="sequence")
+    np.testing.assert_allclose(sequence, [[np.exp(2.2)]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [1, 5, None])
+def test_chunked_logprobs_and_their_gradients_equal_the_plain_ones(chunk: int | None) -> None:
+    rng = np.random.default_rng(0)
+    hidden = jnp.asarray(rng.normal(0, 1, (2, 3, 13, 16)), jnp.float32)
+    head = jnp.asarray(rng.normal(0, 0.5, (16, 37)), jnp.float32)
+    targets = jnp.asarray(rng.integers(0, 37, (2, 3, 13)))
+    weights = jnp.asarray(rng.normal(0, 1, (2, 3, 13)), jnp.float32)
+
+    def plain(hidden: jax.Array, head: jax.Array) -> tuple[jax.Array, Any]:
+        logprobs = jax.nn.log_softmax(hidden @ head / 0.7)
+        chosen = jnp.take_along_axis(logprobs, targets[..., None], -1)[..., 0]
+        return (chosen * weights).sum(), (chosen, -(jnp.exp(logprobs) * logprobs).sum(-1))
+
+    def chunked(hidden: jax.Array, head: jax.Array) -> tuple[jax.Array, Any]:
+        chosen, entropy = objective.token_statistics(hidden, head, targets, temperature=0.7, chunk=chunk)
+        return (chosen * weights).sum(), (chosen, entropy)
+
+    results = [
+        jax.jit(jax.value_and_grad(f, argnums=(0, 1), has_aux=True))(hidden, head) for f in (plain, chunked)
+    ]
+    (_, expected), gradients = results[0]
+    (_, actual), actual_gradients = results[1]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6, rtol=1e-6), expected, actual)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-6), gradients, actual_gradients)
+    if chunk == 5:
+        alone = objective.token_logprobs(hidden, head, targets, temperature=0.7, chunk=chunk)
+        np.testing.assert_allclose(alone, expected[0], atol=1e-6, rtol=1e-6)
+
+
+def test_logits_of_all_tokens_never_exist_at_once() -> None:
+    rows, length, width, vocab = 2, 64, 4, 1024
+    hidden = jnp.ones((rows, length, width))
+    head = jnp.ones((width, vocab))
+    targets = jnp.zeros((rows, length), jnp.int32)
+
+    def peak(chunk: int | None) -> int:
+        def loss(hidden: jax.Array, head: jax.Array) -> jax.Array:
+            return objective.token_logprobs(hidden, head, targets, chunk=chunk).sum()
+
+        analysis = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(hidden, head).compile().memory_analysis()
+        return int(analysis.temp_size_in_bytes)
+
+    everything = rows * length * vocab * 4
+    assert peak(None) >= everything
+    assert peak(4) < everything / 4
+
+
+def test_settings_and_missing_inputs_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="max_completion_length"):
+        ObjectiveConfig(aggregation="dr_grpo")
+    with pytest.raises(ValueError, match="epsilon_low"):
+        ObjectiveConfig(epsilon_low=1.5)
+    with pytest.raises(ValueError, match="temperature"):
+        objective.token_logprobs(jnp.ones((1, 2)), jnp.ones((2, 3)), jnp.zeros(1, jnp.int32), temperature=0.0)
+    inputs = group_inputs()
+    totals = objective.step_totals(inputs["lengths"], inputs["contributes"])
+    with pytest.raises(ValueError, match="reference"):
+        objective.grpo_loss(
+            inputs["new"], inputs["advantages"], inputs["new"] < 0, totals, ObjectiveConfig(beta=0.01)
+        )

@@ -1,0 +1,122 @@
+"""From the rewards of a group to the advantages of its captions (paper, Eq. grpo-adv).
+
+    A_i = (r_i - mean(r)) / (std(r) + 1e-4),  mean and std (ddof = 1) over the group's valid candidates
+
+A candidate whose judge failed has no reward: it is left out of the statistics, gets advantage 0 and takes no
+part in the update. (Counting it as reward 0, as ms-swift does, drags the group's mean; TRL leaves it out.) A
+group with fewer than two valid candidates has nothing to compare and is left out as a whole.
+
+The functions accept numpy arrays on the host and JAX arrays under jit alike and answer in kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+
+Array = Any  # numpy.ndarray or jax.Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvantageConfig:
+    """How rewards become advantages.
+
+    scale: what the centred reward is divided by: its group's standard deviation (GRPO), that of all valid
+        rewards of the step ("batch"), or nothing ("none", Dr. GRPO).
+    baseline: what is subtracted: the group's mean, or the mean of the other candidates ("leave_one_out",
+        RLOO).
+    epsilon: added to the standard deviation.
+    """
+
+    scale: Literal["group", "batch", "none"] = "group"
+    baseline: Literal["mean", "leave_one_out"] = "mean"
+    epsilon: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if self.scale not in ("group", "batch", "none"):
+            raise ValueError(f"advantage.scale is {self.scale!r}; it must be group, batch or none")
+        if self.baseline not in ("mean", "leave_one_out"):
+            raise ValueError(f"advantage.baseline is {self.baseline!r}; it must be mean or leave_one_out")
+        if not self.epsilon > 0:
+            raise ValueError(f"advantage.epsilon is {self.epsilon}; it must be positive")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class GroupAdvantages:
+    """Advantages and what they were computed from.
+
+    advantages: [B, G], 0 where a candidate takes no part.
+    contributes: [B, G] bool, the candidates that enter the loss and its denominators: valid and in a group of
+        at least two valid ones.
+    mean, std: [B] over each group's valid candidates (ddof 1); 0 where a group has fewer than one or two.
+    valid: [B] int, valid candidates of each group.
+    skipped: [B] bool, groups that contribute nothing.
+    flat: [B] bool, contributing groups whose rewards are all equal: advantage 0, though the KL still acts.
+    """
+
+    advantages: Array
+    contributes: Array
+    mean: Array
+    std: Array
+    valid: Array
+    skipped: Array
+    flat: Array
+
+
+def group_advantages(rewards: Array, valid: Array, config: AdvantageConfig) -> GroupAdvantages:
+    """Advantages of B groups of G candidates.
+
+    rewards: [B, G] float; entries that are not valid may hold anything, NaN and inf included.
+    valid: [B, G] bool. A valid reward that is not finite is treated as not valid: a number that cannot be
+        compared must not reach the others of its group.
+    Raises ValueError if the shapes are not equal and two-dimensional.
+    """
+    if rewards.ndim != 2 or rewards.shape != valid.shape:
+        raise ValueError(f"rewards {rewards.shape} and valid {valid.shape} must both be [groups, candidates]")
+    xp = rewards.__array_namespace__()
+    valid = xp.asarray(valid, dtype=bool) & xp.isfinite(rewards)
+    # Zeros take the place of whatever stands at invalid entries before any arithmetic, so that neither a sum
+    # nor a gradient can meet a NaN.
+    rewards = xp.where(valid, rewards, 0.0)
+    count = valid.sum(axis=1)
+    mean = rewards.sum(axis=1) / xp.maximum(count, 1)
+    skipped = count < 2
+    contributes = valid & ~skipped[:, None]
+    lowest = xp.where(valid, rewards, xp.inf).min(axis=1)
+    highest = xp.where(valid, rewards, -xp.inf).max(axis=1)
+    flat = ~skipped & (lowest == highest)
+    # Equal rewards may differ from their own rounded mean by one bit, which the division would blow up.
+    centred = xp.where(valid & ~flat[:, None], rewards - mean[:, None], 0.0)
+    std = _root(xp, (centred**2).sum(axis=1) / xp.maximum(count - 1, 1))
+    advantages = centred
+    if config.baseline == "leave_one_out":
+        # r_i - mean of the others = n / (n - 1) (r_i - mean of all)
+        advantages = centred * (count / xp.maximum(count - 1, 1))[:, None]
+    if config.scale == "group":
+        advantages = advantages / (std[:, None] + config.epsilon)
+    elif config.scale == "batch":
+        advantages = advantages / (_spread(xp, rewards, valid) + config.epsilon)
+    return GroupAdvantages(
+        advantages=xp.where(contributes, advantages, 0.0),
+        contributes=contributes,
+        mean=mean,
+        std=xp.where(skipped, 0.0, std),
+        valid=count,
+        skipped=skipped,
+        flat=flat,
+    )
+
+
+def _spread(xp: Any, values: Array, valid: Array) -> Array:
+    """Standard deviation (ddof 1) of all valid values; 0 if there are fewer than two."""
+    count = valid.sum()
+    centred = xp.where(valid, values - values.sum() / xp.maximum(count, 1), 0.0)
+    return _root(xp, (centred**2).sum() / xp.maximum(count - 1, 1))
+
+
+def _root(xp: Any, x: Array) -> Array:
+    """Square root whose gradient at 0 is 0 instead of infinite."""
+    return xp.where(x > 0, xp.sqrt(xp.where(x > 0, x, 1.0)), 0.0)

@@ -1,0 +1,300 @@
+"""The GRPO objective on per-token log-probabilities (paper, Eq. grpo), as pure functions.
+
+    J = E[ mean_i mean_t ( min(rho A, clip(rho, 1 - eps, 1 + eps) A) - beta KL ) ],   loss = -J
+
+Log-probabilities are those of logits / temperature over the whole vocabulary. Arrays are [..., T] with any
+leading axes (here [B, G]). A caption that takes no part (``advantages.GroupAdvantages.contributes``) is masked
+out altogether: it adds nothing to a numerator, and denominators count valid captions only. TRL and ms-swift
+keep such rows in the sequence count, which shrinks the step; with every candidate valid the three agree.
+
+A step is usually computed in several micro-batches. Denominators therefore belong to the step: counted once
+over all its captions (``step_totals``) and handed to every call, they make losses, gradients and metrics of
+the micro-batches simply add up to those of the full batch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+Metrics = dict[str, Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """Which loss is minimised (defaults: the paper's image run on ms-swift).
+
+    epsilon_low, epsilon_high: the ratio is clipped to [1 - epsilon_low, 1 + epsilon_high].
+    beta: weight of the KL term; 0 switches it off and needs no reference policy.
+    aggregation: how token losses become one number, all counts over the step's contributing captions:
+        "grpo": mean over captions of each caption's token mean;
+        "dapo": mean over all tokens;
+        "bnpo": mean over the tokens of a micro-batch, then over micro-batches (the only one that depends on
+            how the step is cut; in one micro-batch it is "dapo");
+        "dr_grpo": sum over tokens / (captions * max_completion_length).
+    importance: ratio per token, or one per caption, the geometric mean of its tokens' ("sequence", GSPO).
+    max_completion_length: tokens, for "dr_grpo".
+    clamp_kl: bound ref - new to +-20 and the KL to +-10 per token, as ms-swift from 4.1 on does.
+    """
+
+    epsilon_low: float = 0.2
+    epsilon_high: float = 0.2
+    beta: float = 1e-3
+    aggregation: Literal["grpo", "bnpo", "dr_grpo", "dapo"] = "grpo"
+    importance: Literal["token", "sequence"] = "token"
+    max_completion_length: int | None = None
+    clamp_kl: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon_low <= 1:
+            raise ValueError(f"objective.epsilon_low is {self.epsilon_low}; it must be in [0, 1]")
+        if not self.epsilon_high >= 0:
+            raise ValueError(f"objective.epsilon_high is {self.epsilon_high}; it must not be negative")
+        if not self.beta >= 0:
+            raise ValueError(f"objective.beta is {self.beta}; it must not be negative, 0 switches the KL off")
+        if self.aggregation not in ("grpo", "bnpo", "dr_grpo", "dapo"):
+            raise ValueError(
+                f"objective.aggregation is {self.aggregation!r}; it must be grpo, bnpo, dr_grpo or dapo"
+            )
+        if self.importance not in ("token", "sequence"):
+            raise ValueError(f"objective.importance is {self.importance!r}; it must be token or sequence")
+        if self.aggregation == "dr_grpo" and not self.max_completion_length:
+            raise ValueError("objective.aggregation dr_grpo needs objective.max_completion_length")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class StepTotals:
+    """Denominators of one optimizer step, scalars.
+
+    sequences: contributing captions. tokens: their tokens. micro_batches: how many the step is cut into.
+    """
+
+    sequences: Array
+    tokens: Array
+    micro_batches: Array
+
+
+def caption_mask(lengths: Array, contributes: Array, length: int) -> Array:
+    """[..., T] bool: the tokens that enter the loss: ``lengths`` [...] of each caption that contributes."""
+    return (jnp.arange(length) < lengths[..., None]) & contributes[..., None]
+
+
+def step_totals(lengths: Array, contributes: Array, micro_batches: int = 1) -> StepTotals:
+    """Denominators from all captions of a step.
+
+    lengths: [...] tokens of each caption, end token included. contributes: [...] bool.
+    """
+    return StepTotals(
+        sequences=jnp.sum(contributes, dtype=jnp.float32),
+        tokens=jnp.sum(jnp.where(contributes, lengths, 0), dtype=jnp.float32),
+        micro_batches=jnp.asarray(micro_batches, jnp.float32),
+    )
+
+
+def k3_kl(new: Array, reference: Array, *, clamp: bool = False) -> Array:
+    """Per-token estimate exp(d) - d - 1 with d = reference - new: never negative, unbiased for
+    KL(new || reference) on tokens drawn from the new policy (Schulman's k3; used by TRL and ms-swift)."""
+    difference = reference - new
+    if clamp:
+        difference = jnp.clip(difference, -20.0, 20.0)
+    # expm1 keeps the digits of small differences, where exp(d) - 1 would lose them all.
+    kl = jnp.expm1(difference) - difference
+    return jnp.clip(kl, -10.0, 10.0) if clamp else kl
+
+
+def log_ratio(new: Array, old: Array, mask: Array, level: Literal["token", "sequence"]) -> Array:
+    """log rho: [..., T] per token, or [..., 1], the mean over each caption's tokens (GSPO, Eq. 7)."""
+    difference = jnp.where(mask, new - old, 0.0)
+    if level == "token":
+        return difference
+    return difference.sum(-1, keepdims=True) / jnp.maximum(mask.sum(-1, keepdims=True), 1)
+
+
+def clipped_surrogate(ratio: Array, advantages: Array, epsilon_low: float, epsilon_high: float) -> Array:
+    """-min(rho A, clip(rho) A), elementwise; ``advantages`` must broadcast against ``ratio``."""
+    clipped = jnp.clip(ratio, 1 - epsilon_low, 1 + epsilon_high)
+    return -jnp.minimum(ratio * advantages, clipped * advantages)
+
+
+def truncated_importance_weights(
+    trainer: Array, rollout: Array, mask: Array, *, cap: float, level: Literal["token", "sequence"] = "token"
+) -> Array:
+    """Weights min(pi_trainer / pi_rollout, cap) that correct for a rollout engine with other numerics.
+
+    trainer, rollout: [..., T] log-probabilities of the drawn tokens under the same weights. "token" gives
+    [..., T], "sequence" the product over a caption, [..., 1]. A token whose rollout log-probability is NaN
+    (the engine did not report it) gets weight 1. No gradient flows through. Same as TRL's *_truncate modes.
+    """
+    known = mask & jnp.isfinite(rollout)
+    difference = jnp.where(known, trainer - jnp.where(known, rollout, 0.0), 0.0)
+    if level == "sequence":
+        difference = difference.sum(-1, keepdims=True)
+    return jax.lax.stop_gradient(jnp.minimum(jnp.exp(difference), cap))
+
+
+def aggregate(token_losses: Array, mask: Array, totals: StepTotals, config: ObjectiveConfig) -> Array:
+    """This micro-batch's share (scalar) of the step's loss; the shares of a step add up to it.
+
+    token_losses, mask: [..., T].
+    """
+    losses = jnp.where(mask, token_losses, 0.0)
+    sequences = jnp.maximum(totals.sequences, 1.0)
+    if config.aggregation == "grpo":
+        return (losses.sum(-1) / jnp.maximum(mask.sum(-1), 1)).sum() / sequences
+    if config.aggregation == "dapo":
+        return losses.sum() / jnp.maximum(totals.tokens, 1.0)
+    if config.aggregation == "bnpo":
+        return losses.sum() / jnp.maximum(mask.sum(), 1) / totals.micro_batches
+    assert config.max_completion_length is not None  # checked when the configuration is made
+    return losses.sum() / (sequences * config.max_completion_length)
+
+
+def grpo_loss(
+    new: Array,
+    advantages: Array,
+    mask: Array,
+    totals: StepTotals,
+    config: ObjectiveConfig,
+    *,
+    old: Array | None = None,
+    reference: Array | None = None,
+    rollout_weights: Array | None = None,
+    entropy: Array | None = None,
+) -> tuple[Array, Metrics]:
+    """This micro-batch's share of the step's loss, and of its metrics.
+
+    new: [..., T] log-probabilities of the drawn tokens under the policy in training; only they get gradients.
+    advantages: [...].
+    mask: [..., T] bool (``caption_mask``); what stands elsewhere, NaN included, has no effect.
+    totals: the step's denominators.
+    old: [..., T] under the policy that sampled; default: ``new`` without gradient, exact when the batch is
+        used for one update.
+    reference: [..., T] under the frozen reference policy, needed unless beta is 0.
+    rollout_weights: [..., T] or [..., 1], multiply the policy term, not the KL.
+    entropy: [..., T] of the policy's token distributions, for the metric alone; without it the metric is the
+        sampled estimate -new.
+
+    Metrics (add the shares of all micro-batches): ``kl``, ``entropy``, ``ratio`` token means; ``clip_low``,
+    ``clip_high`` shares of tokens (captions, if importance is "sequence") whose gradient the clip removed at
+    that side; ``policy_loss``, ``kl_loss`` the two terms of the loss under the same aggregation.
+
+    Raises ValueError if beta is positive and no reference is given.
+    """
+    if config.beta and reference is None:
+        raise ValueError(
+            f"objective.beta is {config.beta} but no reference log-probabilities were given; "
+            "compute them or set objective.beta to 0"
+        )
+    # Masked entries are replaced before any arithmetic: a mask applied afterwards would still let NaN through
+    # the gradient.
+    new = jnp.where(mask, new, 0.0)
+    old = jax.lax.stop_gradient(new) if old is None else jnp.where(mask, old, 0.0)
+    taken = mask.any(-1)
+    advantages = jnp.where(taken, advantages, 0.0)[..., None]
+
+    ratio = jnp.exp(log_ratio(new, jax.lax.stop_gradient(old), mask, config.importance))
+    policy = clipped_surrogate(ratio, advantages, config.epsilon_low, config.epsilon_high)
+    if rollout_weights is not None:
+        counted = mask if rollout_weights.shape == mask.shape else taken[..., None]
+        weights = jnp.where(counted, rollout_weights, 0.0)
+        policy = policy * jax.lax.stop_gradient(weights)
+    policy_loss = aggregate(jnp.broadcast_to(policy, mask.shape), mask, totals, config)
+    loss = policy_loss
+
+    def share(x: Array) -> Array:
+        x = jax.lax.stop_gradient(x)
+        if x.shape[-1] == 1 and mask.shape[-1] != 1:
+            return jnp.where(taken, x[..., 0], 0.0).sum() / jnp.maximum(totals.sequences, 1.0)
+        return jnp.where(mask, x, 0.0).sum() / jnp.maximum(totals.tokens, 1.0)
+
+    metrics = {
+        "ratio": share(ratio),
+        "clip_low": share((ratio < 1 - config.epsilon_low) & (advantages < 0)),
+        "clip_high": share((ratio > 1 + config.epsilon_high) & (advantages > 0)),
+        "entropy": share(-new if entropy is None else entropy),
+        "policy_loss": jax.lax.stop_gradient(policy_loss),
+    }
+    if reference is not None:
+        kl = k3_kl(new, jax.lax.stop_gradient(jnp.where(mask, reference, 0.0)), clamp=config.clamp_kl)
+        metrics["kl"] = share(kl)
+        if config.beta:
+            kl_loss = config.beta * aggregate(kl, mask, totals, config)
+            metrics["kl_loss"] = jax.lax.stop_gradient(kl_loss)
+            loss = loss + kl_loss
+    return loss, metrics
+
+
+def token_logprobs(
+    hidden: Array, head: Array, targets: Array, *, temperature: float = 1.0, chunk: int | None = 128
+) -> Array:
+    """log softmax(hidden @ head / temperature) at ``targets``: float32 [..., T].
+
+    hidden: [..., T, D]; head: [D, V] (the transposed embedding if tied); targets: [..., T] int32.
+    chunk: positions of every row computed at a time; None takes all at once. Logits of one chunk exist at a
+        time, [..., chunk, V], in the backward pass as well, where they are computed again. The position axis
+        is cut and not the leading ones, so rows sharded over devices stay where they are.
+    Raises ValueError if the temperature is not positive.
+    """
+    return token_statistics(hidden, head, targets, temperature=temperature, chunk=chunk, with_entropy=False)[
+        0
+    ]
+
+
+def token_statistics(
+    hidden: Array,
+    head: Array,
+    targets: Array,
+    *,
+    temperature: float = 1.0,
+    chunk: int | None = 128,
+    with_entropy: bool = True,
+) -> tuple[Array, Array | None]:
+    """``token_logprobs`` and the entropy (nats, no gradient) of each token's distribution, both [..., T].
+
+    Arguments and errors as for ``token_logprobs``; the entropy is None if ``with_entropy`` is False.
+    """
+    if not temperature > 0:
+        raise ValueError(
+            f"temperature is {temperature}; log-probabilities need a positive one (greedy has none)"
+        )
+
+    @jax.checkpoint
+    def of_chunk(hidden: Array, targets: Array) -> tuple[Array, Array | None]:
+        logits = (
+            jnp.matmul(hidden, head.astype(hidden.dtype), preferred_element_type=jnp.float32) / temperature
+        )
+        # Relative to the largest: a log-probability near 0 then keeps its digits whatever the logits' level.
+        logits -= jax.lax.stop_gradient(logits.max(-1, keepdims=True))
+        normaliser = jnp.log(jnp.exp(logits).sum(-1))
+        chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0] - normaliser
+        if not with_entropy:
+            return chosen, None
+        logprobs = jax.lax.stop_gradient(logits - normaliser[..., None])
+        return chosen, jax.scipy.special.entr(jnp.exp(logprobs)).sum(-1)
+
+    length = targets.shape[-1]
+    if chunk is None or chunk >= length:
+        return of_chunk(hidden, targets)
+    chunks = math.ceil(length / chunk)
+    pad = chunks * chunk - length
+
+    def cut(x: Array, axis: int) -> Array:
+        widths = [(0, 0)] * x.ndim
+        widths[axis] = (0, pad)
+        x = jnp.pad(x, widths)
+        x = x.reshape(*x.shape[:axis], chunks, chunk, *x.shape[axis + 1 :])
+        return jnp.moveaxis(x, axis, 0)
+
+    def joined(x: Array) -> Array:
+        x = jnp.moveaxis(x, 0, -2)
+        return x.reshape(*x.shape[:-2], chunks * chunk)[..., :length]
+
+    axis = targets.ndim - 1
+    results = jax.lax.map(lambda pair: of_chunk(*pair), (cut(hidden, axis), cut(targets, axis)))
+    return jax.tree.map(joined, results)

@@ -1,0 +1,133 @@
+"""AdamW and the learning-rate schedules of the training-configuration table, as one optax chain.
+
+Matches what ms-swift runs (the Hugging Face Trainer's optimizer and schedules): gradients clipped by their
+global norm, decoupled weight decay on everything but norms and biases, and a schedule whose step 0 has
+learning rate 0 whenever there is a warm-up.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+
+Params = Any
+
+# The Trainer exempts parameters by name; ours carry the same words (q_norm, input_layernorm, norm, bias).
+_NO_DECAY = re.compile(r"(^|_)(bias|norm|layernorm|rmsnorm)\d*$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW (defaults: the paper where it says, ms-swift where it does not).
+
+    learning_rate: the peak.
+    schedule: shape after the warm-up; "cosine_with_min_lr" and "linear_with_min_lr" end at
+        min_lr_ratio * learning_rate, "constant" ignores the ratio.
+    warmup_ratio: share of all steps, rounded up.
+    beta1, beta2, adam_epsilon: Adam's.
+    weight_decay: decoupled, scaled by the learning rate.
+    max_grad_norm: the gradient's global norm is cut to this; None leaves it.
+    """
+
+    learning_rate: float = 5e-7
+    schedule: Literal["cosine_with_min_lr", "linear_with_min_lr", "constant"] = "cosine_with_min_lr"
+    warmup_ratio: float = 0.01
+    min_lr_ratio: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.95
+    adam_epsilon: float = 1e-8
+    weight_decay: float = 0.1
+    max_grad_norm: float | None = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.learning_rate > 0:
+            raise ValueError(f"optimizer.learning_rate is {self.learning_rate}; it must be positive")
+        if self.schedule not in ("cosine_with_min_lr", "linear_with_min_lr", "constant"):
+            raise ValueError(
+                f"optimizer.schedule is {self.schedule!r}; "
+                "it must be cosine_with_min_lr, linear_with_min_lr or constant"
+            )
+        for name in ("warmup_ratio", "min_lr_ratio"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"optimizer.{name} is {getattr(self, name)}; it must be in [0, 1]")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"optimizer.{name} is {getattr(self, name)}; it must be in [0, 1)")
+        if not self.adam_epsilon > 0:
+            raise ValueError(f"optimizer.adam_epsilon is {self.adam_epsilon}; it must be positive")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"optimizer.weight_decay is {self.weight_decay}; it must not be negative")
+        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+            raise ValueError(
+                f"optimizer.max_grad_norm is {self.max_grad_norm}; it must be positive, or null to leave it"
+            )
+
+
+def warmup_steps(config: OptimizerConfig, total_steps: int) -> int:
+    """ceil(warmup_ratio * total_steps), the Trainer's rounding."""
+    return math.ceil(config.warmup_ratio * total_steps)
+
+
+def learning_rate_schedule(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
+    """Step index (0 for the first update) -> learning rate.
+
+    With W warm-up steps of N: lr * k / max(1, W) for k < W; then, at progress p = (k - W) / max(1, N - W),
+    lr * (f (1 - r) + r) with f = (1 + cos(pi p)) / 2, or f = 1 - p for the linear one. Past N, p stays 1.
+    Raises ValueError if there is no step to take.
+    """
+    if total_steps < 1:
+        raise ValueError(f"the run has {total_steps} optimizer steps; it needs at least one")
+    warmup = warmup_steps(config, total_steps)
+    floor = config.min_lr_ratio
+
+    def schedule(step: Any) -> jax.Array:
+        step = jnp.asarray(step, jnp.float32)
+        progress = jnp.clip((step - warmup) / max(1, total_steps - warmup), 0.0, 1.0)
+        if config.schedule == "cosine_with_min_lr":
+            factor = (1 + jnp.cos(jnp.pi * progress)) / 2 * (1 - floor) + floor
+        elif config.schedule == "linear_with_min_lr":
+            factor = (1 - progress) * (1 - floor) + floor
+        else:
+            factor = jnp.ones_like(progress)
+        return config.learning_rate * jnp.where(step < warmup, step / max(1, warmup), factor)
+
+    return schedule
+
+
+def decays(path: tuple[Any, ...]) -> bool:
+    """Whether weight decay applies to the parameter at this pytree path: no part of it is a norm or bias."""
+    names = (str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", "")))) for key in path)
+    return not any(_NO_DECAY.search(name) for name in names)
+
+
+def decay_mask(params: Params) -> Params:
+    """A pytree of bool like ``params``: True where weight decay applies.
+
+    By name, not by rank: layers are stacked, so a norm's scale has two axes here.
+    """
+    return jax.tree_util.tree_map_with_path(lambda path, _: decays(path), params)
+
+
+def build_optimizer(config: OptimizerConfig, total_steps: int) -> optax.GradientTransformation:
+    """Clipping, Adam, weight decay and schedule for any pytree of parameters (nnx.State included).
+
+    ``update`` needs the parameters as its third argument. Frozen parameters are simply not handed in.
+    """
+    limit = config.max_grad_norm
+    return optax.chain(
+        optax.identity() if limit is None else optax.clip_by_global_norm(limit),
+        optax.adamw(
+            learning_rate_schedule(config, total_steps),
+            b1=config.beta1,
+            b2=config.beta2,
+            eps=config.adam_epsilon,
+            weight_decay=config.weight_decay,
+            mask=decay_mask,
+        ),
+    )

@@ -1,0 +1,176 @@
+"""The sampling rules: what happens between a row of logits and the token that is drawn.
+
+Order and meaning are those of ``transformers``' generation loop, so that captions drawn here and by a served
+model have one distribution: repetition penalty, suppressed tokens, temperature, top-k, top-p. Randomness is
+Gumbel noise per (seed, step, group, candidate, position, token): a caption depends neither on the prompts that
+share its batch, nor on padding, nor on how devices split the work. Noise belongs to a token rather than to its
+rank, so logits that differ in their last bits give the same caption.
+
+The trainer's log-probabilities use logits / temperature alone; penalty, top-k and top-p never enter them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """How a token is drawn (defaults: paper, Table training-config).
+
+    temperature: divides the logits; 0 means greedy decoding (the penalty still applies, as in transformers).
+    top_p: keep the most likely tokens until their mass reaches this; 1 switches it off.
+    top_k: keep this many tokens, plus ties of the last one; 0 switches it off.
+    repetition_penalty: logits of tokens seen in prompt or caption are divided (positive) or multiplied
+        (negative) by this; 1 switches it off.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 0.9
+    top_k: int = 50
+    repetition_penalty: float = 1.05
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise ValueError(f"sampling.temperature is {self.temperature}; it must be 0 (greedy) or positive")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"sampling.top_p is {self.top_p}; it must be in (0, 1], 1 switches it off")
+        if self.top_k < 0:
+            raise ValueError(f"sampling.top_k is {self.top_k}; it must be positive, or 0 to switch it off")
+        if not self.repetition_penalty > 0:
+            raise ValueError(f"sampling.repetition_penalty is {self.repetition_penalty}; it must be positive")
+
+
+def candidate_keys(seed: int | Array, step: int | Array, group_ids: Array, group_size: int) -> Array:
+    """Random keys [B, G], one per candidate, from the run's seed, the step and each group's own id [B]."""
+    # The generator is named, so that a run does not change with a process-wide default.
+    base = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), step)
+    per_group = jax.vmap(jax.random.fold_in, (None, 0))(base, jnp.asarray(group_ids, jnp.int32))
+    candidates = jnp.arange(group_size)
+    return jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(per_group, candidates)
+
+
+def seen_tokens(tokens: Array, lengths: Array, vocab_size: int) -> Array:
+    """[B, V] bool: which tokens occur among the first ``lengths[b]`` of ``tokens[b]`` ([B, P])."""
+    real = jnp.arange(tokens.shape[-1]) < lengths[:, None]
+    rows = jnp.arange(tokens.shape[0])[:, None]
+    # Padding is sent out of range, where a scatter drops it.
+    index = jnp.where(real, tokens, vocab_size)
+    return jnp.zeros((tokens.shape[0], vocab_size), bool).at[rows, index].set(True, mode="drop")
+
+
+def update_seen(seen: Array, tokens: Array) -> Array:
+    """``seen`` [..., V] with the newly drawn ``tokens`` [...] marked."""
+    flat = seen.reshape(-1, seen.shape[-1])
+    rows = jnp.arange(flat.shape[0])
+    return flat.at[rows, tokens.reshape(-1)].set(True, mode="drop").reshape(seen.shape)
+
+
+def penalise_repetition(logits: Array, seen: Array, penalty: float) -> Array:
+    """Divides positive and multiplies negative logits of ``seen`` tokens (CTRL, section 4.1; HF's rule)."""
+    return jnp.where(seen, jnp.where(logits < 0, logits * penalty, logits / penalty), logits)
+
+
+def keep_likely(scores: Array, *, top_k: int, top_p: float) -> Array:
+    """``scores`` [..., V] with everything outside top-k, then top-p, set to -inf; at least one token stays.
+
+    Exactly transformers' sets, ties included. Top-k keeps every token that ties with the k-th. Top-p sorts
+    ascending and drops the prefix whose mass is at most 1 - top_p, so of several tied tokens at the border
+    those with the lower ids go. Only the k best scores are ever sorted when top-k is on.
+    """
+    vocab = scores.shape[-1]
+    top_k = min(top_k, vocab)
+    if not top_k and top_p >= 1:
+        return scores
+    if top_k:
+        best = jax.lax.top_k(scores, top_k)[0]
+        scores = jnp.where(scores < best[..., -1:], -jnp.inf, scores)
+    else:
+        best = jnp.sort(scores, axis=-1, descending=True)
+    if top_p >= 1:
+        return scores
+    threshold, dropped_ties = _top_p_border(scores, best, top_p)
+    tied = scores == threshold
+    tie_rank = jnp.cumsum(tied, axis=-1, dtype=jnp.int32)
+    return jnp.where((scores > threshold) | (tied & (tie_rank > dropped_ties)), scores, -jnp.inf)
+
+
+def _top_p_border(scores: Array, best: Array, top_p: float) -> tuple[Array, Array]:
+    """The lowest score [..., 1] that top-p keeps, and how many of the tokens tied at it are dropped.
+
+    ``best`` holds the highest scores in descending order. Tokens of ``scores`` that top-k kept beyond those
+    are ties of its last entry; they come first in ascending order and are accounted for by their number.
+    """
+    ascending = best[..., ::-1]
+    lowest = ascending[..., :1]
+    weights = jnp.exp(ascending - ascending[..., -1:])
+    extra = jnp.sum(scores == lowest, -1, keepdims=True) - jnp.sum(best == lowest, -1, keepdims=True)
+    total = weights.sum(-1, keepdims=True) + extra * weights[..., :1]
+    probabilities = weights / total
+    mass_of_one = probabilities[..., :1]
+    mass = extra * mass_of_one + jnp.cumsum(probabilities, axis=-1)
+    limit = 1 - top_p
+    drop = (mass <= limit).at[..., -1].set(False)
+    # The first n extra ties have mass n * mass_of_one; all of them go if any entry after them goes.
+    extra_dropped = jnp.where(
+        drop[..., :1], extra, jnp.minimum(extra, jnp.floor(limit / mass_of_one)).astype(extra.dtype)
+    )
+    kept_first = drop.sum(-1, keepdims=True)
+    threshold = jnp.take_along_axis(ascending, kept_first, axis=-1)
+    below = jnp.sum(best < threshold, -1, keepdims=True) + jnp.where(lowest < threshold, extra, 0)
+    return threshold, kept_first + extra_dropped - below
+
+
+def sampling_scores(
+    logits: Array, config: SamplingConfig, *, seen: Array | None = None, banned: Sequence[int] = ()
+) -> Array:
+    """What the softmax of sampling sees: float32 scores [..., V], -inf where a token cannot be drawn.
+
+    logits: [..., V]. seen: [..., V] bool, needed unless the penalty is 1. banned: token ids never drawn.
+    With temperature 0 the warpers are left out: only the penalty and the ban apply.
+    Raises ValueError if the repetition penalty is on and ``seen`` is missing.
+    """
+    scores = logits.astype(jnp.float32)
+    if config.repetition_penalty != 1.0:
+        if seen is None:
+            raise ValueError(
+                f"repetition_penalty is {config.repetition_penalty} but no mask of seen tokens was given; "
+                "keep one with seen_tokens and update_seen"
+            )
+        scores = penalise_repetition(scores, seen, config.repetition_penalty)
+    if banned:
+        scores = scores.at[..., jnp.asarray(tuple(banned), jnp.int32)].set(-jnp.inf)
+    if config.temperature == 0:
+        return scores
+    return keep_likely(scores / config.temperature, top_k=config.top_k, top_p=config.top_p)
+
+
+def sample(
+    logits: Array,
+    keys: Array,
+    position: int | Array,
+    config: SamplingConfig,
+    *,
+    seen: Array | None = None,
+    banned: Sequence[int] = (),
+) -> Array:
+    """Draws one token per row: int32 [...].
+
+    logits: [..., V]; keys: [...] from ``candidate_keys``; position: scalar, the caption position to fill;
+    seen, banned: as for ``sampling_scores``. Temperature 0 takes the highest score, the lowest id among ties.
+    """
+    scores = sampling_scores(logits, config, seen=seen, banned=banned)
+    if config.temperature > 0:
+        vocab = scores.shape[-1]
+
+        def noise(key: Array) -> Array:
+            return jax.random.gumbel(jax.random.fold_in(key, position), (vocab,), jnp.float32)
+
+        scores += jax.vmap(noise)(keys.reshape(-1)).reshape(scores.shape)
+    return jnp.argmax(scores, axis=-1).astype(jnp.int32)
