@@ -212,6 +212,12 @@ def test_broken_media_mask_the_group_and_end_nothing(judge: Any, settings: Any) 
     assert "truncated file" in result.candidates[0].failure.detail
 
 
+def test_a_video_without_duration_is_a_failure(judge: Any, settings: Any) -> None:
+    result = score(settings(), group(FakeMedia("video", [0.0], 0.0), [SEGMENTED]))
+    assert result.candidates[0].failure is not None
+    assert result.candidates[0].failure.reason == "media"
+
+
 def test_own_instructions_and_their_check(judge: Any, settings: Any, tmp_path: Any) -> None:
     path = tmp_path / "mine.txt"
     keys = '"Analysis": a, "Correctness": b, "Completeness": c, "Text Quality": d'

@@ -8,6 +8,7 @@ candidate.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -135,6 +136,9 @@ class WitnessAdjudicatorReward:
                 reason="no_reference", detail=f"the reference of {group.sample_id!r} has no text"
             )
             return self._all_failed(group, failure, began)
+        if group.media.modality == "video" and not 0 < group.media.duration < math.inf:
+            detail = f"{group.sample_id!r}: a video of {group.media.duration} seconds"
+            return self._all_failed(group, Failure(reason="media", detail=detail), began)
         if group.media.modality == "image":
             candidates, window = await self._score_image(group, reference), None
         else:
