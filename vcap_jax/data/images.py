@@ -36,8 +36,6 @@ def decode_image(path: str | Path) -> DecodedImage:
             opened.load()
             upright = ImageOps.exif_transpose(opened)
             pixels = np.array(to_rgb(upright))
-    except MediaError:
-        raise
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         # Pillow raises any of these for damaged files, depending on the format.
         raise MediaError(
@@ -50,10 +48,10 @@ def to_rgb(image: Image.Image) -> Image.Image:
     """An 8-bit RGB picture of any mode.
 
     Raises:
-        MediaError: floating-point pixels, whose range is not known.
+        ValueError: floating-point pixels, whose range is not known.
     """
     if image.mode == "F":
-        raise MediaError("floating-point pixels have no known range: save the picture as 8 or 16 bit")
+        raise ValueError("floating-point pixels have no known range, save it as 8 or 16 bit")
     if image.mode.startswith("I"):
         levels = np.asarray(image).astype(np.int64)
         # "I" is 32 bits wide and may hold 8-bit levels; "I;16" always holds 16-bit ones.

@@ -7,6 +7,7 @@ between them, so neither time nor memory grows with the length of the video more
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -149,7 +150,7 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
     if not container.streams.video:
         raise MediaError(f"{source}: holds no video stream: replace the file or drop the row")
     stream = container.streams.video[0]
-    count = 0
+    count, end = 0, 0
     shown: dict[int, bool] = {}
     timed = True
     for packet in container.demux(stream):
@@ -160,6 +161,7 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
             timed = False
         else:
             shown[packet.pts] = packet.is_keyframe
+            end = max(end, packet.pts + (packet.duration or 0))
     if count == 0:
         raise MediaError(f"{source}: a video of no frames: replace the file or drop the row")
     declared = stream.frames
@@ -169,6 +171,12 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         )
     ticks = tuple(sorted(shown)) if timed else None
     unit = float(stream.time_base) if stream.time_base else 0.0
+    promised = _declared_seconds(stream)
+    if not declared and timed and end * unit < 0.95 * promised - 1.0:
+        raise MediaError(
+            f"{source}: truncated, {end * unit:.1f} of {promised:.1f} seconds are there: "
+            "replace the file or drop the row"
+        )
     rate = float(stream.average_rate or 0.0)
     span = (ticks[-1] - ticks[0]) * unit if ticks else 0.0
     fps = rate if rate > 0 else ((count - 1) / span if span > 0 else 24.0)
@@ -180,9 +188,7 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         if not constant:
             times = tuple(seconds)
             fps = (count - 1) / span
-    # The first frame out of the decoder shows how the stored picture is to be turned.
-    container.seek(0)
-    first = next(container.decode(stream), None)
+    first = _first_frame(source)
     if first is None:
         raise MediaError(f"{source}: a video of no frames: replace the file or drop the row")
     turns = round(first.rotation / 90) % 4
@@ -199,6 +205,22 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         turns=turns,
         constant_rate=constant,
     )
+
+
+def _declared_seconds(stream: av.video.VideoStream) -> float:
+    """How long the file says the video stream is; 0 where it does not say. Matroska keeps it in a tag."""
+    if stream.duration and stream.time_base:
+        return float(stream.duration * stream.time_base)
+    tag = re.fullmatch(r"(\d+):(\d+):(\d+(?:\.\d+)?)", stream.metadata.get("DURATION", ""))
+    if tag is None:
+        return 0.0
+    return int(tag[1]) * 3600 + int(tag[2]) * 60 + float(tag[3])
+
+
+def _first_frame(source: Path) -> av.VideoFrame | None:
+    """Shows the size of the pictures, and how they are to be turned. (Raw streams cannot be rewound.)"""
+    with av.open(str(source)) as container:
+        return next(container.decode(container.streams.video[0]), None)
 
 
 def _key_indices(ticks: tuple[int, ...] | None, shown: dict[int, bool]) -> tuple[int, ...]:

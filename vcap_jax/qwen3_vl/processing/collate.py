@@ -64,8 +64,8 @@ class Buckets:
                 return -(-size // multiple) * multiple
         of = " in a frame" if what == "patches" else ""
         raise PromptTooLargeError(
-            f"{name} has {size} {what}{of}, the limit is {limit}: lower the pixel or frame budget, shorten the "
-            f"text, or raise buckets.{what if sizes else 'max_' + what}"
+            f"{name} has {size} {what}{of}, the limit is {limit}: lower the pixel or frame budget, "
+            f"shorten the text, or raise buckets.{what if sizes else 'max_' + what}"
         )
 
     def check(self, prompt: EncodedPrompt, *, name: str = "prompt") -> None:

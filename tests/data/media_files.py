@@ -1,0 +1,46 @@
+"""Small picture and video files for the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+
+
+def level(index: int) -> int:
+    """Brightness of frame ``index``: tells frames apart after lossy compression."""
+    return 8 + 11 * index % 240
+
+
+def write_video(
+    path: Path,
+    frames: int,
+    *,
+    fps: int = 10,
+    ticks: Sequence[int] | None = None,
+    key_every: int = 12,
+    size: tuple[int, int] = (32, 48),
+    codec: str = "libx264",
+    left_half_black: bool = False,
+) -> Path:
+    """A video whose frame i is grey of ``level(i)``. ticks: times in 1/1000 s, for a variable rate."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=fps)
+        stream.height, stream.width = size
+        stream.pix_fmt = "yuv420p"
+        stream.gop_size = key_every
+        if ticks is not None:
+            stream.time_base = stream.codec_context.time_base = Fraction(1, 1000)
+        for i in range(frames):
+            pixels = np.full((*size, 3), level(i), np.uint8)
+            if left_half_black:
+                pixels[:, : size[1] // 2] = 0
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            frame.pts = i if ticks is None else ticks[i]
+            frame.time_base = Fraction(1, fps) if ticks is None else Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path

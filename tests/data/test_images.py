@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vcap_jax.data.errors import MediaError
+from vcap_jax.data.images import decode_image
+
+
+def save(tmp_path: Path, image: Image.Image, name: str = "a.png", **options: object) -> Path:
+    image.save(tmp_path / name, **options)
+    return tmp_path / name
+
+
+def test_colours_arrive_as_they_are(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(decode_image(save(tmp_path, Image.fromarray(pixels))).pixels, pixels)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        *(("a.png", mode) for mode in ("1", "L", "LA", "P", "RGBA")),
+        *(("a.tiff", mode) for mode in ("1", "L", "LA", "P", "RGBA", "CMYK", "YCbCr", "LAB")),
+        *(("a.gif", mode) for mode in ("1", "L", "P")),
+        ("a.webp", "RGBA"),
+    ],
+)
+def test_every_mode_becomes_rgb_of_the_same_size(tmp_path: Path, name: str, mode: str) -> None:
+    image = Image.new("LAB" if mode == "LAB" else "RGB", (9, 4), (200, 30, 90))
+    pixels = decode_image(save(tmp_path, image.convert(mode), name)).pixels
+    assert pixels.dtype == np.uint8
+    assert pixels.shape == (4, 9, 3)
+
+
+def test_sixteen_bit_grey_is_scaled_not_cut_off(tmp_path: Path) -> None:
+    levels = np.array([[0, 128 * 257, 65_535]], np.uint16)
+    pixels = decode_image(save(tmp_path, Image.fromarray(levels))).pixels
+    np.testing.assert_array_equal(pixels[0, :, 0], [0, 128, 255])
+
+
+def test_what_is_transparent_is_white(tmp_path: Path) -> None:
+    image = Image.new("RGBA", (2, 1), (255, 0, 0, 255))
+    image.putpixel((1, 0), (255, 0, 0, 0))
+    np.testing.assert_array_equal(decode_image(save(tmp_path, image)).pixels[0], [[255, 0, 0], [255] * 3])
+    palette = Image.new("P", (1, 1))
+    assert decode_image(save(tmp_path, palette, transparency=0)).pixels.min() == 255
+
+
+def test_the_cameras_orientation_is_applied(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the picture was taken with the camera on its side
+    path = save(tmp_path, Image.new("RGB", (40, 20)), "a.jpg", exif=exif)
+    assert decode_image(path).pixels.shape == (40, 20, 3)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    for name in ("cut.png", "cut.jpg"):
+        path = save(tmp_path, Image.fromarray(noise), name)
+        path.write_bytes(path.read_bytes()[:1500])
+        with pytest.raises(MediaError, match=name):
+            decode_image(path)
+    (tmp_path / "empty.png").touch()
+    with pytest.raises(MediaError, match=r"empty\.png"):
+        decode_image(tmp_path / "empty.png")
+    with pytest.raises(MediaError, match=r"nowhere\.png: no such file"):
+        decode_image(tmp_path / "nowhere.png")
+    floating = save(tmp_path, Image.new("F", (3, 3)), "f.tiff")
+    with pytest.raises(MediaError, match=r"f\.tiff.*floating-point"):
+        decode_image(floating)

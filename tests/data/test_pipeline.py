@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.data.media_files import write_video
+from tests.qwen3_vl.processing.cases import pixels
+from tests.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
+from vcap_jax.data.errors import MediaError, NoUsableSamplesError
+from vcap_jax.data.examples import Example, example_loader
+from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.manifest import Sample, read_manifest
+from vcap_jax.data.pipeline import BadSample, GroupBatch, GroupIterator, PipelineSettings
+from vcap_jax.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
+from vcap_jax.qwen3_vl.processing.settings import ImageSettings, VideoSettings
+
+NOTHING = np.zeros(0, np.int32)
+PROMPT = EncodedPrompt(
+    NOTHING, np.zeros((3, 0), np.int32), (), np.zeros((0, 2), np.int32), NOTHING.astype(bool)
+)
+MEDIA = EncodedMedia(modality="image", duration=0.0, pictures=())
+
+
+def samples(count: int) -> list[Sample]:
+    return [Sample(id=str(i), images=(Path(f"{i}.png"),)) for i in range(count)]
+
+
+def load(sample: Sample) -> Example:
+    """Every third sample is bad; slower ones overtake each other in the threads."""
+    time.sleep(0.001 * (int(sample.id) * 7 % 3))
+    if int(sample.id) % 3 == 1:
+        raise MediaError(f"{sample.id}.png: broken")
+    return Example(sample=sample, prompt=PROMPT, media=MEDIA)
+
+
+def ids(batch: GroupBatch) -> tuple[list[str], list[str]]:
+    return [e.sample.id for e in batch.examples], [bad.id for bad in batch.skipped]
+
+
+def test_an_epoch_has_every_good_sample_once_and_names_every_bad_one() -> None:
+    told: list[BadSample] = []
+    iterator = GroupIterator(
+        samples(20), load, PipelineSettings(batch_groups=4, epochs=1, threads=3), on_skip=told.append
+    )
+    batches = list(iterator)
+    assert [len(b.examples) for b in batches] == [4, 4, 4, 1]
+    good = [e.sample.id for b in batches for e in b.examples]
+    assert sorted(good, key=int) == [str(i) for i in range(20) if i % 3 != 1]
+    assert good != sorted(good, key=int)
+    bad = [str(i) for i in range(20) if i % 3 == 1]
+    assert sorted((b.id for b in told), key=int) == bad
+    assert told[0].reason == f"{told[0].id}.png: broken"
+    # What is skipped after the last group of the last batch belongs to no batch, but is counted.
+    assert iterator.skipped_total == len(bad)
+
+
+def test_epochs_differ_in_order_and_seeds_too() -> None:
+    settings = PipelineSettings(batch_groups=13, epochs=2)
+    first, second = (ids(b)[0] for b in GroupIterator(samples(20), load, settings))
+    assert sorted(first) == sorted(second)
+    assert first != second
+    other = PipelineSettings(batch_groups=13, epochs=2, seed=1)
+    assert ids(next(GroupIterator(samples(20), load, other)))[0] != first
+    plain = PipelineSettings(batch_groups=13, epochs=1, shuffle=False)
+    assert ids(next(GroupIterator(samples(20), load, plain)))[0] == sorted(first, key=int)
+
+
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_a_resumed_iterator_goes_on_exactly(after: int) -> None:
+    settings = PipelineSettings(batch_groups=3, threads=3, prefetch=7)
+    alone = GroupIterator(samples(20), load, settings)
+    for _ in range(after):
+        next(alone)
+    state = json.loads(json.dumps(alone.get_state()))
+    expected = [ids(next(alone)) for _ in range(10)]
+    resumed = GroupIterator(samples(20), load, settings)
+    resumed.set_state(state)
+    assert [ids(next(resumed)) for _ in range(10)] == expected
+    assert resumed.skipped_total == alone.skipped_total
+    assert resumed.get_state() == alone.get_state()
+    alone.close()
+    resumed.close()
+
+
+def test_a_state_of_other_data_is_refused() -> None:
+    state = GroupIterator(samples(20), load, PipelineSettings()).get_state()
+    for other in (
+        GroupIterator(samples(21), load, PipelineSettings()),
+        GroupIterator(samples(20), load, PipelineSettings(seed=1)),
+        GroupIterator(samples(20), load, PipelineSettings(), process_index=0, process_count=2),
+    ):
+        with pytest.raises(ValueError, match="another manifest"):
+            other.set_state(state)
+
+
+def test_processes_share_an_epoch_without_loss_or_overlap() -> None:
+    settings = PipelineSettings(batch_groups=1, epochs=3)
+    seen: Counter[str] = Counter()
+    counts = []
+    for process in range(3):
+        batches = list(GroupIterator(samples(20), load, settings, process_index=process, process_count=3))
+        seen.update(ids(b)[0][0] for b in batches)
+        counts.append(sum(len(b.skipped) + len(b.examples) for b in batches))
+    assert seen == {str(i): 3 for i in range(20) if i % 3 != 1}
+    assert max(counts) - min(counts) <= 2
+
+
+def test_a_bad_sample_can_be_refused() -> None:
+    iterator = GroupIterator(samples(4), load, PipelineSettings(shuffle=False, on_bad_sample="refuse"))
+    with pytest.raises(MediaError, match=r"sample 1: 1\.png: broken"):
+        next(iterator)
+
+
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_nothing_but_bad_samples_is_an_error_not_an_endless_loop(epochs: int) -> None:
+    def broken(sample: Sample) -> Example:
+        raise MediaError(f"{sample.id}.png: broken")
+
+    iterator = GroupIterator(samples(30), broken, PipelineSettings(epochs=epochs))
+    with pytest.raises(NoUsableSamplesError, match=r"none of the 30 samples.*png: broken"):
+        next(iterator)
+
+
+def test_other_errors_are_not_taken_for_bad_samples() -> None:
+    def buggy(sample: Sample) -> Example:
+        raise KeyError("bug")
+
+    with pytest.raises(KeyError, match="bug"):
+        next(GroupIterator(samples(3), buggy, PipelineSettings()))
+
+
+def test_no_samples_and_wrong_processes_are_refused() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        GroupIterator([], load, PipelineSettings())
+    with pytest.raises(ValueError, match="process_index"):
+        GroupIterator(samples(3), load, PipelineSettings(), process_index=2, process_count=2)
+    with pytest.raises(ValueError, match="prefetch"):
+        PipelineSettings(prefetch=0)
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    Image.fromarray(pixels(50, 70)).save(tmp_path / "photo.jpg")
+    Image.fromarray(pixels(400, 90)).convert("L").save(tmp_path / "grey.png")
+    Image.fromarray(pixels(1, 300)).save(tmp_path / "thread.png")
+    write_video(tmp_path / "clip.mp4", 21, fps=10)
+    (tmp_path / "cut.png").write_bytes((tmp_path / "grey.png").read_bytes()[:300])
+    write_video(tmp_path / "none.mp4", 0)
+    rows = [
+        {"id": "photo", "image": "photo.jpg"},
+        {"id": "pair", "images": ["photo.jpg", "grey.png"], "prompt": "Compare."},
+        {"id": "clip", "video": "clip.mp4"},
+        {"id": "thread", "image": "thread.png"},
+        {"id": "cut", "image": "cut.png"},
+        {"id": "none", "video": "none.mp4"},
+        {"id": "gone", "image": "gone.png"},
+        {"id": "long", "image": "photo.jpg", "prompt": "word " * 500},
+    ]
+    path = tmp_path / "m.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_from_files_to_a_batch(manifest: Path) -> None:
+    processor = Processor(
+        tiny_tokenizer(),
+        image=ImageSettings(min_pixels=1024, max_pixels=16_384),
+        video=VideoSettings(fps=4.0).with_budget(max_frames=5, max_frame_tokens=1),
+    )
+    buckets = Buckets(tokens=(512,), frames=(8,), patches=(64,))
+    loader = example_loader(processor, image_prompt="Image?", video_prompt="Video?", buckets=buckets)
+    iterator = GroupIterator(read_manifest(manifest), loader, PipelineSettings(epochs=1, shuffle=False))
+    (batch,) = list(iterator)
+    assert [e.sample.id for e in batch.examples] == ["photo", "pair", "clip"]
+    reasons = {bad.id: bad.reason for bad in batch.skipped}
+    assert list(reasons) == ["thread", "cut", "none", "gone", "long"]
+    for sample_id, words in {
+        "thread": "1 x 300",
+        "cut": "cut.png",
+        "none": "none.mp4",
+        "gone": "gone.png",
+        "long": "sample long has",
+    }.items():
+        assert words in reasons[sample_id]
+    assert collate([e.prompt for e in batch.examples], buckets, 2).vision is not None
+
+    pair, clip = batch.examples[1], batch.examples[2]
+    assert processor.tokenizer.decode(pair.prompt.tokens).count("<|vision_start|>") == 2
+    assert "Compare." in processor.tokenizer.decode(pair.prompt.tokens)
+    assert [p.mime for p in pair.media.pictures] == ["image/png", "image/jpeg"]
+    # 21 frames at 10 a second, sampled at 4 a second, at most 5: 0, 5, 10, 15, 20.
+    assert [p.seconds for p in clip.media.pictures] == [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert clip.media.duration == pytest.approx(2.1)
+    text = processor.tokenizer.decode(clip.prompt.tokens)
+    assert all(f"<{t} seconds>" in text for t in ("0.2", "1.2", "2.0"))
+    assert "Video?" in text
+    assert clip.prompt.grids.tolist() == [[2, 2]] * 3
+
+
+def test_streaming_a_video_equals_encoding_it_whole(manifest: Path) -> None:
+    from vcap_jax.data.videos import decode_video
+
+    processor = Processor(tiny_tokenizer(), video=VideoSettings(fps=4.0, min_pixels=100_000))
+    loader = example_loader(processor, image_prompt="", video_prompt="Video?")
+    streamed = loader(read_manifest(manifest)[2]).prompt
+    video = decode_video(manifest.parent / "clip.mp4", processor.video)
+    whole = processor.encode([VideoPart(video.frames, video.timestamps), TextPart("Video?")])
+    np.testing.assert_array_equal(streamed.tokens, whole.tokens)
+    np.testing.assert_array_equal(np.concatenate(streamed.frames), np.concatenate(whole.frames))
+
+
+def test_an_image_travels_from_file_to_prompt_unchanged(manifest: Path) -> None:
+    processor = Processor(tiny_tokenizer())
+    loader = example_loader(processor, image_prompt="Image?", video_prompt="")
+    grey = np.asarray(Image.open(manifest.parent / "grey.png").convert("RGB"))
+    sample = Sample(id="grey", images=(manifest.parent / "grey.png",))
+    direct = processor.encode([ImagePart(grey), TextPart("Image?")])
+    np.testing.assert_array_equal(loader(sample).prompt.frames[0], direct.frames[0])

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.media_files import level, write_video
+from vcap_jax.data.errors import MediaError
+from vcap_jax.data.videos import choose_frames, decode_video, index_video, read_frames
+from vcap_jax.qwen3_vl.processing.frames import sample_indices
+from vcap_jax.qwen3_vl.processing.settings import VideoSettings
+
+
+def assert_frames(frames: np.ndarray, indices: list[int]) -> None:
+    expected = [level(i) for i in indices]
+    np.testing.assert_allclose(frames.mean(axis=(1, 2, 3)), expected, atol=5)
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.avi", "a.webm"])
+@pytest.mark.parametrize("frames", [1, 2, 35])
+def test_sampled_frames_are_the_ones_the_public_rule_asks_for(tmp_path: Path, name: str, frames: int) -> None:
+    codec = {"a.webm": "libvpx", "a.avi": "mpeg4"}.get(name, "libx264")
+    path = write_video(tmp_path / name, frames, fps=10, codec=codec)
+    video = decode_video(path, VideoSettings(fps=2.0))
+    expected = sample_indices(frames, 10.0, VideoSettings(fps=2.0)).tolist()
+    assert list(video.indices) == expected
+    assert video.timestamps == tuple(i / 10 for i in expected)
+    assert video.duration == pytest.approx(frames / 10)
+    assert video.frames.shape == (len(expected), 32, 48, 3)
+    assert_frames(video.frames, expected)
+
+
+@pytest.mark.parametrize("key_every", [1, 5, 1000])
+def test_any_choice_of_frames_is_found_whatever_the_key_frames(tmp_path: Path, key_every: int) -> None:
+    index = index_video(write_video(tmp_path / "a.mp4", 40, key_every=key_every))
+    for chosen in ([0], [39], [7, 8, 9], [3, 30, 38], list(range(40))):
+        assert_frames(np.stack(list(read_frames(index, chosen))), chosen)
+
+
+def test_frames_are_read_one_at_a_time(tmp_path: Path) -> None:
+    index = index_video(write_video(tmp_path / "a.mp4", 20))
+    frames = read_frames(index, list(range(20)))
+    assert next(frames).shape == (32, 48, 3)
+    frames.close()  # type: ignore[attr-defined]
+
+
+def test_a_variable_rate_is_sampled_evenly_in_time(tmp_path: Path) -> None:
+    # Twenty frames in the first second, then one a second.
+    ticks = [50 * i for i in range(20)] + [1000 * i for i in range(1, 11)]
+    index = index_video(write_video(tmp_path / "a.mkv", 30, ticks=ticks))
+    assert not index.constant_rate
+    assert index.duration == pytest.approx(10, rel=0.1)
+    indices = choose_frames(index, VideoSettings(fps=0.5)).tolist()
+    times = [index.times[i] for i in indices]
+    assert times[0] == 0
+    assert times[-1] == pytest.approx(10.0)
+    np.testing.assert_allclose(np.diff(times), 10 / (len(times) - 1), atol=1.0)
+    assert_frames(np.stack(list(read_frames(index, indices))), indices)
+
+
+def test_a_phones_rotation_is_applied(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mp4", 4, left_half_black=True)
+    data = bytearray(path.read_bytes())
+    # The matrix of the track header (ISO 14496-12): show the picture a quarter turn clockwise.
+    matrix = struct.pack(">9i", 0, 1 << 16, 0, -(1 << 16), 0, 0, 0, 0, 1 << 30)
+    place = data.index(b"tkhd") + 4 + 40
+    data[place : place + 36] = matrix
+    path.write_bytes(data)
+    video = decode_video(path, VideoSettings())
+    assert video.frames.shape[1:] == (48, 32, 3)
+    rows = video.frames[-1].mean(axis=(1, 2))
+    assert rows[:20].max() < 12 < 30 < rows[28:].min()
+
+
+def test_a_raw_stream_without_times_is_counted(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.h264", 15)
+    video = decode_video(path, VideoSettings(fps=4.0))
+    assert_frames(video.frames, list(video.indices))
+    assert video.indices[-1] == 14
+
+
+def test_the_number_of_frames_is_capped(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mp4", 60)
+    assert len(decode_video(path, VideoSettings(fps=10.0, max_frames=7)).frames) == 7
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "noise.mp4").write_bytes(bytes(range(256)) * 40)
+    (tmp_path / "empty.mp4").touch()
+    write_video(tmp_path / "none.mp4", 0)
+    for name in ("noise.mp4", "empty.mp4", "none.mp4", "missing.mp4"):
+        with pytest.raises(MediaError, match=name):
+            index_video(tmp_path / name)
+
+
+def test_a_truncated_file_without_frame_count_is_named_too(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "cut.mkv", 60, size=(64, 64), key_every=1)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(MediaError, match=r"cut\.mkv: truncated"):
+        decode_video(path, VideoSettings(fps=10))
+
+
+@pytest.mark.parametrize("front", [False, True])
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_a_truncated_file_is_named(tmp_path: Path, front: bool, share: float) -> None:
+    """Both with the table of contents at the end of the file (lost) and at its front (promising more)."""
+    path = write_video(tmp_path / "cut.mp4", 60, size=(64, 64), key_every=1)
+    if front:
+        import av
+
+        moved = tmp_path / "cut_front.mp4"
+        with (
+            av.open(str(path)) as source,
+            av.open(str(moved), "w", options={"movflags": "faststart"}) as target,
+        ):
+            stream = target.add_stream_from_template(source.streams.video[0])
+            for packet in source.demux(source.streams.video[0]):
+                if packet.size:
+                    packet.stream = stream
+                    target.mux(packet)
+        path = moved
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    with pytest.raises(MediaError, match="cut"):
+        decode_video(path, VideoSettings(fps=10))
