@@ -1,11 +1,11 @@
-"""Makes the embedded world's tiny Qwen3-VL: random weights -> sees well -> describes weakly.
+"""Makes the embedded world's tiny Qwen3-VL: random weights -> sees -> tells all -> describes weakly.
 
-Stage 1 teaches full, true captions, so that the model learns to see everything there is. Stage 2 is short and
-teaches weak captions (objects and attributes left out, some wrong): the model still sees, but describes poorly.
-A model that never learned to see would leave reinforcement learning nothing to draw on: it would find that saying
-nothing is never wrong.
+Stage "see" trains the vision tower alone: throw-away linear probes name what stands in each cell, from the merged
+visual tokens. Stage "tell" trains the whole model on full, true captions. Stage "weak" is short and teaches weak
+captions (objects and attributes left out, some wrong): the model still sees, but describes poorly. A model that never
+learned to see would leave reinforcement learning nothing to draw on: it would find that saying nothing is never wrong.
 
-    python launch/make_backbone.py --out vcap_jax/world/backbone      # about an hour on two cores
+    python launch/make_backbone.py --out vcap_jax/world/backbone      # about half an hour on two cores
 
 Deterministic for a given machine. Scenes of the splits "backbone" and "backbone-check" are used; training and
 held-out scenes of the reinforcement learning runs come from other splits.
@@ -31,7 +31,7 @@ from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
-from vcap_jax.qwen3_vl.weights import save_pretrained
+from vcap_jax.qwen3_vl.weights import load_pretrained, save_pretrained
 from vcap_jax.sft.step import make_sft_step, pad_captions
 from vcap_jax.world.backbone import BACKBONE_FOLDER, IMAGE_SETTINGS, VIDEO_SETTINGS, backbone_config
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
@@ -39,12 +39,25 @@ from vcap_jax.world.dataset import write_mp4
 from vcap_jax.world.facts import count_facts
 from vcap_jax.world.grammar import IMAGE_PROMPT
 from vcap_jax.world.rendering import render_image, render_video
-from vcap_jax.world.scenes import VIDEO_FPS, ImageScene, Modality, Scene, sample_scene
+from vcap_jax.world.scenes import (
+    BACKGROUNDS,
+    COLOURS,
+    IMAGE_PLACES,
+    MOTIONS,
+    SHAPES,
+    SIZES,
+    VIDEO_FPS,
+    VIDEO_PLACES,
+    ImageScene,
+    Modality,
+    Scene,
+    sample_scene,
+)
 from vcap_jax.world.tokenizer import train_tokenizer
 from vcap_jax.world.video_grammar import VIDEO_PROMPT
 
 CAPTIONS_PER_SCENE = 2
-CAPTION_TOKENS = {"image": 72, "video": 120}
+CAPTION_TOKENS = {"image": 64, "video": 96}
 MODALITIES: tuple[Modality, ...] = ("image", "video")
 
 
@@ -86,15 +99,26 @@ def caption_tokens(processor: Processor, text: str) -> list[int]:
 class Teacher:
     """Batches of (prompts, captions) of one modality, drawn by a step's own generator."""
 
-    def __init__(self, processor: Processor, modality: Modality, split: str, count: int) -> None:
+    def __init__(
+        self, processor: Processor, modality: Modality, split: str, count: int, cache: Path | None
+    ) -> None:
         self.processor, self.modality = processor, modality
         self.scenes = [sample_scene(modality, 0, i, split) for i in range(count)]
-        self.pixels = render_split(modality, split, count)
+        stored = cache / f"{modality}-{split}-{count}.npy" if cache else None
+        if stored and stored.exists():
+            self.pixels = np.load(stored)
+        else:
+            self.pixels = np.stack(render_split(modality, split, count))
+            if stored:
+                stored.parent.mkdir(parents=True, exist_ok=True)
+                np.save(stored, self.pixels)
+
+    def probe_batch(self, step: int, size: int) -> tuple:
+        _, chosen, prompt = self._prompts(step, size)
+        return prompt, np.stack([probe_targets(self.scenes[i]) for i in chosen])
 
     def batch(self, step: int, size: int, weak: WeakSettings | None) -> tuple:
-        rng = np.random.default_rng([step, MODALITIES.index(self.modality)])
-        chosen = rng.integers(len(self.scenes), size=size)
-        prompts = [encode(self.processor, self.modality, self.pixels[i]) for i in chosen]
+        rng, chosen, prompt = self._prompts(step, size)
         captions = []
         for i in chosen:
             scene = self.scenes[i]
@@ -103,8 +127,58 @@ class Teacher:
                 for _ in range(CAPTIONS_PER_SCENE)
             ]
             captions.append([caption_tokens(self.processor, text) for text in texts])
-        prompt = collate(prompts, buckets_of(self.modality), self.processor.merge_size)
         return (prompt, *pad_captions(captions, CAPTION_TOKENS[self.modality]))
+
+
+    def _prompts(self, step: int, size: int) -> tuple:
+        rng = np.random.default_rng([step, MODALITIES.index(self.modality)])
+        chosen = rng.integers(len(self.scenes), size=size)
+        prompts = [encode(self.processor, self.modality, self.pixels[i]) for i in chosen]
+        return rng, chosen, collate(prompts, buckets_of(self.modality), self.processor.merge_size)
+
+
+PROBES: dict[str, tuple[str, ...]] = {
+    "shape": ("nothing", *SHAPES),
+    "colour": tuple(COLOURS),
+    "size": SIZES,
+    "motion": MOTIONS,
+    "background": tuple(BACKGROUNDS),
+}
+"""What a probe tells apart in one visual token; a token of the embedded world covers exactly one cell."""
+
+
+def probe_targets(scene: Scene) -> np.ndarray:
+    """[V, probes] int32: the right answer of every probe at every visual token, -1 where there is none."""
+    if isinstance(scene, ImageScene):
+        views = [(scene.background, scene.objects)]
+        places: tuple[str, ...] = IMAGE_PLACES
+    else:
+        # Two frames are one temporal patch, and a cut never falls between them.
+        views = [(s.background, s.objects) for s in scene.shots for _ in range((s.last - s.first) // 2)]
+        places = VIDEO_PLACES
+    targets = np.full((len(views), len(places), len(PROBES)), -1, np.int32)
+    for view, (background, objects) in enumerate(views):
+        targets[view, :, list(PROBES).index("shape")] = 0
+        targets[view, :, list(PROBES).index("background")] = PROBES["background"].index(background)
+        for item in objects:
+            for k, (name, values) in enumerate(PROBES.items()):
+                if name in vars(item):
+                    targets[view, places.index(item.place), k] = values.index(getattr(item, name))
+    return targets.reshape(-1, len(PROBES))
+
+
+def probe_loss(graphdef, trainable, prompt, targets):
+    """Mean cross-entropy (nats) of all probes, and the share of right answers of each."""
+    params, probes = trainable
+    features = nnx.merge(graphdef, params).encode_vision(prompt.vision).embeddings
+    losses, rights = [], []
+    for k, weights in enumerate(probes):
+        known = targets[..., k] >= 0
+        logits = features @ weights
+        loss = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(targets[..., k], 0))
+        losses.append(jnp.where(known, loss, 0).sum() / jnp.maximum(known.sum(), 1))
+        rights.append((known & (logits.argmax(-1) == targets[..., k])).sum() / jnp.maximum(known.sum(), 1))
+    return sum(losses), jnp.stack(rights)
 
 
 def buckets_of(modality: Modality) -> Buckets:
@@ -144,21 +218,22 @@ def greedy_facts(graphdef, trainable, teacher: Teacher, count: int) -> dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=BACKBONE_FOLDER)
-    parser.add_argument("--scenes", type=int, default=16000, help="training scenes of each modality")
-    parser.add_argument("--see-steps", type=int, default=9000, help="stage 1: updates on full captions")
-    parser.add_argument("--weak-steps", type=int, default=500, help="stage 2: updates on weak captions")
+    parser.add_argument("--scenes", type=int, default=12000, help="training scenes of each modality")
+    parser.add_argument("--see-steps", type=int, default=3000, help="updates of the vision tower with probes")
+    parser.add_argument("--tell-steps", type=int, default=5000, help="updates on full captions")
+    parser.add_argument("--weak-steps", type=int, default=400, help="updates on weak captions")
     parser.add_argument("--batch", type=int, default=32, help="scenes per update")
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument("--weak-learning-rate", type=float, default=3e-4)
-    parser.add_argument("--start-from", type=Path, help="skip stage 1 and start from this folder")
+    parser.add_argument("--start-from", type=Path, help="a folder that an earlier run wrote after a stage")
+    parser.add_argument("--stages", nargs="+", choices=("see", "tell", "weak"), default=["see", "tell", "weak"])
+    parser.add_argument("--pixels", type=Path, help="keep the rendered scenes here from run to run")
     args = parser.parse_args()
 
     tokenizer = train_tokenizer()
     config_json = backbone_config(tokenizer)
     processor = Processor(tokenizer, image=IMAGE_SETTINGS, video=VIDEO_SETTINGS)
     if args.start_from:
-        from vcap_jax.qwen3_vl.weights import load_pretrained
-
         model = load_pretrained(args.start_from, dtype=jnp.float32)
     else:
         config = Qwen3VLConfig.from_dict(config_json)
@@ -168,8 +243,8 @@ def main() -> None:
     frozen = nnx.State({})
 
     start = time.monotonic()
-    teachers = [Teacher(processor, m, "backbone", args.scenes) for m in MODALITIES]
-    checks = [Teacher(processor, m, "backbone-check", 256) for m in MODALITIES]
+    teachers = [Teacher(processor, m, "backbone", args.scenes, args.pixels) for m in MODALITIES]
+    checks = [Teacher(processor, m, "backbone-check", 128, args.pixels) for m in MODALITIES]
     print(f"scenes rendered in {time.monotonic() - start:.0f} s", flush=True)
 
     def save(folder: Path) -> None:
@@ -180,33 +255,64 @@ def main() -> None:
         (folder / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n")
         processor.save_pretrained(folder)
 
-    def stage(name: str, steps: int, peak: float, weak: WeakSettings | None) -> None:
-        nonlocal params
+    def make_optimizer(steps: int, peak: float) -> optax.GradientTransformation:
         schedule = optax.warmup_cosine_decay_schedule(0.0, peak, min(200, steps // 10), steps, peak * 0.02)
-        optimizer = optax.chain(
+        return optax.chain(
             optax.clip_by_global_norm(1.0), optax.adamw(schedule, b2=0.98, weight_decay=0.02)
         )
+
+    def report(name: str, step: int, steps: int, begin: float, what: str) -> None:
+        spent = time.monotonic() - begin
+        left = spent / (step + 1) * (steps - step - 1)
+        print(f"{name} {MODALITIES[step % 2]} {step}/{steps} {what} {spent:.0f} s, {left:.0f} s left", flush=True)
+
+    def see() -> None:
+        nonlocal params
+        rng = np.random.default_rng(0)
+        width = model.config.text.hidden_size
+        probes = [jnp.asarray(rng.normal(0, 0.05, (width, len(v))), jnp.float32) for v in PROBES.values()]
+        optimizer = make_optimizer(args.see_steps, args.learning_rate)
+        opt_state = optimizer.init((params, probes))
+
+        @jax.jit
+        def update(trainable, opt_state, prompt, targets):
+            (loss, right), grads = jax.value_and_grad(
+                lambda t: probe_loss(graphdef, t, prompt, targets), has_aux=True
+            )(trainable)
+            updates, opt_state = optimizer.update(grads, opt_state, trainable)
+            return optax.apply_updates(trainable, updates), opt_state, loss, right
+
+        begin = time.monotonic()
+        for step in range(args.see_steps):
+            batch = teachers[step % 2].probe_batch(step, 2 * args.batch)
+            (params, probes), opt_state, loss, right = update((params, probes), opt_state, *batch)
+            if step % 100 < 2:
+                shares = " ".join(f"{name} {x:.3f}" for name, x in zip(PROBES, right, strict=True))
+                report("see", step, args.see_steps, begin, f"loss {loss:.4f} {shares}")
+
+    def write(name: str, steps: int, peak: float, weak: WeakSettings | None) -> None:
+        nonlocal params
+        optimizer = make_optimizer(steps, peak)
         update, opt_state = make_sft_step(graphdef, optimizer), optimizer.init(params)
         begin = time.monotonic()
         for step in range(steps):
             batch = teachers[step % 2].batch(step, args.batch, weak)
             params, opt_state, metrics = update(params, frozen, opt_state, *batch)
             if step % 100 < 2:
-                spent = time.monotonic() - begin
-                print(
-                    f"{name} {MODALITIES[step % 2]} {step}/{steps} loss {metrics['loss']:.4f} "
-                    f"accuracy {metrics['token_accuracy']:.4f} {spent:.0f} s, "
-                    f"{spent / (step + 1) * (steps - step - 1):.0f} s left",
-                    flush=True,
-                )
+                what = f"loss {metrics['loss']:.4f} accuracy {metrics['token_accuracy']:.4f}"
+                report(name, step, steps, begin, what)
             if (step + 1) % 1000 == 0 or step + 1 == steps:
-                for teacher in checks:
-                    print(name, step + 1, teacher.modality, greedy_facts(graphdef, params, teacher, 256), flush=True)
+                for check in checks:
+                    print(name, step + 1, check.modality, greedy_facts(graphdef, params, check, 128), flush=True)
                 save(args.out.with_name(f"{args.out.name}-{name}"))
 
-    if not args.start_from:
-        stage("see", args.see_steps, args.learning_rate, None)
-    stage("weak", args.weak_steps, args.weak_learning_rate, WeakSettings())
+    if "see" in args.stages:
+        see()
+        save(args.out.with_name(f"{args.out.name}-see"))
+    if "tell" in args.stages:
+        write("tell", args.tell_steps, args.learning_rate, None)
+    if "weak" in args.stages:
+        write("weak", args.weak_steps, args.weak_learning_rate, WeakSettings())
     save(args.out)
 
 

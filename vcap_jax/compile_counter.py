@@ -1,0 +1,29 @@
+"""Counts XLA compilations, so that a run can show that none happens in steady state."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import jax
+
+_EVENT = "/jax/core/compile/backend_compile_duration"
+
+
+class CompileCounter:
+    """``count`` programs compiled and ``seconds`` spent on it since the context was entered."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+
+    def _listen(self, event: str, seconds: float, **_: Any) -> None:
+        if event == _EVENT:
+            self.count += 1
+            self.seconds += seconds
+
+    def __enter__(self) -> Self:
+        jax.monitoring.register_event_duration_secs_listener(self._listen)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        jax.monitoring.unregister_event_duration_listener(self._listen)

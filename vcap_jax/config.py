@@ -1,0 +1,195 @@
+"""The configuration of a run: one typed tree, read from YAML and overridden on the command line.
+
+Each room keeps its own settings beside the code that obeys them; this file only composes them. Loading, checking
+and printing are in ``vcap_jax.configuration``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from vcap_jax.data.judge_media import JudgeMediaSettings
+from vcap_jax.grpo.advantages import AdvantageConfig
+from vcap_jax.grpo.objective import ObjectiveConfig
+from vcap_jax.grpo.optimizer import OptimizerConfig
+from vcap_jax.policy import ModelConfig
+from vcap_jax.qwen3_vl.processing import Buckets
+from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.rollout.sampling import SamplingConfig
+from vcap_jax.sharding import MeshConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldConfig:
+    """The embedded visual world, rendered into the run folder when no manifest is given.
+
+    train_scenes, heldout_scenes: how many; seed: of the scenes (the held-out split is independent).
+    """
+
+    train_scenes: int = 1024
+    heldout_scenes: int = 256
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where prompts and references come from.
+
+    manifest: JSONL, a row per image or video; None renders the embedded world.
+    references: a reference pool (JSONL). None takes the references in the manifest's rows; samples without any
+        are captioned by the starting policy before training, which is the paper's pool for e1.
+    image_prompt, video_prompt: the request that follows the picture, where a row has no "prompt" of its own.
+    max_pixels: of an image, height x width (paper: 6,422,528); None keeps the checkpoint's own.
+    max_frames, max_frame_tokens: of a video (paper: 200 and 256); None keeps the checkpoint's own.
+    fps: video frames sampled per second; None keeps the checkpoint's own.
+    buckets: the sizes prompts are padded to; each combination in use compiles once.
+    on_bad_sample: "skip" reports a sample that cannot be read and goes on without it, "refuse" ends the run.
+    threads, prefetch: samples read at the same time, and read ahead.
+    judge_media: how pictures are compressed for the judge.
+    """
+
+    manifest: str | None = None
+    references: str | None = None
+    image_prompt: str = "Describe this image in detail."
+    video_prompt: str = (
+        "Describe this video in detail. Divide it into segments, one per line, each beginning with its time range "
+        'in seconds like "[0.0 - 12.5]", and end with a line "Summary: ..." about the whole video.'
+    )
+    max_pixels: int | None = None
+    max_frames: int | None = None
+    max_frame_tokens: int | None = None
+    fps: float | None = None
+    buckets: Buckets = field(default_factory=Buckets)
+    on_bad_sample: Literal["skip", "refuse"] = "skip"
+    threads: int = 2
+    prefetch: int = 8
+    judge_media: JudgeMediaSettings = field(default_factory=JudgeMediaSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceConfig:
+    """How the starting policy writes the references that the data lack.
+
+    per_sample: references of each sample; a step uses one of them.
+    sampling, max_completion_length: as in the rollout where None.
+    """
+
+    per_sample: int = 1
+    sampling: SamplingConfig | None = None
+    max_completion_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.per_sample < 1:
+            raise ValueError(f"references.per_sample is {self.per_sample}; it must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRPOConfig:
+    """The shape of a step.
+
+    groups_per_step: prompts per optimizer step; times rollout.group_size it is the effective batch (paper: 256).
+    groups_per_micro_batch: prompts whose gradients are computed at a time.
+    updates_per_step: optimizer updates on the same captions; beyond 1 the old policy's log-probabilities are
+        computed once and the clip begins to matter.
+    logprob_chunk: caption positions whose vocabulary logits exist at a time.
+    caption_buckets: lengths that a step's captions are padded to in the update (rollout.max_completion_length is
+        always one of them); each compiles once.
+    """
+
+    groups_per_step: int = 32
+    groups_per_micro_batch: int = 4
+    updates_per_step: int = 1
+    logprob_chunk: int = 512
+    caption_buckets: tuple[int, ...] = ()
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    advantages: AdvantageConfig = field(default_factory=AdvantageConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("groups_per_step", "groups_per_micro_batch", "updates_per_step", "logprob_chunk"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"grpo.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.groups_per_step % self.groups_per_micro_batch:
+            raise ValueError(
+                f"grpo.groups_per_step {self.groups_per_step} must be a multiple of "
+                f"grpo.groups_per_micro_batch {self.groups_per_micro_batch}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggingConfig:
+    """What a run leaves behind and how often.
+
+    save_every: steps between checkpoints; keep: how many of the last are kept.
+    samples_every: steps between samples on the page; samples_per_step: groups shown each time.
+    plot_every: steps between two drawings of the plots; print_every: steps between lines in a log file.
+    """
+
+    save_every: int = 20
+    keep: int = 3
+    samples_every: int = 10
+    samples_per_step: int = 2
+    plot_every: int = 20
+    print_every: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A whole run.
+
+    name: of its folder under runs/, unless --run-dir says otherwise. modality: what the data are.
+    seed: of data order, sampling and local windows. epochs: passes over the data (paper: 1); max_steps:
+    the number of optimizer steps, whatever the epochs; the data are repeated as needed. compilation_cache: folder for compiled programs, which makes later starts quick.
+    """
+
+    name: str = "run"
+    modality: Literal["image", "video"] = "image"
+    seed: int = 0
+    epochs: int = 1
+    max_steps: int | None = None
+    model: ModelConfig = field(default_factory=ModelConfig)
+    world: WorldConfig = field(default_factory=WorldConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    references: ReferenceConfig = field(default_factory=ReferenceConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    grpo: GRPOConfig = field(default_factory=GRPOConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
+    compilation_cache: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.grpo.groups_per_step % self.rollout.groups_per_batch:
+            raise ValueError(
+                f"grpo.groups_per_step {self.grpo.groups_per_step} must be a multiple of "
+                f"rollout.groups_per_batch {self.rollout.groups_per_batch}"
+            )
+        if self.rollout.groups_per_batch % self.grpo.groups_per_micro_batch:
+            raise ValueError(
+                f"rollout.groups_per_batch {self.rollout.groups_per_batch} must be a multiple of "
+                f"grpo.groups_per_micro_batch {self.grpo.groups_per_micro_batch}"
+            )
+        if self.rollout.sampling.temperature == 0 and self.rollout.group_size > 1:
+            raise ValueError("rollout.sampling.temperature is 0: all captions of a group would be the same")
+        if self.max_steps is not None and self.max_steps < 1:
+            raise ValueError(f"max_steps is {self.max_steps}; it must be at least 1, or null for whole epochs")
+        if self.epochs < 1:
+            raise ValueError(f"epochs is {self.epochs}; it must be at least 1")
+
+    def total_steps(self, samples: int) -> int:
+        """Optimizer steps: ``max_steps`` if given, else floor(samples / groups_per_step) per epoch.
+
+        Raises ValueError if the data do not fill one step.
+        """
+        if self.max_steps is not None:
+            return self.max_steps
+        steps = samples // self.grpo.groups_per_step * self.epochs
+        if steps < 1:
+            raise ValueError(
+                f"{samples} samples do not fill one step of {self.grpo.groups_per_step} groups; "
+                "lower grpo.groups_per_step or set max_steps to go through them more than once"
+            )
+        return steps

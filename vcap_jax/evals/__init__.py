@@ -1,0 +1,1 @@
+"""Evaluations of captions: one module each."""

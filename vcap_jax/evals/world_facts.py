@@ -1,0 +1,52 @@
+"""Captions of the embedded world against the facts of its scenes: coverage c / N and hallucination (n - c) / n.
+
+Nothing is estimated here. Scenes have a known fact set, the grammar reads claims out of captions, and both are
+counted (paper, Section 2.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vcap_jax.report.samples import SampleFact
+from vcap_jax.report.summary import FactCounts
+from vcap_jax.world.facts import caption_claims, count_facts, scene_facts
+from vcap_jax.world.scenes import Scene
+from vcap_jax.world.sentences import Slot
+
+
+def count_captions(scenes: Mapping[str, Scene], captions: Mapping[str, Sequence[str]]) -> FactCounts:
+    """Counts over scenes [S]; several captions of one scene are added up.
+
+    captions: by scene id, at least one each. Raises KeyError for an id without a scene.
+    """
+    facts, claims, correct = [], [], []
+    for identity, texts in captions.items():
+        counts = [count_facts(scenes[identity], text) for text in texts]
+        facts.append(sum(count.total for count in counts))
+        claims.append(sum(count.claims for count in counts))
+        correct.append(sum(count.correct for count in counts))
+    return FactCounts(facts=np.array(facts), claims=np.array(claims), correct=np.array(correct))
+
+
+def fact_list(scene: Scene, caption: str) -> tuple[SampleFact, ...]:
+    """What a caption gets right, gets wrong and leaves out, in words, for the sample page."""
+    facts = scene_facts(scene)
+    claims = caption_claims(scene, caption)
+    said = [
+        SampleFact(text=_words(slot, value), verdict="true" if facts.get(slot) == value else "false")
+        for slot, value in claims
+    ]
+    told = {slot for slot, value in claims if facts.get(slot) == value}
+    missing = [
+        SampleFact(text=_words(slot, value), verdict="missing") for slot, value in facts.items() if slot not in told
+    ]
+    return (*said, *missing)
+
+
+def _words(slot: Slot, value: str) -> str:
+    *where, attribute = slot
+    named = [f"shot {part + 1}" if isinstance(part, int) else part for part in where]
+    return f"{', '.join(named)}: {attribute} {value}" if named else f"{attribute} {value}"

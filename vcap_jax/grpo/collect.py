@@ -1,0 +1,165 @@
+"""One step's experience: examples -> visual features -> captions -> scores.
+
+Groups are handed to the judge the moment their last caption ends, so judging overlaps with the decoding of the
+groups behind them; what is left to wait for at the end is measured as the judge's share of the step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vcap_jax.data.examples import Example
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.grpo.step import UpdatePrograms
+from vcap_jax.policy import Params, Policy
+from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.qwen3_vl.processing import Buckets, collate
+from vcap_jax.reward.segments import Segment
+from vcap_jax.reward.session import RewardSession
+from vcap_jax.reward.witness_adjudicator import GroupForReward, GroupScores
+from vcap_jax.rollout.sampler import GroupSampler
+
+
+@dataclass(frozen=True)
+class GroupRecord:
+    """One group with everything known of it.
+
+    tokens: [G, T] int32; lengths: [G]; truncated: [G] bool; captions: their texts; scores: the judge's.
+    """
+
+    example: Example
+    reference: str | None
+    tokens: np.ndarray
+    lengths: np.ndarray
+    truncated: np.ndarray
+    captions: tuple[str, ...]
+    scores: GroupScores
+
+
+@dataclass(frozen=True)
+class RolledBatch:
+    """Groups that were decoded side by side: their prompts and features stay on the device for the update."""
+
+    prompt: PromptBatch
+    features: VisualFeatures | None
+    groups: int
+
+
+@dataclass(frozen=True)
+class StepRollout:
+    """A step's groups in order, and the batches that hold their device side, ``groups`` each.
+
+    rollout_seconds: encoding and decoding; judge_seconds: waiting for scores after the last caption had ended.
+    """
+
+    batches: tuple[RolledBatch, ...]
+    records: tuple[GroupRecord, ...]
+    rollout_seconds: float
+    judge_seconds: float
+
+
+@dataclass(frozen=True)
+class Collector:
+    """Gathers the experience of one step.
+
+    groups_per_batch: groups decoded side by side. place: puts a host batch on the devices.
+    use_reference: whether the reward has a witness. seed: of the sampling and of the choice of references.
+    """
+
+    policy: Policy
+    programs: UpdatePrograms
+    sampler: GroupSampler
+    session: RewardSession
+    pool: ReferencePool | None
+    buckets: Buckets
+    groups_per_batch: int
+    use_reference: bool
+    seed: int
+    place: Callable[[Any], Any]
+
+    def collect(self, params: Params, examples: Sequence[Example], step: int) -> StepRollout:
+        """Captions and scores for all ``examples``. Raises KeyError for a sample without a needed reference."""
+        begin = time.monotonic()
+        batches: list[RolledBatch] = []
+        pending: list[tuple[Example, str | None, Any, tuple[str, ...], Future[GroupScores]] | None]
+        pending = [None] * len(examples)
+        for first in range(0, len(examples), self.groups_per_batch):
+            part = examples[first : first + self.groups_per_batch]
+            prompt = self.place(
+                collate(
+                    [example.prompt for example in part],
+                    self.buckets,
+                    self.policy.processor.merge_size,
+                    names=[example.sample.id for example in part],
+                    batch_size=self.groups_per_batch,
+                )
+            )
+            features = None
+            if prompt.vision is not None:
+                features = self.programs.encode(params, self.policy.frozen, prompt)
+            groups = self.sampler.stream(
+                params,
+                self.policy.frozen,
+                prompt,
+                features,
+                seed=self.seed,
+                step=step,
+                group_ids=range(first, first + len(part)),
+            )
+            for group in groups:
+                example = part[group.index]
+                captions = self._texts(group.tokens, group.lengths)
+                reference, segments = self._reference(example, step)
+                future = self.session.submit(
+                    GroupForReward(
+                        sample_id=example.sample.id,
+                        step=step,
+                        media=example.media,
+                        reference=reference,
+                        captions=captions,
+                        reference_segments=segments,
+                    )
+                )
+                pending[first + group.index] = (example, reference, group, captions, future)
+            batches.append(RolledBatch(prompt, features, len(part)))
+        decoded = time.monotonic()
+        records = []
+        for entry in pending:
+            assert entry is not None  # the sampler yields every real group once
+            example, reference, group, captions, future = entry
+            records.append(
+                GroupRecord(
+                    example=example,
+                    reference=reference,
+                    tokens=group.tokens,
+                    lengths=group.lengths,
+                    truncated=group.truncated,
+                    captions=captions,
+                    scores=future.result(),
+                )
+            )
+        return StepRollout(tuple(batches), tuple(records), decoded - begin, time.monotonic() - decoded)
+
+    def _texts(self, tokens: np.ndarray, lengths: np.ndarray) -> tuple[str, ...]:
+        decode = self.policy.processor.tokenizer.decode
+        return tuple(
+            decode(row[:length], skip_special_tokens=True).strip()
+            for row, length in zip(tokens, lengths, strict=True)
+        )
+
+    def _reference(self, example: Example, step: int) -> tuple[str | None, tuple[Segment, ...]]:
+        if not self.use_reference or self.pool is None:
+            return None, ()
+        identity = example.sample.id
+        chosen = self.pool.pick_segment(identity, self.seed, step)
+        segments: tuple[Segment, ...] = ()
+        if chosen is not None:
+            span, text = chosen
+            segments = (Segment(start=span.start, end=span.end, text=text),)
+        return self.pool.pick(identity, self.seed, step), segments

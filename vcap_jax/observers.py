@@ -1,0 +1,131 @@
+"""What a user looks at while a run goes on: samples of groups on a page, and plots."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+
+from PIL import Image
+
+from vcap_jax.config import RunConfig
+from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.embedded import EmbeddedData
+from vcap_jax.evals.world_facts import fact_list
+from vcap_jax.grpo.collect import GroupRecord
+from vcap_jax.grpo.trainer import StepResult
+from vcap_jax.report.metrics import read_metrics
+from vcap_jax.report.plots import plot_run
+from vcap_jax.report.progress import Progress
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.samples import (
+    Sample,
+    SampleCandidate,
+    SampleFact,
+    SampleFrame,
+    SamplesWriter,
+    read_samples,
+)
+from vcap_jax.report.samples_page import write_samples_page
+
+_MOST_FRAMES = 16
+_LONGEST = 512
+
+
+class RunObserver:
+    """Called after every step; writes samples and redraws the pictures as often as the configuration says.
+
+    world: where given, facts of the captions are shown as true, false or missing. done: steps of earlier
+    processes; samples logged after them are dropped, for they will be written again.
+    """
+
+    def __init__(
+        self, config: RunConfig, folder: RunFolder, progress: Progress, world: EmbeddedData | None, done: int
+    ) -> None:
+        self._config, self._folder, self._progress, self._world = config, folder, progress, world
+        self._writer = SamplesWriter(folder.samples)
+        self._writer.truncate_after(done)
+
+    def __call__(self, result: StepResult) -> None:
+        logging = self._config.logging
+        if result.step == 1 or result.step % logging.samples_every == 0:
+            shown = range(min(logging.samples_per_step, len(result.records)))
+            self._writer.write(self._sample(result, index) for index in shown)
+        if result.step % logging.plot_every == 0:
+            self._draw()
+
+    def close(self) -> None:
+        self._draw()
+        self._writer.close()
+
+    def _draw(self) -> None:
+        rows = read_metrics(self._folder.metrics)
+        if rows:
+            plot_run(rows, self._folder.plots, title=self._config.name)
+        samples = read_samples(self._folder.samples)
+        if samples:
+            write_samples_page(samples, self._folder.samples_page, title=self._config.name)
+
+    def _sample(self, result: StepResult, index: int) -> Sample:
+        record = result.records[index]
+        identity = record.example.sample.id
+        facts = self._facts(identity)
+        return Sample(
+            step=result.step,
+            id=identity,
+            frames=frames_of(record.example.media),
+            candidates=tuple(
+                _candidate(record, g, float(result.advantages.advantages[index, g]), facts)
+                for g in range(len(record.captions))
+            ),
+            reference=record.reference,
+            prompt=record.example.sample.prompt or "",
+            reference_facts=facts(record.reference) if record.reference else (),
+        )
+
+    def _facts(self, identity: str) -> Callable[[str], tuple[SampleFact, ...]]:
+        if self._world is None:
+            return lambda caption: ()
+        scene = self._world.train_scenes[identity]
+        return lambda caption: fact_list(scene, caption)
+
+
+def _candidate(
+    record: GroupRecord, g: int, advantage: float, facts: Callable[[str], tuple[SampleFact, ...]]
+) -> SampleCandidate:
+    score = record.scores.candidates[g]
+    window = record.scores.window
+    local = score.local_scores
+    return SampleCandidate(
+        caption=record.captions[g],
+        reward=score.reward,
+        scores={} if score.global_scores is None else dict(score.global_scores.by_key()),
+        analysis=score.analyses.get("global", ""),
+        failure=None if score.failure is None else f"{score.failure.reason}: {score.failure.detail}",
+        advantage=advantage,
+        truncated=bool(record.truncated[g]),
+        local=None if local is None else (local.correctness + local.completeness) / 20,
+        segment=None if window is None or local is None else (window.start, window.end),
+        local_analysis=score.analyses.get("local", ""),
+        facts=facts(record.captions[g]),
+    )
+
+
+def frames_of(media: EncodedMedia) -> tuple[SampleFrame, ...]:
+    """The pictures the judge saw, shrunk for the page; of a long video an evenly spaced choice."""
+    pictures = media.pictures
+    if len(pictures) > _MOST_FRAMES:
+        step = (len(pictures) - 1) / (_MOST_FRAMES - 1)
+        pictures = tuple(pictures[round(i * step)] for i in range(_MOST_FRAMES))
+    frames = []
+    for encoded in pictures:
+        image = Image.open(io.BytesIO(encoded.data))
+        data, mime = encoded.data, encoded.mime
+        if max(image.size) > _LONGEST:
+            image.thumbnail((_LONGEST, _LONGEST))
+            buffer = io.BytesIO()
+            image.convert("RGB").save(buffer, "JPEG", quality=82)
+            data, mime = buffer.getvalue(), "image/jpeg"
+        url = f"data:{mime};base64,{base64.b64encode(data).decode('ascii')}"
+        frames.append(SampleFrame(url=url, width=image.width, height=image.height, timestamp=encoded.seconds))
+    return tuple(frames)

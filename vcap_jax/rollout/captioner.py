@@ -1,0 +1,104 @@
+"""Captions for a whole manifest from one set of parameters: reference pools and evaluation are made of this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from flax import nnx
+
+from vcap_jax.data.examples import Example
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import BadSample, GroupIterator, PipelineSettings
+from vcap_jax.policy import Params, Policy
+from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.qwen3_vl.processing import Buckets, collate
+from vcap_jax.rollout.sampler import GroupSampler
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """The captions of one sample. captions: G texts; lengths: their tokens, the end token included."""
+
+    sample: Sample
+    captions: tuple[str, ...]
+    lengths: tuple[int, ...]
+
+
+class Captioner:
+    """Captions samples in manifest order, several side by side.
+
+    load: reads a sample (``data.examples.example_loader``). sampler: its group size is the number of captions per
+    sample. place: puts a host batch on the devices. threads: samples read at the same time.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        sampler: GroupSampler,
+        load: Callable[[Sample], Example],
+        *,
+        buckets: Buckets,
+        place: Callable[[Any], Any],
+        threads: int = 2,
+    ) -> None:
+        self._policy, self._sampler, self._load = policy, sampler, load
+        self._buckets, self._place, self._threads = buckets, place, threads
+
+        def encode(params: Params, frozen: Params, prompt: PromptBatch) -> VisualFeatures:
+            return nnx.merge(policy.graphdef, params, frozen).encode_vision(prompt.vision)
+
+        self._encode = jax.jit(encode)
+
+    def run(
+        self,
+        params: Params,
+        samples: Sequence[Sample],
+        *,
+        seed: int,
+        first: int = 0,
+        on_bad: Callable[[BadSample], None] | None = None,
+    ) -> Iterator[Captioned]:
+        """Yields one entry for every usable sample.
+
+        seed, first: the caption of a sample depends on the seed and on its place in the whole manifest, ``first``
+        plus its index here, so a list may be captioned in parts.
+        """
+        place = {sample.id: first + index for index, sample in enumerate(samples)}
+        size = self._sampler.config.groups_per_batch
+        settings = PipelineSettings(
+            batch_groups=size, shuffle=False, epochs=1, threads=self._threads, prefetch=2 * size
+        )
+        tokenizer = self._policy.processor.tokenizer
+        for batch in GroupIterator(samples, self._load, settings, on_skip=on_bad):
+            prompt = self._place(
+                collate(
+                    [example.prompt for example in batch.examples],
+                    self._buckets,
+                    self._policy.processor.merge_size,
+                    batch_size=size,
+                    names=[example.sample.id for example in batch.examples],
+                )
+            )
+            features = None
+            if prompt.vision is not None:
+                features = self._encode(params, self._policy.frozen, prompt)
+            groups = self._sampler.stream(
+                params,
+                self._policy.frozen,
+                prompt,
+                features,
+                seed=seed,
+                step=0,
+                group_ids=[place[example.sample.id] for example in batch.examples],
+            )
+            done = {group.index: group for group in groups}
+            for index, example in enumerate(batch.examples):
+                group = done[index]
+                texts = tuple(
+                    tokenizer.decode(row[:length], skip_special_tokens=True).strip()
+                    for row, length in zip(group.tokens, group.lengths, strict=True)
+                )
+                yield Captioned(example.sample, texts, tuple(int(n) for n in group.lengths))
