@@ -1,10 +1,10 @@
 """The embedded visual world: scenes with known facts, rendered to pictures and clips, and put into words.
 
-Because a scene's fact set is known, the quantities of the paper's analysis (N facts, n claims, c correct ones) are
-counted here instead of estimated. Nothing in this package imports JAX.
+Because a scene's fact set is known, the quantities of the paper's analysis (N facts, n claims, c correct
+ones) are counted here instead of estimated. Nothing in this package imports JAX.
 """
 
-from vcap_jax.world.facts import Facts, FactCount, count_facts, scene_facts
+from vcap_jax.world.facts import FactCount, Facts, count_facts, scene_facts
 from vcap_jax.world.grammar import IMAGE_PROMPT, describe_image, parse_image
 from vcap_jax.world.scenes import (
     ImageScene,

@@ -1,8 +1,8 @@
 """Full and weak captions of scenes.
 
-A weak caption leaves objects and attributes out and gets some of the rest wrong, as the captions of an untrained
-captioner do: it is what the tiny backbone learns to write before reinforcement learning, and what serves as a weak
-reference.
+A weak caption leaves objects and attributes out and gets some of the rest wrong, as the captions of an
+untrained captioner do: it is what the tiny backbone learns to write before reinforcement learning, and what
+serves as a weak reference.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class WeakSettings:
     omit_object: an object is not mentioned at all.
     omit_attribute: an attribute of a mentioned object (or the background, or the cut) is not mentioned.
     wrong_attribute: a mentioned attribute has a wrong value.
-    invent_object: an object is described where there is none. References that do so put the places where there is
-        nothing to see under observation, too.
+    invent_object: an object is described where there is none. References that do so put the places where
+        there is nothing to see under observation, too.
     """
 
     omit_object: float = 0.25
@@ -105,7 +105,7 @@ def weaken(facts: Facts, rng: np.random.Generator, settings: WeakSettings) -> Fa
 def _say(scene: Scene, facts: Facts, rng: np.random.Generator) -> str:
     if not isinstance(scene, VideoScene):
         return grammar.describe_image(facts, rng)
-    # The segments follow the cut as this caption sees it; a caption that does not mention it segments rightly.
+    # The segments follow the cut as the caption has it; one that does not mention it segments rightly.
     cut = float(facts.get(video_grammar.CUT, scene.cut))
     return video_grammar.describe_video(facts, rng, segments=[(0.0, cut), (cut, VIDEO_SECONDS)])
 
@@ -116,5 +116,7 @@ def full_caption(scene: Scene, rng: np.random.Generator) -> str:
 
 
 def weak_caption(scene: Scene, rng: np.random.Generator, settings: WeakSettings | None = None) -> str:
-    """A caption as weak as ``settings`` say; with the defaults coverage is about 0.5, hallucination about 0.15."""
+    """A caption as weak as ``settings`` say; with the defaults coverage is about 0.5, hallucination about
+    0.15.
+    """
     return _say(scene, weaken(scene_facts(scene), rng, settings or WeakSettings()), rng)

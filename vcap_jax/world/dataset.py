@@ -1,7 +1,7 @@
 """Writes scenes as files: what a user's own data look like.
 
-A folder gets the pictures (PNG) or clips (MP4) and ``manifest.jsonl``; nothing in them tells the facts. Beside the
-manifest lies ``scenes.jsonl``, which only the counting of facts reads.
+A folder gets the pictures (PNG) or clips (MP4) and ``manifest.jsonl``; nothing in them tells the facts.
+Beside the manifest lies ``scenes.jsonl``, which only the counting of facts reads.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def write_dataset(
         prompt: written into every row where given; without it, rows have no "prompt".
 
     Returns:
-        The path of the manifest, with rows ``{"id", "image" | "video": path, "prompt"?}``, paths relative to it.
+        The path of the manifest, with rows ``{"id", "image" | "video": path, "prompt"?}``, paths relative to
+        it.
     """
     folder = Path(folder)
     suffix = "png" if modality == "image" else "mp4"

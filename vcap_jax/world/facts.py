@@ -45,7 +45,8 @@ class FactCount:
 def scene_facts(scene: Scene) -> Facts:
     """All facts of a scene.
 
-    Image: three of each object and the background, N = 3 k + 1. Video: three of each object in each shot and the
+    Image: three of each object and the background, N = 3 k + 1. Video: three of each object in each shot and
+        the
     time of the cut, N = 3 k + 1.
     """
     facts: Facts = {}
@@ -64,7 +65,9 @@ def scene_facts(scene: Scene) -> Facts:
 
 
 def caption_claims(scene: Scene, caption: str) -> tuple[Claim, ...]:
-    """The distinct claims of a caption about a scene; a video caption's segments are matched with the true shots."""
+    """The distinct claims of a caption about a scene; a video caption's segments are matched with the true
+    shots.
+    """
     if isinstance(scene, VideoScene):
         return video_grammar.parse_video(caption).claims([shot.seconds for shot in scene.shots])
     return grammar.parse_image(caption).claims

@@ -70,8 +70,8 @@ def describe_image(facts: Mapping[Slot, str], rng: np.random.Generator) -> str:
 
     Args:
         facts: (place, "shape" | "colour" | "size") and ("scene", "background") -> value; any subset.
-        rng: chooses among the forms, the order of the objects and where the background comes. One form is kept
-            for a whole caption.
+        rng: chooses among the forms, the order of the objects and where the background comes. One form is
+            kept for a whole caption.
 
     Returns:
         A caption whose parse claims exactly ``facts``; empty if there are none.

@@ -1,10 +1,11 @@
 """Reads facts out of pixels: the adjudicator's eyes.
 
-A picture is cut into its cells. In each, the background is what the border of the cell shows, and what differs from
-it is an object: its colour is the nearest of the palette, its size follows from its extent, its shape from the
-nearest of a few rendered outlines, its motion from the way of its centre through a shot. Nothing else is used, so a
-picture that went through PNG, JPEG or H.264 is read the same way. A picture that is not of this world is read too: what
-looks like none of the shapes is an object about which nothing is known.
+A picture is cut into its cells. In each, the background is what the border of the cell shows, and what
+differs from it is an object: its colour is the nearest of the palette, its size follows from its extent, its
+shape from the nearest of a few rendered outlines, its motion from the way of its centre through a shot.
+Nothing else is used, so a picture that went through PNG, JPEG or H.264 is read the same way. A picture that
+is not of this world is read too: what looks like none of the shapes is an object about which nothing is
+known.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from PIL import Image
@@ -79,8 +81,8 @@ class Sight:
     """What a picture or a clip shows.
 
     facts: slot -> value, as far as it could be told.
-    unknown: slots about which the pixels decide nothing (the motion of an object seen only once, all about a thing
-        of no known shape). Any other slot that ``facts`` lacks is empty: a claim about it is false.
+    unknown: slots about which the pixels decide nothing (the motion of an object seen only once, all about a
+        thing of no known shape). Any other slot that ``facts`` lacks is empty: a claim about it is false.
     shots: start and end of each shot in seconds; none for an image.
     prominence: pixels covered by the object, by the slot's owner (the slot without its attribute).
     """
@@ -130,7 +132,7 @@ def _thing(delta: np.ndarray, contrast: np.ndarray, ground: np.ndarray) -> Thing
     """The thing in a cell, from the difference to its background [32, 32, 3] and its strength [32, 32]."""
     strongest = float(np.partition(contrast.ravel(), -_LEAST_PIXELS)[-_LEAST_PIXELS:].mean())
     direction = delta[contrast > 0.8 * strongest].mean(axis=0)
-    # Brightness shows an outline at full resolution, hue at half of it after JPEG or H.264: trust it accordingly.
+    # After JPEG or H.264 brightness shows an outline at full resolution, hue at half: trust them accordingly.
     weighted = _TRUST @ direction
     share = delta @ weighted / float(direction @ weighted)
     # What is less than a quarter paint is texture or a trace of compression.
@@ -161,7 +163,8 @@ def _outline(coverage: np.ndarray, centre: tuple[float, float], radius: float) -
 def _known_outlines() -> np.ndarray:
     """Outlines [6, n, 256] of the rendered shapes in several sizes, tilts and positions.
 
-    Half of them at half resolution: so looks, after compression, what differs from its background only in hue.
+    Half of them at half resolution: so looks, after compression, what differs from its background only in
+    hue.
     """
     extents = [sum(EXTENTS["small"]) / 2, sum(VIDEO_EXTENT) / 2, sum(EXTENTS["large"]) / 2]
     outlines = [
@@ -252,16 +255,20 @@ def see_video(frames: Sequence[np.ndarray], times: Sequence[float]) -> Sight:
 
     Args:
         frames: uint8 [H, W, 3] each, of any size, at least one, in order of time.
-        times: seconds of each frame, ascending. The last frame is taken to last as long as the frames usually do.
+        times: seconds of each frame, ascending. The last frame is taken to last as long as the frames usually
+            do.
 
     Returns:
-        Shots and facts, slots numbered by the shots seen. ("video", "cut") is known if there is exactly one cut.
+        Shots and facts, slots numbered by the shots seen. ("video", "cut") is known if there is exactly one
+        cut.
 
     Raises:
         ValueError: no frames, not as many times as frames, or a frame that is no picture.
     """
     if not len(frames) or len(frames) != len(times):
-        raise ValueError(f"{len(frames)} frames and {len(times)} times: give one time for each of at least one frame")
+        raise ValueError(
+            f"{len(frames)} frames and {len(times)} times: give one time for each of at least one frame"
+        )
     seen = [_things(_cells(frame, VIDEO_GRID)) for frame in frames]
     starts = _shot_starts(np.stack([grounds for grounds, _ in seen]))
     spacing = float(np.median(np.diff(times))) if len(times) > 1 else 1 / VIDEO_FPS
@@ -293,5 +300,5 @@ def see_video(frames: Sequence[np.ndarray], times: Sequence[float]) -> Sight:
         facts[CUT] = f"{limits[1]:.1f}"
     elif len(starts) > 2:
         unknown.add(CUT)
-    shots = tuple(zip(limits[:-1], limits[1:], strict=True))
+    shots = tuple(pairwise(limits))
     return Sight(facts=facts, unknown=frozenset(unknown), shots=shots, prominence=prominence)

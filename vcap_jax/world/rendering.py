@@ -1,8 +1,8 @@
 """Scenes to pixels.
 
-Shapes are drawn at ``SUPERSAMPLING`` times the resolution and averaged down, so that edges are smooth. Everything the
-facts leave open (position inside the cell, exact size, tilt, tint, light, texture) is drawn from the scene's
-``render_seed``.
+Shapes are drawn at ``SUPERSAMPLING`` times the resolution and averaged down, so that edges are smooth.
+Everything the facts leave open (position inside the cell, exact size, tilt, tint, light, texture) is drawn
+from the scene's ``render_seed``.
 """
 
 from __future__ import annotations

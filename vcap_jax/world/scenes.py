@@ -1,9 +1,9 @@
 """What there is to see: the vocabulary of the world and scenes sampled from (seed, split, index).
 
-An image scene is a background and two to four objects in different cells of a 3 x 3 grid. A video scene is two
-shots joined by a hard cut, each with a background of its own and one or two objects in different cells of a 2 x 2
-grid, which stay still or move inside their cell. Scenes are values: the same (seed, split, index) gives the same
-scene on every machine, and ``render_seed`` fixes every pixel that the facts leave open.
+An image scene is a background and two to four objects in different cells of a 3 x 3 grid. A video scene is
+two shots joined by a hard cut, each with a background of its own and one or two objects in different cells of
+a 2 x 2 grid, which stay still or move inside their cell. Scenes are values: the same (seed, split, index)
+gives the same scene on every machine, and ``render_seed`` fixes every pixel that the facts leave open.
 """
 
 from __future__ import annotations

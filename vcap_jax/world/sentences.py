@@ -1,9 +1,9 @@
 """What captions of the world are made of: slots, claims, noun phrases and sentences.
 
-A slot is a question that the picture answers, ``("top left", "colour")`` in an image, ``(0, "top left", "motion")``
-in the first shot of a video; a claim is a slot with an answer. Captions are read sentence by sentence, and a sentence
-either has exactly one of the grammar's forms or says nothing: half a sentence, or a sentence with one word too many,
-makes no claim.
+A slot is a question that the picture answers, ``("top left", "colour")`` in an image, ``(0, "top left",
+"motion")`` in the first shot of a video; a claim is a slot with an answer. Captions are read sentence by
+sentence, and a sentence either has exactly one of the grammar's forms or says nothing: half a sentence, or a
+sentence with one word too many, makes no claim.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Facts = dict[Slot, str]
 class Sentence:
     """A piece of a caption and what it claims (nothing, if the grammar does not know its form).
 
-    In a video caption the slots of ``claims`` lack the shot, which follows from the segment around the sentence.
+    In a video caption the slots of ``claims`` lack the shot, which follows from the segment around the
+    sentence.
     """
 
     text: str
@@ -65,7 +66,8 @@ def capitalised(text: str) -> str:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Pieces of a text, each up to and including its full stop; the last piece may lack one. No piece is blank.
+    """Pieces of a text, each up to and including its full stop; the last piece may lack one. No piece is
+    blank.
 
     A full stop before a digit belongs to a number.
     """

@@ -1,7 +1,8 @@
 """A tiny tokenizer of the Qwen2 kind for the embedded world.
 
-Byte-level BPE with Qwen's pre-tokenization, special tokens and chat layout, trained on the grammar's captions and the
-prompts until every word of them is one token. Any text can be encoded; what the world never says costs more tokens.
+Byte-level BPE with Qwen's pre-tokenization, special tokens and chat layout, trained on the grammar's captions
+and the prompts until every word of them is one token. Any text can be encoded; what the world never says
+costs more tokens.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ The one layout that is written and read:
     [2.0 - 4.0] A blue square stays still at the bottom right.
     Summary: the scene changes at 2.0 seconds.
 
-A segment's sentences are about the shot in which more than half of the segment lies. Where no shot holds that much
-of it (a wrong timestamp), its claims are about no shot and therefore wrong.
+A segment's sentences are about the shot in which more than half of the segment lies. Where no shot holds that
+much of it (a wrong timestamp), its claims are about no shot and therefore wrong.
 """
 
 from __future__ import annotations

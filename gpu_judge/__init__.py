@@ -1,0 +1,1 @@
+"""The judge sidecar: an OpenAI-compatible chat server that adjudicates captions. Imports no JAX."""

@@ -1,0 +1,1 @@
+"""The embedded judge: adjudicates captions of the embedded world by reading the pixels of the request."""

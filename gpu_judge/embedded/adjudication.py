@@ -1,0 +1,143 @@
+"""The witness-adjudicator rules on facts (paper, Section 2.2). Pure: claims and a verdict in, scores out.
+
+The reference is a witness. Its claims mark slots; where the candidate speaks about a marked slot, its claim
+is *armed* and the evidence decides whether it survives. A claim of the reference that the evidence supports
+and the candidate lacks is an omission. What the reference says wrongly has no other effect than to mark its
+slot: it is never expected of the candidate, and a candidate that says the true value there gains by it.
+
+What a policy that optimises these scores could try, and what it gets:
+
+* silence, or text without a claim: 0 on everything;
+* several values for one slot: none of them covers the slot, and all of them are wrong, marked or not (one
+  caption contradicting itself needs no witness);
+* claims about times that fit no shot: wrong, marked or not, as the frames alone decide them;
+* avoiding the slots a reference is likely to mark: completeness falls with each; and where nothing at all is
+  armed, correctness is ``UNTESTED``, less than any caption of which most was tested and survived;
+* guessing: a wrong value costs its share of correctness and covers nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from vcap_jax.world.sentences import Claim, Slot
+from vcap_jax.world.video_grammar import CUT, NO_SHOT
+
+UNTESTED = 5
+"""Score of a dimension to which neither witness nor evidence has anything to say.
+
+The rules speak of collisions only, so no collision would be a pass; but a claim that nobody tested must not
+count as much as one that was tested and held, nor as little as one that fell.
+"""
+
+Verdict = Callable[[Slot, str], bool | None]
+"""Whether the evidence supports a claim; None where it decides nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adjudication:
+    """The outcome for one candidate.
+
+    armed: claims that were tested; survived: of these, the ones that held.
+    supported: distinct claims of the reference that the evidence supports; covered: of these, the ones the
+        candidate makes.
+    problems: confirmed problems in words.
+    """
+
+    armed: int
+    survived: int
+    supported: int
+    covered: int
+    problems: tuple[str, ...]
+
+    @property
+    def correctness(self) -> int:
+        """Share of armed claims that survived, 0 to 10."""
+        return share_score(self.survived, self.armed)
+
+    @property
+    def completeness(self) -> int:
+        """Share of supported reference facts that are covered, 0 to 10."""
+        return share_score(self.covered, self.supported)
+
+
+def share_score(part: int, whole: int) -> int:
+    """``part / whole`` as an integer from 0 to 10, halves rounded up.
+
+    10 is kept for all and 0 for none, so that one problem among twenty shows. ``UNTESTED`` if ``whole`` is 0.
+    """
+    if whole == 0:
+        return UNTESTED
+    if part in (0, whole):
+        return 10 * part // whole
+    return min(max(math.floor(10 * part / whole + 0.5), 1), 9)
+
+
+def claimed_values(claims: Iterable[Claim]) -> dict[Slot, tuple[str, ...]]:
+    """Slot -> the distinct values claimed for it, in order."""
+    values: dict[Slot, tuple[str, ...]] = {}
+    for slot, value in dict.fromkeys(claims):
+        values[slot] = (*values.get(slot, ()), value)
+    return values
+
+
+def contradictions(claims: Iterable[Claim]) -> list[Slot]:
+    """Slots for which more than one value is claimed."""
+    return [slot for slot, values in claimed_values(claims).items() if len(values) > 1]
+
+
+def testimony(reference: Sequence[Claim]) -> Verdict:
+    """The verdict when there is no picture: the reference must be trusted, its errors included."""
+    believed = claimed_values(reference)
+    return lambda slot, value: value in believed[slot] if slot in believed else None
+
+
+def adjudicate(candidate: Sequence[Claim], reference: Sequence[Claim], verdict: Verdict) -> Adjudication:
+    """Scores the claims of a candidate against a reference and the evidence.
+
+    Args:
+        candidate: its claims; a slot may occur with several values.
+        reference: the reference's claims; likewise.
+        verdict: what the evidence says.
+    """
+    marked = {slot for slot, _ in reference}
+    claimed = claimed_values(candidate)
+    armed = survived = 0
+    problems = []
+    for slot, values in claimed.items():
+        if len(values) > 1:
+            armed += len(values)
+            problems.append(f"contradicts itself about {slot_words(slot)}: {' and '.join(values)}")
+        elif slot[0] == NO_SHOT:
+            armed += 1
+            problems.append(f"gives a time range that fits no shot for {slot_words(slot)} ({values[0]})")
+        elif slot in marked and (holds := verdict(slot, values[0])) is not None:
+            armed += 1
+            survived += holds
+            if not holds:
+                problems.append(f"says {values[0]} for {slot_words(slot)}, which the evidence refutes")
+    supported = covered = 0
+    for slot, value in dict.fromkeys(reference):
+        if verdict(slot, value):
+            supported += 1
+            if claimed.get(slot) == (value,):
+                covered += 1
+            else:
+                problems.append(f"leaves out {slot_words(slot)} ({value})")
+    return Adjudication(
+        armed=armed, survived=survived, supported=supported, covered=covered, problems=tuple(problems)
+    )
+
+
+def slot_words(slot: Slot) -> str:
+    """A slot in English."""
+    if slot == CUT:
+        return "the time of the cut"
+    if slot[0] == "scene":
+        return f"the {slot[-1]}"
+    words = f"the {slot[-1]} at the {slot[-2]}"
+    if isinstance(slot[0], int) and slot[0] != NO_SHOT:
+        words += f" in shot {slot[0] + 1}"
+    return words

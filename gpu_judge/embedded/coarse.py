@@ -1,0 +1,48 @@
+"""Judging without a witness: a holistic look (the paper's ablation "- reference caption").
+
+Nobody marks slots, so attention goes to what stands out: shape and colour of the most prominent objects, and
+the impression is one of three levels. Fine facts and the rest of the picture are not weighed, which is just
+what the paper says a judge loses without a reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpu_judge.embedded.adjudication import Adjudication, adjudicate
+from vcap_jax.world.perception import Sight
+from vcap_jax.world.sentences import Claim, Slot
+
+ATTENTION = 2
+"""Objects that are looked at."""
+SALIENT = ("shape", "colour")
+LEVELS = ((0.9, 8), (0.5, 5), (0.0, 2))
+"""(least share, score), best first."""
+_NO_IMPRESSION = 5
+
+
+def salient_claims(sight: Sight) -> list[Claim]:
+    """Shape and colour of the most prominent objects; of equals, the first in reading order."""
+    prominent = sorted(sight.prominence, key=lambda owner: -sight.prominence[owner])
+    slots: list[Slot] = [(*owner, attribute) for owner in prominent[:ATTENTION] for attribute in SALIENT]
+    return [(slot, sight.facts[slot]) for slot in slots if slot in sight.facts]
+
+
+def impression(candidate: Sequence[Claim], sight: Sight) -> Adjudication:
+    """The problems among salient facts; its counts are to be read through ``coarse_score``."""
+    return adjudicate(candidate, salient_claims(sight), sight.verdict)
+
+
+def coarse_score(part: int, whole: int, levels: Sequence[tuple[float, int]] = LEVELS) -> int:
+    """A share as one of a few levels."""
+    if whole == 0:
+        return _NO_IMPRESSION
+    return next(score for least, score in levels if part / whole >= least)
+
+
+def coarse_scores(outcome: Adjudication) -> Mapping[str, int]:
+    """Correctness and completeness of an impression."""
+    return {
+        "Correctness": coarse_score(outcome.survived, outcome.armed),
+        "Completeness": coarse_score(outcome.covered, outcome.supported),
+    }

@@ -1,0 +1,127 @@
+"""One request in, one verdict out: reads both captions, looks at the pictures, applies the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpu_judge.embedded.adjudication import Adjudication, Verdict, adjudicate, contradictions, testimony
+from gpu_judge.embedded.coarse import coarse_scores, impression
+from gpu_judge.embedded.looking import Eyes
+from gpu_judge.embedded.prose import Prose, read_prose, text_quality
+from gpu_judge.embedded.reasonability import reasonability
+from gpu_judge.embedded.request import JudgeRequest, read_request
+from gpu_judge.embedded.windows import Window, claims_in_window, window_shots
+from vcap_jax.world.grammar import parse_image
+from vcap_jax.world.perception import Sight
+from vcap_jax.world.sentences import Claim
+from vcap_jax.world.video_grammar import parse_segment, parse_video
+
+Answer = dict[str, str | int]
+_MAX_ANALYSIS = 900
+"""Characters: clients bound the answer's length, and a cut-off answer is a failure."""
+
+
+class EmbeddedJudge:
+    """Scores captions of the embedded world. Deterministic: equal requests get equal answers."""
+
+    def __init__(self, cache_size: int = 4096) -> None:
+        self._eyes = Eyes(cache_size)
+
+    def answer(self, body: Mapping[str, Any]) -> Answer:
+        """The verdict on a chat completion request; raises ``BadRequest`` where there is none to give."""
+        request = read_request(body)
+        sight = self._eyes.look(request.kind, request.pictures) if request.pictures else None
+        match request.kind:
+            case "image":
+                return judge_image(request, sight)
+            case "segment":
+                return judge_segment(request, sight)
+            case "video":
+                return judge_video(request, sight)
+
+
+def judge_image(request: JudgeRequest, sight: Sight | None) -> Answer:
+    """Correctness, Completeness and Text Quality of an image caption; without a sight the reference is
+    trusted.
+    """
+    caption = parse_image(request.candidate)
+    reference = None if request.reference is None else parse_image(request.reference).claims
+    prose = read_prose([caption.sentences])
+    return _quality_answer(caption.claims, reference, sight, prose)
+
+
+def judge_segment(request: JudgeRequest, sight: Sight | None) -> Answer:
+    """The same of one segment of a video: only what lies in the frames' range is weighed, of either text."""
+    caption = parse_video(request.candidate)
+    if sight is None:
+        # Nothing shows where shots begin: the reference's own segments stand in for them.
+        told = parse_video(request.reference or "")
+        window = Window(shots=tuple((s.start, s.end) for s in told.segments), limits=request.window)
+    else:
+        window = window_shots(sight.shots)
+    claims = claims_in_window(request.candidate, window)
+    reference = None if request.reference is None else claims_in_window(request.reference, window)
+    parts = [segment.sentences for segment in caption.segments] or [parse_segment(request.candidate)]
+    return _quality_answer(claims, reference, sight, read_prose(parts))
+
+
+def judge_video(request: JudgeRequest, sight: Sight | None) -> Answer:
+    """Reasonability, Correctness and Completeness of the description of a whole video."""
+    caption = parse_video(request.candidate)
+    told = None if request.reference is None else parse_video(request.reference)
+    if sight is not None:
+        shots = sight.shots
+    else:
+        assert told is not None  # read_request refuses requests without pictures and reference
+        shots = tuple((segment.start, segment.end) for segment in told.segments)
+    claims = caption.claims(shots)
+    if not claims:
+        return _silent("Reasonability", "Correctness", "Completeness")
+    prose = read_prose([caption.stray, *(segment.sentences for segment in caption.segments), caption.summary])
+    outcome, scores = _scores(claims, None if told is None else told.claims(shots), sight)
+    segments = [
+        (s.start, s.end) for s in caption.segments if any(sentence.claims for sentence in s.sentences)
+    ]
+    reason, splits = reasonability(segments, shots, prose.useful)
+    analysis = _analysis([*outcome.problems, *splits, *prose.problems])
+    return {"Analysis": analysis, "Reasonability": reason, **scores}
+
+
+def _quality_answer(
+    claims: Sequence[Claim], reference: Sequence[Claim] | None, sight: Sight | None, prose: Prose
+) -> Answer:
+    if not claims:
+        return _silent("Correctness", "Completeness", "Text Quality")
+    outcome, scores = _scores(claims, reference, sight)
+    quality = text_quality(prose, len(contradictions(claims)))
+    return {"Analysis": _analysis([*outcome.problems, *prose.problems]), **scores, "Text Quality": quality}
+
+
+def _scores(
+    claims: Sequence[Claim], reference: Sequence[Claim] | None, sight: Sight | None
+) -> tuple[Adjudication, Mapping[str, int]]:
+    """Correctness and completeness by what there is: witness and picture, the one, or the other."""
+    if reference is None:
+        assert sight is not None  # read_request refuses requests without pictures and reference
+        outcome = impression(claims, sight)
+        return outcome, coarse_scores(outcome)
+    verdict: Verdict = testimony(reference) if sight is None else sight.verdict
+    outcome = adjudicate(claims, reference, verdict)
+    return outcome, {"Correctness": outcome.correctness, "Completeness": outcome.completeness}
+
+
+def _silent(*keys: str) -> Answer:
+    return {"Analysis": "The text makes no claim that could be checked.", **dict.fromkeys(keys, 0)}
+
+
+def _analysis(problems: Sequence[str]) -> str:
+    """The problems as one short text."""
+    if not problems:
+        return "No problem was confirmed."
+    text = ""
+    for number, problem in enumerate(problems):
+        if len(text) + len(problem) > _MAX_ANALYSIS:
+            return f"{text}; and {len(problems) - number} more."
+        text += f"; {problem}" if text else f"It {problem}"
+    return text + "."

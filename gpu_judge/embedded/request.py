@@ -1,0 +1,154 @@
+"""What a chat request asks for: the kind of judgement, the pictures and the two captions.
+
+The judge gets what a vision-language model would get and nothing else. Which of the instructions it is given
+is told by the keys that the instruction asks for and by the delimiter lines around the captions, so
+user-written templates work as long as they ask for the same keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+Kind = Literal["image", "video", "segment"]
+
+_KEY = re.compile(r'"(Analysis|Reasonability|Correctness|Completeness|Text Quality)"\s*:')
+_BLOCK = re.compile(
+    r"^<(?P<name>(?:reference|generated)_(?:caption|description))>\n(?P<text>.*?)\n?^</(?P=name)>[ \t]*$",
+    re.MULTILINE | re.DOTALL,
+)
+_TIME = re.compile(r"\s*<(\d+(?:\.\d+)?) seconds>\s*")
+_WINDOW = re.compile(r"segment runs from (\d+(?:\.\d+)?) to (\d+(?:\.\d+)?) seconds")
+_QUALITY_KEYS = {"Analysis", "Correctness", "Completeness", "Text Quality"}
+_VIDEO_KEYS = {"Analysis", "Reasonability", "Correctness", "Completeness"}
+
+
+class BadRequest(ValueError):
+    """The request cannot be judged; the message says why, ``param`` where."""
+
+    def __init__(self, message: str, param: str | None = "messages") -> None:
+        super().__init__(message)
+        self.param = param
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """One picture of the request: a data URL and, for a frame of a video, its time in seconds."""
+
+    url: str
+    seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeRequest:
+    """A request as the judge understands it.
+
+    kind: image, whole video, or one segment of a video.
+    pictures: in the order given; empty in the ablation without them.
+    reference: None in the ablation without it. candidate: the text to be scored.
+    window: start and end in seconds of a segment whose frames are not shown, where the request tells them.
+    """
+
+    kind: Kind
+    pictures: tuple[Picture, ...]
+    reference: str | None
+    candidate: str
+    window: tuple[float, float] | None = None
+
+
+def read_request(body: Mapping[str, Any]) -> JudgeRequest:
+    """Understands the body of a chat completion request; raises ``BadRequest`` naming what is wrong."""
+    pictures, texts = _parts(body)
+    instructions = [text for text in texts if _BLOCK.search(text)]
+    if len(instructions) != 1:
+        raise BadRequest(
+            f"{len(instructions)} text parts contain a caption between delimiter lines such as "
+            "<generated_caption> and </generated_caption>; exactly one must"
+        )
+    instruction = instructions[0]
+    reference, candidate, of_video = _captions(instruction)
+    kind = _kind(_BLOCK.sub("", instruction), of_video)
+    if kind != "image" and any(picture.seconds is None for picture in pictures):
+        raise BadRequest("every frame of a video needs a text part '<12.3 seconds>' before it")
+    times = [picture.seconds for picture in pictures if picture.seconds is not None]
+    if kind != "image" and any(b < a for a, b in pairwise(times)):
+        raise BadRequest("the frames are not in the order of their times")
+    if not pictures and reference is None:
+        raise BadRequest("there is neither a picture nor a reference: nothing to judge by")
+    window = next((match for text in texts if (match := _WINDOW.search(_BLOCK.sub("", text)))), None)
+    return JudgeRequest(
+        kind=kind,
+        pictures=tuple(pictures),
+        reference=reference,
+        candidate=candidate,
+        window=(float(window[1]), float(window[2])) if window else None,
+    )
+
+
+def _parts(body: Mapping[str, Any]) -> tuple[list[Picture], list[str]]:
+    """Pictures and texts of all user messages, in order."""
+    messages = body.get("messages")
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+        raise BadRequest("'messages' must be a list of at least one message")
+    pictures: list[Picture] = []
+    texts: list[str] = []
+    seconds: float | None = None
+    for number, message in enumerate(messages):
+        where = f"messages[{number}]"
+        if not isinstance(message, Mapping) or "role" not in message:
+            raise BadRequest(f"{where} must be an object with 'role' and 'content'", where)
+        if message["role"] != "user":
+            continue
+        content = message.get("content")
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        if not isinstance(content, Sequence):
+            raise BadRequest(f"{where}.content must be a string or a list of parts", f"{where}.content")
+        for index, part in enumerate(content):
+            at = f"{where}.content[{index}]"
+            match part:
+                case {"type": "text", "text": str(text)}:
+                    time = _TIME.fullmatch(text)
+                    seconds = float(time[1]) if time else None
+                    if time is None:
+                        texts.append(text)
+                case {"type": "image_url", "image_url": {"url": str(url)}}:
+                    pictures.append(Picture(url=url, seconds=seconds))
+                    seconds = None
+                case _:
+                    raise BadRequest(f"{at} is neither a text part nor an image_url part with a 'url'", at)
+    return pictures, texts
+
+
+def _captions(instruction: str) -> tuple[str | None, str, bool]:
+    """Reference, candidate and whether they are about a video."""
+    found: dict[str, str] = {}
+    for block in _BLOCK.finditer(instruction):
+        if block["name"] in found:
+            raise BadRequest(
+                f"<{block['name']}> occurs more than once: what stands in a caption must be neutralised"
+            )
+        found[block["name"]] = block["text"]
+    of_video = "generated_description" in found
+    if of_video == ("generated_caption" in found):
+        raise BadRequest("give one generated caption, as <generated_caption> or as <generated_description>")
+    suffix = "description" if of_video else "caption"
+    if set(found) - {f"reference_{suffix}", f"generated_{suffix}"}:
+        raise BadRequest("reference and generated text must both be captions or both be descriptions")
+    return found.get(f"reference_{suffix}"), found[f"generated_{suffix}"], of_video
+
+
+def _kind(instruction: str, of_video: bool) -> Kind:
+    keys = set(_KEY.findall(instruction))
+    if of_video and keys == _VIDEO_KEYS:
+        return "video"
+    if keys == _QUALITY_KEYS:
+        return "segment" if of_video else "image"
+    raise BadRequest(
+        f"the instruction asks for the keys {sorted(keys)} about a "
+        f"{'description' if of_video else 'caption'}; known are {sorted(_QUALITY_KEYS)}, and for descriptions "
+        f"{sorted(_VIDEO_KEYS)}"
+    )
