@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 Array = jax.Array
@@ -27,8 +28,18 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def normal_param(rngs: nnx.Rngs, shape: tuple[int, ...], stddev: float, dtype: Any) -> nnx.Param:
-    """A parameter drawn from N(0, stddev^2)."""
-    return nnx.Param(stddev * jax.random.normal(rngs.params(), shape, dtype))
+    """A parameter drawn from N(0, stddev^2).
+
+    NumPy draws it: XLA would compile a generator for every shape, which takes longer than anything else done with
+    a small model, and large models are loaded, not drawn.
+    """
+
+    def draw(seed: np.ndarray) -> np.ndarray:
+        noise = np.random.default_rng(np.asarray(seed)).standard_normal(shape, np.float32)
+        return (stddev * noise).astype(dtype)
+
+    seed = jax.random.key_data(rngs.params())
+    return nnx.Param(jax.pure_callback(draw, jax.ShapeDtypeStruct(shape, dtype), seed))
 
 
 class Linear(nnx.Module):
