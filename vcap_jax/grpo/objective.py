@@ -3,9 +3,9 @@
     J = E[ mean_i mean_t ( min(rho A, clip(rho, 1 - eps, 1 + eps) A) - beta KL ) ],   loss = -J
 
 Log-probabilities are those of logits / temperature over the whole vocabulary. Arrays are [..., T] with any
-leading axes (here [B, G]). A caption that takes no part (``advantages.GroupAdvantages.contributes``) is masked
-out altogether: it adds nothing to a numerator, and denominators count valid captions only. TRL and ms-swift
-keep such rows in the sequence count, which shrinks the step; with every candidate valid the three agree.
+leading axes (here [B, G]). A caption that takes no part (``GroupAdvantages.contributes``) is masked out
+altogether: it adds nothing to a numerator, and denominators count valid captions only. TRL and ms-swift keep
+such rows in the sequence count, which shrinks the step; with every candidate valid the three agree.
 
 A step is usually computed in several micro-batches. Denominators therefore belong to the step: counted once
 over all its captions (``step_totals``) and handed to every call, they make losses, gradients and metrics of

@@ -2,9 +2,9 @@
 
 Order and meaning are those of ``transformers``' generation loop, so that captions drawn here and by a served
 model have one distribution: repetition penalty, suppressed tokens, temperature, top-k, top-p. Randomness is
-Gumbel noise per (seed, step, group, candidate, position, token): a caption depends neither on the prompts that
-share its batch, nor on padding, nor on how devices split the work. Noise belongs to a token rather than to its
-rank, so logits that differ in their last bits give the same caption.
+Gumbel noise per (seed, step, group, candidate, position, token): a caption depends neither on the prompts
+that share its batch, nor on padding, nor on how devices split the work. Noise belongs to a token rather than
+to its rank, so logits that differ in their last bits give the same caption.
 
 The trainer's log-probabilities use logits / temperature alone; penalty, top-k and top-p never enter them.
 """
@@ -80,9 +80,10 @@ def penalise_repetition(logits: Array, seen: Array, penalty: float) -> Array:
 def keep_likely(scores: Array, *, top_k: int, top_p: float) -> Array:
     """``scores`` [..., V] with everything outside top-k, then top-p, set to -inf; at least one token stays.
 
-    Exactly transformers' sets, ties included. Top-k keeps every token that ties with the k-th. Top-p sorts
-    ascending and drops the prefix whose mass is at most 1 - top_p, so of several tied tokens at the border
-    those with the lower ids go. Only the k best scores are ever sorted when top-k is on.
+    The sets are transformers', ties included. Top-k keeps every token that ties with the k-th. Top-p sorts
+    ascending and drops the prefix whose mass is at most 1 - top_p; of several tokens tied at that border some
+    go and some stay, here those with the lower ids go (there the sort leaves it open which). Only the k best
+    scores are ever sorted when top-k is on.
     """
     vocab = scores.shape[-1]
     top_k = min(top_k, vocab)
