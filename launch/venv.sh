@@ -43,9 +43,10 @@ print(hashlib.sha256(text.encode()).hexdigest())' "$@") || return 1
   rm -f "$dir/installed"
   for requirements in "$@"; do
     echo "Installing $requirements into $dir (the first time takes a few minutes)" >&2
-    # Word splitting is wanted: one argument may hold several requirements and options.
+    # Word splitting is wanted: one argument may hold several requirements and options. Most modules of the large
+    # packages are never imported, so compiling them all beforehand would only cost time.
     # shellcheck disable=SC2086
-    "$dir/bin/python" -m pip install --quiet --disable-pip-version-check $requirements || {
+    "$dir/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check $requirements || {
       echo "error: pip could not install $requirements; its message is above. Run the command again once it is solved." >&2
       return 1
     }

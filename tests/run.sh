@@ -31,8 +31,8 @@ step() {
   "$@" || failed+=("$name")
   echo "== $name: $((SECONDS - start)) s"
 }
-step lint "$python" -m ruff check --quiet .
-step format "$python" -m ruff format --check --quiet .
+step lint "$python" -m ruff check --quiet --output-format concise .
+step format "$python" -m ruff format --check --quiet --output-format concise .
 step types "$python" -m mypy --no-error-summary
 step tests "$python" -m pytest -q "$@"
 
