@@ -88,7 +88,7 @@ def contradictions(claims: Iterable[Claim]) -> list[Slot]:
     return [slot for slot, values in claimed_values(claims).items() if len(values) > 1]
 
 
-def testimony(reference: Sequence[Claim]) -> Verdict:
+def taken_on_trust(reference: Sequence[Claim]) -> Verdict:
     """The verdict when there is no picture: the reference must be trusted, its errors included."""
     believed = claimed_values(reference)
     return lambda slot, value: value in believed[slot] if slot in believed else None

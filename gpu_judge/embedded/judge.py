@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpu_judge.embedded.adjudication import Adjudication, Verdict, adjudicate, contradictions, testimony
+from gpu_judge.embedded.adjudication import Adjudication, Verdict, adjudicate, contradictions, taken_on_trust
 from gpu_judge.embedded.coarse import coarse_scores, impression
 from gpu_judge.embedded.looking import Eyes
 from gpu_judge.embedded.prose import Prose, read_prose, text_quality
@@ -42,9 +42,7 @@ class EmbeddedJudge:
 
 
 def judge_image(request: JudgeRequest, sight: Sight | None) -> Answer:
-    """Correctness, Completeness and Text Quality of an image caption; without a sight the reference is
-    trusted.
-    """
+    """Correctness, Completeness and Text Quality of an image caption."""
     caption = parse_image(request.candidate)
     reference = None if request.reference is None else parse_image(request.reference).claims
     prose = read_prose([caption.sentences])
@@ -106,7 +104,7 @@ def _scores(
         assert sight is not None  # read_request refuses requests without pictures and reference
         outcome = impression(claims, sight)
         return outcome, coarse_scores(outcome)
-    verdict: Verdict = testimony(reference) if sight is None else sight.verdict
+    verdict: Verdict = taken_on_trust(reference) if sight is None else sight.verdict
     outcome = adjudicate(claims, reference, verdict)
     return outcome, {"Correctness": outcome.correctness, "Completeness": outcome.completeness}
 

@@ -54,9 +54,7 @@ def _key(kind: Kind, pictures: Sequence[Picture]) -> bytes:
 
 
 def decode(url: str, number: int) -> np.ndarray:
-    """The picture in a base64 data URL, uint8 [H, W, 3]; ``number`` counts from 0 and is for messages
-    only.
-    """
+    """The picture in a base64 data URL, uint8 [H, W, 3]; ``number`` (from 0) names it in messages."""
     header, comma, data = url.partition(",")
     if not (header.startswith("data:image/") and header.endswith(";base64") and comma):
         raise BadRequest(

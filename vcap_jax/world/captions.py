@@ -116,7 +116,5 @@ def full_caption(scene: Scene, rng: np.random.Generator) -> str:
 
 
 def weak_caption(scene: Scene, rng: np.random.Generator, settings: WeakSettings | None = None) -> str:
-    """A caption as weak as ``settings`` say; with the defaults coverage is about 0.5, hallucination about
-    0.15.
-    """
+    """A caption as weak as ``settings`` say; the defaults give coverage 0.5 and hallucination 0.15."""
     return _say(scene, weaken(scene_facts(scene), rng, settings or WeakSettings()), rng)

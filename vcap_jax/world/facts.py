@@ -65,9 +65,7 @@ def scene_facts(scene: Scene) -> Facts:
 
 
 def caption_claims(scene: Scene, caption: str) -> tuple[Claim, ...]:
-    """The distinct claims of a caption about a scene; a video caption's segments are matched with the true
-    shots.
-    """
+    """The distinct claims of a caption; a video caption's segments are matched with the scene's shots."""
     if isinstance(scene, VideoScene):
         return video_grammar.parse_video(caption).claims([shot.seconds for shot in scene.shots])
     return grammar.parse_image(caption).claims

@@ -1,0 +1,172 @@
+"""The witness-adjudicator rules on bare facts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpu_judge.embedded.adjudication import (
+    UNTESTED,
+    Verdict,
+    adjudicate,
+    share_score,
+    taken_on_trust,
+)
+from vcap_jax.world.captions import wrong_value
+from vcap_jax.world.facts import scene_facts
+from vcap_jax.world.scenes import IMAGE_PLACES, sample_image_scene
+from vcap_jax.world.sentences import Claim, Facts
+from vcap_jax.world.video_grammar import NO_SHOT
+
+A, B, C = ("top left", "colour"), ("top left", "shape"), ("bottom right", "colour")
+TRUTH: Facts = {A: "red", B: "star", C: "blue"}
+
+
+def verdict(slot: tuple[str | int, ...], value: str) -> bool | None:
+    return None if slot == ("dark", "shape") else TRUTH.get(slot) == value
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "correctness", "completeness"),
+    [
+        # The two agree with each other and with the picture.
+        ([(A, "red")], [(A, "red")], 10, 10),
+        # An omission counts because the picture supports the missing fact ...
+        ([(A, "red")], [(A, "red"), (B, "star")], 10, 5),
+        # ... and does not where the reference invented it.
+        ([(A, "red")], [(A, "red"), (B, "ring")], 10, 10),
+        # A contradiction is the candidate's fault where the picture says so ...
+        ([(A, "green")], [(A, "red")], 0, 0),
+        # ... and the reference's where the picture says that: the candidate's claim was tested and held.
+        ([(A, "red")], [(A, "green")], 10, UNTESTED),
+        # Both wrong, in the same way or in different ways: agreement with a wrong witness is no defence.
+        ([(A, "green")], [(A, "green")], 0, UNTESTED),
+        ([(A, "pink")], [(A, "green")], 0, UNTESTED),
+        # A false claim where the witness is silent stays undetected, a true one unrewarded.
+        ([(A, "red"), (C, "pink")], [(A, "red")], 10, 10),
+        ([(A, "red"), (C, "blue")], [(A, "red")], 10, 10),
+        # An object where there is nothing, where the witness invented one too.
+        ([(("center", "shape"), "ring")], [(("center", "shape"), "star")], 0, UNTESTED),
+        # Nothing meets: neither a pass nor a failure.
+        ([(C, "blue")], [(A, "red")], UNTESTED, 0),
+        ([(C, "pink")], [(A, "red")], UNTESTED, 0),
+        # Several values for one slot are all wrong and cover nothing, witness or no witness.
+        ([(A, "red"), (A, "blue")], [(A, "red")], 0, 0),
+        ([(B, "star"), (A, "red"), (A, "blue")], [(B, "star")], 3, 10),
+        # A reference that contradicts itself marks the slot, and only its true value is expected.
+        ([(A, "red")], [(A, "red"), (A, "blue")], 10, 10),
+        # What the pixels cannot decide is left alone.
+        ([(A, "red"), (("dark", "shape"), "ring")], [(A, "red"), (("dark", "shape"), "star")], 10, 10),
+        # A time that fits no shot is wrong without a witness.
+        ([((NO_SHOT, "top left", "colour"), "red"), (A, "red")], [(A, "red")], 5, 10),
+        # The reference says nothing.
+        ([(A, "red")], [], UNTESTED, UNTESTED),
+    ],
+)
+def test_rules(candidate: list[Claim], reference: list[Claim], correctness: int, completeness: int) -> None:
+    outcome = adjudicate(candidate, reference, verdict)
+    assert (outcome.correctness, outcome.completeness) == (correctness, completeness)
+
+
+def test_without_a_picture_the_reference_is_believed_even_where_it_is_wrong() -> None:
+    reference = [(A, "green"), (B, "star")]
+    trusted = taken_on_trust(reference)
+    assert adjudicate([(A, "red"), (B, "star")], reference, trusted).correctness == 5
+    assert adjudicate([(A, "green"), (B, "star"), (C, "pink")], reference, trusted).correctness == 10
+    assert adjudicate([(A, "green")], reference, trusted).completeness == 5
+
+
+def test_share_score_keeps_ten_for_all_and_zero_for_none() -> None:
+    assert [share_score(k, 4) for k in range(5)] == [0, 3, 5, 8, 10]
+    assert share_score(19, 20) == share_score(99, 100) == 9
+    assert share_score(1, 100) == 1
+    assert share_score(0, 0) == UNTESTED
+
+
+def random_case(rng: np.random.Generator) -> tuple[Facts, list[Claim], list[Claim], Verdict]:
+    """Facts, a candidate of mixed worth, a reference of mixed worth, and the verdict of the picture."""
+    facts = scene_facts(sample_image_scene(5, int(rng.integers(10**6))))
+
+    def mixed(keep: float, wrong: float) -> list[Claim]:
+        said = [(slot, value) for slot, value in facts.items() if rng.random() < keep]
+        said = [(s, wrong_value(s, v, rng) if rng.random() < wrong else v) for s, v in said]
+        if rng.random() < 0.3:
+            said.append(((str(rng.choice(IMAGE_PLACES)), "colour"), "red"))
+        return said
+
+    return facts, mixed(0.7, 0.3), mixed(0.6, 0.3), lambda slot, value: facts.get(slot) == value
+
+
+def scores(candidate: list[Claim], reference: list[Claim], judge: Verdict) -> tuple[int, int]:
+    outcome = adjudicate(candidate, reference, judge)
+    return outcome.correctness, outcome.completeness
+
+
+def test_it_makes_no_difference_which_wrong_value_a_reference_has() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(1000):
+        facts, candidate, reference, judge = random_case(rng)
+        other = [
+            (s, v if facts.get(s) == v or s not in facts else wrong_value(s, facts[s], rng))
+            for s, v in reference
+        ]
+        assert scores(candidate, reference, judge) == scores(candidate, other, judge)
+
+
+def test_errors_of_the_reference_never_hurt_a_true_candidate() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(1000):
+        facts, candidate, reference, judge = random_case(rng)
+        true = [(s, v) for s, v in candidate if facts.get(s) == v]
+        sound = [(s, v) for s, v in reference if facts.get(s) == v]
+        with_errors, without = scores(true, reference, judge), scores(true, sound, judge)
+        assert with_errors[0] >= without[0]
+        assert with_errors[1] == without[1]
+        assert scores(list(facts.items()), reference, judge)[0] in (10, UNTESTED)
+
+
+def test_no_change_for_the_worse_ever_pays() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(1500):
+        facts, candidate, reference, judge = random_case(rng)
+        unique = dict(candidate)
+        before = scores(list(unique.items()), reference, judge)
+        right = [s for s, v in unique.items() if facts.get(s) == v]
+        if not right:
+            continue
+        slot = right[int(rng.integers(len(right)))]
+        spoiled = unique | {slot: wrong_value(slot, facts[slot], rng)}
+        hedged = [*unique.items(), (slot, wrong_value(slot, facts[slot], rng))]
+        for worse in (list(spoiled.items()), hedged):
+            after = scores(worse, reference, judge)
+            assert after[0] <= before[0]
+            assert after[1] <= before[1]
+        # Leaving a right claim out never covers more.
+        left_out = [(s, v) for s, v in unique.items() if s != slot]
+        assert scores(left_out, reference, judge)[1] <= before[1]
+
+
+def test_no_change_for_the_better_ever_costs() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(1500):
+        facts, candidate, reference, judge = random_case(rng)
+        unique = dict(candidate)
+        before = scores(list(unique.items()), reference, judge)
+        missing = [slot for slot in facts if unique.get(slot) != facts[slot]]
+        if not missing:
+            continue
+        slot = missing[int(rng.integers(len(missing)))]
+        after = scores(list((unique | {slot: facts[slot]}).items()), reference, judge)
+        assert after[1] >= before[1]
+        armed_before = adjudicate(list(unique.items()), reference, judge).armed
+        if slot in unique or armed_before:  # the first armed claim leaves the untested middle, upwards
+            assert after[0] >= before[0]
+
+
+def test_listing_every_value_everywhere_is_worth_nothing() -> None:
+    facts = scene_facts(sample_image_scene(0, 3))
+    everything = [
+        ((place, "colour"), colour) for place in IMAGE_PLACES for colour in ("red", "green", "blue", "pink")
+    ]
+    outcome = adjudicate(everything, list(facts.items()), lambda s, v: facts.get(s) == v)
+    assert (outcome.correctness, outcome.completeness) == (0, 0)
