@@ -58,6 +58,8 @@ from vcap_jax.world.video_grammar import VIDEO_PROMPT
 
 CAPTIONS_PER_SCENE = 2
 CAPTION_TOKENS = {"image": 64, "video": 96}
+FULL_CAPTION_TOKENS = {"image": 56, "video": 80}
+"""A full caption is never longer; a weak one may be, where it invents objects."""
 MODALITIES: tuple[Modality, ...] = ("image", "video")
 
 
@@ -127,7 +129,8 @@ class Teacher:
                 for _ in range(CAPTIONS_PER_SCENE)
             ]
             captions.append([caption_tokens(self.processor, text) for text in texts])
-        return (prompt, *pad_captions(captions, CAPTION_TOKENS[self.modality]))
+        width = (FULL_CAPTION_TOKENS if weak is None else CAPTION_TOKENS)[self.modality]
+        return (prompt, *pad_captions(captions, width))
 
 
     def _prompts(self, step: int, size: int) -> tuple:
@@ -220,7 +223,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=BACKBONE_FOLDER)
     parser.add_argument("--scenes", type=int, default=12000, help="training scenes of each modality")
     parser.add_argument("--see-steps", type=int, default=3000, help="updates of the vision tower with probes")
-    parser.add_argument("--tell-steps", type=int, default=5000, help="updates on full captions")
+    parser.add_argument("--tell-steps", type=int, default=1600, help="updates on full captions")
     parser.add_argument("--weak-steps", type=int, default=400, help="updates on weak captions")
     parser.add_argument("--batch", type=int, default=32, help="scenes per update")
     parser.add_argument("--learning-rate", type=float, default=3e-3)

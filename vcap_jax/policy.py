@@ -8,6 +8,7 @@ prefixes: the paper freezes the vision encoder and the vision-language aligner, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,16 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from vcap_jax.checkpoint import Checkpointer
+from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.processing import Processor
 from vcap_jax.qwen3_vl.weights import load_pretrained
+from vcap_jax.sharding import Placement
+from vcap_jax.world.backbone import BACKBONE_FOLDER
+
+PARAMS_FOLDER = "params"
+"""Where an Orbax checkpoint folder keeps its parameters; config.json and the rest lie beside it."""
 
 Params = Any  # nnx.State, a pytree of arrays
 
@@ -28,7 +36,8 @@ Params = Any  # nnx.State, a pytree of arrays
 class ModelConfig:
     """Which model is trained, and in which precision.
 
-    path: folder of a Hugging Face checkpoint (config.json, safetensors, tokenizer, processor files).
+    path: folder of a Hugging Face checkpoint (config.json, safetensors, tokenizer, processor files); "embedded" is
+        the tiny backbone of the embedded world.
     dtype: what matrix products compute in.
     param_dtype: what the trained parameters and the optimizer are kept in.
     frozen_dtype: what frozen parameters and the reference policy are kept in; they are never updated, so they
@@ -70,6 +79,10 @@ class Policy:
     def merge(self) -> Qwen3VL:
         return nnx.merge(self.graphdef, self.trainable, self.frozen)
 
+    def reference_params(self, dtype: str) -> Params:
+        """The trainable parameters as they are now, in ``dtype``: the anchor of the KL term."""
+        return jax.tree.map(lambda x: x.astype(dtype), self.trainable)
+
 
 def frozen_filter(prefixes: tuple[str, ...]) -> Callable[[tuple[Any, ...], Any], bool]:
     """An nnx filter that is True for parameters under one of the dotted ``prefixes``."""
@@ -84,26 +97,74 @@ def frozen_filter(prefixes: tuple[str, ...]) -> Callable[[tuple[Any, ...], Any],
 
 def split_model(model: Qwen3VL, frozen: tuple[str, ...]) -> tuple[Any, Params, Params]:
     """(graphdef, trainable, frozen). Raises ValueError if a prefix matches nothing or everything is frozen."""
-    graphdef, frozen_state, trainable = nnx.split(model, frozen_filter(frozen), ...)
+    is_frozen = frozen_filter(frozen)
+    graphdef, trainable, frozen_state = nnx.split(model, lambda path, value: not is_frozen(path, value), ...)
     for prefix in frozen:
-        if not any(frozen_filter((prefix,))(path, None) for path, _ in nnx.to_flat_state(frozen_state)):
+        matches = frozen_filter((prefix,))
+        if not any(matches(path, None) for path, _ in nnx.to_flat_state(frozen_state)):
             raise ValueError(f"model.frozen names {prefix!r}, but no parameter path starts with it")
     if not jax.tree.leaves(trainable):
         raise ValueError(f"model.frozen = {frozen} leaves nothing to train")
-    # nnx.merge takes the states in the order of the split; keep (trainable, frozen) everywhere else.
-    graphdef, trainable, frozen_state = nnx.split(model, lambda p, v: not frozen_filter(frozen)(p, v), ...)
     return graphdef, trainable, frozen_state
 
 
-def load_policy(config: ModelConfig, path: Path, *, sharding: Any = None) -> Policy:
-    """Reads a checkpoint folder; ``sharding`` is passed on so that arrays land where they belong."""
-    processor = Processor.from_pretrained(path)
-    model = load_pretrained(
-        path,
+def checkpoint_folder(path: str) -> Path:
+    """The folder a model path names; "embedded" is the tiny backbone that comes with the package."""
+    return BACKBONE_FOLDER if path == "embedded" else Path(path)
+
+
+def load_model(
+    folder: Path,
+    *,
+    placement: Placement,
+    dtype: Any = jnp.float32,
+    param_dtype: Any = None,
+    remat: bool = False,
+) -> Qwen3VL:
+    """Reads a Hugging Face folder, or an Orbax checkpoint folder made of one (``launch/convert.py from-hf``).
+
+    param_dtype: what parameters are kept in; None takes the type that config.json says they are stored in.
+    """
+    if param_dtype is None:
+        stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        param_dtype = jnp.dtype(stored.get("dtype") or stored.get("torch_dtype") or "bfloat16")
+    if not (folder / PARAMS_FOLDER).is_dir():
+        return load_pretrained(
+            folder, dtype=dtype, param_dtype=param_dtype, remat=remat, sharding=placement.parameter
+        )
+    config = Qwen3VLConfig.from_pretrained(folder)
+    model = nnx.eval_shape(
+        lambda: Qwen3VL(config, rngs=nnx.Rngs(0), dtype=dtype, param_dtype=param_dtype, remat=remat)
+    )
+    graphdef, state = nnx.split(model)
+    with Checkpointer(folder / PARAMS_FOLDER, read_only=True) as checkpoints:
+        restored, _ = checkpoints.restore({"params": placement.abstract(state)})
+    return nnx.merge(graphdef, restored["params"])
+
+
+def load_policy(
+    config: ModelConfig,
+    *,
+    placement: Placement,
+    max_pixels: int | None = None,
+    max_frames: int | None = None,
+    max_frame_tokens: int | None = None,
+    fps: float | None = None,
+) -> Policy:
+    """Reads the checkpoint that ``config.path`` names onto the devices of ``placement``.
+
+    max_pixels, max_frames, max_frame_tokens, fps: replace the checkpoint's own visual budget.
+    """
+    folder = checkpoint_folder(config.path)
+    processor = Processor.from_pretrained(
+        folder, max_pixels=max_pixels, max_frames=max_frames, max_frame_tokens=max_frame_tokens, fps=fps
+    )
+    model = load_model(
+        folder,
+        placement=placement,
         dtype=jnp.dtype(config.dtype),
         param_dtype=jnp.dtype(config.param_dtype),
         remat=config.remat,
-        sharding=sharding,
     )
     graphdef, trainable, frozen = split_model(model, config.frozen)
     frozen = jax.tree.map(lambda x: x.astype(config.frozen_dtype), frozen)

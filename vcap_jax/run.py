@@ -80,7 +80,14 @@ def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = pr
 
     # -- starting policy ----------------------------------------------------------------------------------
     placement = Placement.build(config.mesh)
-    policy = load_policy(config.model, config.data, placement)
+    policy = load_policy(
+        config.model,
+        placement=placement,
+        max_pixels=config.data.max_pixels,
+        max_frames=config.data.max_frames,
+        max_frame_tokens=config.data.max_frame_tokens,
+        fps=config.data.fps,
+    )
     load = example_loader(
         policy.processor,
         image_prompt=config.data.image_prompt,
@@ -186,7 +193,7 @@ def _train(
         total_steps=total,
         programs=programs,
         frozen=policy.frozen,
-        reference=policy.reference_params(config.model) if config.grpo.objective.beta > 0 else None,
+        reference=policy.reference_params(config.model.frozen_dtype) if config.grpo.objective.beta > 0 else None,
         data=data,
         collector=Collector(
             policy=policy,

@@ -110,6 +110,10 @@ class ReferencePool:
             raise KeyError(f'no reference for the sample "{sample_id}": make one, or leave the sample out')
         return entry
 
+    def entries(self) -> tuple[PoolEntry, ...]:
+        """All entries in order."""
+        return tuple(self._entries.values())
+
     def missing(self, samples: Iterable[Sample]) -> list[str]:
         """Ids of the samples that have no reference here."""
         return [sample.id for sample in samples if sample.id not in self._entries]

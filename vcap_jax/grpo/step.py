@@ -76,7 +76,7 @@ class UpdatePrograms:
         self.encode = jax.jit(self._encode)
         self.logprobs = jax.jit(self._logprobs)
         self.accumulate = jax.jit(self._accumulate, donate_argnums=(2,))
-        self.apply = jax.jit(self._apply, donate_argnums=(0, 1))
+        self.apply = jax.jit(self._apply, donate_argnums=(0,))
         self.zeros = jax.jit(lambda params: jax.tree.map(jnp.zeros_like, params))
 
     def initial_state(self, params: Params) -> TrainState:
@@ -152,7 +152,7 @@ class UpdatePrograms:
         return jax.tree.map(jnp.add, gradients, new_gradients), metrics
 
     def _apply(self, state: TrainState, gradients: Params) -> tuple[TrainState, Metrics]:
-        """One optimizer update; state and gradients are donated."""
+        """One optimizer update; the state is donated."""
         norm = optax.global_norm(gradients)
         updates, opt_state = self._optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)

@@ -19,7 +19,7 @@ from flax import nnx
 from vcap_jax.qwen3_vl import attention, rope
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
-from vcap_jax.qwen3_vl.layers import normal_param
+from vcap_jax.qwen3_vl.layers import normal_param, take_rows
 from vcap_jax.qwen3_vl.text import Decoder, gather_features
 from vcap_jax.qwen3_vl.vision import VisionTower
 
@@ -58,7 +58,7 @@ def next_position(prompt: PromptBatch) -> Array:
 
 def last_real(hidden: Array, lengths: Array) -> Array:
     """The row of each prompt's last real token: [B, P, D], [B] -> [B, D] (row 0 of an empty prompt)."""
-    return jax.vmap(lambda rows, length: rows[jnp.maximum(length - 1, 0)])(hidden, jnp.asarray(lengths))
+    return jax.vmap(take_rows)(hidden, jnp.maximum(jnp.asarray(lengths) - 1, 0))
 
 
 class Qwen3VL(nnx.Module):
@@ -189,11 +189,14 @@ class Qwen3VL(nnx.Module):
         rest = hidden[:, prompt_tokens:].reshape(batch, group, tokens, -1)[:, :, :-1]
         return jnp.concatenate([first, rest], axis=2)
 
+    def head(self) -> Array:
+        """The output matrix [D, vocab_size], in the parameters' type: the transposed embedding if tied."""
+        table = self.text.embed_tokens if self.config.tie_word_embeddings else self.lm_head
+        return table[...].T
+
     def logits(self, hidden: Array) -> Array:
         """[..., D] -> float32 [..., vocab_size]."""
-        table = self.text.embed_tokens if self.config.tie_word_embeddings else self.lm_head
-        table = table[...].astype(hidden.dtype)
-        return jnp.einsum("...d,vd->...v", hidden, table, preferred_element_type=jnp.float32)
+        return jnp.matmul(hidden, self.head().astype(hidden.dtype), preferred_element_type=jnp.float32)
 
     def _embed_prompt(
         self, prompt: PromptBatch, features: VisualFeatures | None

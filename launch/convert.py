@@ -1,0 +1,51 @@
+"""A run or checkpoint to a Hugging Face folder, and back.
+
+    python launch/convert.py to-hf runs/embedded-image exported/             # the run's last checkpoint
+    python launch/convert.py to-hf runs/embedded-image exported/ --step 100
+    python launch/convert.py from-hf exported/ checkpoint/                   # an Orbax checkpoint of a HF folder
+
+``to-hf`` writes config.json, safetensors, tokenizer and processor files, which PyTorch transformers loads as they
+are. What the run froze is taken from the checkpoint it started from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    to_hf = commands.add_parser("to-hf", help="run folder or checkpoint -> Hugging Face folder")
+    to_hf.add_argument("source", type=Path, help="a run folder, or a folder written by from-hf")
+    to_hf.add_argument("target", type=Path)
+    to_hf.add_argument("--step", type=int, help="which of the run's checkpoints (default: the last)")
+    to_hf.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="of the tensors")
+    from_hf = commands.add_parser("from-hf", help="Hugging Face folder -> checkpoint")
+    from_hf.add_argument("source", type=Path)
+    from_hf.add_argument("target", type=Path)
+    args = parser.parse_args()
+
+    from vcap_jax.hf import ConversionError, checkpoint_from_hf, checkpoint_to_hf
+    from vcap_jax.qwen3_vl.weights import CheckpointError
+
+    try:
+        if args.command == "to-hf":
+            step = checkpoint_to_hf(args.source, args.target, step=args.step, dtype=args.dtype)
+            print(f"{args.source} at step {step} -> {args.target}")
+        else:
+            checkpoint_from_hf(args.source, args.target)
+            print(f"{args.source} -> {args.target}")
+    except (CheckpointError, ConversionError, FileNotFoundError, FileExistsError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

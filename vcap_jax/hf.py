@@ -1,0 +1,86 @@
+"""Runs and checkpoints to Hugging Face folders, and back.
+
+A run's checkpoints hold what is trained; what is frozen stays in the folder the run started from. A Hugging Face
+folder written from both is complete: config.json, safetensors, tokenizer and processor files.
+
+The way back makes an Orbax checkpoint folder of a Hugging Face one: ``params/`` holds all parameters, the small files
+lie beside it. ``model.path`` takes either; Orbax restores each device's part alone, which on a large mesh is quicker
+than cutting it out of safetensors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax.numpy as jnp
+from flax import nnx
+
+from vcap_jax.checkpoint import Checkpointer
+from vcap_jax.config import RunConfig
+from vcap_jax.configuration import load_config
+from vcap_jax.policy import PARAMS_FOLDER, checkpoint_folder, load_model, load_policy
+from vcap_jax.qwen3_vl.processing import Processor
+from vcap_jax.qwen3_vl.weights import save_pretrained
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.sharding import MeshConfig, Placement
+
+
+GENERATION_CONFIG = "generation_config.json"
+
+
+class ConversionError(ValueError):
+    """A source or target that cannot be converted; the message names it and the remedy."""
+
+
+def checkpoint_to_hf(source: Path, target: Path, *, step: int | None = None, dtype: str = "bfloat16") -> int | None:
+    """Writes the policy of a run folder (its checkpoint ``step``, by default the last) or of a folder made by
+    ``checkpoint_from_hf`` to ``target``; returns the step, None for the latter.
+
+    dtype: of the stored tensors. Raises ConversionError if ``source`` is neither or ``target`` is not empty.
+    """
+    _refuse_used(target)
+    run = RunFolder(source)
+    placement = Placement.build(MeshConfig())
+    if (source / PARAMS_FOLDER).is_dir():
+        if step is not None:
+            raise ConversionError(f"{source} is a single checkpoint, not a run: leave --step out")
+        origin, model = source, load_model(source, placement=placement)
+    elif run.config.exists():
+        config = load_config(RunConfig, [run.config])
+        policy = load_policy(config.model, placement=placement)
+        # Read only: the run may still be going on.
+        with Checkpointer(run.checkpoints, read_only=True) as checkpoints:
+            step = checkpoints.latest_step() if step is None else step
+            template = {"params": placement.abstract(policy.trainable)}
+            restored, _ = checkpoints.restore(template, step, partial=True)
+        origin, model = checkpoint_folder(config.model.path), policy.with_trainable(restored["params"]).merge()
+    else:
+        raise ConversionError(f"{source} is neither a run folder (config.yaml) nor a checkpoint ({PARAMS_FOLDER}/)")
+    save_pretrained(model, target, dtype=jnp.dtype(dtype))
+    _write_small_files(origin, target)
+    return step
+
+
+def checkpoint_from_hf(source: Path, target: Path) -> None:
+    """Writes an Orbax checkpoint folder of a Hugging Face one, parameters in the precision they are stored in.
+
+    Raises ConversionError if ``target`` is not empty, CheckpointError if ``source`` is not complete.
+    """
+    _refuse_used(target)
+    model = load_model(source, placement=Placement.build(MeshConfig()))
+    with Checkpointer(target / PARAMS_FOLDER, keep=1) as checkpoints:
+        checkpoints.save(0, {"params": nnx.state(model)})
+        checkpoints.wait()
+    (target / "config.json").write_bytes((source / "config.json").read_bytes())
+    _write_small_files(source, target)
+
+
+def _write_small_files(origin: Path, target: Path) -> None:
+    Processor.from_pretrained(origin).save_pretrained(target)
+    if (origin / GENERATION_CONFIG).exists():
+        (target / GENERATION_CONFIG).write_bytes((origin / GENERATION_CONFIG).read_bytes())
+
+
+def _refuse_used(target: Path) -> None:
+    if target.exists() and any(target.iterdir()):
+        raise ConversionError(f"{target} is not empty: give a new folder")
