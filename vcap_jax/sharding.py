@@ -1,0 +1,239 @@
+"""Where arrays live: a mesh of devices and a short table of rules.
+
+Three mesh axes. Groups of a batch are split over ``data`` and ``fsdp`` together. Parameters and optimizer state are
+split over ``fsdp`` (each device keeps a part and gathers a layer when it needs it, as ZeRO-3 does, which the paper
+used) and, for models too wide for that, over ``tensor``; over ``data`` they are repeated. A parameter is a
+matrix in its last two axes: axes before those stack layers, are scanned, and are never split.
+
+A size that an axis does not divide is kept whole on every device of that axis. This is correct but costs memory
+or time, so it is never silent: ``Placement.fallbacks`` lists it and it is logged once.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Spec
+
+from vcap_jax.qwen3_vl.inputs import VisualFeatures
+
+AXES = ("data", "fsdp", "tensor")
+GROUP_AXES = ("data", "fsdp")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeshConfig:
+    """Sizes of the mesh axes; one of them may be -1 and takes the devices that are left.
+
+    data: copies of the model. fsdp: parts that parameters and optimizer state are cut into. tensor: parts that
+    each matrix product is cut into. Without a -1, fewer devices than there are may be named: the first ones work.
+    """
+
+    data: int = 1
+    fsdp: int = -1
+    tensor: int = 1
+
+    def __post_init__(self) -> None:
+        sizes = (self.data, self.fsdp, self.tensor)
+        for name, size in zip(AXES, sizes, strict=True):
+            if size < 1 and size != -1:
+                raise ValueError(
+                    f"mesh.{name} is {size}; it must be positive, or -1 for the devices left over"
+                )
+        if sizes.count(-1) > 1:
+            raise ValueError(f"mesh {sizes}: only one of {', '.join(AXES)} may be -1")
+
+    def sizes(self, devices: int) -> tuple[int, int, int]:
+        """(data, fsdp, tensor) with -1 resolved. Raises ValueError if the devices do not suffice or divide."""
+        sizes = (self.data, self.fsdp, self.tensor)
+        fixed = math.prod(size for size in sizes if size != -1)
+        if fixed > devices or (-1 in sizes and devices % fixed):
+            raise ValueError(
+                f"mesh data={self.data} fsdp={self.fsdp} tensor={self.tensor} does not fit {devices} devices: "
+                f"the fixed sizes multiply to {fixed}"
+            )
+        data, fsdp, tensor = (devices // fixed if size == -1 else size for size in sizes)
+        return data, fsdp, tensor
+
+
+def make_mesh(config: MeshConfig, devices: list[Any] | None = None) -> Mesh:
+    """A mesh over ``devices`` (default: all of them), or over the first ones if the sizes name fewer.
+
+    Raises ValueError if the sizes do not fit, or leave devices of another process without work.
+    """
+    devices = jax.devices() if devices is None else devices
+    sizes = config.sizes(len(devices))
+    used = math.prod(sizes)
+    if used < len(devices) and jax.process_count() > 1:
+        raise ValueError(f"mesh {sizes} leaves {len(devices) - used} of {len(devices)} devices idle; use all")
+    # GSPMD decides how intermediate results are split; the rules below only place what comes in.
+    return jax.make_mesh(sizes, AXES, (AxisType.Auto,) * len(AXES), devices=devices[:used])
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How parameters whose dotted path matches ``pattern`` are split.
+
+    tensor: axis cut by ``tensor``. fsdp: axes that ``fsdp`` may cut, the preferred first; one is used. Both count
+    from the end; empty or None leaves the parameter whole.
+    """
+
+    pattern: str
+    tensor: int | None = None
+    fsdp: tuple[int, ...] = ()
+
+
+RULES = (
+    # Norms, biases: a few thousand numbers, needed whole by every device.
+    Rule(r"(^|\.)(scale|bias)$"),
+    # Rows are looked up by token: cutting the width keeps a look-up on the device that asks.
+    Rule(r"(^|\.)(embed_tokens|lm_head)$", tensor=-2, fsdp=(-1, -2)),
+    # Outputs of these are heads or hidden units, which the products below take in again.
+    Rule(r"\.(qkv|gate_up|fc1)\.kernel$", tensor=-1, fsdp=(-2, -1)),
+    Rule(r"\.(out|down|proj|fc2)\.kernel$", tensor=-2, fsdp=(-1, -2)),
+    Rule(r"\.(kernel|pos_embed)$", fsdp=(-1, -2)),
+)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How one array is split. fallbacks: a sentence for every axis that could not be used."""
+
+    spec: Spec
+    fallbacks: tuple[str, ...] = ()
+
+
+def partition(path: str, shape: tuple[int, ...], sizes: dict[str, int]) -> Partition:
+    """The split of the parameter (or optimizer moment) at a dotted path.
+
+    A path may have anything before the parameter's own (``opt_state.1.mu.text.norm.scale``). Paths that no rule
+    knows are cut by ``fsdp`` along the larger of their last two axes; scalars and vectors stay whole.
+    """
+    rule = next((rule for rule in RULES if re.search(rule.pattern, path)), None)
+    if rule is None:
+        by_size = sorted((-2, -1), key=lambda axis: -shape[axis]) if len(shape) > 1 else []
+        rule = Rule(path, fsdp=tuple(by_size))
+    names: list[str | None] = [None] * len(shape)
+    fallbacks = []
+    if rule.tensor is not None and sizes["tensor"] > 1:
+        if shape[rule.tensor] % sizes["tensor"]:
+            fallbacks.append(f"{path} {shape}: tensor={sizes['tensor']} does not divide {shape[rule.tensor]}")
+        else:
+            names[rule.tensor] = "tensor"
+    if rule.fsdp and sizes["fsdp"] > 1:
+        free = [axis for axis in rule.fsdp if names[axis] is None]
+        fitting = [axis for axis in free if shape[axis] % sizes["fsdp"] == 0]
+        if fitting:
+            names[fitting[0]] = "fsdp"
+        else:
+            tried = " or ".join(str(shape[axis]) for axis in free)
+            fallbacks.append(f"{path} {shape}: fsdp={sizes['fsdp']} does not divide {tried}")
+    return Partition(Spec(*names), tuple(fallbacks))
+
+
+def dotted_path(path: tuple[Any, ...]) -> str:
+    """A pytree path as ``text.layers.mlp.down.kernel``, without the ``value`` that nnx variables end in."""
+    keys = [str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path]
+    return ".".join(keys[:-1] if len(keys) > 1 and keys[-1] == "value" else keys)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Puts parameters, optimizer state and batches on the devices of a mesh."""
+
+    mesh: Mesh
+    _reported: set[str] = field(default_factory=set, repr=False, compare=False)
+
+    @classmethod
+    def build(cls, config: MeshConfig, devices: list[Any] | None = None) -> Placement:
+        """See ``make_mesh``."""
+        return cls(make_mesh(config, devices))
+
+    def parameter(self, path: str, shape: tuple[int, ...]) -> NamedSharding:
+        """The sharding of one parameter; fits ``load_pretrained(sharding=placement.parameter)``."""
+        split = partition(path, shape, dict(self.mesh.shape))
+        for sentence in split.fallbacks:
+            self._report(f"{sentence}; kept whole there")
+        return NamedSharding(self.mesh, split.spec)
+
+    def shardings(self, tree: Any) -> Any:
+        """A pytree of NamedSharding like ``tree``: parameters, optimizer state, or both; arrays or abstract."""
+        return jax.tree_util.tree_map_with_path(
+            lambda path, leaf: self.parameter(dotted_path(path), leaf.shape), tree
+        )
+
+    def abstract(self, tree: Any) -> Any:
+        """``tree`` as jax.ShapeDtypeStruct with shardings: what a checkpoint is restored into, without memory."""
+        return jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            tree,
+            self.shardings(tree),
+        )
+
+    def state(self, tree: Any) -> Any:
+        """``tree`` of parameters or optimizer state, on the devices."""
+        return jax.device_put(tree, self.shardings(tree))
+
+    def fallbacks(self, tree: Any) -> list[str]:
+        """What of ``tree`` an axis of the mesh does not divide, one sentence each."""
+        sizes = dict(self.mesh.shape)
+        leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+        return [
+            sentence
+            for path, leaf in leaves
+            for sentence in partition(dotted_path(path), leaf.shape, sizes).fallbacks
+        ]
+
+    def groups(self, count: int) -> NamedSharding:
+        """The sharding of an array with ``count`` groups on its first axis.
+
+        Groups are split over ``data`` and ``fsdp`` together, or over the larger of them that divides their
+        number; if neither does, every device computes all groups.
+        """
+        by_size = sorted(GROUP_AXES, key=lambda axis: -self.mesh.shape[axis])
+        for axes in (GROUP_AXES, *((axis,) for axis in by_size)):
+            if count % math.prod(self.mesh.shape[axis] for axis in axes) == 0:
+                break
+        else:
+            axes = ()
+        ways = math.prod(self.mesh.shape[axis] for axis in GROUP_AXES)
+        if count % ways:
+            self._report(
+                f"{count} groups of a batch are not a multiple of the {ways} devices they could be split over; "
+                "choose a group count per batch that is"
+            )
+        return NamedSharding(self.mesh, Spec(axes or None))
+
+    def batch(self, tree: Any) -> Any:
+        """``tree`` on the devices, split by group: the first axis of every array (DeepStack's: the second).
+
+        In a run of several processes each brings its own groups, in the order of the mesh.
+        """
+        if isinstance(tree, VisualFeatures):
+            by_group = self.groups(tree.embeddings.shape[0])
+            deepstack = NamedSharding(self.mesh, Spec(None, *by_group.spec))
+            return VisualFeatures(self._put(tree.embeddings, by_group), self._put(tree.deepstack, deepstack))
+        return jax.tree.map(lambda x: self._put(x, self.groups(x.shape[0] * jax.process_count())), tree)
+
+    def replicated(self, tree: Any) -> Any:
+        """``tree`` whole on every device: step totals, scalars."""
+        return jax.device_put(tree, NamedSharding(self.mesh, Spec()))
+
+    def _put(self, x: Any, sharding: NamedSharding) -> jax.Array:
+        if jax.process_count() > 1:
+            return jax.make_array_from_process_local_data(sharding, np.asarray(x))
+        return jax.device_put(x, sharding)
+
+    def _report(self, sentence: str) -> None:
+        if sentence not in self._reported:
+            self._reported.add(sentence)
+            logger.warning("%s", sentence)
