@@ -112,6 +112,7 @@ def test_deterministic_leaves_out_what_the_clock_decides() -> None:
         "tokens_per_s/update": 9.0,
         "compiles": 2,
         "judge/failed": 0.0,
+        "judge/latency_mean": 0.2,
     }
     assert deterministic(row) == {"step": 1, "kl": 0.1, "judge/failed": 0.0}
 

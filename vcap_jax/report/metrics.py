@@ -20,8 +20,8 @@ Scalar = float | int | str
 Row = dict[str, Scalar]
 
 # What two runs of the same seed may differ in: time, and work the clock decides.
-_TIMING_PREFIXES = ("seconds/", "tokens_per_s/", "latency/")
-_TIMING_NAMES = frozenset({"compiles", "judge/latency", "judge/latency_max", "judge/retries", "time"})
+_TIMING_PREFIXES = ("seconds/", "tokens_per_s/", "judge/latency")
+_TIMING_NAMES = frozenset({"compiles", "judge/requests", "judge/retries"})
 
 
 class MetricsWriter:
@@ -62,8 +62,8 @@ def read_metrics(path: str | Path) -> list[Row]:
 def deterministic(row: Mapping[str, Scalar]) -> Row:
     """The part of a row that a run of the same configuration and seed repeats exactly.
 
-    Leaves out seconds, rates, latencies, judge retries (a slow judge may cause one) and the compile count (a
-    resumed run compiles again).
+    Leaves out seconds, rates, latencies, judge requests and retries (a slow judge may cause one) and the
+    compile count (a resumed run compiles again).
     """
     return {
         name: value

@@ -261,11 +261,16 @@ def _seconds(axes: Axes, rows: Rows) -> None:
 _PANELS: tuple[tuple[tuple[str, ...], Callable[[Axes, Rows], None]], ...] = (
     (("reward/mean",), _reward),
     _lines_panel(
-        "Scores",
+        "Scores, 0 to 10",
         Line("reward/correctness", "correctness", _BLUE),
         Line("reward/completeness", "completeness", _ORANGE),
         Line("reward/third", "third", _GREY),
-        Line("reward/local", "local", _PURPLE),
+        zero=False,
+    ),
+    _lines_panel(
+        "Scores of a segment, 0 to 10",
+        Line("reward/local_correctness", "correctness", _BLUE),
+        Line("reward/local_completeness", "completeness", _ORANGE),
         zero=False,
     ),
     _lines_panel(

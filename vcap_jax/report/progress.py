@@ -22,8 +22,8 @@ class Shown:
 
 SHOWN: tuple[Shown, ...] = (
     Shown("reward/mean", "reward", ".3f"),
-    Shown("reward/correctness", "correct", ".2f"),
-    Shown("reward/completeness", "complete", ".2f"),
+    Shown("reward/correctness", "correct", ".1f"),
+    Shown("reward/completeness", "complete", ".1f"),
     Shown("reward/local", "local", ".2f"),
     Shown("kl", "kl", ".4f"),
     Shown("length/mean", "tokens", ".0f"),
