@@ -42,6 +42,11 @@ def normal_param(rngs: nnx.Rngs, shape: tuple[int, ...], stddev: float, dtype: A
     return nnx.Param(jax.pure_callback(draw, jax.ShapeDtypeStruct(shape, dtype), seed))
 
 
+def take_rows(table: Array, index: Array) -> Array:
+    """``table[index]`` for indices known to be at least 0, clipped at the end: [R, D], int32 [...] -> [..., D]."""
+    return table.at[index].get(mode="clip", wrap_negative_indices=False)
+
+
 class Linear(nnx.Module):
     """``x @ kernel + bias``: kernel [*stack, inputs, outputs], bias [*stack, outputs]."""
 
@@ -139,4 +144,4 @@ def scan_layers(
     if remat:
         # Inside a scan nothing can be merged across the checkpoint boundary, so no barrier is needed.
         step = jax.checkpoint(step, prevent_cse=False)
-    return jax.lax.scan(step, carry, (params, jnp.arange(depth), xs))
+    return jax.lax.scan(step, carry, (params, np.arange(depth, dtype=np.int32), xs))

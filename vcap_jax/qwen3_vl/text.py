@@ -18,7 +18,7 @@ from flax import nnx
 
 from vcap_jax.qwen3_vl import rope
 from vcap_jax.qwen3_vl.config import TextConfig
-from vcap_jax.qwen3_vl.layers import ACTIVATIONS, Linear, RMSNorm, normal_param, rms_norm, scan_layers
+from vcap_jax.qwen3_vl.layers import ACTIVATIONS, Linear, RMSNorm, normal_param, rms_norm, scan_layers, take_rows
 
 Array = jax.Array
 Attend = Callable[[Array, Array, Array, Any, Any], tuple[Array, Any, Any]]
@@ -53,9 +53,8 @@ class Attention(nnx.Module):
         qkv = self.qkv(x).reshape(*x.shape[:-1], -1, self.dim)
         qk, values = jnp.split(qkv, [self.heads + self.key_heads], axis=-2)
         # Queries and keys are normalised and rotated as one array: half the operations.
-        repeats = jnp.array([self.heads, self.key_heads])
-        scales = jnp.stack([self.q_norm.scale[...], self.k_norm.scale[...]])
-        scales = jnp.repeat(scales, repeats, axis=0, total_repeat_length=self.heads + self.key_heads)
+        norms = ((self.q_norm, self.heads), (self.k_norm, self.key_heads))
+        scales = jnp.concatenate([jnp.broadcast_to(n.scale[...], (heads, self.dim)) for n, heads in norms])
         qk = rope.apply_rope(rms_norm(qk, scales, self.q_norm.eps), cos, sin)
         queries, keys = jnp.split(qk, [self.heads], axis=-2)
         out, state, y = attend(queries, keys, values, state, xs)
@@ -122,7 +121,7 @@ class Decoder(nnx.Module):
 
     def embed(self, tokens: Array) -> Array:
         """int32 [...] -> [..., D]."""
-        return self.embed_tokens[...][tokens].astype(self.dtype)
+        return take_rows(self.embed_tokens[...], tokens).astype(self.dtype)
 
     def __call__(
         self,
@@ -174,5 +173,5 @@ class Decoder(nnx.Module):
 
 def gather_features(features: Array, visual_index: Array) -> Array:
     """Each token's own visual feature: [B, V, D], [B, P] -> [B, P, D], zero where visual_index is negative."""
-    rows = jax.vmap(lambda table, index: table[index])(features, jnp.maximum(visual_index, 0))
+    rows = jax.vmap(take_rows)(features, jnp.maximum(visual_index, 0))
     return jnp.where(visual_index[..., None] >= 0, rows, 0)

@@ -12,12 +12,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from vcap_jax.qwen3_vl import attention, rope
 from vcap_jax.qwen3_vl.config import VisionConfig
 from vcap_jax.qwen3_vl.inputs import VisionInputs, VisualFeatures
-from vcap_jax.qwen3_vl.layers import ACTIVATIONS, LayerNorm, Linear, normal_param, scan_layers
+from vcap_jax.qwen3_vl.layers import ACTIVATIONS, LayerNorm, Linear, normal_param, scan_layers, take_rows
 
 Array = jax.Array
 
@@ -32,11 +33,13 @@ def patch_coordinates(grids: Array, length: int, merge: int) -> tuple[Array, Arr
     Returns:
         Two [N, L] int32 arrays; entries beyond a frame's patches are meaningless but within [0, 2^31).
     """
-    index = jnp.arange(length)
-    inner, block = index % merge**2, index // merge**2
-    blocks_across = jnp.maximum(grids[:, 1:] // merge, 1)
-    rows = block // blocks_across * merge + inner // merge
-    columns = block % blocks_across * merge + inner % merge
+    block, inner = np.divmod(np.arange(length, dtype=np.int32), merge**2)
+    inner_rows, inner_columns = np.divmod(inner, merge)
+    # lax.div truncates where // floors: the same for these numbers, and a tenth of the operations.
+    blocks_across = jnp.maximum(jax.lax.div(grids[:, 1:], jnp.int32(merge)), 1)
+    block, blocks_across = jnp.broadcast_arrays(block, blocks_across)
+    rows = jax.lax.div(block, blocks_across) * merge + inner_rows
+    columns = jax.lax.rem(block, blocks_across) * merge + inner_columns
     return rows, columns
 
 
@@ -68,7 +71,7 @@ def interpolate_positions(table: Array, rows: Array, columns: Array, grids: Arra
     for row, row_weight in zip(row_taps, row_weights, strict=True):
         for column, column_weight in zip(column_taps, column_weights, strict=True):
             weight = (row_weight * column_weight)[..., None].astype(table.dtype)
-            total = total + table[row * side + column] * weight
+            total = total + take_rows(table, row * side + column) * weight
     return total
 
 
@@ -170,7 +173,7 @@ class VisionTower(nnx.Module):
         """Frames [B, F, L, patch_dim] to features: embeddings [B, V, D], deepstack [K, B, V, D], V = F * L / merge^2."""
         config = self.config
         batch, frames, length, _ = vision.patches.shape
-        grids = jnp.asarray(vision.grids).reshape(-1, 2)
+        grids = jnp.asarray(vision.grids, jnp.int32).reshape(-1, 2)
         patches = grids[:, 0] * grids[:, 1]
         rows, columns = patch_coordinates(grids, length, config.spatial_merge_size)
         cos, sin = rope.vision_rope(rows, columns, config.head_dim, config.rope_theta)
@@ -180,7 +183,7 @@ class VisionTower(nnx.Module):
 
         taps = config.deepstack_visual_indexes
         # Blocks that are not tapped write into a spare slot: no branch, and the buffer is updated in place.
-        slots = jnp.array([taps.index(i) if i in taps else len(taps) for i in range(config.depth)])
+        slots = np.array([taps.index(i) if i in taps else len(taps) for i in range(config.depth)], np.int32)
         tapped = jnp.zeros((len(taps) + 1 if taps else 0, *x.shape), x.dtype)
 
         def block(
