@@ -149,6 +149,6 @@ def _kind(instruction: str, of_video: bool) -> Kind:
         return "segment" if of_video else "image"
     what = "description" if of_video else "caption"
     raise BadRequest(
-        f"the instruction asks for the keys {sorted(keys)} about a {what}; known are {sorted(_QUALITY_KEYS)}, and "
-        f"for descriptions also {sorted(_VIDEO_KEYS)}"
+        f"the instruction asks for the keys {sorted(keys)} about a {what}; known are "
+        f"{sorted(_QUALITY_KEYS)}, and for descriptions also {sorted(_VIDEO_KEYS)}"
     )

@@ -112,13 +112,13 @@ def _cells(picture: np.ndarray, grid: int) -> np.ndarray:
 
 def _things(cells: np.ndarray) -> tuple[np.ndarray, list[Thing | None]]:
     """Backgrounds [n, 3] (middle of the cell) of n cells and what stands in front of them."""
-    planes = np.einsum("kp,npc->nkc", _PLANE_FIT, cells[:, _BORDER])
+    planes = _PLANE_FIT @ cells[:, _BORDER]
     grounds = planes[:, 0]
-    delta = cells - np.einsum("yxk,nkc->nyxc", _PLANE, planes)
+    delta = cells - (_PLANE.reshape(-1, 3) @ planes).reshape(cells.shape)
     # Light and texture scale a background; paint changes its hue, so what only scales counts half.
     scaling = grounds + 40
     scaling /= np.sqrt(np.square(scaling).sum(-1, keepdims=True))
-    along = np.einsum("nyxc,nc->nyx", delta, scaling)
+    along = (delta.reshape(len(cells), -1, 3) @ scaling[..., None]).reshape(cells.shape[:3])
     contrast = np.sqrt(np.maximum(np.einsum("nyxc,nyxc->nyx", delta, delta) - 0.75 * np.square(along), 0))
     counts = (contrast > _CONTRAST).sum(axis=(1, 2))
     things = [
@@ -160,8 +160,8 @@ def _outline(coverage: np.ndarray, centre: tuple[float, float], radius: float) -
 
 
 @lru_cache(maxsize=1)
-def _known_outlines() -> np.ndarray:
-    """Outlines [6, n, 256] of the rendered shapes in several sizes, tilts and positions.
+def _known_outlines() -> tuple[np.ndarray, np.ndarray]:
+    """Outlines [6, n, 256] of the rendered shapes in several sizes, tilts and positions; their squares' sums.
 
     Half of them at half resolution: so looks, after compression, what differs from its background only in
     hue.
@@ -178,7 +178,8 @@ def _known_outlines() -> np.ndarray:
         ]
         for shape in SHAPES
     ]
-    return np.array(outlines)
+    known = np.array(outlines)
+    return known, np.square(known).sum(-1)
 
 
 def _example(shape: str, extent: float, tilt: float, middle: float, halved: bool = False) -> Thing:
@@ -199,9 +200,10 @@ def _size_borders() -> dict[str, float]:
 
 def _shape_distances(thing: Thing) -> np.ndarray:
     """Relative distance of a thing from each shape [6]: below 0.1 for a clear case, 1 for no likeness."""
-    known = _known_outlines()
+    known, lengths = _known_outlines()
     outline = _outline(thing.coverage, thing.centre, thing.radius)
-    return np.square(known - outline).sum(-1).min(axis=1) / float(np.square(outline).sum())
+    length = float(outline @ outline)
+    return (lengths - 2 * (known @ outline)).min(axis=1) / length + 1
 
 
 def _nearest(colour: np.ndarray, palette: np.ndarray, names: Sequence[str]) -> str:
