@@ -141,13 +141,18 @@ class Teacher:
 
 
 PROBES: dict[str, tuple[str, ...]] = {
+    "image place": IMAGE_PLACES,
+    "video place": VIDEO_PLACES,
     "shape": ("nothing", *SHAPES),
     "colour": tuple(COLOURS),
     "size": SIZES,
     "motion": MOTIONS,
     "background": tuple(BACKGROUNDS),
 }
-"""What a probe tells apart in one visual token; a token of the embedded world covers exactly one cell."""
+"""What a probe tells apart in one visual token; a token of the embedded world covers exactly one cell.
+
+The place is asked for as well: the decoder finds a token by what it says about where it is.
+"""
 
 
 def probe_targets(scene: Scene) -> np.ndarray:
@@ -160,6 +165,8 @@ def probe_targets(scene: Scene) -> np.ndarray:
         views = [(s.background, s.objects) for s in scene.shots for _ in range((s.last - s.first) // 2)]
         places = VIDEO_PLACES
     targets = np.full((len(views), len(places), len(PROBES)), -1, np.int32)
+    place_probe = list(PROBES).index("image place" if isinstance(scene, ImageScene) else "video place")
+    targets[:, :, place_probe] = np.arange(len(places))
     for view, (background, objects) in enumerate(views):
         targets[view, :, list(PROBES).index("shape")] = 0
         targets[view, :, list(PROBES).index("background")] = PROBES["background"].index(background)

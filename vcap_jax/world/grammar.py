@@ -34,16 +34,19 @@ ATTRIBUTES = ("shape", "colour", "size")
 BACKGROUND: Slot = ("scene", "background")
 
 _OBJECT_FORMS = (
-    "{thing} is at the {place}.",
     "at the {place} there is {thing}.",
-    "there is {thing} at the {place}.",
+    "at the {place} is {thing}.",
     "the {place} shows {thing}.",
 )
+"""What the world says. The place comes first: whoever writes word by word then knows where to look for the rest."""
+_UNDERSTOOD_FORMS = ("{thing} is at the {place}.", "there is {thing} at the {place}.")
+"""What it only understands."""
 _BACKGROUND_FORMS = ("the background is {colour}.", "the scene has a {colour} background.")
 
 _PLACE = rf"(?P<place>{alternatives(IMAGE_PLACES)})"
 _OBJECT_PATTERNS = tuple(
-    re.compile(form.replace(".", r"\.").format(thing=NOUN_PHRASE, place=_PLACE)) for form in _OBJECT_FORMS
+    re.compile(form.replace(".", r"\.").format(thing=NOUN_PHRASE, place=_PLACE))
+    for form in (*_OBJECT_FORMS, *_UNDERSTOOD_FORMS)
 )
 _BACKGROUND_PATTERNS = tuple(
     re.compile(
@@ -70,22 +73,20 @@ def describe_image(facts: Mapping[Slot, str], rng: np.random.Generator) -> str:
 
     Args:
         facts: (place, "shape" | "colour" | "size") and ("scene", "background") -> value; any subset.
-        rng: chooses among the forms, the order of the objects and where the background comes. One form is
-            kept for a whole caption.
+        rng: chooses among the forms and where the background comes. One form is kept for a whole caption;
+            objects come in reading order.
 
     Returns:
         A caption whose parse claims exactly ``facts``; empty if there are none.
     """
     form = _OBJECT_FORMS[int(rng.integers(len(_OBJECT_FORMS)))]
     background_form = _BACKGROUND_FORMS[int(rng.integers(len(_BACKGROUND_FORMS)))]
-    backwards, background_first = rng.random() < 0.25, rng.random() < 0.25
+    background_first = rng.random() < 0.25
     sentences = []
     for place in IMAGE_PLACES:
         attributes = {key: facts[place, key] for key in ATTRIBUTES if (place, key) in facts}
         if attributes:
             sentences.append(form.format(thing=noun_phrase(attributes), place=place))
-    if backwards:
-        sentences.reverse()
     if BACKGROUND in facts:
         sentences.insert(
             0 if background_first else len(sentences), background_form.format(colour=facts[BACKGROUND])

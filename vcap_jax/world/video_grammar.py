@@ -42,16 +42,10 @@ CUT: Slot = ("video", "cut")
 NO_SHOT = -1
 """Stands for the shot in the slots of claims whose timestamps fit no shot."""
 
-_OBJECT_FORMS = (
-    "{thing} {moves} at the {place}.",
-    "at the {place} {thing} {moves}.",
-    "the {place} shows {thing} {moving}.",
-)
-_STATIC_FORMS = (
-    "{thing} is at the {place}.",
-    "at the {place} there is {thing}.",
-    "the {place} shows {thing}.",
-)
+# As in images, the place comes first in what is said, and may come last in what is understood.
+_OBJECT_FORMS = ("at the {place} {thing} {moves}.", "the {place} shows {thing} {moving}.")
+_STATIC_FORMS = ("at the {place} there is {thing}.", "the {place} shows {thing}.")
+_UNDERSTOOD_FORMS = ("{thing} {moves} at the {place}.", "{thing} is at the {place}.")
 _CUT_FORMS = ("the scene changes at {time} seconds.", "there is a cut at {time} seconds.")
 
 _THING = NOUN_PHRASE.replace(r"(?:(?P<size>small|large) )?", "")
@@ -64,7 +58,8 @@ _PARTS = {
     "time": r"(?P<time>\d+\.\d)",
 }
 _OBJECT_PATTERNS = tuple(
-    re.compile(form.replace(".", r"\.").format(**_PARTS)) for form in (*_OBJECT_FORMS, *_STATIC_FORMS)
+    re.compile(form.replace(".", r"\.").format(**_PARTS))
+    for form in (*_OBJECT_FORMS, *_STATIC_FORMS, *_UNDERSTOOD_FORMS)
 )
 _CUT_PATTERNS = tuple(re.compile(form.replace(".", r"\.").format(**_PARTS)) for form in _CUT_FORMS)
 _HEADER = re.compile(
@@ -134,7 +129,7 @@ def describe_video(
 
     Args:
         facts: (shot, place, "shape" | "colour" | "motion") and ("video", "cut") -> value; any subset.
-        rng: chooses among the forms and the order of the objects; one form is kept for a whole caption.
+        rng: chooses among the forms; one form is kept for a whole caption, objects come in reading order.
         segments: start and end in seconds written before the facts of shot 0, 1, ...
 
     Returns:
@@ -142,7 +137,6 @@ def describe_video(
     """
     form = int(rng.integers(len(_OBJECT_FORMS)))
     cut_form = _CUT_FORMS[int(rng.integers(len(_CUT_FORMS)))]
-    backwards = rng.random() < 0.25
     lines = []
     for shot, (start, end) in enumerate(segments):
         sentences = []
@@ -150,8 +144,6 @@ def describe_video(
             attributes = {key: facts[shot, place, key] for key in ATTRIBUTES if (shot, place, key) in facts}
             if attributes:
                 sentences.append(capitalised(_object_sentence(form, place, attributes)))
-        if backwards:
-            sentences.reverse()
         if sentences:
             lines.append(f"[{start:.1f} - {end:.1f}] {' '.join(sentences)}")
     if CUT in facts:

@@ -1,0 +1,139 @@
+"""The update programs: sharing the prompt, cutting the step into micro-batches and masking change nothing."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from tests.tiny_policy import VOCABULARY, tiny_model, tiny_prompts
+from vcap_jax.grpo.objective import ObjectiveConfig, caption_mask, grpo_loss, step_totals, token_logprobs
+from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms, take_groups
+from vcap_jax.policy import split_model
+from vcap_jax.qwen3_vl.inputs import PromptBatch
+
+GROUPS, SIZE, TOKENS = 4, 3, 6
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return split_model(tiny_model(), ("visual",))
+
+
+@pytest.fixture(scope="module")
+def captions() -> CaptionBatch:
+    rng = np.random.default_rng(1)
+    contributes = np.ones((GROUPS, SIZE), bool)
+    contributes[1, 2] = False
+    advantages = np.where(contributes, rng.normal(size=(GROUPS, SIZE)), 0).astype(np.float32)
+    return CaptionBatch(
+        tokens=jnp.asarray(rng.integers(9, VOCABULARY, (GROUPS, SIZE, TOKENS)), jnp.int32),
+        lengths=jnp.asarray(rng.integers(1, TOKENS + 1, (GROUPS, SIZE)), jnp.int32),
+        advantages=jnp.asarray(advantages),
+        contributes=jnp.asarray(contributes),
+    )
+
+
+def programs(graphdef, **objective) -> UpdatePrograms:
+    config = ObjectiveConfig(**{"beta": 0.1, **objective})
+    return UpdatePrograms(graphdef, config, optax.sgd(0.1), temperature=0.7, logprob_chunk=4)
+
+
+def gradients(parts, captions, micro_size):
+    graphdef, trainable, frozen = parts
+    update, prompts = programs(graphdef), tiny_prompts(GROUPS)
+    anchor = jax.tree.map(lambda x: x * 1.1, trainable)
+    totals = step_totals(captions.lengths, captions.contributes, GROUPS // micro_size)
+    features = update.encode(trainable, frozen, prompts)
+    total, metrics = update.zeros(trainable), []
+    for first in range(0, GROUPS, micro_size):
+        prompt, feature, caption = (
+            take_groups(x, first, first + micro_size) for x in (prompts, features, captions)
+        )
+        reference = update.logprobs(anchor, frozen, prompt, feature, caption.tokens)
+        total, share = update.accumulate(
+            trainable, frozen, total, prompt, feature, caption, totals, None, reference
+        )
+        metrics.append(share)
+    return total, {key: sum(float(share[key]) for share in metrics) for key in metrics[0]}
+
+
+def close(a, b, scale=1e-5):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        size = max(float(jnp.abs(y).max()), 1e-6)
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), atol=scale * size)
+
+
+def test_micro_batches_add_up(parts, captions):
+    whole, metrics = gradients(parts, captions, GROUPS)
+    cut, cut_metrics = gradients(parts, captions, 1)
+    close(cut, whole)
+    assert cut_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
+
+
+def test_shared_prompt_equals_the_unshared_computation(parts, captions):
+    """Every caption behind its own copy of the prompt, through the plain causal forward."""
+    graphdef, trainable, frozen = parts
+    prompts = tiny_prompts(GROUPS)
+    anchor = jax.tree.map(lambda x: x * 1.1, trainable)
+    config = ObjectiveConfig(beta=0.1)
+
+    def unshared_logprobs(params, row, g):
+        model = nnx.merge(graphdef, params, frozen)
+        one = take_groups(prompts, row, row + 1)
+        length = int(one.lengths[0])
+        tokens = np.concatenate([one.tokens[0, :length], np.asarray(captions.tokens[row, g])])
+        steps = np.arange(TOKENS) + one.positions[0, :, :length].max() + 1
+        positions = np.concatenate([one.positions[0, :, :length], np.tile(steps, (3, 1))], axis=1)
+        visual = np.concatenate([one.visual_index[0, :length], np.full(TOKENS, -1)])
+        joined = PromptBatch(
+            tokens[None], positions[None], np.array([len(tokens)]), visual[None], one.vision
+        )
+        hidden = model.hidden(joined, model.encode_vision(joined.vision))[0, length - 1 : -1]
+        return token_logprobs(hidden, model.head(), captions.tokens[row, g], temperature=0.7)
+
+    def loss(params):
+        new = jnp.stack(
+            [jnp.stack([unshared_logprobs(params, b, g) for g in range(SIZE)]) for b in range(GROUPS)]
+        )
+        old = jnp.stack(
+            [jnp.stack([unshared_logprobs(anchor, b, g) for g in range(SIZE)]) for b in range(GROUPS)]
+        )
+        mask = caption_mask(captions.lengths, captions.contributes, TOKENS)
+        totals = step_totals(captions.lengths, captions.contributes)
+        return grpo_loss(new, captions.advantages, mask, totals, config, reference=old)[0]
+
+    value, expected = jax.value_and_grad(loss)(trainable)
+    shared, metrics = gradients(parts, captions, GROUPS)
+    assert metrics["loss"] == pytest.approx(float(value), rel=1e-5)
+    close(shared, expected, scale=1e-4)
+
+
+def test_masked_captions_have_no_influence(parts, captions):
+    before, _ = gradients(parts, captions, 2)
+    tokens = captions.tokens.at[1, 2].set(9)
+    after, _ = gradients(parts, CaptionBatch(tokens, captions.lengths, captions.advantages, captions.contributes), 2)
+    close(before, after, scale=1e-7)
+
+
+def test_only_the_trainable_part_moves(parts, captions):
+    graphdef, trainable, frozen = parts
+    assert all("visual" not in ".".join(map(str, path)) for path, _ in nnx.to_flat_state(trainable))
+    assert all("visual" in ".".join(map(str, path)) for path, _ in nnx.to_flat_state(frozen))
+    update = programs(graphdef)
+    state = update.initial_state(trainable)
+    gradient, _ = gradients(parts, captions, GROUPS)
+    state, applied = update.apply(state, gradient)
+    assert int(state.step) == 1
+    assert float(applied["grad_norm"]) > 0
+    # The starting parameters were copied, not donated: they still anchor the KL term.
+    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(trainable))
+
+
+@pytest.mark.parametrize(("frozen", "message"), [(("vision",), "no parameter path"), (("visual", "text"), "nothing to train")])
+def test_what_cannot_be_frozen_is_refused(frozen, message):
+    with pytest.raises(ValueError, match=message):
+        split_model(tiny_model(), frozen)

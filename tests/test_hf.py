@@ -1,0 +1,71 @@
+"""Conversion: the same bytes there and back, and complete folders."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from vcap_jax.hf import ConversionError, checkpoint_from_hf, checkpoint_to_hf
+from vcap_jax.policy import load_model
+from vcap_jax.sharding import MeshConfig, Placement
+from vcap_jax.world.backbone import BACKBONE_FOLDER
+
+
+def test_there_and_back(tmp_path):
+    checkpoint_from_hf(BACKBONE_FOLDER, tmp_path / "orbax")
+    assert checkpoint_to_hf(tmp_path / "orbax", tmp_path / "hf") is None
+    before, after = (load_file(folder / "model.safetensors") for folder in (BACKBONE_FOLDER, tmp_path / "hf"))
+    assert before.keys() == after.keys()
+    for name, array in before.items():
+        np.testing.assert_array_equal(array.view(np.uint8), after[name].view(np.uint8), err_msg=name)
+    for name in ("tokenizer.json", "preprocessor_config.json", "generation_config.json", "config.json"):
+        assert json.loads((tmp_path / "hf" / name).read_text())
+
+
+def test_an_orbax_folder_is_a_model_path(tmp_path):
+    checkpoint_from_hf(BACKBONE_FOLDER, tmp_path / "orbax")
+    placement = Placement.build(MeshConfig(fsdp=1))
+    models = [load_model(folder, placement=placement) for folder in (BACKBONE_FOLDER, tmp_path / "orbax")]
+    tables = [np.asarray(model.text.embed_tokens[...]).view(np.uint8) for model in models]
+    np.testing.assert_array_equal(*tables)
+
+
+def test_what_is_no_source_or_no_target_is_refused(tmp_path):
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").write_text("x")
+    with pytest.raises(ConversionError, match="not empty"):
+        checkpoint_to_hf(BACKBONE_FOLDER, tmp_path / "used")
+    with pytest.raises(ConversionError, match="neither a run folder"):
+        checkpoint_to_hf(tmp_path / "used", tmp_path / "new")
+
+
+@pytest.mark.live
+def test_pytorch_loads_what_is_exported(tmp_path):
+    """Logits of the exported backbone in the public implementation, float32."""
+    torch = pytest.importorskip("torch")
+    import jax.numpy as jnp
+    from transformers import Qwen3VLForConditionalGeneration
+
+    from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, collate
+
+    checkpoint_from_hf(BACKBONE_FOLDER, tmp_path / "orbax")
+    checkpoint_to_hf(tmp_path / "orbax", tmp_path / "hf", dtype="float32")
+    processor = Processor.from_pretrained(tmp_path / "hf")
+    picture = np.random.default_rng(0).integers(0, 255, (96, 96, 3), np.uint8)
+    encoded = processor.encode([ImagePart(picture), TextPart("Describe the image.")])
+    model = load_model(tmp_path / "orbax", placement=Placement.build(MeshConfig(fsdp=1)), dtype=jnp.float32)
+    prompt = collate([encoded], Buckets(), processor.merge_size)
+    ours = np.asarray(model.logits(model.hidden(prompt, model.encode_vision(prompt.vision))))[0]
+    public = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path / "hf", dtype=torch.float32)
+    with torch.no_grad():
+        theirs = public(
+            input_ids=torch.tensor(encoded.tokens[None].astype(np.int64)),
+            pixel_values=torch.tensor(encoded.frames[0]),
+            image_grid_thw=torch.tensor([[1, *encoded.grids[0].tolist()]]),
+            mm_token_type_ids=torch.tensor(encoded.is_visual[None].astype(np.int32)),
+        ).logits.numpy()[0]
+    length = len(encoded.tokens)
+    np.testing.assert_allclose(ours[:length], theirs, atol=1e-4 * np.abs(theirs).max())
