@@ -99,9 +99,7 @@ def test_rules(path: str, shape: tuple[int, ...], sizes: dict[str, int], spec: S
     assert partition(path, shape, sizes) == type(partition(path, shape, sizes))(spec)
 
 
-def test_a_size_that_does_not_divide_is_kept_whole_and_reported_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_size_that_does_not_divide_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     tree = {"text": {"embed_tokens": jax.ShapeDtypeStruct((317, 100), jnp.float32)}}
     placement = Placement.build(MeshConfig(fsdp=4, tensor=2))
     assert partition("text.embed_tokens", (317, 100), dict(placement.mesh.shape)).spec == Spec(None, "fsdp")
@@ -176,35 +174,46 @@ def example_batch(groups: int = 8, prompt: int = 9, size: int = 2, length: int =
     }
 
 
-def test_loss_and_gradients_on_eight_devices_equal_those_on_one() -> None:
-    graphdef, params = nnx.split(Qwen3VL(CONFIG, rngs=nnx.Rngs(0), dtype=jnp.float32))
-    batch = example_batch()
+GRAPHDEF, PARAMS = nnx.split(Qwen3VL(CONFIG, rngs=nnx.Rngs(0), dtype=jnp.float32))
 
-    @jax.jit
-    @jax.value_and_grad
-    def loss(params: Any, batch: dict[str, Any]) -> jax.Array:
-        model = nnx.merge(graphdef, params)
-        features = model.encode_vision(batch["prompt"].vision)
-        hidden = model.caption_hidden(batch["prompt"], features, batch["captions"])
-        logprobs = token_logprobs(hidden, model.lm_head[...].T, batch["captions"], chunk=2)
-        return -(logprobs * batch["advantages"][..., None]).mean()
 
-    one = Placement.build(MeshConfig(fsdp=1))
-    expected = loss(one.state(params), one.batch(batch))
-    for config in (MeshConfig(), MeshConfig(data=2, fsdp=2, tensor=2)):
-        placement = Placement.build(config)
-        placed = placement.state(params)
-        down = placed["text"]["layers"]["mlp"]["down"]["kernel"].get_value()
-        assert (
-            down.addressable_shards[0].data.size
-            * placement.mesh.shape["fsdp"]
-            * placement.mesh.shape["tensor"]
-            == down.size
-        )
-        value, gradients = loss(placed, placement.batch(batch))
-        np.testing.assert_allclose(value, expected[0], rtol=1e-5)
-        for (path, ours), theirs in zip(
-            jax.tree_util.tree_flatten_with_path(gradients)[0], jax.tree.leaves(expected[1]), strict=True
-        ):
-            scale = float(jnp.abs(theirs).max()) + 1e-6
-            np.testing.assert_allclose(ours, theirs, atol=1e-4 * scale, err_msg=jax.tree_util.keystr(path))
+@jax.jit
+@jax.value_and_grad
+def caption_loss(params: Any, batch: dict[str, Any]) -> jax.Array:
+    model = nnx.merge(GRAPHDEF, params)
+    features = model.encode_vision(batch["prompt"].vision)
+    hidden = model.caption_hidden(batch["prompt"], features, batch["captions"])
+    logprobs = token_logprobs(hidden, model.lm_head[...].T, batch["captions"], chunk=3)
+    return -(logprobs * batch["advantages"][..., None]).mean()
+
+
+@pytest.fixture(scope="module")
+def on_one_device() -> tuple[jax.Array, Any]:
+    placement = Placement.build(MeshConfig(fsdp=1))
+    return caption_loss(placement.state(PARAMS), placement.batch(example_batch()))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        MeshConfig(),
+        pytest.param(MeshConfig(data=2, fsdp=2, tensor=2), marks=pytest.mark.slow),
+    ],
+    ids=["fsdp", "data-fsdp-tensor"],
+)
+def test_loss_and_gradients_on_eight_devices_equal_those_on_one(
+    config: MeshConfig, on_one_device: tuple[jax.Array, Any]
+) -> None:
+    expected_loss, expected = on_one_device
+    placement = Placement.build(config)
+    params = placement.state(PARAMS)
+    down = params["text"]["layers"]["mlp"]["down"]["kernel"].get_value()
+    parts = placement.mesh.shape["fsdp"] * placement.mesh.shape["tensor"]
+    assert down.addressable_shards[0].data.size * parts == down.size
+    loss, gradients = caption_loss(params, placement.batch(example_batch()))
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
+    for (path, ours), theirs in zip(
+        jax.tree_util.tree_flatten_with_path(gradients)[0], jax.tree.leaves(expected), strict=True
+    ):
+        scale = float(jnp.abs(theirs).max()) + 1e-6
+        np.testing.assert_allclose(ours, theirs, atol=1e-4 * scale, err_msg=jax.tree_util.keystr(path))

@@ -1,9 +1,9 @@
 """Checkpoints of a run: Orbax, asynchronous, atomic, the last few kept.
 
-A checkpoint is a folder named after its step with the array state, the place in the data and a small JSON of facts.
-It appears under that name only when it is complete, so a run killed in the middle of a save finds the previous
-one. Arrays are stored under their pytree paths, not under the classes that hold them: state written by one
-program can be read into any tree with the same paths, on another mesh or in another dtype.
+A checkpoint is a folder named after its step with the array state, the place in the data and a small JSON of
+facts. It appears under that name only when it is complete, so a run killed in the middle of a save finds the
+previous one. Arrays are stored under their pytree paths, not under the classes that hold them: state written
+by one program can be read into any tree with the same paths, on another mesh or in another dtype.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ State = Any
 
 _STATE, _DATA, _META = "state", "data", "meta"
 
-# Orbax warns whenever a save is waited for, which is what ``wait`` and the end of a run are for.
-logging.getLogger("absl").addFilter(lambda record: "Waiting for previous save" not in str(record.msg))
+# Orbax warns when a save is waited for and when a folder is opened for reading: both are what was asked.
+_EXPECTED = ("Waiting for previous save", "read_only=True", "directory is read only")
+logging.getLogger("absl").addFilter(lambda record: not any(text in str(record.msg) for text in _EXPECTED))
 
 
 class CheckpointError(RuntimeError):
@@ -60,7 +61,7 @@ class Checkpointer:
             options=ocp.CheckpointManagerOptions(
                 create=not read_only,
                 read_only=read_only,
-                # What a killed process left half written. A reader must not touch it: it may be in the making.
+                # What a killed process left half written. A reader must not touch it: it may be in work.
                 cleanup_tmp_directories=not read_only,
                 preservation_policy=policies.AnyPreservationPolicy(kept),
             ),
@@ -81,11 +82,13 @@ class Checkpointer:
         self.close()
 
     def steps(self) -> list[int]:
-        """Steps with a complete checkpoint, ascending."""
+        """Steps with a complete checkpoint, ascending; waits for one that is being written."""
+        # Orbax counts a step as soon as its save begins.
+        self._manager.wait_until_finished()
         return sorted(self._manager.all_steps())
 
     def latest_step(self) -> int | None:
-        """The newest complete checkpoint's step, or None."""
+        """The newest complete checkpoint's step, or None; waits like ``steps``."""
         return max(self.steps(), default=None)
 
     def save(
@@ -93,8 +96,8 @@ class Checkpointer:
     ) -> None:
         """Starts writing a checkpoint and returns as soon as the arrays are copied: they may be donated then.
 
-        state: any pytree of arrays. data_state, meta: what JSON can hold. Waits for an earlier save still being
-        written, and raises what went wrong with it.
+        state: any pytree of arrays. data_state, meta: what JSON can hold. Waits for an earlier save that is
+        still being written, and raises what went wrong with it.
         Raises CheckpointError if the step is already there (replacing it would leave a moment without it),
         TypeError if a leaf of ``state`` is not an array, ValueError if ``best`` is not in ``meta``.
         """
@@ -104,10 +107,9 @@ class Checkpointer:
                 f"the best checkpoint is chosen by {self._best!r}, which meta {sorted(meta)} lacks"
             )
         tree = _nested({path: _own_copy(path, leaf) for path, leaf in _paths(state).items()})
-        self._manager.wait_until_finished()
         if step in self.steps():
             raise CheckpointError(
-                f"{self.folder} already has a checkpoint of step {step}: resume from it, or give another folder"
+                f"{self.folder} already has a checkpoint of step {step}: resume from it or use another folder"
             )
         self._manager.save(
             step,
@@ -202,8 +204,8 @@ class Checkpointer:
                 problems.append(f"shape: {name} is {there}, wanted {here}")
         if problems:
             raise CheckpointError(
-                f"{self.folder / str(step)} does not fit this model and optimizer; resume with the configuration "
-                "that wrote it, or start a new run folder:\n  " + "\n  ".join(problems)
+                f"{self.folder / str(step)} does not fit this model and optimizer; resume with the "
+                "configuration that wrote it, or start a new run folder:\n  " + "\n  ".join(problems)
             )
 
 

@@ -1,12 +1,12 @@
 """Where arrays live: a mesh of devices and a short table of rules.
 
-Three mesh axes. Groups of a batch are split over ``data`` and ``fsdp`` together. Parameters and optimizer state are
-split over ``fsdp`` (each device keeps a part and gathers a layer when it needs it, as ZeRO-3 does, which the paper
-used) and, for models too wide for that, over ``tensor``; over ``data`` they are repeated. A parameter is a
-matrix in its last two axes: axes before those stack layers, are scanned, and are never split.
+Three mesh axes. Groups of a batch are split over ``data`` and ``fsdp`` together. Parameters and optimizer
+state are split over ``fsdp`` (each device keeps a part and gathers a layer when it needs it, as the paper's
+ZeRO-3 does) and, for models too wide for that, over ``tensor``; over ``data`` they are repeated. A parameter
+is a matrix in its last two axes: axes before those stack layers, are scanned, and are never split.
 
-A size that an axis does not divide is kept whole on every device of that axis. This is correct but costs memory
-or time, so it is never silent: ``Placement.fallbacks`` lists it and it is logged once.
+A size that an axis does not divide is kept whole on every device of that axis. This is correct but costs
+memory or time, so it is never silent: ``Placement.fallbacks`` lists it and it is logged once.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 class MeshConfig:
     """Sizes of the mesh axes; one of them may be -1 and takes the devices that are left.
 
-    data: copies of the model. fsdp: parts that parameters and optimizer state are cut into. tensor: parts that
-    each matrix product is cut into. Without a -1, fewer devices than there are may be named: the first ones work.
+    data: copies of the model. fsdp: parts that parameters and optimizer state are cut into. tensor: parts
+    that each matrix product is cut into. Without a -1 they may name fewer devices than there are: the first.
     """
 
     data: int = 1
@@ -53,13 +53,13 @@ class MeshConfig:
             raise ValueError(f"mesh {sizes}: only one of {', '.join(AXES)} may be -1")
 
     def sizes(self, devices: int) -> tuple[int, int, int]:
-        """(data, fsdp, tensor) with -1 resolved. Raises ValueError if the devices do not suffice or divide."""
+        """(data, fsdp, tensor) with -1 resolved. Raises ValueError if that many devices do not fit."""
         sizes = (self.data, self.fsdp, self.tensor)
         fixed = math.prod(size for size in sizes if size != -1)
         if fixed > devices or (-1 in sizes and devices % fixed):
             raise ValueError(
-                f"mesh data={self.data} fsdp={self.fsdp} tensor={self.tensor} does not fit {devices} devices: "
-                f"the fixed sizes multiply to {fixed}"
+                f"mesh data={self.data} fsdp={self.fsdp} tensor={self.tensor} does not fit "
+                f"{devices} devices: the fixed sizes multiply to {fixed}"
             )
         data, fsdp, tensor = (devices // fixed if size == -1 else size for size in sizes)
         return data, fsdp, tensor
@@ -83,8 +83,8 @@ def make_mesh(config: MeshConfig, devices: list[Any] | None = None) -> Mesh:
 class Rule:
     """How parameters whose dotted path matches ``pattern`` are split.
 
-    tensor: axis cut by ``tensor``. fsdp: axes that ``fsdp`` may cut, the preferred first; one is used. Both count
-    from the end; empty or None leaves the parameter whole.
+    tensor: axis cut by ``tensor``. fsdp: axes that ``fsdp`` may cut, the preferred first; one is used. Both
+    count from the end; empty or None leaves the parameter whole.
     """
 
     pattern: str
@@ -115,7 +115,7 @@ class Partition:
 def partition(path: str, shape: tuple[int, ...], sizes: dict[str, int]) -> Partition:
     """The split of the parameter (or optimizer moment) at a dotted path.
 
-    A path may have anything before the parameter's own (``opt_state.1.mu.text.norm.scale``). Paths that no rule
+    A path may have anything before the parameter's own (``opt_state.1.mu.text.norm.scale``). Paths no rule
     knows are cut by ``fsdp`` along the larger of their last two axes; scalars and vectors stay whole.
     """
     rule = next((rule for rule in RULES if re.search(rule.pattern, path)), None)
@@ -166,13 +166,13 @@ class Placement:
         return NamedSharding(self.mesh, split.spec)
 
     def shardings(self, tree: Any) -> Any:
-        """A pytree of NamedSharding like ``tree``: parameters, optimizer state, or both; arrays or abstract."""
+        """A pytree of NamedSharding like ``tree``: parameters or optimizer state, arrays or abstract."""
         return jax.tree_util.tree_map_with_path(
             lambda path, leaf: self.parameter(dotted_path(path), leaf.shape), tree
         )
 
     def abstract(self, tree: Any) -> Any:
-        """``tree`` as jax.ShapeDtypeStruct with shardings: what a checkpoint is restored into, without memory."""
+        """``tree`` as jax.ShapeDtypeStruct with shardings, what a checkpoint is restored into."""
         return jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
             tree,
@@ -208,8 +208,8 @@ class Placement:
         ways = math.prod(self.mesh.shape[axis] for axis in GROUP_AXES)
         if count % ways:
             self._report(
-                f"{count} groups of a batch are not a multiple of the {ways} devices they could be split over; "
-                "choose a group count per batch that is"
+                f"{count} groups of a batch are not a multiple of the {ways} devices they could be split "
+                "over; choose a group count per batch that is"
             )
         return NamedSharding(self.mesh, Spec(axes or None))
 
