@@ -1,4 +1,5 @@
-"""The public PyTorch model on the parity cases; ``python -m tests.qwen3_vl.make_goldens`` writes the golden files.
+"""The public PyTorch model on the parity cases; ``python -m tests.qwen3_vl.make_goldens`` writes the golden
+files.
 
 Needs torch. The golden files hold its answers, so that the default tests need neither.
 """
@@ -6,12 +7,14 @@ Needs torch. The golden files hold its answers, so that the default tests need n
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.qwen3_vl import parity_cases as cases
+from tests.qwen3_vl import published
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -69,8 +72,8 @@ def torch_inputs(prompts: list[cases.RawPrompt]) -> dict[str, Any]:
 def reference(name: str) -> dict[str, np.ndarray]:
     """All answers of the public model for one of ``MODELS``.
 
-    positions/CASE [3, P], logits/CASE [P, vocabulary], generated/CASE [NEW_TOKENS] for each prompt, logits/batch for all
-    of them padded together, loss and gradient/TENSOR for the batch.
+    positions/CASE [3, P], logits/CASE [P, vocabulary], generated/CASE [NEW_TOKENS] for each prompt,
+    logits/batch for all of them padded together, loss and gradient/TENSOR for the batch.
     """
     import torch
 
@@ -108,7 +111,9 @@ def reference(name: str) -> dict[str, np.ndarray]:
 
 
 def condense(answers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What a golden file keeps: gradients as sketches and norms, the batch's logits at one position in five."""
+    """What a golden file keeps: gradients as sketches and norms, the batch's logits at one position in
+    five.
+    """
     kept = {}
     for key, value in answers.items():
         kind, _, tensor = key.partition("/")
@@ -143,8 +148,51 @@ def load(name: str) -> dict[str, np.ndarray]:
     return answers
 
 
+PUBLISHED_FILE = GOLDEN / "published_shapes.json"
+
+
+def public_shapes(config: Qwen3VLConfig) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the public model's checkpoint, allocating nothing."""
+    model = torch_model(config)
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    if config.tie_word_embeddings:
+        shapes.pop("lm_head.weight", None)
+    return shapes
+
+
+def by_layers(shapes: dict[str, tuple[int, ...]]) -> dict[str, list[list[int]]]:
+    """Join the layers: name with ``*`` for the layer -> [numbers of the layers, shape]."""
+    joined: dict[str, list[list[int]]] = {}
+    for name, shape in shapes.items():
+        pattern, layer = name, re.search(r"\.(\d+)\.", name)
+        if layer:
+            pattern = name[: layer.start()] + ".*." + name[layer.end() :]
+        layers, known = joined.setdefault(pattern, [[], list(shape)])
+        if known != list(shape):
+            raise ValueError(f"{name}: {shape} where other layers have {known}")
+        if layer:
+            layers.append(int(layer[1]))
+    return {pattern: [_span(sorted(layers)), shape] for pattern, (layers, shape) in sorted(joined.items())}
+
+
+def _span(layers: list[int]) -> list[int]:
+    """[first, last] of consecutive numbers; [] of none."""
+    if layers and layers != list(range(layers[0], layers[-1] + 1)):
+        raise ValueError(f"layers are not consecutive: {layers}")
+    return [layers[0], layers[-1]] if layers else []
+
+
+def load_published() -> dict[str, dict[str, list[list[int]]]]:
+    return json.loads(PUBLISHED_FILE.read_text(encoding="utf-8"))
+
+
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
+    table = {
+        size: by_layers(public_shapes(Qwen3VLConfig.from_dict(values)))
+        for size, values in published.CONFIGS.items()
+    }
+    PUBLISHED_FILE.write_text(json.dumps(table) + "\n", encoding="utf-8")
     for model_name in cases.MODELS:
         np.savez_compressed(golden_file(model_name), **pack(condense(reference(model_name))))
         print(golden_file(model_name), golden_file(model_name).stat().st_size, "bytes")

@@ -1,7 +1,7 @@
 """What the parity suite runs: three small models, their weights and six kinds of prompt. NumPy only.
 
-Weights are drawn per tensor from a seed that depends on its public name, so that both implementations build the same
-model and no weights need storing.
+Weights are drawn per tensor from a seed that depends on its public name, so that both implementations build
+the same model and no weights need storing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from vcap_jax.qwen3_vl.weights import checkpoint_shapes
 
 VOCABULARY = 64
 IMAGE, VIDEO, VISION_START, VISION_END = 60, 61, 62, 63
-TOKENS, FRAMES, PATCHES = 48, 5, 24
-"""All prompts are padded to these, so that each model is compiled once."""
+TOKENS, FRAMES, PATCHES = 40, 5, 24
+"""All prompts are padded to these: five frames are more than some have, and no prompt fills 40 tokens."""
 NEW_TOKENS = 8
 
 _SPECIAL = {
@@ -55,7 +55,8 @@ MODELS: dict[str, Qwen3VLConfig] = {
         tie_word_embeddings=True,
         **_SPECIAL,
     ),
-    # Own head; head size apart from width / heads; all queries on one key head; biases; three DeepStack layers.
+    # Own head; head size apart from width / heads; all queries on one key head; biases; three DeepStack
+    # layers.
     "untied": Qwen3VLConfig(
         text=TextConfig(
             vocab_size=VOCABULARY,
@@ -81,7 +82,7 @@ MODELS: dict[str, Qwen3VLConfig] = {
         ),
         **_SPECIAL,
     ),
-    # No grouping of queries; one DeepStack layer, taken after the last block; every axis's section as large as it gets.
+    # No grouping of queries; one DeepStack layer, taken after the last block; a large epsilon.
     "plain": Qwen3VLConfig(
         text=TextConfig(
             vocab_size=VOCABULARY,
@@ -152,7 +153,9 @@ class RawPrompt:
 
 
 def patchify(frames: np.ndarray, config: VisionConfig) -> tuple[np.ndarray, tuple[int, int, int]]:
-    """Frames [T, C, H, W] to patches in merge-block order, the last frame repeated to fill a temporal patch."""
+    """Frames [T, C, H, W] to patches in merge-block order, the last frame repeated to fill a temporal
+    patch.
+    """
     depth, size, merge = config.temporal_patch_size, config.patch_size, config.spatial_merge_size
     frames = np.concatenate([frames, np.repeat(frames[-1:], -len(frames) % depth, axis=0)])
     count, channels, height, width = frames.shape
@@ -172,7 +175,12 @@ def raw_prompt(name: str, config: Qwen3VLConfig) -> RawPrompt:
             tokens += rng.integers(0, IMAGE, size[0]).tolist()
             continue
         *count, rows, columns = size
-        pixels = (count[0] if count else 1, vision.in_channels, rows * vision.patch_size, columns * vision.patch_size)
+        pixels = (
+            count[0] if count else 1,
+            vision.in_channels,
+            rows * vision.patch_size,
+            columns * vision.patch_size,
+        )
         medium = patchify(rng.standard_normal(pixels).astype(np.float32), vision)
         each = rows * columns // vision.spatial_merge_size**2
         prompt.order.append(kind)

@@ -14,7 +14,12 @@ def _factory(
     vision = (
         {"depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "deepstack_visual_indexes": [8, 16, 24]}
         if large_vision
-        else {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "deepstack_visual_indexes": [5, 11, 17]}
+        else {
+            "depth": 24,
+            "hidden_size": 1024,
+            "intermediate_size": 4096,
+            "deepstack_visual_indexes": [5, 11, 17],
+        }
     )
     return {
         "architectures": ["Qwen3VLForConditionalGeneration"],
@@ -37,7 +42,11 @@ def _factory(
             "num_hidden_layers": layers,
             "num_key_value_heads": 8,
             "rms_norm_eps": 1e-06,
-            "rope_scaling": {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"},
+            "rope_scaling": {
+                "mrope_interleaved": True,
+                "mrope_section": [24, 20, 20],
+                "rope_type": "default",
+            },
             "rope_theta": 5000000,
             "use_cache": True,
             "vocab_size": 151936,

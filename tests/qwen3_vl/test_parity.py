@@ -23,6 +23,8 @@ from vcap_jax.qwen3_vl.weights import from_public, to_public
 LOGITS_TOLERANCE = 1e-4  # of the reference's largest logit
 GRADIENT_TOLERANCE = 1e-3  # of each tensor's norm
 
+QUICK_COMPILE = {"xla_backend_optimization_level": 0}  # these programs run once
+
 models = pytest.mark.parametrize("name", list(cases.MODELS))
 Answers = dict[str, np.ndarray]
 
@@ -59,13 +61,9 @@ def loss_of(model: Qwen3VL, batch: PromptBatch) -> tuple[jax.Array, jax.Array]:
 
 @functools.cache
 def our_answers(name: str) -> Answers:
-    """Our answers in the form of ``make_goldens.reference``."""
+    """Our answers in the form of ``make_goldens.reference``; every prompt is a row of one padded batch."""
     model, prompts = our_model(name), our_prompts(name)
     graphdef, params = nnx.split(model)
-
-    @jax.jit
-    def forward(params: nnx.State, batch: PromptBatch) -> jax.Array:
-        return loss_of(nnx.merge(graphdef, params), batch)[1]
 
     @jax.jit
     def generate(params: nnx.State, batch: PromptBatch) -> jax.Array:
@@ -81,17 +79,20 @@ def our_answers(name: str) -> Answers:
         cache = model.init_caption_cache(prompt_cache, 1, cases.NEW_TOKENS)
         return jax.lax.scan(step, (first, cache), jnp.arange(cases.NEW_TOKENS))[1]
 
-    out: Answers = {}
-    for case, prompt in prompts.items():
-        batch = cases.batch([prompt], cases.MODELS[name])
-        out[f"logits/{case}"] = np.asarray(forward(params, batch))[0, : len(prompt.tokens)]
-        out[f"generated/{case}"] = np.asarray(generate(params, batch))[:, 0, 0]
-    together = cases.batch(list(prompts.values()), cases.MODELS[name])
-    differentiate = jax.jit(
-        jax.value_and_grad(lambda params, batch: loss_of(nnx.merge(graphdef, params), batch), has_aux=True)
-    )
-    (loss, logits), gradients = differentiate(params, together)
-    out["loss"], out["logits/batch"] = np.asarray(loss), np.asarray(logits)
+    @functools.partial(jax.jit, compiler_options=QUICK_COMPILE)
+    def differentiate(params: nnx.State, batch: PromptBatch) -> tuple:
+        def loss(params: nnx.State) -> tuple[jax.Array, jax.Array]:
+            return loss_of(nnx.merge(graphdef, params), batch)
+
+        return jax.value_and_grad(loss, has_aux=True)(params)
+
+    batch = cases.batch(list(prompts.values()), cases.MODELS[name])
+    (loss, logits), gradients = differentiate(params, batch)
+    out: Answers = {"loss": np.asarray(loss), "logits/batch": np.asarray(logits)}
+    tokens = np.asarray(generate(params, batch))
+    for row, (case, prompt) in enumerate(prompts.items()):
+        out[f"logits/{case}"] = out["logits/batch"][row, : len(prompt.tokens)]
+        out[f"generated/{case}"] = tokens[:, row, 0]
     for tensor, gradient in to_public(cases.MODELS[name], gradients):
         out[f"gradient/{tensor}"] = gradient
     return out
@@ -140,8 +141,10 @@ def test_gradient_of_every_tensor(name: str) -> None:
 
 
 def zero_gradient(tensor: str) -> float:
-    """Softmax ignores a shift of all keys: without position-dependent rotation the key bias has no gradient, and what
-    is left is rounding. Rotation gives it one, but a small one; it is compared on this absolute scale."""
+    """Softmax ignores a shift of all keys: without position-dependent rotation the key bias has no
+    gradient, and what is left is rounding. Rotation gives it one, but a small one; it is compared on this
+    absolute scale.
+    """
     return 1e-7 if tensor.endswith(("qkv.bias", "k_proj.bias")) else 0.0
 
 

@@ -36,7 +36,9 @@ def test_an_axis_moves_only_its_own_frequencies() -> None:
     moved = positions.copy()
     moved[0, 1] = 7
     before, after = (np.asarray(rope.mrope(p, 16, 1e4, (4, 2, 2))[1])[0, 0] for p in (positions, moved))
-    np.testing.assert_array_equal(np.flatnonzero(before != after), np.flatnonzero(rope.mrope_axes(8, (4, 2, 2)) == 1))
+    np.testing.assert_array_equal(
+        np.flatnonzero(before != after), np.flatnonzero(rope.mrope_axes(8, (4, 2, 2)) == 1)
+    )
 
 
 def test_rotation_keeps_norms_and_scores_depend_on_distance() -> None:

@@ -1,12 +1,13 @@
 """The four attention patterns of the model, and nothing else.
 
-Everything that depends on who may see whom is here, behind one signature per pattern, so that a kernel can take
-the place of a function without touching the model. Queries have H heads, keys and values K <= H heads (grouped
-queries: query head h reads key head h // (H / K)). Scores and softmax are float32; the weights are rounded to the
-values' type before they meet them.
+Everything that depends on who may see whom is here, behind one signature per pattern, so that a kernel can
+take the place of a function without touching the model. Queries have H heads, keys and values K <= H heads
+(grouped
+queries: query head h reads key head h // (H / K)). Scores and softmax are float32; the weights are rounded to
+the values' type before they meet them.
 
-Nothing here merges partial softmaxes: a caption's scores against the prompt and against itself are concatenated
-and normalised once, so automatic differentiation is exact.
+Nothing here merges partial softmaxes: a caption's scores against the prompt and against itself are
+concatenated and normalised once, so automatic differentiation is exact.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MASKED = -1e30
 
 
 def _scores(equation: str, queries: Array, keys: Array) -> Array:
-    """Scaled scores in float32; the scale meets the float32 product, because rounding it into bfloat16 costs."""
+    """Scaled scores; the scale meets the float32 product and is not rounded into bfloat16 queries."""
     return jnp.einsum(equation, queries, keys, preferred_element_type=jnp.float32) * queries.shape[-1] ** -0.5
 
 
@@ -96,7 +97,7 @@ def decode(
 ) -> Array:
     """One new token of each of the G captions of each group.
 
-    The group is a batch axis of the queries only: a prompt's keys and values are read once for its G captions.
+    The group is a batch axis of the queries only: a prompt's keys and values are read once for all G.
 
     Args:
         queries: [B, G, H, d].

@@ -1,8 +1,8 @@
 """Configuration of a Qwen3-VL model, read from and written to a checkpoint's own ``config.json``.
 
 Two spellings of the rotary settings are in circulation: ``rope_theta`` beside a ``rope_scaling`` dictionary
-(the published checkpoints, transformers 4.57) and one ``rope_parameters`` dictionary (transformers 5). Both are
-read; the first is written, because every consumer understands it.
+(the published checkpoints, transformers 4.57) and one ``rope_parameters`` dictionary (transformers 5). Both
+are read; the first is written, because every consumer understands it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def _require_positive(owner: object, *names: str) -> None:
 def _require_activation(owner: object, name: str) -> None:
     if name not in ACTIVATION_NAMES:
         raise ValueError(
-            f"{type(owner).__name__}.hidden_act {name!r} is not implemented; known: {', '.join(ACTIVATION_NAMES)}"
+            f"{type(owner).__name__}.hidden_act {name!r} is not implemented; "
+            f"known: {', '.join(ACTIVATION_NAMES)}"
         )
 
 
@@ -90,8 +91,8 @@ class TextConfig:
 class VisionConfig:
     """The vision tower. Names and defaults are those of the public ``vision_config``.
 
-    ``deepstack_visual_indexes`` are the blocks (from 0) after which features are taken; the k-th of them is added
-    to the hidden states after decoder layer k.
+    ``deepstack_visual_indexes`` are the blocks (from 0) after which features are taken; the k-th of them is
+    added to the hidden states after decoder layer k.
     """
 
     depth: int = 27

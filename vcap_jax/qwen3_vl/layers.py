@@ -1,8 +1,8 @@
 """The few parametrised layers both towers are made of.
 
 Each can hold a ``stack`` of independent copies on leading axes: the layers of a tower are one module with a
-leading layer axis, which ``scan_layers`` slices, so that the traced program contains one layer whatever the depth.
-Parameters may be kept in another type than the computation's: they are cast to the input's type on use.
+leading layer axis, which ``scan_layers`` slices, so that the traced program contains one layer whatever the
+depth. Parameters may be kept in another type than the computation's: they are cast to the input's on use.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 def normal_param(rngs: nnx.Rngs, shape: tuple[int, ...], stddev: float, dtype: Any) -> nnx.Param:
     """A parameter drawn from N(0, stddev^2).
 
-    NumPy draws it: XLA would compile a generator for every shape, which takes longer than anything else done with
-    a small model, and large models are loaded, not drawn.
+    NumPy draws it: XLA would compile a generator for every shape, which takes longer than anything else
+    done with a small model, and large models are loaded, not drawn.
     """
 
     def draw(seed: np.ndarray) -> np.ndarray:
@@ -43,7 +43,7 @@ def normal_param(rngs: nnx.Rngs, shape: tuple[int, ...], stddev: float, dtype: A
 
 
 def take_rows(table: Array, index: Array) -> Array:
-    """``table[index]`` for indices known to be at least 0, clipped at the end: [R, D], int32 [...] -> [..., D]."""
+    """``table[index]`` for indices >= 0, clipped at the end: [R, D], int32 [...] -> [..., D]."""
     return table.at[index].get(mode="clip", wrap_negative_indices=False)
 
 
@@ -67,7 +67,7 @@ class Linear(nnx.Module):
             self.bias = nnx.Param(jnp.zeros((*stack, outputs), param_dtype))
 
     def __call__(self, x: Array) -> Array:
-        """[..., inputs] -> [..., outputs]; with a stack, x carries it as its leading axes: [*stack, n, inputs]."""
+        """[..., inputs] -> [..., outputs]; with a stack, x leads with it: [*stack, n, inputs]."""
         y = x @ self.kernel[...].astype(x.dtype)
         if self.use_bias:
             bias = self.bias[...].astype(x.dtype)
@@ -87,7 +87,7 @@ class RMSNorm(nnx.Module):
 
 
 def rms_norm(x: Array, scale: Array, eps: float) -> Array:
-    """``x / rms(x) * scale`` over the last axis; rounded to x's type before scaling, as the public model does."""
+    """``x / rms(x) * scale`` over the last axis, rounded to x's type before scaling (as the public model)."""
     x32 = x.astype(jnp.float32)
     normed = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + eps)
     return normed.astype(x.dtype) * scale.astype(x.dtype)
@@ -125,8 +125,8 @@ def scan_layers(
 
     Args:
         layers: a module whose parameters all have a leading layer axis.
-        body: receives one layer, the carry, and ``x``: a tuple of the layer's index (int32 scalar) and its slice
-            of ``xs``.
+        body: receives one layer, the carry, and ``x``: the layer's index (int32 scalar) and its slice of
+            ``xs``.
         carry: passed from layer to layer.
         xs: arrays with a leading layer axis, or None.
         remat: recompute a layer's interior in the backward pass instead of storing it.

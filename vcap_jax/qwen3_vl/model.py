@@ -1,10 +1,11 @@
 """Qwen3-VL as a captioning policy: the public surface of this room.
 
-The unit is the group: one visual prompt and its G captions. The prompt's visual features, and its keys and values,
-are computed once whatever G is, in rollout (``prefill``, ``decode``) and in training (``caption_hidden``).
+The unit is the group: one visual prompt and its G captions. The prompt's visual features, and its keys and
+values, are computed once whatever G is, in rollout (``prefill``, ``decode``) and in training
+(``caption_hidden``).
 
-Letters in shapes: B groups, P prompt tokens (right-padded), G captions, T caption tokens, V visual tokens of a prompt,
-D width, N layers, K key heads, d head size.
+Letters in shapes: B groups, P prompt tokens (right-padded), G captions, T caption tokens, V visual tokens
+of a prompt, D width, N layers, K key heads, d head size.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ Array = jax.Array
 class PromptCache:
     """What decoding needs of the prompts; never written to.
 
-    keys, values: [N, B, K, P, d]. lengths: [B] int32 real tokens. next_position: [B] int32 M-RoPE position of the
-    first caption token.
+    keys, values: [N, B, K, P, d]. lengths: [B] int32 real tokens. next_position: [B] int32 M-RoPE position
+    of the first caption token.
     """
 
     keys: Array
@@ -126,7 +127,7 @@ class Qwen3VL(nnx.Module):
             step: int32 scalar, the same for all captions: their tokens so far.
 
         Returns:
-            Hidden states [B, G, D], which predict token ``step + 1``, and the cache with slot ``step`` written.
+            Hidden states [B, G, D], which predict token ``step + 1``; the cache with slot ``step`` written.
         """
         config = self.config.text
         step = jnp.asarray(step, jnp.int32)
@@ -201,7 +202,7 @@ class Qwen3VL(nnx.Module):
     def _embed_prompt(
         self, prompt: PromptBatch, features: VisualFeatures | None
     ) -> tuple[Array, Array, Array]:
-        """Embeddings [B, P, D] with visual features in their places, and the cosines and sines of the positions."""
+        """Embeddings [B, P, D] with visual features in their places, and cosines and sines of positions."""
         config = self.config.text
         x = self.text.embed(jnp.asarray(prompt.tokens))
         if features is not None:

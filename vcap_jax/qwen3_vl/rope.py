@@ -49,13 +49,13 @@ def mrope(positions: Array, head_dim: int, theta: float, section: tuple[int, ...
 
 
 def text_rope(positions: Array, head_dim: int, theta: float) -> tuple[Array, Array]:
-    """Cosines and sines where the three axes agree (every generated token): [...] -> two [..., head_dim / 2]."""
+    """Cosines and sines where the three axes agree (generated tokens): [...] -> two [..., head_dim / 2]."""
     angles = positions[..., None].astype(jnp.float32) * inverse_frequencies(head_dim, theta)
     return jnp.cos(angles), jnp.sin(angles)
 
 
 def vision_rope(rows: Array, columns: Array, head_dim: int, theta: float) -> tuple[Array, Array]:
-    """Cosines and sines of patches: the first half of the frequencies turns with the row, the second with the column.
+    """Cosines and sines of patches: half of the frequencies turns with the row, half with the column.
 
     Args:
         rows, columns: [N, L] int32 patch coordinates.

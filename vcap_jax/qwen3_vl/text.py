@@ -1,10 +1,12 @@
 """The text decoder: grouped-query attention with q/k norm, M-RoPE, SwiGLU, DeepStack.
 
-A layer knows nothing of prompts, captions and caches: it hands queries, keys and values to the ``attend`` function of
-the caller, and everything else in it works token by token. So a prompt, a shared-prefix group and one decoding step are
-the same layers under different attention. Matches the public Qwen3-VL text model (transformers 5.23).
+A layer knows nothing of prompts, captions and caches: it hands queries, keys and values to the ``attend``
+function of the caller, and everything else in it works token by token. So a prompt, a shared-prefix group
+and one decoding step are the same layers under different attention. Matches the public Qwen3-VL text model
+(transformers 5.23).
 
-The projections q, k, v are one matrix, and so are gate and up: a small model's time is the number of its operations.
+The projections q, k, v are one matrix, and so are gate and up: a small model's time is the number of its
+operations.
 """
 
 from __future__ import annotations
@@ -18,12 +20,22 @@ from flax import nnx
 
 from vcap_jax.qwen3_vl import rope
 from vcap_jax.qwen3_vl.config import TextConfig
-from vcap_jax.qwen3_vl.layers import ACTIVATIONS, Linear, RMSNorm, normal_param, rms_norm, scan_layers, take_rows
+from vcap_jax.qwen3_vl.layers import (
+    ACTIVATIONS,
+    Linear,
+    RMSNorm,
+    normal_param,
+    rms_norm,
+    scan_layers,
+    take_rows,
+)
 
 Array = jax.Array
 Attend = Callable[[Array, Array, Array, Any, Any], tuple[Array, Any, Any]]
-"""``(queries [..., H, d], keys [..., K, d], values [..., K, d], state, x) -> (output [..., H, d], state, y)``, where
-``state`` is carried from layer to layer, ``x`` is (layer index, the layer's slice of ``xs``), ``y`` is stacked."""
+"""``(queries [..., H, d], keys [..., K, d], values [..., K, d], state, x) -> (output [..., H, d], state,
+y)``, where ``state`` is carried from layer to layer, ``x`` is (layer index, the layer's slice of ``xs``),
+``y`` is stacked.
+"""
 
 
 class Attention(nnx.Module):
@@ -141,8 +153,8 @@ class Decoder(nnx.Module):
             x: [B, S, D] (or [B, G, D] when decoding) embedded tokens.
             cos, sin: [B, S, head_dim / 2] float32.
             attend, state, xs: see ``Attend``; ``xs`` has a leading layer axis.
-            deepstack: [K, B, V, D]; entry k is added after layer k at the first P tokens where visual_index >= 0.
-            visual_index: [B, P].
+            deepstack: [K, B, V, D]; entry k is added after layer k where visual_index >= 0.
+            visual_index: [B, P], for the first P of the S tokens.
 
         Returns:
             Hidden states after the final norm, the last state, and the stacked ``y`` of the layers.
@@ -160,7 +172,8 @@ class Decoder(nnx.Module):
             return (x, state), y
 
         def add_deepstack(x: Array, index: Array) -> Array:
-            assert deepstack is not None and visual_index is not None
+            assert deepstack is not None
+            assert visual_index is not None
             features = jax.lax.dynamic_index_in_dim(
                 deepstack, jnp.minimum(index, taps - 1), 0, keepdims=False
             )
@@ -172,6 +185,6 @@ class Decoder(nnx.Module):
 
 
 def gather_features(features: Array, visual_index: Array) -> Array:
-    """Each token's own visual feature: [B, V, D], [B, P] -> [B, P, D], zero where visual_index is negative."""
+    """Each token's own visual feature: [B, V, D], [B, P] -> [B, P, D], zero where the index is negative."""
     rows = jax.vmap(take_rows)(features, jnp.maximum(visual_index, 0))
     return jnp.where(visual_index[..., None] >= 0, rows, 0)

@@ -1,9 +1,9 @@
 """The vision tower: patches of frames in, merged visual tokens and DeepStack features out.
 
-Frames are the batch axis (see ``inputs``). Patches arrive in merge-block order: the ``merge**2`` patches that become
-one visual token are neighbours. Everything that depends on a frame's size is computed from its grid under ``jit``,
-so frames of different sizes share one compiled program. Matches the public Qwen3-VL vision model
-(transformers 5.23).
+Frames are the batch axis (see ``inputs``). Patches arrive in merge-block order: the ``merge**2`` patches
+that become one visual token are neighbours. Everything that depends on a frame's size is computed from its
+grid under ``jit``, so frames of different sizes share one compiled program. Matches the public Qwen3-VL
+vision model (transformers 5.23).
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class VisionBlock(nnx.Module):
 class PatchMerger(nnx.Module):
     """``merge**2`` neighbouring patches to one visual token of the decoder's width.
 
-    ``norm_after_merge`` tells the DeepStack mergers (norm over the joined patches) from the last one (norm per patch).
+    ``norm_after_merge`` tells the DeepStack mergers (norm over the joined patches) from the last one (norm
+    per patch).
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class VisionTower(nnx.Module):
             self.deepstack_mergers = PatchMerger(config, norm_after_merge=True, stack=(taps,), **common)
 
     def __call__(self, vision: VisionInputs) -> VisualFeatures:
-        """Frames [B, F, L, patch_dim] to features: embeddings [B, V, D], deepstack [K, B, V, D], V = F * L / merge^2."""
+        """Frames [B, F, L, patch_dim] to features of V = F * L / merge^2 visual tokens per prompt."""
         config = self.config
         batch, frames, length, _ = vision.patches.shape
         grids = jnp.asarray(vision.grids, jnp.int32).reshape(-1, 2)

@@ -1,21 +1,17 @@
-"""Hugging Face checkpoints in and out: one table of names serves both directions.
+"""Hugging Face checkpoints in and out; ``weight_table`` has the names.
 
-A parameter of ours is a stack over layers, has its inputs before its outputs, and may join several public tensors side
-by side (q, k and v; gate and up). ``RULES`` says so once; loading, saving, shapes and the conversion of gradients all
-read it.
-
-Loading fills one parameter at a time from memory-mapped files, and with a ``sharding`` reads for each device only the
-block it holds, so neither the host nor a device ever has two copies of the model.
+Loading fills one parameter at a time from memory-mapped files, and with a ``sharding`` reads for each
+device only the block it holds, so neither the host nor a device ever has two copies of the model.
 """
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,145 +22,36 @@ from safetensors.numpy import save_file
 
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.model import Qwen3VL
+from vcap_jax.qwen3_vl.weight_table import (
+    Shape,
+    Tensor,
+    abstract_model,
+    canonical_name,
+    checkpoint_shapes,
+    checkpoint_tensors,
+    flat_parameters,
+    parameter_shapes,
+)
+
+__all__ = [
+    "CheckpointError",
+    "checkpoint_shapes",
+    "from_public",
+    "load_pretrained",
+    "parameter_shapes",
+    "save_pretrained",
+    "to_public",
+]
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 DEFAULT_SHARD_BYTES = 5_000_000_000
 
-Layout = Literal["same", "linear", "conv"]
-"""How a public tensor lies against ours: equal; [out, in] for [in, out]; [out, *kernel] for [prod(kernel), out]."""
-Shape = tuple[int, ...]
 Sharding = Callable[[str, Shape], jax.sharding.Sharding]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One line of the table. ``{i}`` in the public name counts the layers stacked on axis 0 of our parameter.
-
-    ``part`` names the columns (last axis) of ours that this tensor fills; see ``_columns``.
-    """
-
-    name: str
-    path: str
-    layout: Layout = "same"
-    part: str | None = None
-
-
-def _linear(name: str, path: str, part: str | None = None, bias: bool = True) -> tuple[Rule, ...]:
-    weight = Rule(f"{name}.weight", f"{path}.kernel", "linear", part)
-    return (weight, Rule(f"{name}.bias", f"{path}.bias", "same", part)) if bias else (weight,)
-
-
-def _layer_norm(name: str, path: str) -> tuple[Rule, ...]:
-    return Rule(f"{name}.weight", f"{path}.scale"), Rule(f"{name}.bias", f"{path}.bias")
-
-
-_BLOCK, _LAYER = "model.visual.blocks.{i}", "model.language_model.layers.{i}"
-_DEEPSTACK = "model.visual.deepstack_merger_list.{i}"
-RULES: tuple[Rule, ...] = (
-    Rule("model.visual.patch_embed.proj.weight", "visual.patch_embed.kernel", "conv"),
-    Rule("model.visual.patch_embed.proj.bias", "visual.patch_embed.bias"),
-    Rule("model.visual.pos_embed.weight", "visual.pos_embed"),
-    *_layer_norm(f"{_BLOCK}.norm1", "visual.blocks.norm1"),
-    *_layer_norm(f"{_BLOCK}.norm2", "visual.blocks.norm2"),
-    *_linear(f"{_BLOCK}.attn.qkv", "visual.blocks.qkv"),
-    *_linear(f"{_BLOCK}.attn.proj", "visual.blocks.proj"),
-    *_linear(f"{_BLOCK}.mlp.linear_fc1", "visual.blocks.fc1"),
-    *_linear(f"{_BLOCK}.mlp.linear_fc2", "visual.blocks.fc2"),
-    *_layer_norm("model.visual.merger.norm", "visual.merger.norm"),
-    *_linear("model.visual.merger.linear_fc1", "visual.merger.fc1"),
-    *_linear("model.visual.merger.linear_fc2", "visual.merger.fc2"),
-    *_layer_norm(f"{_DEEPSTACK}.norm", "visual.deepstack_mergers.norm"),
-    *_linear(f"{_DEEPSTACK}.linear_fc1", "visual.deepstack_mergers.fc1"),
-    *_linear(f"{_DEEPSTACK}.linear_fc2", "visual.deepstack_mergers.fc2"),
-    Rule("model.language_model.embed_tokens.weight", "text.embed_tokens"),
-    Rule(f"{_LAYER}.input_layernorm.weight", "text.layers.input_norm.scale"),
-    Rule(f"{_LAYER}.post_attention_layernorm.weight", "text.layers.post_attention_norm.scale"),
-    *_linear(f"{_LAYER}.self_attn.q_proj", "text.layers.attention.qkv", "q"),
-    *_linear(f"{_LAYER}.self_attn.k_proj", "text.layers.attention.qkv", "k"),
-    *_linear(f"{_LAYER}.self_attn.v_proj", "text.layers.attention.qkv", "v"),
-    *_linear(f"{_LAYER}.self_attn.o_proj", "text.layers.attention.out"),
-    Rule(f"{_LAYER}.self_attn.q_norm.weight", "text.layers.attention.q_norm.scale"),
-    Rule(f"{_LAYER}.self_attn.k_norm.weight", "text.layers.attention.k_norm.scale"),
-    *_linear(f"{_LAYER}.mlp.gate_proj", "text.layers.mlp.gate_up", "gate", bias=False),
-    *_linear(f"{_LAYER}.mlp.up_proj", "text.layers.mlp.gate_up", "up", bias=False),
-    *_linear(f"{_LAYER}.mlp.down_proj", "text.layers.mlp.down", bias=False),
-    Rule("model.language_model.norm.weight", "text.norm.scale"),
-    Rule("lm_head.weight", "lm_head"),
-)
-
-# Prefixes of older and wrapped checkpoints, first match wins.
-_OLDER_PREFIXES = (
-    ("visual.", "model.visual."),
-    ("model.language_model.lm_head.", "lm_head."),
-    ("language_model.lm_head.", "lm_head."),
-    ("language_model.model.", "model.language_model."),
-    ("language_model.", "model.language_model."),
-    ("model.layers.", "model.language_model.layers."),
-    ("model.embed_tokens.", "model.language_model.embed_tokens."),
-    ("model.norm.", "model.language_model.norm."),
-)
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """One tensor of a checkpoint and the block of our parameter it fills.
-
-    name, shape: public. path: ours, dotted. layer: index on axis 0 of ours, or None. columns: on the last axis of ours.
-    """
-
-    name: str
-    shape: Shape
-    path: str
-    layer: int | None
-    columns: tuple[int, int]
-    layout: Layout
-
-    def read(self, source: Any, inputs: slice, columns: slice) -> np.ndarray:
-        """The block [inputs, columns] (or [columns]) of this tensor in our orientation, from a sliceable source."""
-        if self.layout == "linear":
-            return np.asarray(source[columns, inputs]).T
-        if self.layout == "conv":
-            block = np.asarray(source[columns])
-            return block.reshape(block.shape[0], -1).T[inputs]
-        return np.asarray(source[columns] if len(self.shape) == 1 else source[inputs, columns])
-
-    def write(self, block: np.ndarray) -> np.ndarray:
-        """The public tensor from our block of it."""
-        if self.layout == "same":
-            return block
-        return np.ascontiguousarray(block.T).reshape(self.shape)
 
 
 class CheckpointError(ValueError):
     """A checkpoint does not fit its configuration; the message lists every name that does not."""
-
-
-def parameter_shapes(config: Qwen3VLConfig) -> dict[str, Shape]:
-    """Dotted path -> shape of every parameter of ours; allocates nothing."""
-    return {path: leaf.shape for path, leaf in _flatten(_abstract(config)).items()}
-
-
-def checkpoint_shapes(config: Qwen3VLConfig) -> dict[str, Shape]:
-    """Public name -> shape of every tensor of the checkpoint; allocates nothing."""
-    return {tensor.name: tensor.shape for tensor in checkpoint_tensors(config)}
-
-
-def checkpoint_tensors(config: Qwen3VLConfig) -> list[Tensor]:
-    """The table spelled out for one configuration."""
-    tensors = []
-    shapes = parameter_shapes(config)
-    for rule in RULES:
-        if rule.path not in shapes:  # no biases, no DeepStack, or no head of its own
-            continue
-        shape = shapes[rule.path]
-        stacked = "{i}" in rule.name
-        columns = _columns(config, rule.part, shape[-1])
-        block = (*shape[int(stacked) : -1], columns[1] - columns[0])
-        public = _public_shape(config, rule.layout, block)
-        for layer in range(shape[0]) if stacked else [None]:
-            tensors.append(Tensor(rule.name.format(i=layer), public, rule.path, layer, columns, rule.layout))
-    return tensors
 
 
 def load_pretrained(
@@ -183,7 +70,7 @@ def load_pretrained(
         sharding: (dotted path, shape) of a parameter -> where it goes; None puts all on the default device.
 
     Raises:
-        CheckpointError: missing, unexpected or wrongly shaped tensors, or missing shard files; all are listed.
+        CheckpointError: missing, unexpected or wrongly shaped tensors, missing shard files: all listed.
         FileNotFoundError: no configuration, or no safetensors at all.
     """
     folder = Path(path)
@@ -193,23 +80,17 @@ def load_pretrained(
     for tensor in tensors:
         by_path.setdefault(tensor.path, []).append(tensor)
 
-    model = _abstract(config, dtype=dtype, param_dtype=param_dtype, remat=remat)
+    model = abstract_model(config, dtype=dtype, param_dtype=param_dtype, remat=remat)
     graphdef, state = nnx.split(model)
+    default = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     with ExitStack() as stack:
         sources = _open(folder, tensors, config, stack)
         filled = []
         for keys, param in nnx.to_flat_state(state):
             name = ".".join(map(str, keys))
             leaf = param.get_value()
-
-            def read(index: tuple[slice, ...], name: str = name, leaf: Any = leaf) -> np.ndarray:
-                return _read_block(sources, by_path[name], leaf.shape, leaf.dtype, index)
-
-            place = (
-                sharding(name, leaf.shape)
-                if sharding
-                else jax.sharding.SingleDeviceSharding(jax.devices()[0])
-            )
+            read = functools.partial(_read_block, sources, by_path[name], leaf.shape, leaf.dtype)
+            place = sharding(name, leaf.shape) if sharding else default
             filled.append((keys, param.replace(jax.make_array_from_callback(leaf.shape, place, read))))
     return nnx.merge(graphdef, nnx.from_flat_state(filled))
 
@@ -230,7 +111,7 @@ def save_pretrained(
     """
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    params = _flatten(model)
+    params = flat_parameters(model)
     tensors = checkpoint_tensors(model.config)
 
     def stored(tensor: Tensor) -> np.dtype:
@@ -275,7 +156,7 @@ def to_public(config: Qwen3VLConfig, state: Any) -> Iterator[tuple[str, np.ndarr
         state: a model, or a state of the same structure (gradients, optimizer moments). Parts that are absent
             (filtered out) are skipped.
     """
-    leaves = _flatten(state)
+    leaves = flat_parameters(state)
     for tensor in checkpoint_tensors(config):
         if tensor.path in leaves:
             yield tensor.name, _export(leaves[tensor.path], tensor)
@@ -303,55 +184,7 @@ def from_public(model: Qwen3VL, arrays: Mapping[str, np.ndarray]) -> None:
     nnx.update(model, state)
 
 
-def canonical_name(name: str) -> str:
-    """The published spelling of a tensor's name, from any of the older ones."""
-    for older, published in _OLDER_PREFIXES:
-        if name.startswith(older):
-            return published + name[len(older) :]
-    return name
-
-
-def _abstract(config: Qwen3VLConfig, **settings: Any) -> Qwen3VL:
-    return nnx.eval_shape(lambda: Qwen3VL(config, rngs=nnx.Rngs(0), **settings))
-
-
-def _flatten(state: Any) -> dict[str, Any]:
-    """Dotted path -> array of a model or state."""
-    if isinstance(state, nnx.Module):
-        state = nnx.state(state, nnx.Param)
-    flat = nnx.to_flat_state(state)
-    return {".".join(map(str, keys)): _value(leaf) for keys, leaf in flat}
-
-
-def _value(leaf: Any) -> Any:
-    return leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf
-
-
-def _columns(config: Qwen3VLConfig, part: str | None, width: int) -> tuple[int, int]:
-    """The columns of a joined projection that belong to one of its parts."""
-    if part is None:
-        return 0, width
-    text = config.text
-    queries, keys = text.num_attention_heads * text.head_dim, text.num_key_value_heads * text.head_dim
-    return {
-        "q": (0, queries),
-        "k": (queries, queries + keys),
-        "v": (queries + keys, queries + 2 * keys),
-        "gate": (0, text.intermediate_size),
-        "up": (text.intermediate_size, 2 * text.intermediate_size),
-    }[part]
-
-
-def _public_shape(config: Qwen3VLConfig, layout: Layout, block: Shape) -> Shape:
-    if layout == "linear":
-        return block[::-1]
-    if layout == "conv":
-        vision = config.vision
-        return block[-1], vision.in_channels, vision.temporal_patch_size, vision.patch_size, vision.patch_size
-    return block
-
-
-def _open(folder: Path, tensors: list[Tensor], config: Qwen3VLConfig, stack: ExitStack) -> dict[str, Any]:
+def _open(folder: Path, tensors: Sequence[Tensor], config: Qwen3VLConfig, stack: ExitStack) -> dict[str, Any]:
     """Canonical name -> lazily read slice of every tensor in the folder, after checking them all."""
     index_file, weight_map = folder / INDEX_FILE, {}
     if index_file.is_file():
@@ -369,7 +202,7 @@ def _open(folder: Path, tensors: list[Tensor], config: Qwen3VLConfig, stack: Exi
         if file in missing_shards:
             continue
         handle = stack.enter_context(safe_open(folder / file, framework="numpy"))
-        for name in handle.keys():
+        for name in handle.keys():  # noqa: SIM118 (not a dictionary)
             source = handle.get_slice(name)
             sources[canonical_name(name)] = source
             shapes[name] = tuple(source.get_shape())
@@ -378,7 +211,7 @@ def _open(folder: Path, tensors: list[Tensor], config: Qwen3VLConfig, stack: Exi
 
 
 def _verify(
-    tensors: list[Tensor],
+    tensors: Sequence[Tensor],
     found: Mapping[str, Shape],
     config: Qwen3VLConfig,
     missing_shards: list[str],
@@ -387,7 +220,8 @@ def _verify(
     """Compare names and shapes; raise one error with everything that is wrong.
 
     Args:
-        found: shapes under the names of the files. pending: canonical names that the missing shards should hold.
+        found: shapes under the names of the files. pending: canonical names that the missing shards should
+        hold.
     """
     wanted = {tensor.name: tensor.shape for tensor in tensors}
     problems = [f"missing shard file: {file}" for file in missing_shards]
@@ -419,7 +253,11 @@ def _may_be_ignored(name: str, config: Qwen3VLConfig) -> bool:
 
 
 def _read_block(
-    sources: Mapping[str, Any], tensors: list[Tensor], shape: Shape, dtype: Any, index: tuple[slice, ...]
+    sources: Mapping[str, Any],
+    tensors: Sequence[Tensor],
+    shape: Shape,
+    dtype: Any,
+    index: tuple[slice, ...] | None,
 ) -> np.ndarray:
     """The block ``index`` of one of our parameters, gathered from its public tensors and cast."""
     bounds = [part.indices(size)[:2] for part, size in zip(index, shape, strict=True)]
@@ -441,7 +279,11 @@ def _read_block(
 
 def _export(leaf: Any, tensor: Tensor) -> np.ndarray:
     """One public tensor, cut out of our parameter on its device before it comes to the host."""
-    if tensor.layer is not None:
+    if isinstance(leaf, jax.Array) and leaf.sharding.device_set <= set(jax.local_devices(backend="cpu")):
+        leaf = np.asarray(leaf)  # a view, and no program to compile for the cut
+    if isinstance(leaf, np.ndarray):
+        leaf = leaf if tensor.layer is None else leaf[tensor.layer]
+    elif tensor.layer is not None:
         leaf = jax.lax.dynamic_index_in_dim(leaf, tensor.layer, 0, keepdims=False)
     return tensor.write(np.asarray(leaf[..., tensor.columns[0] : tensor.columns[1]]))
 
@@ -450,6 +292,6 @@ def _refuse_leftovers(folder: Path, written: set[str]) -> None:
     present = {file.name for pattern in ("*.safetensors", INDEX_FILE) for file in folder.glob(pattern)}
     if present - written:
         raise FileExistsError(
-            f"{folder} already holds weight files of another export ({', '.join(sorted(present - written))}); "
+            f"{folder} already holds weight files of another export: {', '.join(sorted(present - written))}; "
             "remove them or choose an empty folder"
         )
