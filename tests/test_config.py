@@ -1,0 +1,73 @@
+"""The schema of a run and the configurations that come with the project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vcap_jax.config import RunConfig
+from vcap_jax.configuration import ConfigError, dump_config, load_config, parse_yaml
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_every_configuration_loads_and_survives_printing(path, tmp_path):
+    config = load_config(RunConfig, [path])
+    (tmp_path / "printed.yaml").write_text(dump_config(config))
+    assert load_config(RunConfig, [tmp_path / "printed.yaml"]) == config
+
+
+def test_the_paper_table_is_stated_in_full():
+    """Appendix, Table training-config: (image, video)."""
+    image, video = (load_config(RunConfig, [CONFIGS / "paper" / f"{name}.yaml"]) for name in ("image", "video"))
+    for config in (image, video):
+        assert config.model.dtype == "bfloat16"
+        assert config.model.frozen == ("visual",)
+        assert config.optimizer.learning_rate == 5e-7
+        assert config.optimizer.schedule == "cosine_with_min_lr"
+        assert config.optimizer.min_lr_ratio == 0.1
+        assert config.epochs == 1
+        assert config.max_steps is None
+        assert config.grpo.groups_per_step * config.rollout.group_size == 256
+        assert config.rollout.group_size == 8
+        sampling = config.rollout.sampling
+        assert (sampling.temperature, sampling.top_p, sampling.top_k) == (1.0, 0.9, 50)
+        assert sampling.repetition_penalty == 1.05
+        weights = config.reward.weights
+        assert (weights.correctness, weights.completeness, weights.text_quality) == (0.05, 0.04, 0.01)
+    assert (image.optimizer.warmup_ratio, video.optimizer.warmup_ratio) == (0.01, 0.003)
+    assert (image.grpo.objective.beta, video.grpo.objective.beta) == (1e-3, 1e-4)
+    assert (image.data.buckets.max_tokens, video.data.buckets.max_tokens) == (14000, 32000)
+    assert (image.rollout.max_completion_length, video.rollout.max_completion_length) == (4096, 6300)
+    assert image.data.max_pixels == 6422528
+    assert (video.data.max_frames, video.data.max_frame_tokens) == (200, 256)
+    assert video.reward.weights.local == 0.1
+
+
+def test_steps_of_a_run():
+    config = load_config(RunConfig, [CONFIGS / "paper" / "image.yaml"])
+    assert config.total_steps(29_000) == 906
+    assert load_config(RunConfig, [], ["max_steps=7"]).total_steps(3) == 7
+    with pytest.raises(ValueError, match="do not fill one step"):
+        config.total_steps(31)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.learnin_rate=1", "optimizer.learning_rate"),
+        ("rollout.group_size=eight", "rollout.group_size"),
+        ("grpo.groups_per_step=30", "multiple"),
+        ("rollout.sampling.temperature=0", "temperature"),
+        ("max_steps=0", "max_steps"),
+    ],
+)
+def test_mistakes_are_refused_by_name(override, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(RunConfig, [], [override])
+
+
+def test_printed_configuration_is_plain_yaml():
+    assert parse_yaml(dump_config(RunConfig()))["rollout"]["sampling"]["top_p"] == 0.9
