@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -69,7 +68,7 @@ def scene_pixels(scene: Scene) -> np.ndarray:
         return render_image(scene)
     import av
 
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         path = Path(folder) / "clip.mp4"
         write_mp4(path, render_video(scene))
         with av.open(str(path)) as container:
@@ -131,7 +130,6 @@ class Teacher:
             captions.append([caption_tokens(self.processor, text) for text in texts])
         width = (FULL_CAPTION_TOKENS if weak is None else CAPTION_TOKENS)[self.modality]
         return (prompt, *pad_captions(captions, width))
-
 
     def _prompts(self, step: int, size: int) -> tuple:
         rng = np.random.default_rng([step, MODALITIES.index(self.modality)])
@@ -226,7 +224,9 @@ def greedy_facts(graphdef, trainable, teacher: Teacher, count: int) -> dict[str,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=BACKBONE_FOLDER)
     parser.add_argument("--scenes", type=int, default=12000, help="training scenes of each modality")
     parser.add_argument("--see-steps", type=int, default=3000, help="updates of the vision tower with probes")
@@ -236,7 +236,9 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument("--weak-learning-rate", type=float, default=3e-4)
     parser.add_argument("--start-from", type=Path, help="a folder that an earlier run wrote after a stage")
-    parser.add_argument("--stages", nargs="+", choices=("see", "tell", "weak"), default=["see", "tell", "weak"])
+    parser.add_argument(
+        "--stages", nargs="+", choices=("see", "tell", "weak"), default=["see", "tell", "weak"]
+    )
     parser.add_argument("--pixels", type=Path, help="keep the rendered scenes here from run to run")
     args = parser.parse_args()
 
@@ -249,7 +251,10 @@ def main() -> None:
         config = Qwen3VLConfig.from_dict(config_json)
         model = Qwen3VL(config, rngs=nnx.Rngs(0), dtype=jnp.float32)
     graphdef, params = nnx.split(model)
-    print(f"{sum(x.size for x in jax.tree.leaves(params)):,} parameters, vocabulary {len(tokenizer)}", flush=True)
+    print(
+        f"{sum(x.size for x in jax.tree.leaves(params)):,} parameters, vocabulary {len(tokenizer)}",
+        flush=True,
+    )
     frozen = nnx.State({})
 
     start = time.monotonic()
@@ -267,14 +272,15 @@ def main() -> None:
 
     def make_optimizer(steps: int, peak: float) -> optax.GradientTransformation:
         schedule = optax.warmup_cosine_decay_schedule(0.0, peak, min(200, steps // 10), steps, peak * 0.02)
-        return optax.chain(
-            optax.clip_by_global_norm(1.0), optax.adamw(schedule, b2=0.98, weight_decay=0.02)
-        )
+        return optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule, b2=0.98, weight_decay=0.02))
 
     def report(name: str, step: int, steps: int, begin: float, what: str) -> None:
         spent = time.monotonic() - begin
         left = spent / (step + 1) * (steps - step - 1)
-        print(f"{name} {MODALITIES[step % 2]} {step}/{steps} {what} {spent:.0f} s, {left:.0f} s left", flush=True)
+        print(
+            f"{name} {MODALITIES[step % 2]} {step}/{steps} {what} {spent:.0f} s, {left:.0f} s left",
+            flush=True,
+        )
 
     def see() -> None:
         nonlocal params
@@ -313,7 +319,9 @@ def main() -> None:
                 report(name, step, steps, begin, what)
             if (step + 1) % 1000 == 0 or step + 1 == steps:
                 for check in checks:
-                    print(name, step + 1, check.modality, greedy_facts(graphdef, params, check, 128), flush=True)
+                    print(
+                        name, step + 1, check.modality, greedy_facts(graphdef, params, check, 128), flush=True
+                    )
                 save(args.out.with_name(f"{args.out.name}-{name}"))
 
     if "see" in args.stages:

@@ -20,12 +20,20 @@ sys.path.insert(0, str(ROOT))
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--modality", choices=("image", "video"), help="what the data are (default: image)")
-    parser.add_argument("--config", action="append", type=Path, help="YAML file; given again, later files win")
+    parser.add_argument(
+        "--config", action="append", type=Path, help="YAML file; given again, later files win"
+    )
     parser.add_argument("--run-dir", type=Path, help="folder of the run (default: runs/NAME)")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in the folder, if there is one")
-    parser.add_argument("--help-config", action="store_true", help="list every key of the configuration and exit")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with the run in the folder, if there is one"
+    )
+    parser.add_argument(
+        "--help-config", action="store_true", help="list every key of the configuration and exit"
+    )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     return parser.parse_args(arguments)
 
@@ -64,7 +72,10 @@ def main() -> int:
     try:
         config = load_config(RunConfig, files, overrides)
         folder = RunFolder.open(
-            args.run_dir or Path("runs") / config.name, config, resume=args.resume, may_differ=("logging", "judge")
+            args.run_dir or Path("runs") / config.name,
+            config,
+            resume=args.resume,
+            may_differ=("logging", "judge"),
         )
         if config.compilation_cache:
             jax.config.update("jax_compilation_cache_dir", config.compilation_cache)

@@ -34,6 +34,8 @@ ensure_venv() {
     python=$(find_python) || return 1
     echo "Making $dir with $("$python" --version)" >&2
     "$python" -m venv --clear "$dir" || return 1
+    # The pip that Python brings along may be years old and several times slower.
+    "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip || return 1
   fi
   stamp=$("$python" -c '
 import hashlib, pathlib, sys

@@ -21,7 +21,9 @@ def test_every_configuration_loads_and_survives_printing(path, tmp_path):
 
 def test_the_paper_table_is_stated_in_full():
     """Appendix, Table training-config: (image, video)."""
-    image, video = (load_config(RunConfig, [CONFIGS / "paper" / f"{name}.yaml"]) for name in ("image", "video"))
+    image, video = (
+        load_config(RunConfig, [CONFIGS / "paper" / f"{name}.yaml"]) for name in ("image", "video")
+    )
     for config in (image, video):
         assert config.model.dtype == "bfloat16"
         assert config.model.frozen == ("visual",)

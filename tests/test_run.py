@@ -40,7 +40,14 @@ def cache(tmp_path_factory) -> Path:
 
 
 def command(run_dir: Path, cache: Path, *more: str, modality: str = "image") -> list[str]:
-    start = [sys.executable, str(ROOT / "launch" / "train.py"), "--modality", modality, "--run-dir", str(run_dir)]
+    start = [
+        sys.executable,
+        str(ROOT / "launch" / "train.py"),
+        "--modality",
+        modality,
+        "--run-dir",
+        str(run_dir),
+    ]
     return [*start, *[m for m in more if m.startswith("--")], *SMALL, f"compilation_cache={cache}"] + [
         m for m in more if not m.startswith("--")
     ]
@@ -96,7 +103,14 @@ def weights(run_dir: Path, step: int) -> dict[str, np.ndarray]:
 
 
 def test_a_run_leaves_what_it_promises(left_alone):
-    for name in ("config.yaml", "metrics.jsonl", "summary.json", "samples.html", "plots.png", "comparison.png"):
+    for name in (
+        "config.yaml",
+        "metrics.jsonl",
+        "summary.json",
+        "samples.html",
+        "plots.png",
+        "comparison.png",
+    ):
         assert (left_alone / name).stat().st_size > 0, name
     summary = json.loads((left_alone / "summary.json").read_text())
     for row in ("references", "start", "trained"):
@@ -143,7 +157,12 @@ def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, cache, left_alone,
 
 def test_a_used_folder_is_refused_without_resume(left_alone, cache):
     done = subprocess.run(
-        command(left_alone, cache), env=environment(), capture_output=True, text=True, timeout=300, check=False
+        command(left_alone, cache),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 1
     assert "--resume" in done.stderr
@@ -162,7 +181,12 @@ def test_user_data_with_broken_files(tmp_path, cache):
     from PIL import Image
 
     rng = np.random.default_rng(0)
-    for name, (height, width) in {"tall": (400, 90), "wide": (60, 500), "small": (20, 20), "cut": (200, 200)}.items():
+    for name, (height, width) in {
+        "tall": (400, 90),
+        "wide": (60, 500),
+        "small": (20, 20),
+        "cut": (200, 200),
+    }.items():
         Image.fromarray(rng.integers(0, 255, (height, width, 3), np.uint8)).save(tmp_path / f"{name}.png")
     Image.fromarray(rng.integers(0, 255, (150, 130), np.uint8), mode="L").save(tmp_path / "grey.png")
     whole = (tmp_path / "cut.png").read_bytes()
@@ -171,7 +195,11 @@ def test_user_data_with_broken_files(tmp_path, cache):
     (tmp_path / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     folder = tmp_path / "run"
     said = train(
-        folder, cache, f"data.manifest={tmp_path / 'manifest.jsonl'}", "max_steps=2", "logging.samples_per_step=4"
+        folder,
+        cache,
+        f"data.manifest={tmp_path / 'manifest.jsonl'}",
+        "max_steps=2",
+        "logging.samples_per_step=4",
     )
     assert "skipped sample cut" in said
     assert "skipped sample absent" in said

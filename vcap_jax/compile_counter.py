@@ -16,10 +16,10 @@ class CompileCounter:
         self.count = 0
         self.seconds = 0.0
 
-    def _listen(self, event: str, seconds: float, **_: Any) -> None:
+    def _listen(self, event: str, duration_secs: float, **_: Any) -> None:
         if event == _EVENT:
             self.count += 1
-            self.seconds += seconds
+            self.seconds += duration_secs
 
     def __enter__(self) -> Self:
         jax.monitoring.register_event_duration_secs_listener(self._listen)

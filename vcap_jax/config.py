@@ -139,8 +139,9 @@ class RunConfig:
     """A whole run.
 
     name: of its folder under runs/, unless --run-dir says otherwise. modality: what the data are.
-    seed: of data order, sampling and local windows. epochs: passes over the data (paper: 1); max_steps:
-    the number of optimizer steps, whatever the epochs; the data are repeated as needed. compilation_cache: folder for compiled programs, which makes later starts quick.
+    seed: of data order, sampling and local windows. epochs: passes over the data (paper: 1).
+    max_steps: the number of optimizer steps, whatever the epochs; the data are repeated as needed.
+    compilation_cache: folder for compiled programs, which makes later starts quick.
     """
 
     name: str = "run"
@@ -175,7 +176,9 @@ class RunConfig:
         if self.rollout.sampling.temperature == 0 and self.rollout.group_size > 1:
             raise ValueError("rollout.sampling.temperature is 0: all captions of a group would be the same")
         if self.max_steps is not None and self.max_steps < 1:
-            raise ValueError(f"max_steps is {self.max_steps}; it must be at least 1, or null for whole epochs")
+            raise ValueError(
+                f"max_steps is {self.max_steps}; it must be at least 1, or null for whole epochs"
+            )
         if self.epochs < 1:
             raise ValueError(f"epochs is {self.epochs}; it must be at least 1")
 

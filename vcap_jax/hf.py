@@ -24,7 +24,6 @@ from vcap_jax.qwen3_vl.weights import save_pretrained
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.sharding import MeshConfig, Placement
 
-
 GENERATION_CONFIG = "generation_config.json"
 
 
@@ -32,7 +31,9 @@ class ConversionError(ValueError):
     """A source or target that cannot be converted; the message names it and the remedy."""
 
 
-def checkpoint_to_hf(source: Path, target: Path, *, step: int | None = None, dtype: str = "bfloat16") -> int | None:
+def checkpoint_to_hf(
+    source: Path, target: Path, *, step: int | None = None, dtype: str = "bfloat16"
+) -> int | None:
     """Writes the policy of a run folder (its checkpoint ``step``, by default the last) or of a folder made by
     ``checkpoint_from_hf`` to ``target``; returns the step, None for the latter.
 
@@ -53,9 +54,14 @@ def checkpoint_to_hf(source: Path, target: Path, *, step: int | None = None, dty
             step = checkpoints.latest_step() if step is None else step
             template = {"params": placement.abstract(policy.trainable)}
             restored, _ = checkpoints.restore(template, step, partial=True)
-        origin, model = checkpoint_folder(config.model.path), policy.with_trainable(restored["params"]).merge()
+        origin, model = (
+            checkpoint_folder(config.model.path),
+            policy.with_trainable(restored["params"]).merge(),
+        )
     else:
-        raise ConversionError(f"{source} is neither a run folder (config.yaml) nor a checkpoint ({PARAMS_FOLDER}/)")
+        raise ConversionError(
+            f"{source} is neither a run folder (config.yaml) nor a checkpoint ({PARAMS_FOLDER}/)"
+        )
     save_pretrained(model, target, dtype=jnp.dtype(dtype))
     _write_small_files(origin, target)
     return step

@@ -47,7 +47,9 @@ def embedded_judge(log_path: Path, *, timeout_s: float = 60.0) -> Iterator[str]:
                 process.wait()
 
 
-def _wait_for_port(process: subprocess.Popen[bytes], port_file: Path, log_path: Path, timeout_s: float) -> int:
+def _wait_for_port(
+    process: subprocess.Popen[bytes], port_file: Path, log_path: Path, timeout_s: float
+) -> int:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if process.poll() is not None:

@@ -98,7 +98,8 @@ def frozen_filter(prefixes: tuple[str, ...]) -> Callable[[tuple[Any, ...], Any],
 def split_model(model: Qwen3VL, frozen: tuple[str, ...]) -> tuple[Any, Params, Params]:
     """(graphdef, trainable, frozen). Raises ValueError if a prefix matches nothing or everything is frozen."""
     is_frozen = frozen_filter(frozen)
-    graphdef, trainable, frozen_state = nnx.split(model, lambda path, value: not is_frozen(path, value), ...)
+    parts: tuple[Any, ...] = nnx.split(model, lambda path, value: not is_frozen(path, value), ...)
+    graphdef, trainable, frozen_state = parts
     for prefix in frozen:
         matches = frozen_filter((prefix,))
         if not any(matches(path, None) for path, _ in nnx.to_flat_state(frozen_state)):

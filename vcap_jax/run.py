@@ -71,11 +71,13 @@ def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = pr
     """
     begin = time.monotonic()
     # -- data ---------------------------------------------------------------------------------------------
-    world = None
-    if config.data.manifest is None:
+    world: EmbeddedData | None = None
+    if config.data.manifest is not None:
+        manifest = Path(config.data.manifest)
+    else:
         say(f"rendering the embedded world into {folder.data}")
         world = prepare_embedded_data(folder.data, config.modality, config.world)
-    manifest = Path(config.data.manifest) if world is None else world.train
+        manifest = world.train
     samples = _samples_of(read_manifest(manifest), config.modality, manifest)
 
     # -- starting policy ----------------------------------------------------------------------------------
@@ -108,7 +110,9 @@ def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = pr
     if pool is not None:
         without = pool.missing(samples)
         if without:
-            say(f"{len(without)} samples have no reference and are left out, the first: {', '.join(without[:5])}")
+            say(
+                f"{len(without)} samples have no reference and are left out, the first: {', '.join(without[:5])}"
+            )
         samples = [sample for sample in samples if sample.id in pool]
 
     # -- the starting policy on held-out scenes ------------------------------------------------------------
@@ -193,7 +197,9 @@ def _train(
         total_steps=total,
         programs=programs,
         frozen=policy.frozen,
-        reference=policy.reference_params(config.model.frozen_dtype) if config.grpo.objective.beta > 0 else None,
+        reference=policy.reference_params(config.model.frozen_dtype)
+        if config.grpo.objective.beta > 0
+        else None,
         data=data,
         collector=Collector(
             policy=policy,
@@ -234,7 +240,9 @@ def _reference_pool(place: Workplace, samples: Sequence[Sample], sampler: GroupS
     if not missing:
         return own
     if len(own):
-        place.say(f"{len(missing)} of {len(samples)} samples bring no reference: the starting policy writes them")
+        place.say(
+            f"{len(missing)} of {len(samples)} samples bring no reference: the starting policy writes them"
+        )
     path = place.folder.root / "references" / "train.jsonl"
     wanted = [sample for sample in samples if sample.id not in own]
     written = _written_references(place, path, wanted, sampler)
@@ -253,7 +261,9 @@ def _written_references(
         sampling=config.references.sampling or config.rollout.sampling,
         max_completion_length=config.references.max_completion_length or config.rollout.max_completion_length,
     )
-    captioner = _captioner(place, sampler if rollout == config.rollout else _like(sampler, place.policy, rollout))
+    captioner = _captioner(
+        place, sampler if rollout == config.rollout else _like(sampler, place.policy, rollout)
+    )
     report = _Every(place.say, "references", seconds=20)
     return write_references(
         path,
@@ -320,7 +330,9 @@ class HeldOut:
         for name in ("start", "trained"):
             lines = (self._folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
             rows[name] = {row["id"]: row["captions"] for row in map(json.loads, lines)}
-        counts = {name: count_captions(self._world.heldout_scenes, captions) for name, captions in rows.items()}
+        counts = {
+            name: count_captions(self._world.heldout_scenes, captions) for name, captions in rows.items()
+        }
         return comparison(counts["references"], counts["start"], counts["trained"], seconds, **more)
 
 

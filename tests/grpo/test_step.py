@@ -89,9 +89,7 @@ def test_shared_prompt_equals_the_unshared_computation(parts, captions):
         steps = np.arange(TOKENS) + one.positions[0, :, :length].max() + 1
         positions = np.concatenate([one.positions[0, :, :length], np.tile(steps, (3, 1))], axis=1)
         visual = np.concatenate([one.visual_index[0, :length], np.full(TOKENS, -1)])
-        joined = PromptBatch(
-            tokens[None], positions[None], np.array([len(tokens)]), visual[None], one.vision
-        )
+        joined = PromptBatch(tokens[None], positions[None], np.array([len(tokens)]), visual[None], one.vision)
         hidden = model.hidden(joined, model.encode_vision(joined.vision))[0, length - 1 : -1]
         return token_logprobs(hidden, model.head(), captions.tokens[row, g], temperature=0.7)
 
@@ -115,7 +113,9 @@ def test_shared_prompt_equals_the_unshared_computation(parts, captions):
 def test_masked_captions_have_no_influence(parts, captions):
     before, _ = gradients(parts, captions, 2)
     tokens = captions.tokens.at[1, 2].set(9)
-    after, _ = gradients(parts, CaptionBatch(tokens, captions.lengths, captions.advantages, captions.contributes), 2)
+    after, _ = gradients(
+        parts, CaptionBatch(tokens, captions.lengths, captions.advantages, captions.contributes), 2
+    )
     close(before, after, scale=1e-7)
 
 
@@ -133,7 +133,9 @@ def test_only_the_trainable_part_moves(parts, captions):
     assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(trainable))
 
 
-@pytest.mark.parametrize(("frozen", "message"), [(("vision",), "no parameter path"), (("visual", "text"), "nothing to train")])
+@pytest.mark.parametrize(
+    ("frozen", "message"), [(("vision",), "no parameter path"), (("visual", "text"), "nothing to train")]
+)
 def test_what_cannot_be_frozen_is_refused(frozen, message):
     with pytest.raises(ValueError, match=message):
         split_model(tiny_model(), frozen)

@@ -29,9 +29,7 @@ def draw(policy, prompt, config, *, seed=0, step=3, ids=None, sampler=None):
     sampler = sampler or GroupSampler(graphdef, config, end_ids=[END], banned_ids=BANNED)
     features = nnx.merge(graphdef, params, frozen).encode_vision(prompt.vision)
     ids = range(len(prompt.lengths)) if ids is None else ids
-    groups = list(
-        sampler.stream(params, frozen, prompt, features, seed=seed, step=step, group_ids=list(ids))
-    )
+    groups = list(sampler.stream(params, frozen, prompt, features, seed=seed, step=step, group_ids=list(ids)))
     return {group.index: group for group in groups}
 
 
@@ -54,7 +52,9 @@ def test_draws_do_not_depend_on_batch_or_chunk(policy):
     config = RolloutConfig(group_size=3, max_completion_length=12, chunk=4, sampling=PLAIN)
     prompts = tiny_prompts(4)
     together = draw(policy, prompts, config)
-    other_chunk = draw(policy, prompts, RolloutConfig(group_size=3, max_completion_length=12, chunk=12, sampling=PLAIN))
+    other_chunk = draw(
+        policy, prompts, RolloutConfig(group_size=3, max_completion_length=12, chunk=12, sampling=PLAIN)
+    )
     alone = draw(policy, take_groups(prompts, 2, 3), config, ids=[2])
     np.testing.assert_array_equal(together[2].tokens, alone[0].tokens)
     for row in range(4):
@@ -110,7 +110,13 @@ def test_nothing_is_compiled_in_steady_state(policy):
             prompt = tiny_prompts(2, seed=step)
             list(
                 sampler.stream(
-                    params, frozen, prompt, features(params, prompt.vision), seed=0, step=step, group_ids=[0, 1]
+                    params,
+                    frozen,
+                    prompt,
+                    features(params, prompt.vision),
+                    seed=0,
+                    step=step,
+                    group_ids=[0, 1],
                 )
             )
     assert compiles.count == 0

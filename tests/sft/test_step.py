@@ -15,7 +15,9 @@ from vcap_jax.sft.step import caption_loss, make_sft_step, pad_captions
 
 def batch():
     rng = np.random.default_rng(0)
-    captions = [[rng.integers(9, VOCABULARY, rng.integers(2, 6)).tolist() for _ in range(2)] for _ in range(2)]
+    captions = [
+        [rng.integers(9, VOCABULARY, rng.integers(2, 6)).tolist() for _ in range(2)] for _ in range(2)
+    ]
     return pad_captions(captions, 6)
 
 
@@ -34,7 +36,9 @@ def test_loss_is_the_mean_over_caption_tokens():
 def test_padding_carries_no_loss():
     model, prompts, (tokens, lengths) = tiny_model(), tiny_prompts(2), batch()
     changed = np.where(np.arange(6) < lengths[..., None], tokens, 11).astype(np.int32)
-    losses = [caption_loss(model, prompts, jnp.asarray(t), jnp.asarray(lengths))[0] for t in (tokens, changed)]
+    losses = [
+        caption_loss(model, prompts, jnp.asarray(t), jnp.asarray(lengths))[0] for t in (tokens, changed)
+    ]
     assert float(losses[0]) == pytest.approx(float(losses[1]), rel=1e-6)
 
 

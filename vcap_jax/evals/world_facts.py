@@ -41,7 +41,9 @@ def fact_list(scene: Scene, caption: str) -> tuple[SampleFact, ...]:
     ]
     told = {slot for slot, value in claims if facts.get(slot) == value}
     missing = [
-        SampleFact(text=_words(slot, value), verdict="missing") for slot, value in facts.items() if slot not in told
+        SampleFact(text=_words(slot, value), verdict="missing")
+        for slot, value in facts.items()
+        if slot not in told
     ]
     return (*said, *missing)
 

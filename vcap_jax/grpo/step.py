@@ -44,12 +44,13 @@ class CaptionBatch:
 
     tokens: [B, G, T] int32. lengths: [B, G] int32, the end token included. advantages: [B, G] float32.
     contributes: [B, G] bool (see ``advantages.GroupAdvantages``).
+    NumPy arrays on the host, JAX arrays on the devices.
     """
 
-    tokens: jax.Array
-    lengths: jax.Array
-    advantages: jax.Array
-    contributes: jax.Array
+    tokens: Any
+    lengths: Any
+    advantages: Any
+    contributes: Any
 
 
 class UpdatePrograms:

@@ -21,7 +21,9 @@ def reward_metrics(records: Sequence[GroupRecord], advantages: GroupAdvantages) 
     candidates = [candidate for record in records for candidate in record.scores.candidates]
     scored = [c for c in candidates if c.reward is not None]
     row: Row = {"reward/mean": _mean([c.reward for c in scored])}
-    row["reward/std"] = _mean([s for s, skip in zip(advantages.std, advantages.skipped, strict=True) if not skip])
+    row["reward/std"] = _mean(
+        [s for s, skip in zip(advantages.std, advantages.skipped, strict=True) if not skip]
+    )
     passes = [c.global_scores for c in scored if c.global_scores is not None]
     row["reward/correctness"] = _mean([s.correctness for s in passes])
     row["reward/completeness"] = _mean([s.completeness for s in passes])

@@ -24,8 +24,8 @@ from vcap_jax.config import RunConfig
 from vcap_jax.data.pipeline import GroupIterator
 from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages
 from vcap_jax.grpo.collect import Collector, GroupRecord, StepRollout
-from vcap_jax.grpo.step import CaptionBatch, TrainState, UpdatePrograms, take_groups
 from vcap_jax.grpo.objective import step_totals
+from vcap_jax.grpo.step import CaptionBatch, TrainState, UpdatePrograms, take_groups
 from vcap_jax.grpo.step_metrics import judge_metrics, reward_metrics
 from vcap_jax.policy import Params
 from vcap_jax.report.metrics import MetricsWriter
@@ -116,7 +116,9 @@ class Training:
                     self.checkpoints.save(step + 1, state, self.data.get_state())
                 if stop_requested.is_set() and not last:
                     self.checkpoints.wait()
-                    raise TrainingStopped(f"stopped by a signal after step {step + 1}; continue with --resume")
+                    raise TrainingStopped(
+                        f"stopped by a signal after step {step + 1}; continue with --resume"
+                    )
         self.checkpoints.wait()
         return state
 
@@ -138,7 +140,7 @@ class Training:
         old: list[jax.Array | None] = [None] * len(micro)
         if grpo.updates_per_step > 1:
             old = [self._logprobs(state.params, part) for part in micro]
-        shares = []
+        shares: list[Any] = []
         for _ in range(grpo.updates_per_step):
             gradients = self.programs.zeros(state.params)
             shares = []
