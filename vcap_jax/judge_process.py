@@ -33,9 +33,9 @@ def embedded_judge(log_path: Path, *, timeout_s: float = 60.0) -> Iterator[str]:
         command += ["--port", "0", "--port-file", str(port_file), "--exit-with-parent"]
         root = Path(__file__).resolve().parent.parent
         search_path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
-        process = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": search_path}
-        )
+        # Its matrices are tiny; threads of numpy would only get in the way of the trainer's.
+        environment = {**os.environ, "PYTHONPATH": search_path, "OPENBLAS_NUM_THREADS": "1"}
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
         try:
             yield f"http://127.0.0.1:{_wait_for_port(process, port_file, log_path, timeout_s)}"
         finally:

@@ -1,7 +1,7 @@
 """Captions of images: facts to English and back.
 
-One sentence per object in one of four forms, one sentence for the background in one of two. Any subset of an
-object's facts can be said: "A large red circle is at the top left.", "A red object is at the top left.".
+One sentence per object in one of three forms, one sentence for the background in one of two. Any subset of an
+object's facts can be said: "At the top left is a large red circle.", "At the top left is a red object.".
 """
 
 from __future__ import annotations
