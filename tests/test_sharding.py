@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 import jax
@@ -175,22 +176,35 @@ def example_batch(groups: int = 8, prompt: int = 9, size: int = 2, length: int =
 
 
 GRAPHDEF, PARAMS = nnx.split(Qwen3VL(CONFIG, rngs=nnx.Rngs(0), dtype=jnp.float32))
+# These programs run once, on tiny shapes: nearly all of their time is compilation.
+UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=UNOPTIMISED)
+def encode(params: Any, prompt: PromptBatch) -> VisualFeatures:
+    return nnx.merge(GRAPHDEF, params).encode_vision(prompt.vision)
+
+
+@partial(jax.jit, compiler_options=UNOPTIMISED)
 @jax.value_and_grad
-def caption_loss(params: Any, batch: dict[str, Any]) -> jax.Array:
+def caption_loss(params: Any, features: VisualFeatures, batch: dict[str, Any]) -> jax.Array:
     model = nnx.merge(GRAPHDEF, params)
-    features = model.encode_vision(batch["prompt"].vision)
     hidden = model.caption_hidden(batch["prompt"], features, batch["captions"])
     logprobs = token_logprobs(hidden, model.lm_head[...].T, batch["captions"], chunk=3)
     return -(logprobs * batch["advantages"][..., None]).mean()
 
 
+def loss_and_gradients(placement: Placement) -> tuple[jax.Array, Any]:
+    params, batch = placement.state(PARAMS), placement.batch(example_batch())
+    down = params["text"]["layers"]["mlp"]["down"]["kernel"].get_value()
+    parts = placement.mesh.shape["fsdp"] * placement.mesh.shape["tensor"]
+    assert down.addressable_shards[0].data.size * parts == down.size
+    return caption_loss(params, encode(params, batch["prompt"]), batch)
+
+
 @pytest.fixture(scope="module")
 def on_one_device() -> tuple[jax.Array, Any]:
-    placement = Placement.build(MeshConfig(fsdp=1))
-    return caption_loss(placement.state(PARAMS), placement.batch(example_batch()))
+    return loss_and_gradients(Placement.build(MeshConfig(fsdp=1)))
 
 
 @pytest.mark.parametrize(
@@ -205,12 +219,7 @@ def test_loss_and_gradients_on_eight_devices_equal_those_on_one(
     config: MeshConfig, on_one_device: tuple[jax.Array, Any]
 ) -> None:
     expected_loss, expected = on_one_device
-    placement = Placement.build(config)
-    params = placement.state(PARAMS)
-    down = params["text"]["layers"]["mlp"]["down"]["kernel"].get_value()
-    parts = placement.mesh.shape["fsdp"] * placement.mesh.shape["tensor"]
-    assert down.addressable_shards[0].data.size * parts == down.size
-    loss, gradients = caption_loss(params, placement.batch(example_batch()))
+    loss, gradients = loss_and_gradients(Placement.build(config))
     np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
     for (path, ours), theirs in zip(
         jax.tree_util.tree_flatten_with_path(gradients)[0], jax.tree.leaves(expected), strict=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import jax
@@ -100,7 +101,8 @@ SETTINGS = list(itertools.product(("grpo", "bnpo", "dr_grpo", "dapo"), ("token",
 Losses = dict[tuple[str, str], tuple[tuple[jax.Array, dict[str, jax.Array]], jax.Array]]
 
 
-@jax.jit
+# Compiled once for tiny shapes: optimising the program would take nearly all of the time.
+@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 def losses(inputs: dict[str, Any], totals: objective.StepTotals) -> Losses:
     """((loss, metrics), gradient with respect to ``new``) of one micro-batch, under every setting at once."""
     mask = objective.caption_mask(inputs["lengths"], inputs["contributes"], inputs["new"].shape[-1])
