@@ -1,9 +1,10 @@
 """Makes the embedded world's tiny Qwen3-VL: random weights -> sees -> tells all -> describes weakly.
 
-Stage "see" trains the vision tower alone: throw-away linear probes name what stands in each cell, from the merged
-visual tokens. Stage "tell" trains the whole model on full, true captions. Stage "weak" is short and teaches weak
-captions (objects and attributes left out, some wrong): the model still sees, but describes poorly. A model that never
-learned to see would leave reinforcement learning nothing to draw on: it would find that saying nothing is never wrong.
+Stage "see" trains the vision tower alone: throw-away linear probes name what stands in each cell, and which cell it
+is, from the merged visual tokens. Stage "tell" trains the decoder, vision frozen, on full, true captions. Stage "weak"
+is short and teaches weak captions (objects and attributes left out, some wrong): the model still sees, but describes
+poorly. A model that never learned to see would leave reinforcement learning nothing to draw on: it would find that
+saying nothing is never wrong.
 
     python launch/make_backbone.py --out vcap_jax/world/backbone      # about half an hour on two cores
 
@@ -26,6 +27,7 @@ import numpy as np
 import optax
 from flax import nnx
 
+from vcap_jax.policy import split_model
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.qwen3_vl.model import Qwen3VL
@@ -308,16 +310,19 @@ def main() -> None:
 
     def write(name: str, steps: int, peak: float, weak: WeakSettings | None) -> None:
         nonlocal params
+        # Vision stays as the probes made it: what the decoder cannot read yet would otherwise be unlearned again.
+        split, trainable, vision = split_model(nnx.merge(graphdef, params), ("visual",))
         optimizer = make_optimizer(steps, peak)
-        update, opt_state = make_sft_step(graphdef, optimizer), optimizer.init(params)
+        update, opt_state = make_sft_step(split, optimizer), optimizer.init(trainable)
         begin = time.monotonic()
         for step in range(steps):
             batch = teachers[step % 2].batch(step, args.batch, weak)
-            params, opt_state, metrics = update(params, frozen, opt_state, *batch)
+            trainable, opt_state, metrics = update(trainable, vision, opt_state, *batch)
             if step % 100 < 2:
                 what = f"loss {metrics['loss']:.4f} accuracy {metrics['token_accuracy']:.4f}"
                 report(name, step, steps, begin, what)
             if (step + 1) % 1000 == 0 or step + 1 == steps:
+                params = nnx.state(nnx.merge(split, trainable, vision))
                 for check in checks:
                     print(
                         name, step + 1, check.modality, greedy_facts(graphdef, params, check, 128), flush=True

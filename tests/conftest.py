@@ -1,4 +1,4 @@
-"""Set-up common to all tests: eight simulated CPU devices, and which tests were not run for lack of torch."""
+"""Set-up common to all tests: simulated devices, and what the `live` comparisons need."""
 
 from __future__ import annotations
 
@@ -20,10 +20,16 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip `live` tests by name where torch is missing, whether or not they ask for it themselves."""
-    if importlib.util.find_spec("torch") is not None:
+    """Skips `live` tests by name where torch is missing; elsewhere makes the PyTorch packages importable first."""
+    live = [item for item in items if item.get_closest_marker("live")]
+    if not live:
         return
-    skip = pytest.mark.skip(reason="needs torch: bash tests/run.sh --live")
-    for item in items:
-        if item.get_closest_marker("live"):
+    if importlib.util.find_spec("torch") is None:
+        skip = pytest.mark.skip(reason="needs torch: bash tests/run.sh --live")
+        for item in live:
             item.add_marker(skip)
+    elif importlib.util.find_spec("torchvision") is not None:
+        # transformers and TRL import torchvision on their way, and fail where its compiled part cannot load.
+        from tests.live_reference import require_torchvision
+
+        require_torchvision()
