@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from tests import quick_compile
 from tests.qwen3_vl import parity_cases as cases
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
@@ -23,7 +24,6 @@ from vcap_jax.qwen3_vl.model import Qwen3VL, next_position
 CONFIG = cases.MODELS["tied"]
 GROUPS, PROMPT, VISUAL, GROUP, TOKENS = 3, 9, 4, 2, 4
 REAL = slice(0, 2)  # the last group is padding
-QUICK_COMPILE = {"xla_backend_optimization_level": 0}  # these programs run once
 
 
 @functools.cache
@@ -98,7 +98,9 @@ def value_and_gradients(forward: Callable) -> tuple[np.ndarray, Any]:
         hidden = forward(nnx.merge(graphdef, params), features)
         return jnp.sum(hidden * weights.astype(np.float32)), hidden
 
-    run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True), compiler_options=QUICK_COMPILE)
+    run = jax.jit(
+        jax.value_and_grad(loss, argnums=(0, 1), has_aux=True), compiler_options=quick_compile.options()
+    )
     (_, hidden), gradients = run(params, features())
     return np.asarray(hidden), gradients
 
@@ -123,7 +125,7 @@ def test_gradients_through_the_shared_prefix() -> None:
 def test_prefill_and_decode_equal_the_training_forward() -> None:
     graphdef, params = nnx.split(model())
 
-    @functools.partial(jax.jit, compiler_options=QUICK_COMPILE)
+    @functools.partial(jax.jit, compiler_options=quick_compile.options())
     def rollout(params: nnx.State) -> jax.Array:
         model = nnx.merge(graphdef, params)
         first, prompt_cache = model.prefill(prompts(), features())

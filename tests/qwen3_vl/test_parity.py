@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from tests import quick_compile
 from tests.live_reference import require_torch
 from tests.qwen3_vl import make_goldens
 from tests.qwen3_vl import parity_cases as cases
@@ -23,7 +24,6 @@ from vcap_jax.qwen3_vl.weights import from_public, to_public
 LOGITS_TOLERANCE = 1e-4  # of the reference's largest logit
 GRADIENT_TOLERANCE = 1e-3  # of each tensor's norm
 
-QUICK_COMPILE = {"xla_backend_optimization_level": 0}  # these programs run once
 
 models = pytest.mark.parametrize("name", list(cases.MODELS))
 Answers = dict[str, np.ndarray]
@@ -65,7 +65,7 @@ def our_answers(name: str) -> Answers:
     model, prompts = our_model(name), our_prompts(name)
     graphdef, params = nnx.split(model)
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=quick_compile.options())
     def generate(params: nnx.State, batch: PromptBatch) -> jax.Array:
         model = nnx.merge(graphdef, params)
         hidden, prompt_cache = model.prefill(batch, model.encode_vision(batch.vision))
@@ -79,7 +79,7 @@ def our_answers(name: str) -> Answers:
         cache = model.init_caption_cache(prompt_cache, 1, cases.NEW_TOKENS)
         return jax.lax.scan(step, (first, cache), jnp.arange(cases.NEW_TOKENS))[1]
 
-    @functools.partial(jax.jit, compiler_options=QUICK_COMPILE)
+    @functools.partial(jax.jit, compiler_options=quick_compile.options())
     def differentiate(params: nnx.State, batch: PromptBatch) -> tuple:
         def loss(params: nnx.State) -> tuple[jax.Array, jax.Array]:
             return loss_of(nnx.merge(graphdef, params), batch)
