@@ -6,8 +6,8 @@ take the place of a function without touching the model. Queries have H heads, k
 queries: query head h reads key head h // (H / K)). Scores and softmax are float32; the weights are rounded to
 the values' type before they meet them.
 
-Nothing here merges partial softmaxes: a caption's scores against the prompt and against itself are
-concatenated and normalised once, so automatic differentiation is exact.
+Nothing here merges results of partial softmaxes: a caption's scores against the prompt and against itself are
+normalised together, so automatic differentiation is exact.
 """
 
 from __future__ import annotations
@@ -114,13 +114,19 @@ def decode(
     to_prompt = _scores("bgkrd,bkpd->bgkrp", grouped_queries, prompt_keys)
     to_self = _scores("bgkrd,bgktd->bgkrt", grouped_queries, caption_keys)
     real = jnp.arange(prompt_tokens) < lengths[:, None]
-    written = jnp.broadcast_to(jnp.arange(slots) <= step, (lengths.shape[0], slots))
-    visible = jnp.concatenate([real, written], axis=-1)[:, None, None, None, :]
-    scores = jnp.where(visible, jnp.concatenate([to_prompt, to_self], axis=-1), MASKED)
-    weights = jax.nn.softmax(scores, axis=-1).astype(prompt_values.dtype)
-    out = jnp.einsum("bgkrp,bkpd->bgkrd", weights[..., :prompt_tokens], prompt_values)
-    out += jnp.einsum("bgkrt,bgktd->bgkrd", weights[..., prompt_tokens:], caption_values)
-    return out.reshape(queries.shape)
+    to_prompt = jnp.where(real[:, None, None, None, :], to_prompt, MASKED)
+    to_self = jnp.where(jnp.arange(slots) <= step, to_self, MASKED)
+    # One softmax over both, without the copies that joining them would cost: a common maximum and a common sum.
+    largest = jnp.maximum(to_prompt.max(-1, keepdims=True), to_self.max(-1, keepdims=True))
+    to_prompt, to_self = jnp.exp(to_prompt - largest), jnp.exp(to_self - largest)
+    total = to_prompt.sum(-1, keepdims=True) + to_self.sum(-1, keepdims=True)
+
+    def weigh(equation: str, weights: Array, values: Array) -> Array:
+        return jnp.einsum(equation, weights.astype(values.dtype), values, preferred_element_type=jnp.float32)
+
+    out = weigh("bgkrp,bkpd->bgkrd", to_prompt, prompt_values)
+    out += weigh("bgkrt,bgktd->bgkrd", to_self, caption_values)
+    return (out / total).astype(queries.dtype).reshape(queries.shape)
 
 
 def frames(queries: Array, keys: Array, values: Array, patches: Array) -> Array:

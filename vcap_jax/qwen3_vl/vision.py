@@ -37,9 +37,9 @@ def patch_coordinates(grids: Array, length: int, merge: int) -> tuple[Array, Arr
     inner_rows, inner_columns = np.divmod(inner, merge)
     # lax.div truncates where // floors: the same for these numbers, and a tenth of the operations.
     blocks_across = jnp.maximum(jax.lax.div(grids[:, 1:], jnp.int32(merge)), 1)
-    block, blocks_across = jnp.broadcast_arrays(block, blocks_across)
-    rows = jax.lax.div(block, blocks_across) * merge + inner_rows
-    columns = jax.lax.rem(block, blocks_across) * merge + inner_columns
+    dividend, divisor = jnp.broadcast_arrays(block, blocks_across)
+    rows = jax.lax.div(dividend, divisor) * merge + inner_rows
+    columns = jax.lax.rem(dividend, divisor) * merge + inner_columns
     return rows, columns
 
 

@@ -178,8 +178,7 @@ def from_public(model: Qwen3VL, arrays: Mapping[str, np.ndarray]) -> None:
     state = nnx.state(model, nnx.Param)
     for keys, param in nnx.to_flat_state(state):
         old = param.get_value()
-        whole = tuple(slice(0, size) for size in old.shape)
-        block = _read_block(sources, by_path[".".join(map(str, keys))], old.shape, old.dtype, whole)
+        block = _read_block(sources, by_path[".".join(map(str, keys))], old.shape, old.dtype, None)
         param.set_value(jnp.asarray(block))
     nnx.update(model, state)
 
@@ -259,7 +258,8 @@ def _read_block(
     dtype: Any,
     index: tuple[slice, ...] | None,
 ) -> np.ndarray:
-    """The block ``index`` of one of our parameters, gathered from its public tensors and cast."""
+    """The block ``index`` (None: all) of one of our parameters, gathered from its public tensors and cast."""
+    index = index or (slice(None),) * len(shape)
     bounds = [part.indices(size)[:2] for part, size in zip(index, shape, strict=True)]
     out = np.empty([stop - start for start, stop in bounds], dtype)
     column_start, column_stop = bounds[-1]
