@@ -180,9 +180,9 @@ def _train(
     )
     checkpoints = Checkpointer(folder.checkpoints, keep=config.logging.keep)
     metrics = MetricsWriter(folder.metrics)
-    state = programs.initial_state(policy.trainable)
+    state = programs.initial_state(policy.trainable, place.placement)
     if folder.resumed and checkpoints.latest_step() is not None:
-        state, data_state = checkpoints.restore(state)
+        state, data_state = checkpoints.restore(place.placement.abstract(state))
         data.set_state(data_state)
     done = int(state.step) // config.grpo.updates_per_step
     # What was logged after the last checkpoint is done again, and comes out the same.

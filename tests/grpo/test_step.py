@@ -14,6 +14,7 @@ from vcap_jax.grpo.objective import ObjectiveConfig, caption_mask, grpo_loss, st
 from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms, take_groups
 from vcap_jax.policy import split_model
 from vcap_jax.qwen3_vl.inputs import PromptBatch
+from vcap_jax.sharding import MeshConfig, Placement
 
 GROUPS, SIZE, TOKENS = 4, 3, 6
 
@@ -124,7 +125,7 @@ def test_only_the_trainable_part_moves(parts, captions):
     assert all("visual" not in ".".join(map(str, path)) for path, _ in nnx.to_flat_state(trainable))
     assert all("visual" in ".".join(map(str, path)) for path, _ in nnx.to_flat_state(frozen))
     update = programs(graphdef)
-    state = update.initial_state(trainable)
+    state = update.initial_state(trainable, Placement.build(MeshConfig(fsdp=1)))
     gradient, _ = gradients(parts, captions, GROUPS)
     state, applied = update.apply(state, gradient)
     assert int(state.step) == 1

@@ -25,6 +25,7 @@ from vcap_jax.grpo.objective import (
 )
 from vcap_jax.policy import Params
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.sharding import Placement
 
 
 @jax.tree_util.register_dataclass
@@ -78,12 +79,24 @@ class UpdatePrograms:
         self.logprobs = jax.jit(self._logprobs)
         self.accumulate = jax.jit(self._accumulate, donate_argnums=(2,))
         self.apply = jax.jit(self._apply, donate_argnums=(0,))
-        self.zeros = jax.jit(lambda params: jax.tree.map(jnp.zeros_like, params))
+        self._make_zeros: Any = None
 
-    def initial_state(self, params: Params) -> TrainState:
-        """A state at step 0 with its own copy of ``params`` (the state is donated from update to update)."""
+    def initial_state(self, params: Params, placement: Placement) -> TrainState:
+        """A state at step 0 with its own copy of ``params`` (the state is donated from update to update); the
+        optimizer's moments are cut as the parameters are."""
         copy = jax.tree.map(jnp.copy, params)
-        return TrainState(jnp.zeros((), jnp.int32), copy, jax.jit(self._optimizer.init)(copy))
+        shardings = placement.shardings(jax.eval_shape(self._optimizer.init, copy))
+        opt_state = jax.jit(self._optimizer.init, out_shardings=shardings)(copy)
+        return TrainState(placement.replicated(jnp.zeros((), jnp.int32)), copy, opt_state)
+
+    def zeros(self, params: Params) -> Params:
+        """A gradient sum to begin with, cut as ``params`` are."""
+        if self._make_zeros is None:
+            shardings = jax.tree.map(lambda x: x.sharding, params)
+            self._make_zeros = jax.jit(
+                lambda params: jax.tree.map(jnp.zeros_like, params), out_shardings=shardings
+            )
+        return self._make_zeros(params)
 
     def _encode(self, params: Params, frozen: Params, prompt: PromptBatch) -> VisualFeatures:
         return nnx.merge(self._graphdef, params, frozen).encode_vision(prompt.vision)
