@@ -244,9 +244,12 @@ def main() -> None:
     parser.add_argument("--pixels", type=Path, help="keep the rendered scenes here from run to run")
     args = parser.parse_args()
 
-    tokenizer = train_tokenizer()
+    if args.start_from:  # what it has learned to say, it has learned in these tokens
+        processor = Processor.from_pretrained(args.start_from)
+    else:
+        processor = Processor(train_tokenizer(), image=IMAGE_SETTINGS, video=VIDEO_SETTINGS)
+    tokenizer = processor.tokenizer
     config_json = backbone_config(tokenizer)
-    processor = Processor(tokenizer, image=IMAGE_SETTINGS, video=VIDEO_SETTINGS)
     if args.start_from:
         model = load_pretrained(args.start_from, dtype=jnp.float32)
     else:

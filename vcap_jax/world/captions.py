@@ -52,10 +52,10 @@ class WeakSettings:
         there is nothing to see under observation, too.
     """
 
-    omit_object: float = 0.25
+    omit_object: float = 0.32
     omit_attribute: float = 0.24
-    wrong_attribute: float = 0.12
-    invent_object: float = 0.06
+    wrong_attribute: float = 0.03
+    invent_object: float = 0.25
 
     def __post_init__(self) -> None:
         for field in fields(self):
