@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from vcap_jax.checkpoint import Checkpointer
@@ -78,6 +79,12 @@ class Policy:
 
     def merge(self) -> Qwen3VL:
         return nnx.merge(self.graphdef, self.trainable, self.frozen)
+
+    def texts(self, tokens: np.ndarray, lengths: np.ndarray) -> tuple[str, ...]:
+        """The captions [G, T] of a group as text, special tokens left out. lengths: [G] tokens."""
+        decode = self.processor.tokenizer.decode
+        rows = zip(tokens, lengths, strict=True)
+        return tuple(decode(row[:length], skip_special_tokens=True).strip() for row, length in rows)
 
     def reference_params(self, dtype: str) -> Params:
         """The trainable parameters as they are now, in ``dtype``: the anchor of the KL term."""

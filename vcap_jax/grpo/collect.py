@@ -114,7 +114,7 @@ class Collector:
             )
             for group in groups:
                 example = part[group.index]
-                captions = self._texts(group.tokens, group.lengths)
+                captions = self.policy.texts(group.tokens, group.lengths)
                 reference, segments = self._reference(example, step)
                 future = self.session.submit(
                     GroupForReward(
@@ -145,13 +145,6 @@ class Collector:
                 )
             )
         return StepRollout(tuple(batches), tuple(records), decoded - begin, time.monotonic() - decoded)
-
-    def _texts(self, tokens: np.ndarray, lengths: np.ndarray) -> tuple[str, ...]:
-        decode = self.policy.processor.tokenizer.decode
-        return tuple(
-            decode(row[:length], skip_special_tokens=True).strip()
-            for row, length in zip(tokens, lengths, strict=True)
-        )
 
     def _reference(self, example: Example, step: int) -> tuple[str | None, tuple[Segment, ...]]:
         if not self.use_reference or self.pool is None:

@@ -71,7 +71,6 @@ class Captioner:
         settings = PipelineSettings(
             batch_groups=size, shuffle=False, epochs=1, threads=self._threads, prefetch=2 * size
         )
-        tokenizer = self._policy.processor.tokenizer
         for batch in GroupIterator(samples, self._load, settings, on_skip=on_bad):
             prompt = self._place(
                 collate(
@@ -97,8 +96,5 @@ class Captioner:
             done = {group.index: group for group in groups}
             for index, example in enumerate(batch.examples):
                 group = done[index]
-                texts = tuple(
-                    tokenizer.decode(row[:length], skip_special_tokens=True).strip()
-                    for row, length in zip(group.tokens, group.lengths, strict=True)
-                )
+                texts = self._policy.texts(group.tokens, group.lengths)
                 yield Captioned(example.sample, texts, tuple(int(n) for n in group.lengths))
