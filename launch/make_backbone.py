@@ -8,6 +8,9 @@ saying nothing is never wrong.
 
     python launch/make_backbone.py --out vcap_jax/world/backbone      # about half an hour on two cores
 
+The backbone that ships was made with these stages in several sittings (``--start-from``), while the recipe was being
+found; one call with the defaults makes another of the same kind.
+
 Deterministic for a given machine. Scenes of the splits "backbone" and "backbone-check" are used; training and
 held-out scenes of the reinforcement learning runs come from other splits.
 """
