@@ -8,4 +8,5 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source launch/venv.sh
 ensure_venv .venv "-e .${VCAP_EXTRAS:+[$VCAP_EXTRAS]}"
-exec .venv/bin/python launch/train.py --modality image "$@"
+if (($# == 0)); then set -- --modality image; fi
+exec .venv/bin/python launch/train.py "$@"

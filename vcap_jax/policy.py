@@ -8,6 +8,7 @@ prefixes: the paper freezes the vision encoder and the vision-language aligner, 
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from flax import nnx
 
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.processing import Processor
 from vcap_jax.qwen3_vl.weights import load_pretrained
@@ -89,6 +91,16 @@ class Policy:
     def reference_params(self, dtype: str) -> Params:
         """The trainable parameters as they are now, in ``dtype``: the anchor of the KL term."""
         return jax.tree.map(lambda x: x.astype(dtype), self.trainable)
+
+
+@functools.lru_cache(maxsize=4)
+def vision_encoder(graphdef: Any) -> Callable[[Params, Params, PromptBatch], VisualFeatures]:
+    """The jitted ``(trainable, frozen, prompt) -> features`` of a model; one program for whoever asks."""
+
+    def encode(trainable: Params, frozen: Params, prompt: PromptBatch) -> VisualFeatures:
+        return nnx.merge(graphdef, trainable, frozen).encode_vision(prompt.vision)
+
+    return jax.jit(encode)
 
 
 def frozen_filter(prefixes: tuple[str, ...]) -> Callable[[tuple[Any, ...], Any], bool]:

@@ -1,7 +1,8 @@
-"""Writes a reference pool with a policy: the paper's pool for e1 comes from the untrained policy itself."""
+"""Where a run's references come from: a pool, the manifest, or the untrained policy (the paper's pool for e1)."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,7 +11,51 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, ReferencePool, entry_line
 from vcap_jax.policy import Params
+from vcap_jax.report.progress import Every
 from vcap_jax.rollout.captioner import Captioner
+from vcap_jax.workplace import Workplace
+
+_SEED = 1_000_003
+"""Added to the run's seed: never met by the training rollouts, whose fold is (seed, step)."""
+
+
+def reference_pool(place: Workplace, samples: Sequence[Sample]) -> ReferencePool:
+    """The pool that the configuration names, else the manifest's own references, else one by the policy."""
+    if place.config.data.references is not None:
+        return ReferencePool.read(place.config.data.references)
+    own = ReferencePool.of_samples(samples)
+    missing = own.missing(samples)
+    if not missing:
+        return own
+    if len(own):
+        place.say(
+            f"{len(missing)} of {len(samples)} samples bring no reference: the starting policy writes them"
+        )
+    path = place.folder.root / "references" / "train.jsonl"
+    written = references_by_policy(place, path, [sample for sample in samples if sample.id not in own])
+    return ReferencePool([*(own[s.id] for s in samples if s.id in own), *written.entries()])
+
+
+def references_by_policy(place: Workplace, path: Path, samples: Sequence[Sample]) -> ReferencePool:
+    """The starting policy's captions of ``samples`` as a pool at ``path``, as ``config.references`` asks."""
+    config = place.config
+    if not path.exists():
+        place.say(f"the starting policy writes references for {len(samples)} samples: {path}")
+    rollout = dataclasses.replace(
+        config.rollout,
+        group_size=config.references.per_sample,
+        sampling=config.references.sampling or config.rollout.sampling,
+        max_completion_length=config.references.max_completion_length or config.rollout.max_completion_length,
+    )
+    return write_references(
+        path,
+        place.captioner(rollout),
+        place.policy.trainable,
+        samples,
+        seed=config.seed + _SEED,
+        on_progress=Every(place.say, "references", seconds=20),
+        on_bad=place.report_bad_sample,
+    )
 
 
 def write_references(

@@ -13,7 +13,6 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,46 +20,29 @@ import jax
 
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.config import RunConfig
-from vcap_jax.data.examples import Example, example_loader
+from vcap_jax.data.examples import example_loader
 from vcap_jax.data.manifest import Sample, read_manifest
-from vcap_jax.data.pipeline import BadSample, GroupIterator, PipelineSettings
+from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.embedded import EmbeddedData, prepare_embedded_data
-from vcap_jax.evals.world_facts import count_captions
 from vcap_jax.grpo.collect import Collector
 from vcap_jax.grpo.optimizer import build_optimizer, learning_rate_schedule
 from vcap_jax.grpo.step import TrainState, UpdatePrograms
 from vcap_jax.grpo.trainer import Training
+from vcap_jax.heldout import HeldOut
 from vcap_jax.judge_process import embedded_judge
 from vcap_jax.observers import RunObserver
-from vcap_jax.policy import Params, Policy, load_policy
-from vcap_jax.references import write_references
+from vcap_jax.policy import load_policy
+from vcap_jax.references import reference_pool
 from vcap_jax.report.metrics import MetricsWriter, read_metrics
 from vcap_jax.report.plots import plot_comparison, plot_run
 from vcap_jax.report.progress import Progress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
-from vcap_jax.report.summary import comparison, comparison_table, write_summary
+from vcap_jax.report.summary import comparison_table, write_summary
 from vcap_jax.reward.session import RewardSession
-from vcap_jax.rollout.captioner import Captioner
-from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.sharding import Placement
-
-# Seeds that never meet those of the training rollouts, whose fold is (seed, step).
-_REFERENCE_SEED = 1_000_003
-_EVALUATION_SEED = 2_000_003
-
-
-@dataclass(frozen=True)
-class Workplace:
-    """What all phases of a run share."""
-
-    config: RunConfig
-    folder: RunFolder
-    policy: Policy
-    placement: Placement
-    load: Callable[[Sample], Example]
-    say: Callable[[str], None]
+from vcap_jax.workplace import Workplace, group_sampler
 
 
 def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = print) -> Mapping[str, Any]:
@@ -97,16 +79,11 @@ def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = pr
         judge=config.data.judge_media,
         buckets=config.data.buckets,
     )
-    place = Workplace(config, folder, policy, placement, load, say)
-    sampler = GroupSampler(
-        policy.graphdef,
-        config.rollout,
-        end_ids=policy.processor.eos_token_ids,
-        banned_ids=policy.processor.banned_token_ids,
-    )
+    sampler = group_sampler(policy, config.rollout)
+    place = Workplace(config, folder, policy, placement, sampler, load, say)
 
     # -- references ---------------------------------------------------------------------------------------
-    pool = _reference_pool(place, samples, sampler) if config.reward.use_reference else None
+    pool = reference_pool(place, samples) if config.reward.use_reference else None
     if pool is not None:
         without = pool.missing(samples)
         if without:
@@ -116,7 +93,7 @@ def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = pr
         samples = [sample for sample in samples if sample.id in pool]
 
     # -- the starting policy on held-out scenes ------------------------------------------------------------
-    evaluation = None if world is None else HeldOut(place, world, sampler)
+    evaluation = None if world is None else HeldOut(place, world)
     if evaluation is not None:
         evaluation.references()
         evaluation.captions("start", policy.trainable)
@@ -132,7 +109,7 @@ def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = pr
             RewardSession.witness_adjudicator(config.reward, judge, seed=config.seed)
         )
         say(f"judge {session.wait_until_ready()} at {judge.url} is ready")
-        state = _train(place, samples, pool, sampler, session, world)
+        state = _train(place, samples, pool, session, world)
 
     # -- the trained policy, summary and pictures ----------------------------------------------------------
     rows = read_metrics(folder.metrics)
@@ -153,7 +130,6 @@ def _train(
     place: Workplace,
     samples: Sequence[Sample],
     pool: ReferencePool | None,
-    sampler: GroupSampler,
     session: RewardSession,
     world: EmbeddedData | None,
 ) -> TrainState:
@@ -204,7 +180,7 @@ def _train(
         collector=Collector(
             policy=policy,
             programs=programs,
-            sampler=sampler,
+            sampler=place.sampler,
             session=session,
             pool=pool,
             buckets=config.data.buckets,
@@ -230,137 +206,11 @@ def _train(
         checkpoints.close()
 
 
-def _reference_pool(place: Workplace, samples: Sequence[Sample], sampler: GroupSampler) -> ReferencePool:
-    """The pool that the configuration names, else the manifest's own references, else one by the policy."""
-    config = place.config
-    if config.data.references is not None:
-        return ReferencePool.read(config.data.references)
-    own = ReferencePool.of_samples(samples)
-    missing = own.missing(samples)
-    if not missing:
-        return own
-    if len(own):
-        place.say(
-            f"{len(missing)} of {len(samples)} samples bring no reference: the starting policy writes them"
-        )
-    path = place.folder.root / "references" / "train.jsonl"
-    wanted = [sample for sample in samples if sample.id not in own]
-    written = _written_references(place, path, wanted, sampler)
-    return ReferencePool([*(own[s.id] for s in samples if s.id in own), *written.entries()])
-
-
-def _written_references(
-    place: Workplace, path: Path, samples: Sequence[Sample], sampler: GroupSampler
-) -> ReferencePool:
-    config = place.config
-    if not path.exists():
-        place.say(f"the starting policy writes references for {len(samples)} samples: {path}")
-    rollout = dataclasses.replace(
-        config.rollout,
-        group_size=config.references.per_sample,
-        sampling=config.references.sampling or config.rollout.sampling,
-        max_completion_length=config.references.max_completion_length or config.rollout.max_completion_length,
-    )
-    captioner = _captioner(
-        place, sampler if rollout == config.rollout else _like(sampler, place.policy, rollout)
-    )
-    report = _Every(place.say, "references", seconds=20)
-    return write_references(
-        path,
-        captioner,
-        place.policy.trainable,
-        samples,
-        seed=config.seed + _REFERENCE_SEED,
-        on_progress=report,
-        on_bad=_reporter(place),
-    )
-
-
-def _like(sampler: GroupSampler, policy: Policy, rollout: Any) -> GroupSampler:
-    return GroupSampler(
-        policy.graphdef,
-        rollout,
-        end_ids=policy.processor.eos_token_ids,
-        banned_ids=policy.processor.banned_token_ids,
-    )
-
-
-def _captioner(place: Workplace, sampler: GroupSampler) -> Captioner:
-    return Captioner(
-        place.policy,
-        sampler,
-        place.load,
-        buckets=place.config.data.buckets,
-        place=place.placement.batch,
-        threads=place.config.data.threads,
-    )
-
-
-class HeldOut:
-    """Captions of held-out scenes, kept in the run folder, and what they come to when their facts are counted."""
-
-    def __init__(self, place: Workplace, world: EmbeddedData, sampler: GroupSampler) -> None:
-        self._place, self._world, self._sampler = place, world, sampler
-        self._samples = read_manifest(world.heldout)
-        self._folder = place.folder.root / "heldout"
-
-    def references(self) -> None:
-        """The starting policy's references of the held-out scenes, as in training."""
-        _written_references(self._place, self._folder / "references.jsonl", self._samples, self._sampler)
-
-    def captions(self, name: str, params: Params) -> None:
-        """Samples captions of every scene as training does and writes them to ``heldout/NAME.jsonl``."""
-        path = self._folder / f"{name}.jsonl"
-        if path.exists():
-            return
-        seed = self._place.config.seed + _EVALUATION_SEED
-        lines = [
-            json.dumps({"id": c.sample.id, "captions": c.captions, "tokens": c.lengths}, ensure_ascii=False)
-            for c in _captioner(self._place, self._sampler).run(params, self._samples, seed=seed)
-        ]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, ("\n".join(lines) + "\n").encode())
-
-    def summary(self, seconds: float, **more: Any) -> dict[str, Any]:
-        """The rows references, start and trained with their intervals."""
-        pool = ReferencePool.read(self._folder / "references.jsonl")
-        rows: dict[str, Mapping[str, Sequence[str]]] = {
-            "references": {entry.id: entry.references for entry in pool.entries()}
-        }
-        for name in ("start", "trained"):
-            lines = (self._folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-            rows[name] = {row["id"]: row["captions"] for row in map(json.loads, lines)}
-        counts = {
-            name: count_captions(self._world.heldout_scenes, captions) for name, captions in rows.items()
-        }
-        return comparison(counts["references"], counts["start"], counts["trained"], seconds, **more)
-
-
 def _samples_of(samples: Sequence[Sample], modality: str, manifest: Path) -> list[Sample]:
     chosen = [sample for sample in samples if sample.modality == modality]
     if not chosen:
         raise ValueError(f"{manifest} has no {modality}s; choose the other modality or another manifest")
     return chosen
-
-
-def _reporter(place: Workplace) -> Callable[[BadSample], None]:
-    return lambda bad: place.say(f"skipped sample {bad.id}: {bad.reason}")
-
-
-class _Every:
-    """Says "done of total" at most every so many seconds, and at the end."""
-
-    def __init__(self, say: Callable[[str], None], what: str, *, seconds: float) -> None:
-        self._say, self._what, self._seconds = say, what, seconds
-        self._begin = self._last = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self._last < self._seconds and done < total:
-            return
-        self._last = now
-        left = (now - self._begin) / max(done, 1) * (total - done)
-        self._say(f"{self._what} {done}/{total}, {left:.0f} s left")
 
 
 def _elapsed(path: Path, seconds: float) -> float:

@@ -23,7 +23,7 @@ from vcap_jax.grpo.objective import (
     grpo_loss,
     token_statistics,
 )
-from vcap_jax.policy import Params
+from vcap_jax.policy import Params, vision_encoder
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.sharding import Placement
 
@@ -75,7 +75,7 @@ class UpdatePrograms:
         self._optimizer = optimizer
         self._temperature = temperature
         self._chunk = logprob_chunk
-        self.encode = jax.jit(self._encode)
+        self.encode = vision_encoder(graphdef)
         self.logprobs = jax.jit(self._logprobs)
         self.accumulate = jax.jit(self._accumulate, donate_argnums=(2,))
         self.apply = jax.jit(self._apply, donate_argnums=(0,))
@@ -97,9 +97,6 @@ class UpdatePrograms:
                 lambda params: jax.tree.map(jnp.zeros_like, params), out_shardings=shardings
             )
         return self._make_zeros(params)
-
-    def _encode(self, params: Params, frozen: Params, prompt: PromptBatch) -> VisualFeatures:
-        return nnx.merge(self._graphdef, params, frozen).encode_vision(prompt.vision)
 
     def _statistics(
         self,

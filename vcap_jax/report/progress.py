@@ -132,3 +132,19 @@ def duration(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+class Every:
+    """Says "WHAT done/total" with the time left, at most every so many seconds and at the end."""
+
+    def __init__(self, say: Callable[[str], None], what: str, *, seconds: float) -> None:
+        self._say, self._what, self._seconds = say, what, seconds
+        self._begin = self._last = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last < self._seconds and done < total:
+            return
+        self._last = now
+        left = (now - self._begin) / max(done, 1) * (total - done)
+        self._say(f"{self._what} {done}/{total}, {left:.0f} s left")

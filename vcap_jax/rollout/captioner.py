@@ -6,14 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-from flax import nnx
-
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, PipelineSettings
-from vcap_jax.policy import Params, Policy
-from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.policy import Params, Policy, vision_encoder
 from vcap_jax.qwen3_vl.processing import Buckets, collate
 from vcap_jax.rollout.sampler import GroupSampler
 
@@ -46,11 +42,7 @@ class Captioner:
     ) -> None:
         self._policy, self._sampler, self._load = policy, sampler, load
         self._buckets, self._place, self._threads = buckets, place, threads
-
-        def encode(params: Params, frozen: Params, prompt: PromptBatch) -> VisualFeatures:
-            return nnx.merge(policy.graphdef, params, frozen).encode_vision(prompt.vision)
-
-        self._encode = jax.jit(encode)
+        self._encode = vision_encoder(policy.graphdef)
 
     def run(
         self,

@@ -1,0 +1,60 @@
+"""The embedded world's held-out scenes: captions before and after training, and what their facts come to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vcap_jax.data.manifest import read_manifest
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.embedded import EmbeddedData
+from vcap_jax.evals.world_facts import count_captions
+from vcap_jax.policy import Params
+from vcap_jax.references import references_by_policy
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.summary import comparison
+from vcap_jax.workplace import Workplace
+
+_SEED = 2_000_003
+"""Added to the run's seed: never met by the training rollouts, whose fold is (seed, step)."""
+
+
+class HeldOut:
+    """Captions of held-out scenes, kept in the run folder, and their counts."""
+
+    def __init__(self, place: Workplace, world: EmbeddedData) -> None:
+        self._place, self._world = place, world
+        self._samples = read_manifest(world.heldout)
+        self._folder = place.folder.root / "heldout"
+
+    def references(self) -> None:
+        """The starting policy's references of the held-out scenes, as in training."""
+        references_by_policy(self._place, self._folder / "references.jsonl", self._samples)
+
+    def captions(self, name: str, params: Params) -> None:
+        """Samples captions of every scene as training does and writes them to ``heldout/NAME.jsonl``."""
+        path = self._folder / f"{name}.jsonl"
+        if path.exists():
+            return
+        seed = self._place.config.seed + _SEED
+        lines = [
+            json.dumps({"id": c.sample.id, "captions": c.captions, "tokens": c.lengths}, ensure_ascii=False)
+            for c in self._place.captioner().run(params, self._samples, seed=seed)
+        ]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, ("\n".join(lines) + "\n").encode())
+
+    def summary(self, seconds: float, **more: Any) -> dict[str, Any]:
+        """The rows references, start and trained with their intervals."""
+        pool = ReferencePool.read(self._folder / "references.jsonl")
+        rows: dict[str, Mapping[str, Sequence[str]]] = {
+            "references": {entry.id: entry.references for entry in pool.entries()}
+        }
+        for name in ("start", "trained"):
+            lines = (self._folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+            rows[name] = {row["id"]: row["captions"] for row in map(json.loads, lines)}
+        counts = {
+            name: count_captions(self._world.heldout_scenes, captions) for name, captions in rows.items()
+        }
+        return comparison(counts["references"], counts["start"], counts["trained"], seconds, **more)

@@ -1,0 +1,58 @@
+"""What all phases of a run share, and the captioner they share it for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vcap_jax.config import RunConfig
+from vcap_jax.data.examples import Example
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import BadSample
+from vcap_jax.policy import Policy
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.rollout.captioner import Captioner
+from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
+from vcap_jax.sharding import Placement
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """A run's settings, folder, starting policy and devices.
+
+    sampler: draws captions as training does. load: reads a sample. say: where messages to the user go.
+    """
+
+    config: RunConfig
+    folder: RunFolder
+    policy: Policy
+    placement: Placement
+    sampler: GroupSampler
+    load: Callable[[Sample], Example]
+    say: Callable[[str], None]
+
+    def captioner(self, rollout: RolloutConfig | None = None) -> Captioner:
+        """Captions samples with the run's sampling rules, or with others."""
+        own = rollout is None or rollout == self.config.rollout
+        return Captioner(
+            self.policy,
+            self.sampler if own or rollout is None else group_sampler(self.policy, rollout),
+            self.load,
+            buckets=self.config.data.buckets,
+            place=self.placement.batch,
+            threads=self.config.data.threads,
+        )
+
+    def report_bad_sample(self, bad: BadSample) -> None:
+        """Says which sample is left out, and why."""
+        self.say(f"skipped sample {bad.id}: {bad.reason}")
+
+
+def group_sampler(policy: Policy, rollout: RolloutConfig) -> GroupSampler:
+    """A sampler for the policy's captions."""
+    return GroupSampler(
+        policy.graphdef,
+        rollout,
+        end_ids=policy.processor.eos_token_ids,
+        banned_ids=policy.processor.banned_token_ids,
+    )
