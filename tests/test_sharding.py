@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,41 +15,21 @@ import pytest
 from flax import nnx
 from jax.sharding import PartitionSpec as Spec
 
+from tests.qwen3_vl.parity_cases import MODELS
 from vcap_jax.grpo.objective import token_logprobs
-from vcap_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
+from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.sharding import MeshConfig, Placement, partition
 
 EIGHT = {"data": 1, "fsdp": 8, "tensor": 1}
 
-CONFIG = Qwen3VLConfig(
-    text=TextConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        rope_theta=5_000_000.0,
-        mrope_section=(2, 1, 1),
-    ),
-    vision=VisionConfig(
-        depth=2,
-        hidden_size=16,
-        intermediate_size=24,
-        num_heads=2,
-        patch_size=2,
-        out_hidden_size=32,
-        num_position_embeddings=25,
-        deepstack_visual_indexes=(0,),
-    ),
+_TIED = MODELS["tied"]
+CONFIG = replace(
+    _TIED,
+    text=replace(_TIED.text, num_hidden_layers=2),
+    vision=replace(_TIED.vision, depth=2, deepstack_visual_indexes=(0,)),
     tie_word_embeddings=False,
-    image_token_id=60,
-    video_token_id=61,
-    vision_start_token_id=62,
-    vision_end_token_id=63,
 )
 
 
