@@ -3,7 +3,7 @@
     python launch/train.py --modality image                                  # the embedded world, minutes on a CPU
     python launch/train.py --modality video --run-dir runs/clips --resume    # go on with a run
     python launch/train.py --config configs/paper/image.yaml model.path=/models/Qwen3-VL-8B-Instruct \
-        data.manifest=/data/coconut/manifest.jsonl judge.url=http://127.0.0.1:8000
+        data.manifest=/data/coconut/manifest.jsonl 'judge.urls=[http://127.0.0.1:8000]'
 
 Anything in the configuration can be set on the command line as section.key=value.
 """

@@ -101,14 +101,14 @@ def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = pr
     # -- training -----------------------------------------------------------------------------------------
     with ExitStack() as stack:
         judge = config.judge
-        if judge.url is None:
-            say("no judge.url is configured: starting the embedded judge")
+        if not judge.urls:
+            say("no judge.urls are configured: starting the embedded judge")
             url = stack.enter_context(embedded_judge(folder.root / "judge.log"))
-            judge = dataclasses.replace(judge, url=url)
+            judge = dataclasses.replace(judge, urls=(url,))
         session = stack.enter_context(
             RewardSession.witness_adjudicator(config.reward, judge, seed=config.seed)
         )
-        say(f"judge {session.wait_until_ready()} at {judge.url} is ready")
+        say(f"judge {session.wait_until_ready()} at {', '.join(judge.urls)} is ready")
         state = _train(place, samples, pool, session, world)
 
     # -- the trained policy, summary and pictures ----------------------------------------------------------

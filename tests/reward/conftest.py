@@ -146,7 +146,7 @@ def settings(judge: ScriptedJudge) -> Callable[..., JudgeConfig]:
 
     def make(**changes: Any) -> JudgeConfig:
         return JudgeConfig(
-            **{"url": judge.url, "backoff_s": 0.01, "max_backoff_s": 0.05, "deadline_s": 5.0, **changes}
+            **{"urls": (judge.url,), "backoff_s": 0.01, "max_backoff_s": 0.05, "deadline_s": 5.0, **changes}
         )
 
     return make

@@ -66,8 +66,8 @@ def test_settings_are_checked() -> None:
         RewardConfig(use_reference=False, use_image=False)
     with pytest.raises(ValueError, match=r"reward\.local\.fraction"):
         LocalConfig(fraction=0)
-    with pytest.raises(ValueError, match=r"judge\.url"):
-        JudgeConfig(url="localhost:8000")
+    with pytest.raises(ValueError, match=r"judge\.urls"):
+        JudgeConfig(urls=("localhost:8000",))
     with pytest.raises(ValueError, match=r"judge\.max_tries"):
         JudgeConfig(max_tries=0)
     assert not RewardConfig(weights=RewardWeights(local=0.0)).local_active
@@ -84,4 +84,4 @@ def test_settings_load_from_plain_values() -> None:
     assert loaded.instructions.image == "a.txt"
     with pytest.raises(ValidationError, match="reference"):
         TypeAdapter(RewardConfig).validate_python({"local": {"reference": "half"}})
-    assert TypeAdapter(JudgeConfig).validate_python({"url": "https://host/v1"}).concurrency == 64
+    assert TypeAdapter(JudgeConfig).validate_python({"urls": ["https://host/v1"]}).concurrency == 64

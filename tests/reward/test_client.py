@@ -248,7 +248,7 @@ def test_the_key_is_sent_and_its_absence_is_named(
     monkeypatch.delenv("SOME_KEY")
     with pytest.raises(JudgeUnavailable, match="SOME_KEY"):
         JudgeClient(settings(api_key_env="SOME_KEY"))
-    with pytest.raises(JudgeUnavailable, match=r"judge\.url"):
+    with pytest.raises(JudgeUnavailable, match=r"judge\.urls"):
         JudgeClient(JudgeConfig())
 
 
@@ -285,8 +285,8 @@ def test_not_ready_says_what_was_seen(judge: Any, settings: Any) -> None:
     judge.health = 503
     with pytest.raises(JudgeUnavailable, match=r"not ready after 0.3 s.*/health answers 503"):
         ready(settings())
-    with pytest.raises(JudgeUnavailable, match=r"not ready.*Connect.*judge\.url"):
-        ready(settings(url="http://127.0.0.1:9/v1"))
+    with pytest.raises(JudgeUnavailable, match=r"not ready.*Connect.*judge\.urls"):
+        ready(settings(urls=("http://127.0.0.1:9/v1",)))
 
 
 def test_what_waiting_cannot_mend_is_said_at_once(judge: Any, settings: Any) -> None:
@@ -301,10 +301,10 @@ def test_what_waiting_cannot_mend_is_said_at_once(judge: Any, settings: Any) -> 
 
 
 def test_a_judge_that_is_gone_is_a_failure_not_an_exception(settings: Any) -> None:
-    outcome = ask(settings(url="http://127.0.0.1:9/v1", model="m", max_tries=2))
+    outcome = ask(settings(urls=("http://127.0.0.1:9/v1",), model="m", max_tries=2))
     assert failure_of(outcome).reason == "connection"
     assert outcome.statistics.errors == {"connection": 2}
-    assert failure_of(ask(settings(url="http://127.0.0.1:9/v1", max_tries=2))).reason == "connection"
+    assert failure_of(ask(settings(urls=("http://127.0.0.1:9/v1",), max_tries=2))).reason == "connection"
 
 
 def test_addresses() -> None:

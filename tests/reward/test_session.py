@@ -66,7 +66,7 @@ def test_many_groups_from_several_threads(judge: Any, settings: Any) -> None:
 
 
 def test_a_dead_judge_gives_failures_in_bounded_time(settings: Any) -> None:
-    config = settings(url="http://127.0.0.1:9/v1", model="m", max_tries=2)
+    config = settings(urls=("http://127.0.0.1:9/v1",), model="m", max_tries=2)
     with RewardSession.witness_adjudicator(RewardConfig(), config, seed=0) as session:
         result = session.submit(group("a")).result(10)
         assert result.rewards == [None] * 4
@@ -94,7 +94,7 @@ def test_closing_ends_what_is_under_way(judge: Any, settings: Any, replies: Any)
 
 
 def test_unfit_settings_are_refused_before_anything_starts(tmp_path: Any, settings: Any) -> None:
-    with pytest.raises(JudgeUnavailable, match=r"judge\.url"):
+    with pytest.raises(JudgeUnavailable, match=r"judge\.urls"):
         RewardSession.witness_adjudicator(RewardConfig(), JudgeConfig(), seed=0)
     config = RewardConfig(instructions=InstructionPaths(image=str(tmp_path / "absent.txt")))
     with pytest.raises(TemplateError, match=r"absent\.txt"):

@@ -75,10 +75,12 @@ class JudgeClient:
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        if config.url is None:
-            raise JudgeUnavailable("judge.url is not set: give the address of an OpenAI-compatible endpoint")
+        if not config.urls:
+            raise JudgeUnavailable(
+                "judge.urls is empty: give the addresses of OpenAI-compatible endpoints"
+            )
         self._config = config
-        self._base = base_url(config.url)
+        self._base = base_url(config.urls[0])
         self._headers = _authorisation(config.api_key_env)
         self._rng = rng if rng is not None else random.Random()
         self._sleep = sleep
@@ -252,7 +254,7 @@ class JudgeClient:
             if time.monotonic() >= give_up:
                 raise JudgeUnavailable(
                     f"the judge at {self._base} is not ready after {timeout_s:g} s; last seen: {seen}. "
-                    "Check judge.url and the server's log, or raise judge.ready_timeout_s"
+                    "Check judge.urls and the server's log, or raise judge.ready_timeout_s"
                 )
             await asyncio.sleep(min(_POLL_S, max(0.0, give_up - time.monotonic())))
 

@@ -80,17 +80,19 @@ class RewardConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeConfig:
-    """An OpenAI-compatible chat endpoint and how to treat it.
+    """OpenAI-compatible chat endpoints that serve one judge model, and how to treat them.
 
-    url: base address, e.g. ``http://127.0.0.1:8000/v1``; a bare host gets ``/v1``. None: whoever starts the
-        run starts the embedded judge and fills it in.
-    model: None takes the only model that the server lists.
+    urls: base addresses, e.g. ``[http://127.0.0.1:8000/v1, http://127.0.0.1:8001/v1]``; a bare host gets
+        ``/v1``. A group always goes to the same one as long as that one answers, so that its caches serve the
+        group. Empty: whoever starts the run starts the embedded judge and fills it in.
+    model: None takes the only model that the servers list; all must have the same.
     api_key_env: NAME of the environment variable that holds the key; the key itself never enters a
         configuration.
-    concurrency: requests in flight at once.
+    concurrency: requests in flight at once, to each endpoint.
     deadline_s: seconds for one HTTP request from sending to the last byte; waiting for a free place is not
         counted.
-    max_tries: requests made for one judgement before it is a failure.
+    max_tries: requests made for one judgement before it is a failure. Those lost to an endpoint that turned
+        out to be down are not counted.
     max_tokens, max_analysis_chars: bounds of the answer; the first must leave room for the second.
     temperature: of the first try. retry_temperature: after an unusable answer, because a model asked again in
         the same way at temperature 0 repeats itself.
@@ -98,10 +100,23 @@ class JudgeConfig:
         ``max_backoff_s``. max_retry_after_s: a server that asks for a longer wait than this is given up.
     response_format: "json_schema" lets the server enforce the schema; "json_object" and "none" are for
         servers that cannot.
-    ready_timeout_s: how long to wait for the server at the start of a run.
+    ready_timeout_s: how long to wait for the servers at the start of a run.
+    outage_timeout_s: how long questions wait in the middle of a run while no endpoint answers; after it the
+        run ends, to be resumed.
+    breaker_failures: after so many failed connections in a row an endpoint is left out until its /health and
+        its model list answer again; so many timeouts or server errors in a row have its /health asked.
+    media_uuid: send a picture or video once and name it by its content hash afterwards. "auto" does so where
+        the server is vLLM; a server that has lost it gets it again.
+    lead_request: where media are kept so, the first candidate of a group is judged before the others are
+        sent, which then find picture and prompt in the server's caches.
+    video_input: "video" sends videos as one video of JPEG frames with their indices, "frames" as pictures
+        with a time before each, which costs twice the tokens and which any server understands. "auto" is
+        video where the server is vLLM.
+    store: file (SQLite) that keeps every judgement, so that none is paid for twice; None: the run puts
+        ``judgements.sqlite`` into its folder.
     """
 
-    url: str | None = None
+    urls: tuple[str, ...] = ()
     model: str | None = None
     api_key_env: str | None = None
     concurrency: int = 64
@@ -116,18 +131,34 @@ class JudgeConfig:
     max_retry_after_s: float = 120.0
     response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
     ready_timeout_s: float = 600.0
+    outage_timeout_s: float = 600.0
+    breaker_failures: int = 5
+    media_uuid: Literal["auto", "always", "never"] = "auto"
+    lead_request: bool = True
+    video_input: Literal["auto", "video", "frames"] = "auto"
+    store: str | None = None
 
     def __post_init__(self) -> None:
-        if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise ValueError(
-                f"judge.url is {self.url!r}: give an address that begins with http:// or https://"
-            )
-        for name in ("concurrency", "max_tries", "max_tokens", "max_analysis_chars"):
+        for url in self.urls:
+            if not url.startswith(("http://", "https://")):
+                raise ValueError(
+                    f"judge.urls has {url!r}: give addresses that begin with http:// or https://"
+                )
+        if len({url.rstrip("/") for url in self.urls}) < len(self.urls):
+            raise ValueError(f"judge.urls names an address twice: {', '.join(self.urls)}")
+        for name in ("concurrency", "max_tries", "max_tokens", "max_analysis_chars", "breaker_failures"):
             if getattr(self, name) < 1:
                 raise ValueError(f"judge.{name} is {getattr(self, name)}: give at least 1")
         for name in ("deadline_s", "ready_timeout_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"judge.{name} is {getattr(self, name)}: give seconds above 0")
-        for name in ("temperature", "retry_temperature", "backoff_s", "max_backoff_s", "max_retry_after_s"):
+        for name in (
+            "temperature",
+            "retry_temperature",
+            "backoff_s",
+            "max_backoff_s",
+            "max_retry_after_s",
+            "outage_timeout_s",
+        ):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"judge.{name} is {getattr(self, name)}: give 0 or above")
