@@ -8,6 +8,7 @@ costs more tokens.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +41,13 @@ def training_texts() -> list[str]:
     return texts + layout * _PROMPT_REPEATS
 
 
-def train_tokenizer() -> Qwen2Tokenizer:
+def train_tokenizer(
+    texts: Sequence[str] | None = None, *, vocabulary: int = MAX_VOCABULARY, max_length: int = 8192
+) -> Qwen2Tokenizer:
     """Trains the tokenizer; a few seconds, and the same result every time.
+
+    texts: what to learn from; None takes :func:`training_texts`.
+    vocabulary: bytes, merges and special tokens together, at most. max_length: of a text, in tokens.
 
     Special tokens follow the BPE vocabulary, ``<|im_end|>`` ends a text and ``<|endoftext|>`` pads.
     """
@@ -49,17 +55,17 @@ def train_tokenizer() -> Qwen2Tokenizer:
     trainee.normalizer = Qwen2Tokenizer().backend_tokenizer.normalizer
     trainee.pre_tokenizer = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer
     trainer = BpeTrainer(
-        vocab_size=MAX_VOCABULARY - len(SPECIAL_TOKENS),
+        vocab_size=vocabulary - len(SPECIAL_TOKENS),
         # A pair of letters that occurs less often is no part of a word of the grammar.
         min_frequency=_PROMPT_REPEATS,
         initial_alphabet=sorted(ByteLevel.alphabet()),
         show_progress=False,
     )
-    trainee.train_from_iterator(training_texts(), trainer)
-    return _as_qwen2(trainee)
+    trainee.train_from_iterator(training_texts() if texts is None else texts, trainer)
+    return _as_qwen2(trainee, max_length)
 
 
-def _as_qwen2(trained: Tokenizer) -> Qwen2Tokenizer:
+def _as_qwen2(trained: Tokenizer, max_length: int) -> Qwen2Tokenizer:
     """The same vocabulary and merges in the class that Qwen checkpoints name."""
     model = json.loads(trained.to_str())["model"]
     merges = [tuple(merge) for merge in model["merges"]]
@@ -71,7 +77,7 @@ def _as_qwen2(trained: Tokenizer) -> Qwen2Tokenizer:
         eos_token=IM_END,
         pad_token=END_OF_TEXT,
         extra_special_tokens=list(SPECIAL_TOKENS),
-        model_max_length=8192,
+        model_max_length=max_length,
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
