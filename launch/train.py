@@ -53,6 +53,7 @@ def main() -> int:
     from vcap_jax.qwen3_vl.weights import CheckpointError
     from vcap_jax.report.run_folder import RunFolder, RunFolderError
     from vcap_jax.reward.client import JudgeUnavailable
+    from vcap_jax.rollout.engine import RolloutError
     from vcap_jax.run import device_summary, run
 
     if args.help_config:
@@ -90,6 +91,7 @@ def main() -> int:
         ManifestError,
         MediaError,
         NoUsableSamplesError,
+        RolloutError,
         RunFolderError,
         TrainingStopped,
     ) as error:

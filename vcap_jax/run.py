@@ -41,8 +41,9 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import comparison_table, write_summary
 from vcap_jax.reward.session import RewardSession
+from vcap_jax.rollout.engine import RolloutEngine
 from vcap_jax.sharding import Placement
-from vcap_jax.workplace import Workplace, group_sampler
+from vcap_jax.workplace import Workplace, group_sampler, rollout_engine
 
 
 def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = print) -> Mapping[str, Any]:
@@ -100,6 +101,7 @@ def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = pr
 
     # -- training -----------------------------------------------------------------------------------------
     with ExitStack() as stack:
+        engine = stack.enter_context(rollout_engine(place))
         judge = config.judge
         if not judge.urls:
             say("no judge.urls are configured: starting the embedded judge")
@@ -109,7 +111,7 @@ def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = pr
             RewardSession.witness_adjudicator(config.reward, judge, seed=config.seed)
         )
         say(f"judge {session.wait_until_ready()} at {', '.join(judge.urls)} is ready")
-        state = _train(place, samples, pool, session, world)
+        state = _train(place, samples, pool, engine, session, world)
 
     # -- the trained policy, summary and pictures ----------------------------------------------------------
     rows = read_metrics(folder.metrics)
@@ -130,6 +132,7 @@ def _train(
     place: Workplace,
     samples: Sequence[Sample],
     pool: ReferencePool | None,
+    engine: RolloutEngine,
     session: RewardSession,
     world: EmbeddedData | None,
 ) -> TrainState:
@@ -180,7 +183,7 @@ def _train(
         collector=Collector(
             policy=policy,
             programs=programs,
-            sampler=place.sampler,
+            engine=engine,
             session=session,
             pool=pool,
             buckets=config.data.buckets,
@@ -193,6 +196,9 @@ def _train(
         metrics=metrics,
         progress=progress,
         place=place.placement.batch,
+        rollout_weights=programs.rollout_weights(config.rollout, policy.processor.banned_token_ids)
+        if config.rollout.engine == "vllm"
+        else None,
         learning_rate=lambda step: schedule(step * config.grpo.updates_per_step),
         observe=observer,
     )

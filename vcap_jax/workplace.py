@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from vcap_jax.config import RunConfig
@@ -12,7 +13,9 @@ from vcap_jax.data.pipeline import BadSample
 from vcap_jax.policy import Policy
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.captioner import Captioner
+from vcap_jax.rollout.engine import JaxEngine, RolloutEngine
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
+from vcap_jax.rollout.vllm_engine import VllmEngine
 from vcap_jax.sharding import Placement
 
 
@@ -56,3 +59,17 @@ def group_sampler(policy: Policy, rollout: RolloutConfig) -> GroupSampler:
         end_ids=policy.processor.eos_token_ids,
         banned_ids=policy.processor.banned_token_ids,
     )
+
+
+@contextmanager
+def rollout_engine(place: Workplace) -> Iterator[RolloutEngine]:
+    """Who draws the captions that are trained on, as configured; raises RolloutError if it cannot."""
+    config = place.config
+    if config.rollout.engine == "jax":
+        place.say("captions are drawn by the JAX sampler")
+        yield JaxEngine(place.sampler, place.policy.frozen, config.seed)
+        return
+    with VllmEngine(place.policy, config.rollout, seed=config.seed, dtype=config.model.dtype) as engine:
+        for server in engine.connect():
+            place.say(f"captions are drawn by vLLM at {server.url}, model {server.model}")
+        yield engine

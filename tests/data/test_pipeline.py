@@ -37,7 +37,7 @@ def load(sample: Sample) -> Example:
     time.sleep(0.001 * (int(sample.id) * 7 % 3))
     if int(sample.id) % 3 == 1:
         raise MediaError(f"{sample.id}.png: broken")
-    return Example(sample=sample, prompt=PROMPT, media=MEDIA)
+    return Example(sample=sample, request="", prompt=PROMPT, media=MEDIA)
 
 
 def ids(batch: GroupBatch) -> tuple[list[str], list[str]]:

@@ -18,9 +18,10 @@ from vcap_jax.qwen3_vl.processing.pixels import resize
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """The visual prompt of one group. media: what the judge sees."""
+    """The visual prompt of one group. request: the text in it, after the pictures. media: what the judge sees."""
 
     sample: Sample
+    request: str
     prompt: EncodedPrompt
     media: EncodedMedia
 
@@ -63,7 +64,7 @@ def _load_images(sample: Sample, text: TextPart, processor: Processor, judge: Ju
     prompt = processor.encode([*(ImagePart(pixels) for pixels in pictures), text])
     encoded = tuple(encode_picture(pixels, judge) for pixels in pictures)
     media = EncodedMedia(modality="image", duration=0.0, pictures=encoded)
-    return Example(sample=sample, prompt=prompt, media=media)
+    return Example(sample=sample, request=text.text, prompt=prompt, media=media)
 
 
 def _load_video(sample: Sample, text: TextPart, processor: Processor, judge: JudgeMediaSettings) -> Example:
@@ -81,4 +82,4 @@ def _load_video(sample: Sample, text: TextPart, processor: Processor, judge: Jud
         pictures.append(encode_picture(pixels, judge, seconds=times[place]))
     prompt = processor.encode([VideoPart(frames, times, resized=True), text])
     media = EncodedMedia(modality="video", duration=index.duration, pictures=tuple(pictures))
-    return Example(sample=sample, prompt=prompt, media=media)
+    return Example(sample=sample, request=text.text, prompt=prompt, media=media)

@@ -7,7 +7,7 @@ groups behind them; what is left to wait for at the end is measured as the judge
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +18,11 @@ from vcap_jax.data.examples import Example
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.grpo.step import UpdatePrograms
 from vcap_jax.policy import Params, Policy
-from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.qwen3_vl.processing import Buckets, collate
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.witness_adjudicator import GroupForReward, GroupScores
-from vcap_jax.rollout.sampler import GroupSampler
+from vcap_jax.rollout.engine import RolloutBatch, RolloutEngine
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,7 @@ class GroupRecord:
     """One group with everything known of it.
 
     tokens: [G, T] int32; lengths: [G]; truncated: [G] bool; captions: their texts; scores: the judge's.
+    sampler_logprobs: [G, T] float32, what the rollout engine drew each token with; None from the JAX sampler.
     """
 
     example: Example
@@ -40,25 +40,17 @@ class GroupRecord:
     truncated: np.ndarray
     captions: tuple[str, ...]
     scores: GroupScores
-
-
-@dataclass(frozen=True)
-class RolledBatch:
-    """Groups that were decoded side by side: their prompts and features stay on the device for the update."""
-
-    prompt: PromptBatch
-    features: VisualFeatures | None
-    groups: int
+    sampler_logprobs: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
 class StepRollout:
-    """A step's groups in order, and the batches that hold their device side, ``groups`` each.
+    """A step's groups in order, and the batches whose prompts and features stay on the device for the update.
 
     rollout_seconds: encoding and decoding; judge_seconds: waiting for scores after the last caption had ended.
     """
 
-    batches: tuple[RolledBatch, ...]
+    batches: tuple[RolloutBatch, ...]
     records: tuple[GroupRecord, ...]
     rollout_seconds: float
     judge_seconds: float
@@ -68,13 +60,13 @@ class StepRollout:
 class Collector:
     """Gathers the experience of one step.
 
-    groups_per_batch: groups decoded side by side. place: puts a host batch on the devices.
-    use_reference: whether the reward has a witness. seed: of the sampling and of the choice of references.
+    groups_per_batch: groups that share a device batch. place: puts a host batch on the devices.
+    use_reference: whether the reward has a witness. seed: of the choice of references.
     """
 
     policy: Policy
     programs: UpdatePrograms
-    sampler: GroupSampler
+    engine: RolloutEngine
     session: RewardSession
     pool: ReferencePool | None
     buckets: Buckets
@@ -84,11 +76,50 @@ class Collector:
     place: Callable[[Any], Any]
 
     def collect(self, params: Params, examples: Sequence[Example], step: int) -> StepRollout:
-        """Captions and scores for all ``examples``. Raises KeyError for a sample without a needed reference."""
+        """Captions and scores for all ``examples``. Raises KeyError for a sample without a needed reference, and
+        RolloutError if the engine fails."""
         begin = time.monotonic()
-        batches: list[RolledBatch] = []
+        batches: list[RolloutBatch] = []
         pending: list[tuple[Example, str | None, Any, tuple[str, ...], Future[GroupScores]] | None]
         pending = [None] * len(examples)
+        for group in self.engine.stream(params, self._batches(params, examples, batches), step=step):
+            example = examples[group.index]
+            captions = self.policy.texts(group.tokens, group.lengths)
+            reference, segments = self._reference(example, step)
+            future = self.session.submit(
+                GroupForReward(
+                    sample_id=example.sample.id,
+                    step=step,
+                    media=example.media,
+                    reference=reference,
+                    captions=captions,
+                    reference_segments=segments,
+                )
+            )
+            pending[group.index] = (example, reference, group, captions, future)
+        decoded = time.monotonic()
+        records = []
+        for entry in pending:
+            assert entry is not None  # the engine yields every real group once
+            example, reference, group, captions, future = entry
+            records.append(
+                GroupRecord(
+                    example=example,
+                    reference=reference,
+                    tokens=group.tokens,
+                    lengths=group.lengths,
+                    truncated=group.truncated,
+                    captions=captions,
+                    scores=future.result(),
+                    sampler_logprobs=group.logprobs,
+                )
+            )
+        return StepRollout(tuple(batches), tuple(records), decoded - begin, time.monotonic() - decoded)
+
+    def _batches(
+        self, params: Params, examples: Sequence[Example], made: list[RolloutBatch]
+    ) -> Iterator[RolloutBatch]:
+        """Device batches of ``examples``, made as the engine asks for them and appended to ``made``."""
         for first in range(0, len(examples), self.groups_per_batch):
             part = examples[first : first + self.groups_per_batch]
             prompt = self.place(
@@ -103,48 +134,8 @@ class Collector:
             features = None
             if prompt.vision is not None:
                 features = self.programs.encode(params, self.policy.frozen, prompt)
-            groups = self.sampler.stream(
-                params,
-                self.policy.frozen,
-                prompt,
-                features,
-                seed=self.seed,
-                step=step,
-                group_ids=range(first, first + len(part)),
-            )
-            for group in groups:
-                example = part[group.index]
-                captions = self.policy.texts(group.tokens, group.lengths)
-                reference, segments = self._reference(example, step)
-                future = self.session.submit(
-                    GroupForReward(
-                        sample_id=example.sample.id,
-                        step=step,
-                        media=example.media,
-                        reference=reference,
-                        captions=captions,
-                        reference_segments=segments,
-                    )
-                )
-                pending[first + group.index] = (example, reference, group, captions, future)
-            batches.append(RolledBatch(prompt, features, len(part)))
-        decoded = time.monotonic()
-        records = []
-        for entry in pending:
-            assert entry is not None  # the sampler yields every real group once
-            example, reference, group, captions, future = entry
-            records.append(
-                GroupRecord(
-                    example=example,
-                    reference=reference,
-                    tokens=group.tokens,
-                    lengths=group.lengths,
-                    truncated=group.truncated,
-                    captions=captions,
-                    scores=future.result(),
-                )
-            )
-        return StepRollout(tuple(batches), tuple(records), decoded - begin, time.monotonic() - decoded)
+            made.append(RolloutBatch(first, part, prompt, features))
+            yield made[-1]
 
     def _reference(self, example: Example, step: int) -> tuple[str | None, tuple[Segment, ...]]:
         if not self.use_reference or self.pool is None:

@@ -7,6 +7,7 @@ for all its captions (``Qwen3VL.caption_hidden``).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from vcap_jax.grpo.mismatch import Moments, mismatch_moments
 from vcap_jax.grpo.objective import (
     Metrics,
     ObjectiveConfig,
@@ -22,9 +24,12 @@ from vcap_jax.grpo.objective import (
     caption_mask,
     grpo_loss,
     token_statistics,
+    truncated_importance_weights,
 )
+from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
 from vcap_jax.policy import Params, vision_encoder
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.sharding import Placement
 
 
@@ -45,6 +50,7 @@ class CaptionBatch:
 
     tokens: [B, G, T] int32. lengths: [B, G] int32, the end token included. advantages: [B, G] float32.
     contributes: [B, G] bool (see ``advantages.GroupAdvantages``).
+    sampler_logprobs: [B, G, T] float32 of the rollout engine, NaN where unknown; None if it is the JAX sampler.
     NumPy arrays on the host, JAX arrays on the devices.
     """
 
@@ -52,6 +58,7 @@ class CaptionBatch:
     lengths: Any
     advantages: Any
     contributes: Any
+    sampler_logprobs: Any = None
 
 
 class UpdatePrograms:
@@ -130,6 +137,44 @@ class UpdatePrograms:
         """[B, G, T] float32 log-probabilities of ``tokens`` (the old or the reference policy's)."""
         return self._statistics(params, frozen, prompt, features, tokens, with_entropy=False)[0]
 
+    def rollout_weights(
+        self, rollout: RolloutConfig, banned: Sequence[int]
+    ) -> Callable[..., tuple[jax.Array, Moments]]:
+        """A jitted function (params, frozen, prompt, features, captions) -> (weights, moments) for captions of
+        another engine: importance weights [B, G, T] or [B, G, 1] (see ``VllmConfig``) from the trainer's and the
+        engine's log-probabilities under the sampling rules of ``rollout``, and what ``mismatch_metrics`` takes.
+
+        banned: token ids that were never drawn.
+        """
+
+        def program(
+            params: Params,
+            frozen: Params,
+            prompt: PromptBatch,
+            features: VisualFeatures | None,
+            batch: CaptionBatch,
+        ) -> tuple[jax.Array, Moments]:
+            model = nnx.merge(self._graphdef, params, frozen)
+            trainer = sampled_logprobs(
+                model.caption_hidden(prompt, features, batch.tokens),
+                model.head(),
+                batch.tokens,
+                prompt.tokens,
+                prompt.lengths,
+                rollout.sampling,
+                banned=banned,
+                # The rules hold several arrays of a chunk's scores where plain log-probabilities hold one.
+                chunk=max(self._chunk // 4, 1),
+            )
+            mask = caption_mask(batch.lengths, batch.contributes, batch.tokens.shape[-1])
+            cap, level = rollout.vllm.importance_cap, rollout.vllm.importance_level
+            weights = truncated_importance_weights(
+                trainer, batch.sampler_logprobs, mask, cap=cap, level=level
+            )
+            return weights, mismatch_moments(trainer, batch.sampler_logprobs, mask, cap=cap)
+
+        return jax.jit(program)
+
     def _accumulate(
         self,
         params: Params,
@@ -141,6 +186,7 @@ class UpdatePrograms:
         totals: StepTotals,
         old: jax.Array | None,
         reference: jax.Array | None,
+        rollout_weights: jax.Array | None = None,
     ) -> tuple[Params, Metrics]:
         """Adds one micro-batch's share of the step's gradient to ``gradients`` (donated); returns its metrics."""
 
@@ -155,6 +201,7 @@ class UpdatePrograms:
                 self._objective,
                 old=old,
                 reference=reference,
+                rollout_weights=rollout_weights,
                 entropy=jax.lax.stop_gradient(entropy),
             )
             return loss, metrics | {"loss": loss}

@@ -21,15 +21,18 @@ import numpy as np
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.compile_counter import CompileCounter
 from vcap_jax.config import RunConfig
+from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupIterator
 from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages
 from vcap_jax.grpo.collect import Collector, GroupRecord, StepRollout
+from vcap_jax.grpo.mismatch import Moments, mismatch_metrics
 from vcap_jax.grpo.objective import step_totals
 from vcap_jax.grpo.step import CaptionBatch, TrainState, UpdatePrograms, take_groups
 from vcap_jax.grpo.step_metrics import judge_metrics, reward_metrics
 from vcap_jax.policy import Params
 from vcap_jax.report.metrics import MetricsWriter
 from vcap_jax.report.progress import Progress
+from vcap_jax.rollout.engine import RolloutError
 
 
 class TrainingStopped(RuntimeError):
@@ -52,6 +55,7 @@ class Training:
 
     reference: the frozen reference policy's parameters, or None when beta is 0.
     place: puts a host batch on the devices, sharded by group.
+    rollout_weights: ``UpdatePrograms.rollout_weights`` if captions come from another engine than the JAX sampler.
     learning_rate: step -> rate, for the log.
     observe: called after every step, before its checkpoint (samples page, plots).
     """
@@ -67,6 +71,7 @@ class Training:
     metrics: MetricsWriter
     progress: Progress
     place: Callable[[Any], Any]
+    rollout_weights: Callable[..., tuple[jax.Array, Moments]] | None
     learning_rate: Callable[[int], Any]
     observe: Callable[[StepResult], None]
 
@@ -86,7 +91,7 @@ class Training:
                 for bad in batch.skipped:
                     self.progress.message(f"skipped sample {bad.id}: {bad.reason}")
                 judge_before = self.collector.session.statistics()
-                rollout = self.collector.collect(state.params, batch.examples, step)
+                rollout = self._collect(state, batch.examples, step)
                 advantages = self._advantages(rollout)
                 if not advantages.contributes.any():
                     self._stop_without_rewards(rollout, step)
@@ -122,6 +127,15 @@ class Training:
         self.checkpoints.wait()
         return state
 
+    def _collect(self, state: TrainState, examples: Sequence[Example], step: int) -> StepRollout:
+        try:
+            return self.collector.collect(state.params, examples, step)
+        except RolloutError as error:
+            self.checkpoints.wait()
+            raise TrainingStopped(
+                f"step {step + 1}: {error}. Once it is mended, continue with --resume"
+            ) from error
+
     def _advantages(self, rollout: StepRollout) -> GroupAdvantages:
         rewards = np.array(
             [[np.nan if r is None else r for r in record.scores.rewards] for record in rollout.records]
@@ -137,6 +151,7 @@ class Training:
         micro = list(self._micro_batches(rollout, advantages, lengths, width))
         totals = step_totals(jnp.asarray(lengths), jnp.asarray(advantages.contributes), len(micro))
         reference = [self._logprobs(self.reference, part) for part in micro]
+        weights, moments = self._rollout_weights(state.params, micro)
         old: list[jax.Array | None] = [None] * len(micro)
         if grpo.updates_per_step > 1:
             old = [self._logprobs(state.params, part) for part in micro]
@@ -144,23 +159,37 @@ class Training:
         for _ in range(grpo.updates_per_step):
             gradients = self.programs.zeros(state.params)
             shares = []
-            for (prompt, features, captions), before, anchor in zip(micro, old, reference, strict=True):
+            for (prompt, features, captions), before, anchor, weight in zip(
+                micro, old, reference, weights, strict=True
+            ):
                 gradients, share = self.programs.accumulate(
-                    state.params, self.frozen, gradients, prompt, features, captions, totals, before, anchor
+                    state.params,
+                    self.frozen,
+                    gradients,
+                    prompt,
+                    features,
+                    captions,
+                    totals,
+                    before,
+                    anchor,
+                    weight,
                 )
                 shares.append(share)
             state, applied = self.programs.apply(state, gradients)
         # One transfer at the very end: until here nothing has waited for the device.
-        shares, applied = jax.device_get((shares, applied))
+        shares, applied, moments = jax.device_get((shares, applied, moments))
         summed = {key: float(sum(share[key] for share in shares)) for key in shares[0]}
         row = {_METRIC_NAMES.get(key, key): value for key, value in summed.items()}
-        return state, row | {"grad_norm": float(applied["grad_norm"])}
+        return state, row | {"grad_norm": float(applied["grad_norm"])} | mismatch_metrics(moments)
 
     def _micro_batches(
         self, rollout: StepRollout, advantages: GroupAdvantages, lengths: np.ndarray, width: int
     ) -> Iterator[tuple[Any, Any, CaptionBatch]]:
         size, per_batch = self.config.grpo.groups_per_micro_batch, self.config.rollout.groups_per_batch
         tokens = np.stack([record.tokens[:, :width] for record in rollout.records])
+        # None in every record or in none: a step has one engine.
+        reported = [r.sampler_logprobs for r in rollout.records if r.sampler_logprobs is not None]
+        sampler = np.stack(reported)[..., :width] if reported else None
         first = 0
         for batch in rollout.batches:
             # The last batch of a step may be short; its padding groups take no part.
@@ -170,6 +199,7 @@ class Training:
                 lengths=_pad_rows(lengths[rows], per_batch),
                 advantages=_pad_rows(np.asarray(advantages.advantages[rows], np.float32), per_batch),
                 contributes=_pad_rows(np.asarray(advantages.contributes[rows]), per_batch),
+                sampler_logprobs=None if sampler is None else _pad_rows(sampler[rows], per_batch),
             )
             for start in range(0, per_batch, size):
                 if start >= batch.groups:
@@ -180,6 +210,15 @@ class Training:
                     self.place(take_groups(captions, start, start + size)),
                 )
             first += batch.groups
+
+    def _rollout_weights(
+        self, params: Params, micro: Sequence[tuple[Any, Any, CaptionBatch]]
+    ) -> tuple[list[jax.Array | None], list[Moments]]:
+        """Importance weights for captions of another engine than ours, and how far its numbers lie from ours."""
+        if self.rollout_weights is None:
+            return [None] * len(micro), []
+        pairs = [self.rollout_weights(params, self.frozen, *part) for part in micro]
+        return [weights for weights, _ in pairs], [moments for _, moments in pairs]
 
     def _logprobs(self, params: Params | None, part: tuple[Any, Any, CaptionBatch]) -> jax.Array | None:
         if params is None:

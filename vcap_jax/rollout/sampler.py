@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from flax import nnx
 from vcap_jax.policy import Params
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.rollout.sampling import SamplingConfig, candidate_keys, sample, seen_tokens, update_seen
+from vcap_jax.rollout.vllm_config import VllmConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,9 @@ class RolloutConfig:
     groups_per_batch: groups decoded side by side in one program.
     chunk: tokens per device call; the host looks for finished groups in between.
     sampling: temperature, top-p, top-k, repetition penalty.
+    engine: who draws the captions that are trained on: "jax" (this package's sampler) or "vllm" (a server that is
+        given the weights of every step; references and held-out captions are the sampler's in both cases).
+    vllm: the servers of the "vllm" engine and the correction for their numerics.
     """
 
     group_size: int = 8
@@ -38,11 +42,20 @@ class RolloutConfig:
     groups_per_batch: int = 4
     chunk: int = 64
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    engine: Literal["jax", "vllm"] = "jax"
+    vllm: VllmConfig = field(default_factory=VllmConfig)
 
     def __post_init__(self) -> None:
         for name in ("group_size", "max_completion_length", "groups_per_batch", "chunk"):
             if getattr(self, name) < 1:
                 raise ValueError(f"rollout.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.engine not in ("jax", "vllm"):
+            raise ValueError(f"rollout.engine is {self.engine!r}; it must be jax or vllm")
+        if self.engine == "vllm" and not self.vllm.urls:
+            raise ValueError(
+                "rollout.engine is vllm but rollout.vllm.urls is empty; start a server with "
+                "launch/serve_rollout.py and give its address"
+            )
 
 
 @jax.tree_util.register_dataclass
@@ -73,12 +86,15 @@ class DecodeState:
 @dataclass(frozen=True)
 class SampledGroup:
     """One finished group. index: its row in the batch; tokens: [G, T]; lengths: [G]; truncated: [G], True where
-    the caption hit the budget without an end token (kept as it is: no end token is appended)."""
+    the caption hit the budget without an end token (kept as it is: no end token is appended). logprobs: [G, T]
+    float32 log-probabilities each token was drawn with, NaN beyond a caption's end; None from the JAX sampler,
+    whose numerics are the trainer's."""
 
     index: int
     tokens: np.ndarray
     lengths: np.ndarray
     truncated: np.ndarray
+    logprobs: np.ndarray | None = None
 
 
 class GroupSampler:

@@ -113,6 +113,19 @@ def patchify(frames: np.ndarray, settings: PatchSettings) -> np.ndarray:
     return flat.reshape(rows * columns, settings.patch_dim)
 
 
+def unpatchify(patches: np.ndarray, rows: int, columns: int, settings: PatchSettings) -> np.ndarray:
+    """The way back from ``patchify``: uint8 [temporal_patch, H, W, 3], exactly the pixels that went in.
+
+    patches: [rows * columns, patch_dim] float32, as ``patchify`` makes them.
+    """
+    size, merge, depth = settings.patch_size, settings.merge_size, settings.temporal_patch_size
+    mean, std = (np.asarray(x, np.float64)[:, None] for x in (settings.mean, settings.std))
+    levels = patches.reshape(rows * columns, 3, -1) * std + mean
+    pixels = np.rint(levels / settings.rescale_factor).astype(np.uint8)
+    blocks = pixels.reshape(rows // merge, columns // merge, merge, merge, 3, depth, size, size)
+    return blocks.transpose(5, 0, 2, 6, 1, 3, 7, 4).reshape(depth, rows * size, columns * size, 3)
+
+
 def _normalised_levels(settings: PatchSettings) -> np.ndarray:
     """[3, 256] float32: what each of the 256 levels of a channel becomes."""
     levels = (np.arange(256) * settings.rescale_factor).astype(np.float32)

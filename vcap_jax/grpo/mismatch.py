@@ -1,0 +1,69 @@
+"""How far a rollout engine's log-probabilities lie from the trainer's, as numbers for the log.
+
+Moments are sums, so those of a step's micro-batches add up (their maxima excepted) and nothing per token leaves the
+devices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import jax.numpy as jnp
+
+from vcap_jax.grpo.objective import Array
+
+Moments = dict[str, Array]
+
+
+def mismatch_moments(trainer: Array, sampler: Array, mask: Array, *, cap: float) -> Moments:
+    """Scalars of one micro-batch for ``mismatch_metrics``.
+
+    trainer, sampler: [..., T] log-probabilities of the drawn tokens under the sampling rules; -inf in ``trainer``
+    for a token that its rules exclude. mask: [..., T] bool, the real tokens. cap: of the importance weights.
+    """
+    mask = mask & jnp.isfinite(sampler)
+    shared = mask & jnp.isfinite(trainer)
+    ours, theirs = jnp.where(shared, trainer, 0.0), jnp.where(shared, sampler, 0.0)
+    difference = ours - theirs
+    return {
+        "tokens": jnp.sum(mask, dtype=jnp.float32),
+        "shared": jnp.sum(shared, dtype=jnp.float32),
+        "truncated": jnp.sum(shared & (difference > math.log(cap)), dtype=jnp.float32),
+        "absolute": jnp.abs(difference).sum(),
+        "max": jnp.abs(difference).max(),
+        "ours": ours.sum(),
+        "ours2": (ours**2).sum(),
+        "theirs": theirs.sum(),
+        "theirs2": (theirs**2).sum(),
+        "difference": difference.sum(),
+        "difference2": (difference**2).sum(),
+    }
+
+
+def mismatch_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of the moments of all micro-batches of a step:
+
+    ``rollout/mismatch_mean``, ``_max``: of |trainer - sampler|, in nats. ``rollout/mismatch_correlation``: Pearson's,
+    of the two; NaN if either is constant. ``rollout/truncated``: share of tokens whose ratio of probabilities exceeds
+    the cap. ``rollout/outside``: share of tokens that were drawn although the trainer's rules exclude them (the border
+    of top-k or top-p); their weight is 0, and they enter no other number.
+    """
+    if not parts:
+        return {}
+    total = {name: sum(float(part[name]) for part in parts) for name in parts[0] if name != "max"}
+    tokens, shared = max(total["tokens"], 1.0), max(total["shared"], 1.0)
+
+    def variance(name: str) -> float:
+        return max(total[name + "2"] / shared - (total[name] / shared) ** 2, 0.0)
+
+    # From the variance of the difference rather than the product: a correlation near 1 keeps its digits.
+    spread = 2 * math.sqrt(variance("ours") * variance("theirs"))
+    both = variance("ours") + variance("theirs") - variance("difference")
+    return {
+        "rollout/mismatch_mean": total["absolute"] / shared,
+        "rollout/mismatch_max": max(float(part["max"]) for part in parts),
+        "rollout/mismatch_correlation": both / spread if spread else math.nan,
+        "rollout/truncated": total["truncated"] / tokens,
+        "rollout/outside": 1 - total["shared"] / tokens,
+    }

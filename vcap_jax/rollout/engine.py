@@ -1,0 +1,69 @@
+"""What the trainer asks of a rollout engine, and the JAX sampler as one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from vcap_jax.data.examples import Example
+from vcap_jax.policy import Params
+from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.rollout.sampler import GroupSampler, SampledGroup
+
+
+class RolloutError(RuntimeError):
+    """An engine cannot give the captions of a step; the message names the reason and the remedy."""
+
+
+@dataclass(frozen=True)
+class RolloutBatch:
+    """Groups of a step that share a padded device batch, which the update uses again.
+
+    first: the place of the first example in the step. examples: the real groups, at most the rows of ``prompt``.
+    """
+
+    first: int
+    examples: Sequence[Example]
+    prompt: PromptBatch
+    features: VisualFeatures | None
+
+    @property
+    def groups(self) -> int:
+        return len(self.examples)
+
+
+class RolloutEngine(Protocol):
+    """Draws the captions of a step's groups from the given parameters."""
+
+    def stream(self, params: Params, batches: Iterable[RolloutBatch], *, step: int) -> Iterator[SampledGroup]:
+        """Yields every group once, as soon as its last caption has ended; ``index`` is its place in the step.
+
+        batches: read as the engine needs them, to the end. Raises RolloutError.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class JaxEngine:
+    """The group sampler, batch after batch. frozen: the parameters that are not trained. seed: of the draws."""
+
+    sampler: GroupSampler
+    frozen: Params
+    seed: int
+
+    def stream(self, params: Params, batches: Iterable[RolloutBatch], *, step: int) -> Iterator[SampledGroup]:
+        """See ``RolloutEngine``. A group's captions depend on (seed, step, its place) and the parameters alone."""
+        for batch in batches:
+            groups = self.sampler.stream(
+                params,
+                self.frozen,
+                batch.prompt,
+                batch.features,
+                seed=self.seed,
+                step=step,
+                group_ids=range(batch.first, batch.first + batch.groups),
+            )
+            for group in groups:
+                yield dataclasses.replace(group, index=batch.first + group.index)

@@ -1,0 +1,172 @@
+"""vLLM servers as the rollout engine: every step they are given the new weights and asked for its groups.
+
+Weights and requests of different steps never mix: a step begins when every server holds its weights and nothing
+computed with older ones, and ends with the check that they still hold them. Seeds depend on (run seed, step, group),
+yet a server's arithmetic depends on what shares a batch, so captions of a resumed run may differ from those of an
+undisturbed one in a rare token; the JAX sampler is the engine for runs that must repeat bit for bit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import aiohttp
+import jax.numpy as jnp
+
+from vcap_jax.data.examples import Example
+from vcap_jax.policy import Params, Policy
+from vcap_jax.rollout.engine import RolloutBatch, RolloutError
+from vcap_jax.rollout.sampler import RolloutConfig, SampledGroup
+from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
+from vcap_jax.rollout.vllm_server import VllmServer, require_loopback
+from vcap_jax.rollout.vllm_weights import WeightFiles
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A server that has been checked, for the log."""
+
+    url: str
+    model: str
+
+
+class VllmEngine:
+    """A ``RolloutEngine`` over the servers of ``config.vllm.urls``; a context manager.
+
+    policy: model definition, frozen parameters and processor. seed: of the draws.
+    dtype: of the weights that servers read (``ModelConfig.dtype``).
+
+    Raises RolloutError for an address that is not on loopback or a weights folder that cannot be made.
+    """
+
+    def __init__(self, policy: Policy, config: RolloutConfig, *, seed: int, dtype: str) -> None:
+        for url in config.vllm.urls:
+            require_loopback(url)
+        self._processor, self._settings, self._seed = policy.processor, config.vllm, seed
+        self._rules = GroupRules(
+            sampling=config.sampling,
+            group_size=config.group_size,
+            max_tokens=config.max_completion_length,
+            end_ids=policy.processor.eos_token_ids,
+            banned_ids=policy.processor.banned_token_ids,
+        )
+        self._weights = WeightFiles(
+            Path(config.vllm.weights_dir), policy.graphdef, policy.frozen, dtype=jnp.dtype(dtype)
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rollout", daemon=True)
+        self._thread.start()
+        self._session: aiohttp.ClientSession | None = None
+        self._servers: Sequence[VllmServer] = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def connect(self) -> tuple[ServedModel, ...]:
+        """Checks every server; RolloutError says what is wrong with the first that will not do."""
+        return self._run(self._connect())
+
+    def stream(self, params: Params, batches: Iterable[RolloutBatch], *, step: int) -> Iterator[SampledGroup]:
+        """See ``RolloutEngine``. All groups are under way at once, as far as ``concurrency`` allows."""
+        version = f"{self._weights.folder.name}-step-{step}"
+        self._load(params, version)
+        arrived: queue.SimpleQueue[Future[SampledGroup]] = queue.SimpleQueue()
+        futures: list[Future[SampledGroup]] = []
+        try:
+            for batch in batches:
+                for place, example in enumerate(batch.examples, start=batch.first):
+                    future = asyncio.run_coroutine_threadsafe(self._group(example, place, step), self._loop)
+                    future.add_done_callback(arrived.put)
+                    futures.append(future)
+            for _ in range(len(futures)):
+                yield arrived.get().result()
+        finally:
+            for future in futures:
+                future.cancel()
+        self._run(self._expect(version))
+
+    def close(self) -> None:
+        """Cancels what is under way, closes the connections, removes the weight files. May be called again."""
+        if not self._thread.is_alive():
+            return
+        self._run(self._shut_down())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._weights.close()
+
+    def _load(self, params: Params, version: str) -> None:
+        folder = self._weights.write(params, version)
+        try:
+            self._run(self._load_everywhere(folder, version))
+        finally:
+            self._weights.remove(folder)
+
+    async def _connect(self) -> tuple[ServedModel, ...]:
+        settings = self._settings
+        if self._session is None:
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+            self._slots = asyncio.Semaphore(settings.concurrency)
+        servers = [
+            VllmServer(
+                url,
+                self._session,
+                timeout_s=settings.timeout_s,
+                load_timeout_s=settings.load_timeout_s,
+                attempts=settings.attempts,
+            )
+            for url in settings.urls
+        ]
+        token = self._processor.eos_token_ids[0]
+        models = await asyncio.gather(*(server.check(token) for server in servers))
+        self._servers = servers
+        return tuple(ServedModel(s.url, model) for s, model in zip(servers, models, strict=True))
+
+    async def _load_everywhere(self, folder: Path, version: str) -> None:
+        if not self._servers:
+            raise RolloutError("the rollout servers were not checked: call connect first")
+        await asyncio.gather(*(server.load(folder, version) for server in self._servers))
+
+    async def _expect(self, version: str) -> None:
+        await asyncio.gather(*(server.expect(version) for server in self._servers))
+
+    async def _group(self, example: Example, place: int, step: int) -> SampledGroup:
+        # In turn, and not whoever is free: which server draws a group is part of what its captions depend on.
+        server = self._servers[place % len(self._servers)]
+        async with self._slots:
+            body = await asyncio.to_thread(
+                group_request,
+                example.prompt,
+                example.request,
+                self._rules,
+                self._processor,
+                model=server.model,
+                seed=group_seed(self._seed, step, place),
+            )
+            answer = await server.complete(body)
+        name = f"sample {example.sample.id} at {server.url}"
+        return read_group(answer, example.prompt, self._rules, index=place, name=name)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _shut_down(self) -> None:
+        pending = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+        await self._loop.shutdown_default_executor()

@@ -1,0 +1,168 @@
+"""One vLLM server over HTTP: is it fit for rollouts, load weights into it, send it a group.
+
+``/collective_rpc``, ``/reset_*`` and ``/weight_info`` are routes of the server's development mode: anyone who reaches
+them controls the server. They are used on loopback addresses only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from vcap_jax.rollout.engine import RolloutError
+
+# Worth another try: the request was not processed, or not by its own fault.
+_RETRIED = frozenset({408, 429, 500, 502, 503, 504})
+_SHOWN = 500
+
+
+class VllmServer:
+    """Speaks to the server at ``url`` through ``session``; every method raises RolloutError.
+
+    timeout_s: for one group; load_timeout_s: for reading weights; attempts: tries per group.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        session: aiohttp.ClientSession,
+        *,
+        timeout_s: float,
+        load_timeout_s: float,
+        attempts: int,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._session = session
+        self._timeout_s, self._load_timeout_s, self._attempts = timeout_s, load_timeout_s, attempts
+        self.model = ""
+
+    async def check(self, token: int) -> str:
+        """Verifies that the server is up and reports log-probabilities of the distribution it samples from; returns
+        its model's name.
+
+        token: any ordinary token. A request that may answer with this token only has a processed log-probability
+        of 0; the model's raw one is lower.
+        """
+        models = await self._request("GET", "/v1/models", self._load_timeout_s)
+        try:
+            self.model = models["data"][0]["id"]
+        except (KeyError, IndexError, TypeError):
+            raise RolloutError(f"{self.url}/v1/models names no model; is this a vLLM server?") from None
+        body = {
+            "model": self.model,
+            "prompt": [token],
+            "max_tokens": 1,
+            "temperature": 1.0,
+            "allowed_token_ids": [token],
+            "ignore_eos": True,
+            "logprobs": 0,
+        }
+        answer = await self._request("POST", "/v1/completions", self._timeout_s, body)
+        try:
+            logprob = float(answer["choices"][0]["logprobs"]["token_logprobs"][0])
+        except (KeyError, IndexError, TypeError):
+            raise RolloutError(f"{self.url} reports no log-probabilities; is this a vLLM server?") from None
+        if abs(logprob) > 1e-3:
+            raise RolloutError(
+                f"{self.url} reports log-probabilities of the raw logits, not of the distribution it samples from; "
+                "start it with --logprobs-mode processed_logprobs (launch/serve_rollout.py does)"
+            )
+        await self.version()
+        return self.model
+
+    async def load(self, folder: Path, version: str) -> None:
+        """Replaces the server's weights by those in ``folder`` and forgets everything computed with the old ones."""
+        rpc = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+        await self._request("POST", "/collective_rpc", self._load_timeout_s, rpc, development=True)
+        reset = await self._request("POST", "/reset_prefix_cache", self._load_timeout_s, development=True)
+        if not isinstance(reset, dict) or reset.get("success") is not True:
+            raise RolloutError(
+                f"{self.url} could not drop its prefix cache, some other client's requests are running; "
+                "a rollout server must serve one run alone"
+            )
+        # Image features belong to the old weights too; and the engine counts on them being dropped with the rest.
+        await self._request("POST", "/reset_encoder_cache", self._load_timeout_s, development=True)
+        label = {"new_version": version}
+        await self._request("POST", "/update_weight_version", self._load_timeout_s, label, development=True)
+        await self.expect(version)
+
+    async def expect(self, version: str) -> None:
+        """Raises RolloutError unless the server holds this version."""
+        held = await self.version()
+        if held != version:
+            raise RolloutError(
+                f"{self.url} holds weights {held!r} instead of {version!r}: it was restarted, or another run uses "
+                "it; a rollout server must serve one run alone. Continue with --resume"
+            )
+
+    async def version(self) -> str:
+        """What the server calls the weights it holds."""
+        info = await self._request("GET", "/weight_info", self._timeout_s, development=True)
+        if not isinstance(info, dict) or "weight_version" not in info:
+            raise RolloutError(f"{self.url}/weight_info tells no weight_version")
+        return str(info["weight_version"])
+
+    async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a chat request."""
+        answer = await self._request(
+            "POST", "/v1/chat/completions", self._timeout_s, body, attempts=self._attempts
+        )
+        if not isinstance(answer, dict):
+            raise RolloutError(f"{self.url}/v1/chat/completions answered with something that is no object")
+        return answer
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        timeout_s: float,
+        body: dict[str, Any] | None = None,
+        *,
+        attempts: int = 1,
+        development: bool = False,
+    ) -> Any:
+        for attempt in range(1, attempts + 1):
+            status, reason = 0, ""
+            try:
+                async with self._session.request(
+                    method, self.url + path, json=body, timeout=aiohttp.ClientTimeout(total=timeout_s)
+                ) as response:
+                    status, text = response.status, await response.text()
+                if status == 200:
+                    return json.loads(text) if text else None
+                reason = f"answered {status}: {text[:_SHOWN].strip()}"
+            except TimeoutError:
+                reason = f"did not answer within {timeout_s:g} s"
+            except (aiohttp.ClientError, json.JSONDecodeError) as error:
+                reason = f"failed: {error or type(error).__name__}"
+            if status == 404 and development:
+                raise RolloutError(
+                    f"{self.url} has no {path}: its development routes are off, or it is older than vLLM 0.32; set "
+                    "VLLM_SERVER_DEV_MODE=1 for the server (launch/serve_rollout.py does)"
+                )
+            if status and status not in _RETRIED:
+                break
+            if attempt < attempts:
+                await asyncio.sleep(0.5 * 2**attempt)
+        raise RolloutError(f"rollout server: {method} {self.url}{path} {reason}")
+
+
+def require_loopback(url: str) -> None:
+    """Raises RolloutError unless ``url`` is http on this machine's loopback interface."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = host == "localhost"
+    if parts.scheme != "http" or not local:
+        raise RolloutError(
+            f"rollout.vllm.urls names {url}: new weights are loaded over routes without a password and from files "
+            "of this machine, so the address must be http://127.0.0.1:PORT"
+        )
