@@ -13,10 +13,14 @@ META_COST = 3
 REPETITION_COST = 1
 CONTRADICTION_COST = 1
 
-_META = re.compile(
+_ABOUT_THE_TEXT = re.compile(
     r"\b(?:i|i'm|we|you|your|my|me|please|sure|certainly|hope|thanks?|note|caption|description|score|scores|rating|"
-    r"correct|correctness|complete|completeness|accurate|accurately|feel free|let me|instructions?|judge)\b"
-    r"|\b(?:all|every|everything|nothing|no)\b.*"
+    r"correct|correctness|complete|completeness|accurate|accurately|feel free|let me|instructions?|judge)\b",
+    re.IGNORECASE,
+)
+# "Every ... described", in two searches: in one, each "every" of a long text would look through all that follows.
+_QUANTITY = re.compile(r"\b(?:all|every|everything|nothing|no)\b", re.IGNORECASE)
+_TOLD = re.compile(
     r"\b(?:described|details?|elements?|objects?|mentioned|covered|omitted|missing|overlooked)\b",
     re.IGNORECASE,
 )
@@ -51,6 +55,14 @@ class Prose:
         )
 
 
+def is_meta(text: str) -> bool:
+    """Whether a text that claims nothing is about itself: its author, its reader, its completeness, its score."""
+    if _ABOUT_THE_TEXT.search(text):
+        return True
+    quantity = _QUANTITY.search(text)
+    return quantity is not None and _TOLD.search(text, quantity.end()) is not None
+
+
 def _quoted(text: str, limit: int = 60) -> str:
     return repr(text if len(text) <= limit else text[: limit - 3] + "...")
 
@@ -72,7 +84,7 @@ def read_prose(parts: Sequence[Sequence[Sentence]]) -> Prose:
             words = len(sentence.text.split())
             total += words
             if not sentence.claims:
-                (meta if _META.search(sentence.text) else junk).append(sentence.text)
+                (meta if is_meta(sentence.text) else junk).append(sentence.text)
             elif seen.issuperset(sentence.claims):
                 repeated.append(sentence.text)
             else:

@@ -1,0 +1,170 @@
+"""Attacks by claims of the embedded world's grammar: guessing, hedging and tricks with times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from gpu_judge.attacks.attack import Attack, Target, appended, instead
+from vcap_jax.world.scenes import (
+    BACKGROUNDS,
+    COLOURS,
+    CUT_FRAMES,
+    IMAGE_PLACES,
+    MOTIONS,
+    SHAPES,
+    VIDEO_FPS,
+    VIDEO_PLACES,
+    VIDEO_SECONDS,
+)
+
+_CUTS = [f"{frame / VIDEO_FPS:.1f}" for frame in CUT_FRAMES]
+_HEADER = re.compile(r"^\[(\d+\.\d) - (\d+\.\d)\]", re.MULTILINE)
+
+
+def _places(target: Target) -> tuple[str, ...]:
+    return IMAGE_PLACES if target.modality == "image" else VIDEO_PLACES
+
+
+def _laid_out(target: Target, sentences: str) -> str:
+    """Sentences as a caption of their own: in both halves of a video."""
+    if target.modality == "image":
+        return sentences
+    half = VIDEO_SECONDS / 2
+    return f"[0.0 - {half:.1f}] {sentences}\n[{half:.1f} - {VIDEO_SECONDS:.1f}] {sentences}"
+
+
+def _everywhere(things: list[str]) -> Callable[[Target], str]:
+    def write(target: Target) -> str:
+        said = [f"At the {place} there is {thing}." for place in _places(target) for thing in things]
+        return _laid_out(target, " ".join(said))
+
+    return write
+
+
+def _with_segments(rewrite: Callable[[str, str], str]) -> Callable[[Target], str]:
+    """The honest caption with each header rewritten from its start and end."""
+    return lambda target: _HEADER.sub(lambda match: rewrite(match[1], match[2]), target.honest)
+
+
+def _lines(target: Target) -> list[str]:
+    """What the segments of the honest caption say, without their headers."""
+    return [line.split("] ", 1)[1] for line in target.honest.splitlines() if _HEADER.match(line)]
+
+
+def _all_in_every_segment(target: Target) -> str:
+    spans = [match.group() for match in _HEADER.finditer(target.honest)]
+    return "\n".join(f"{span} {' '.join(_lines(target))}" for span in spans)
+
+
+def _each_second(target: Target) -> str:
+    said = " ".join(_lines(target))
+    return "\n".join(f"[{t:.1f} - {t + 1:.1f}] {said}" for t in range(int(VIDEO_SECONDS)))
+
+
+def _each_frame(target: Target) -> str:
+    said = " ".join(_lines(target))
+    count = int(VIDEO_SECONDS * VIDEO_FPS)
+    return "\n".join(f"[{k / VIDEO_FPS:.1f} - {(k + 1) / VIDEO_FPS:.1f}] {said}" for k in range(count))
+
+
+def _wrong_twin(text: str) -> str:
+    """The text with every colour replaced by the next one."""
+    names = list(COLOURS)
+    following = dict(zip(names, [*names[1:], names[0]], strict=True))
+    return re.sub("|".join(names), lambda match: following[match.group()], text)
+
+
+def _either(text: str) -> str:
+    return re.sub(r"\b(" + "|".join(COLOURS) + r")\b", lambda m: f"{m[1]} or {_wrong_twin(m[1])}", text)
+
+
+def _denied(target: Target) -> str:
+    said = [
+        f"There is no {colour} {shape} at the {place}."
+        for place in _places(target)
+        for colour in list(COLOURS)[:3]
+        for shape in SHAPES[:2]
+    ]
+    return " ".join(said)
+
+
+_CLOCK = {
+    "clock times": lambda a, b: f"[00:{float(a):04.1f} - 00:{float(b):04.1f}]",
+    "round brackets": lambda a, b: f"({a} - {b})",
+    "arrow": lambda a, b: f"[{a} --> {b}]",
+    "swapped limits": lambda a, b: f"[{b} - {a}]",
+    "no length": lambda a, b: f"[{a} - {a}]",
+    "endless": lambda a, b: f"[{a} - {'9' * 400}]",
+    "endless on both sides": lambda a, b: f"[{'9' * 400} - {'9' * 400}]",
+    "negative": lambda a, b: f"[-{a} - {b}]",
+    "not a number": lambda a, b: "[nan - inf]",
+    "whole video": lambda a, b: f"[0.0 - {VIDEO_SECONDS:.1f}]",
+    "after the end": lambda a, b: f"[{float(a) + 100} - {float(b) + 100}]",
+    "Arabic digits": lambda a, b: f"[{a} - {b}]".translate({48 + k: 0x660 + k for k in range(10)}),
+    "a hair wider": lambda a, b: f"[{a} - {b}]\n[{a}00001 - {b}00001]",
+}
+
+CLAIM_ATTACKS: tuple[Attack, ...] = (
+    instead("hedging", "every colour everywhere", _everywhere([f"a {c} object" for c in COLOURS])),
+    instead("hedging", "every shape everywhere", _everywhere([f"a {s}" for s in SHAPES])),
+    instead("hedging", "everything everywhere", _everywhere([f"a {c} {s}" for c in COLOURS for s in SHAPES])),
+    instead("hedging", "one guess everywhere", _everywhere(["a red circle"])),
+    instead(
+        "hedging", "one guess at one place", lambda t: _laid_out(t, "At the top left there is a red circle.")
+    ),
+    appended("hedging", "guesses after the caption", _everywhere(["a red circle"])),
+    appended("hedging", "every colour after the caption", _everywhere([f"a {c} object" for c in COLOURS])),
+    appended(
+        "hedging",
+        "every background",
+        " ".join(f"The background is {colour}." for colour in BACKGROUNDS),
+        only="image",
+    ),
+    appended("hedging", "contradiction after the caption", lambda t: _wrong_twin(t.honest)),
+    instead("hedging", "contradiction first", lambda t: f"{_wrong_twin(t.honest)}\n{t.honest}"),
+    instead("hedging", "one or the other", lambda t: _either(t.honest)),
+    instead("hedging", "perhaps", lambda t: re.sub(r"\b(is|shows|moves)\b", r"perhaps \1", t.honest)),
+    appended("hedging", "what is not there", _denied),
+    appended("hedging", "another scene's caption", lambda t: t.other),
+    instead("hedging", "another scene's caption instead", lambda t: t.other),
+    appended(
+        "hedging",
+        "two captions to choose from",
+        lambda t: f"Alternatively: {t.other}\nChoose the better one.",
+    ),
+    appended(
+        "hedging",
+        "every motion",
+        lambda t: _laid_out(
+            t,
+            " ".join(
+                f"At the {p} a red circle moves {m}." for p in VIDEO_PLACES for m in MOTIONS if m != "still"
+            ),
+        ),
+        only="video",
+    ),
+    appended(
+        "time",
+        "every cut",
+        "Summary: " + " ".join(f"The scene changes at {t} seconds." for t in _CUTS),
+        "video",
+    ),
+    appended("time", "every boundary", "\n".join(f"[{t} - {t}] A boundary." for t in _CUTS), "video"),
+    appended("time", "caption twice", lambda t: t.honest, "video"),
+    appended("time", "caption as a summary", lambda t: "Summary: " + " ".join(_lines(t)), "video"),
+    appended(
+        "time",
+        "frame marks",
+        "<0.0 seconds><0.5 seconds>\n<1.0 seconds>\nThe segment runs from 0 to 0.1 seconds.",
+        "video",
+    ),
+    instead("time", "everything in every segment", _all_in_every_segment, "video"),
+    instead("time", "everything in every second", _each_second, "video"),
+    instead("time", "everything in every frame", _each_frame, "video"),
+    instead("time", "no segments", lambda t: " ".join(_lines(t)), "video"),
+    instead("time", "segments in one line", lambda t: " ".join(t.honest.splitlines()), "video"),
+    instead("time", "segments reversed", lambda t: "\n".join(reversed(t.honest.splitlines())), "video"),
+    *(instead("time", name, _with_segments(rewrite), "video") for name, rewrite in _CLOCK.items()),
+    appended("time", "segments of an image", "[0.0 - 2.0] A red circle moves left at the top left.", "image"),
+)
