@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from vcap_jax.reward.client import Answer, JudgeClient, JudgeUnavailable, base_url
+from vcap_jax.reward.client import Answer, JudgeClient, JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.http_answers import base_url
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.templates import QUALITY_KEYS
@@ -300,11 +301,12 @@ def test_what_waiting_cannot_mend_is_said_at_once(judge: Any, settings: Any) -> 
     assert time.monotonic() - began < 5
 
 
-def test_a_judge_that_is_gone_is_a_failure_not_an_exception(settings: Any) -> None:
-    outcome = ask(settings(urls=("http://127.0.0.1:9/v1",), model="m", max_tries=2))
-    assert failure_of(outcome).reason == "connection"
-    assert outcome.statistics.errors == {"connection": 2}
-    assert failure_of(ask(settings(urls=("http://127.0.0.1:9/v1",), max_tries=2))).reason == "connection"
+@pytest.mark.parametrize("model", ["m", None])
+def test_a_judge_that_is_gone_ends_all_after_the_bounded_wait(settings: Any, model: str | None) -> None:
+    began = time.monotonic()
+    with pytest.raises(JudgeOutage, match=r"did not answer for 0\.4 s .*judge\.outage_timeout_s.*Connect"):
+        ask(settings(urls=("http://127.0.0.1:9/v1",), model=model, max_tries=2, outage_timeout_s=0.4))
+    assert 0.4 <= time.monotonic() - began < 3
 
 
 def test_addresses() -> None:

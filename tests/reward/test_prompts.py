@@ -9,6 +9,7 @@ import pytest
 from vcap_jax.reward.media import JudgeFrame, TimeWindow, frames_in_window
 from vcap_jax.reward.prompts import (
     build_messages,
+    content_hash,
     fill_instruction,
     media_parts,
     neutralise,
@@ -101,7 +102,7 @@ def test_each_caption_stands_alone_between_its_delimiter_lines(name: str) -> Non
         inside = re.findall(
             rf"^<{spec.reference[1]}>\n(.*?)\n</{spec.reference[1]}>$", text, re.MULTILINE | re.DOTALL
         )
-        assert inside == [reference]  # a placeholder inside a caption is not filled
+        assert inside == [neutralise(reference or "")]  # a placeholder inside a caption is not filled
         assert text.index(f"<{spec.reference[1]}>") < text.index(f"<{spec.candidate[1]}>")
 
 
@@ -117,12 +118,13 @@ def test_media_come_first_and_frames_follow_their_times() -> None:
     content = build_messages(media_parts(frames), "judge")[0]["content"]
     assert content == [
         {"type": "text", "text": "<0.0 seconds>"},
-        {"type": "image_url", "image_url": {"url": "data:a"}},
+        {"type": "image_url", "image_url": {"url": "data:a"}, "uuid": content_hash("data:a")},
         {"type": "text", "text": "<12.3 seconds>"},
-        {"type": "image_url", "image_url": {"url": "data:b"}},
+        {"type": "image_url", "image_url": {"url": "data:b"}, "uuid": content_hash("data:b")},
         {"type": "text", "text": "judge"},
     ]
-    assert media_parts([JudgeFrame(url="data:c")]) == [{"type": "image_url", "image_url": {"url": "data:c"}}]
+    (part,) = media_parts([JudgeFrame(url="data:c")])
+    assert part == {"type": "image_url", "image_url": {"url": "data:c"}, "uuid": content_hash("data:c")}
 
 
 def test_without_media_the_judge_is_told_so() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from vcap_jax.reward.client import JudgeUnavailable
+from vcap_jax.reward.client import JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.config import InstructionPaths, JudgeConfig, RewardConfig
 from vcap_jax.reward.media import JudgeFrame, TimeWindow
 from vcap_jax.reward.session import RewardSession
@@ -65,11 +65,14 @@ def test_many_groups_from_several_threads(judge: Any, settings: Any) -> None:
     assert judge.most_running <= 16
 
 
-def test_a_dead_judge_gives_failures_in_bounded_time(settings: Any) -> None:
-    config = settings(urls=("http://127.0.0.1:9/v1",), model="m", max_tries=2)
-    with RewardSession.witness_adjudicator(RewardConfig(), config, seed=0) as session:
-        result = session.submit(group("a")).result(10)
-        assert result.rewards == [None] * 4
+def test_a_dead_judge_is_waited_for_and_then_ends_the_run(settings: Any) -> None:
+    config = settings(urls=("http://127.0.0.1:9/v1",), model="m", max_tries=2, outage_timeout_s=0.3)
+    said: list[str] = []
+    with RewardSession.witness_adjudicator(RewardConfig(), config, seed=0, say=said.append) as session:
+        with pytest.raises(JudgeOutage):
+            session.submit(group("a")).result(10)
+        assert "does not answer since" in said[0]
+        assert "waiting, 0 s left" in said[0]
         with pytest.raises(JudgeUnavailable, match="not ready"):
             session.wait_until_ready(0.2)
 

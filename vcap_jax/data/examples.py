@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcap_jax.data.images import decode_image
-from vcap_jax.data.judge_media import EncodedMedia, EncodedPicture, JudgeMediaSettings, encode_picture
+from vcap_jax.data.judge_media import (
+    EncodedMedia,
+    EncodedPicture,
+    JudgeMediaSettings,
+    VideoSource,
+    encode_picture,
+)
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.videos import choose_frames, index_video, read_frames
 from vcap_jax.qwen3_vl.inputs import EncodedPrompt
@@ -79,7 +85,14 @@ def _load_video(sample: Sample, text: TextPart, processor: Processor, judge: Jud
     pictures: list[EncodedPicture] = []
     for place, pixels in enumerate(read_frames(index, indices)):
         frames[place] = resize(pixels, height, width)
-        pictures.append(encode_picture(pixels, judge, seconds=times[place]))
+        picture = encode_picture(pixels, judge, seconds=times[place], index=indices[place])
+        pictures.append(picture)
     prompt = processor.encode([VideoPart(frames, times, resized=True), text])
-    media = EncodedMedia(modality="video", duration=index.duration, pictures=tuple(pictures))
+    media = EncodedMedia(
+        modality="video",
+        duration=index.duration,
+        pictures=tuple(pictures),
+        source=VideoSource(frames=len(index), fps=index.fps if index.constant_rate else None),
+        quality=judge.quality,
+    )
     return Example(sample=sample, request=text.text, prompt=prompt, media=media)

@@ -14,9 +14,10 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from vcap_jax.reward.media import JudgeFrame, TimeWindow, frames_in_window
+from vcap_jax.reward.media import JudgeFrame, JudgeVideo, TimeWindow, frames_in_window
 
 SMALL_EDGE = 128
+_TICKS_PER_S = 1000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +42,15 @@ class JudgeMediaSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedPicture:
-    """A compressed picture; seconds: its time in the video, None for an image."""
+    """A compressed picture.
+
+    seconds: its time in the video, None for an image. index: which frame of the video it is.
+    """
 
     data: bytes
     mime: str
     seconds: float | None = None
+    index: int | None = None
 
     def as_frame(self) -> JudgeFrame:
         url = f"data:{self.mime};base64,{base64.b64encode(self.data).decode('ascii')}"
@@ -53,29 +58,86 @@ class EncodedPicture:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VideoSource:
+    """The video that frames were taken from.
+
+    frames: how many it has; fps: their rate, None where it varies.
+    """
+
+    frames: int
+    fps: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class EncodedMedia:
     """What the judge looks at for one group (implements ``vcap_jax.reward.media.JudgeMedia``).
 
-    duration: seconds of the video, 0.0 for images.
+    duration: seconds of the video, 0.0 for images. source: of a video. quality: of JPEGs that have to be made
+    of pictures that are none.
     """
 
     modality: Literal["image", "video"]
     duration: float
     pictures: tuple[EncodedPicture, ...]
+    source: VideoSource | None = None
+    quality: int = 90
 
     def frames(self, window: TimeWindow | None = None) -> Sequence[JudgeFrame]:
         """All pictures, or those of a video inside ``window`` (the nearest to its middle if none is)."""
-        chosen: Sequence[EncodedPicture] = self.pictures
-        if window is not None:
-            seconds = [picture.seconds or 0.0 for picture in self.pictures]
-            chosen = [self.pictures[i] for i in frames_in_window(seconds, window)]
-        return [picture.as_frame() for picture in chosen]
+        return [picture.as_frame() for picture in self._chosen(window)]
+
+    def video(self, window: TimeWindow | None = None) -> JudgeVideo:
+        """The same frames as one video.
+
+        At a constant rate they keep their indices in the file. At a variable one an index cannot tell the
+        time, and milliseconds are counted instead of frames.
+
+        Raises:
+            ValueError: not a video, or its source or a frame's place in it is not known.
+        """
+        chosen = self._chosen(window)
+        seconds = [picture.seconds for picture in chosen if picture.seconds is not None]
+        indices = [picture.index for picture in chosen if picture.index is not None]
+        if self.source is None or not len(seconds) == len(indices) == len(chosen):
+            raise ValueError("frames without their places in a source are no video")
+        fps, total = self.source.fps, self.source.frames
+        if fps is None:
+            fps = _TICKS_PER_S
+            indices = [round(t * fps) for t in seconds]
+            total = max(round(self.duration * fps), indices[-1] + 1)
+        return JudgeVideo(
+            frames=tuple(base64.b64encode(self._jpeg(picture)).decode("ascii") for picture in chosen),
+            indices=tuple(indices),
+            fps=fps,
+            total_frames=total,
+            duration=self.duration,
+        )
+
+    def _chosen(self, window: TimeWindow | None) -> Sequence[EncodedPicture]:
+        if window is None:
+            return self.pictures
+        seconds = [picture.seconds or 0.0 for picture in self.pictures]
+        return [self.pictures[i] for i in frames_in_window(seconds, window)]
+
+    def _jpeg(self, picture: EncodedPicture) -> bytes:
+        if picture.mime == "image/jpeg":
+            return picture.data
+        buffer = io.BytesIO()
+        # Small pictures come here as PNG; colours are kept at full resolution, of which they have little.
+        Image.open(io.BytesIO(picture.data)).convert("RGB").save(
+            buffer, "JPEG", quality=self.quality, subsampling=0
+        )
+        return buffer.getvalue()
 
 
 def encode_picture(
-    pixels: np.ndarray, settings: JudgeMediaSettings, *, seconds: float | None = None
+    pixels: np.ndarray,
+    settings: JudgeMediaSettings,
+    *,
+    seconds: float | None = None,
+    index: int | None = None,
 ) -> EncodedPicture:
-    """Scales (if asked) and compresses a uint8 [H, W, 3] RGB picture."""
+    """Scales (if asked) and compresses a uint8 [H, W, 3] RGB picture. seconds, index: of a video's frame."""
     image = Image.fromarray(pixels)
     longest = max(image.size)
     if settings.max_edge and longest > settings.max_edge:
@@ -90,4 +152,4 @@ def encode_picture(
         image.save(buffer, "PNG", compress_level=6)
     else:
         image.save(buffer, "JPEG", quality=settings.quality)
-    return EncodedPicture(data=buffer.getvalue(), mime=f"image/{kind}", seconds=seconds)
+    return EncodedPicture(data=buffer.getvalue(), mime=f"image/{kind}", seconds=seconds, index=index)

@@ -1,39 +1,55 @@
-"""An asynchronous client for any OpenAI-compatible chat endpoint, made for judging.
+"""An asynchronous client for OpenAI-compatible chat endpoints, made for judging.
 
-Every question ends in bounded time with a value or a :class:`Failure`; nothing is raised for what a server or
-a network does. Connection errors, deadlines, 408, 409, 429 and 5xx are tried again after a jittered
-exponential wait or the server's own Retry-After, and so are answers that cannot be used. Any other 4xx is
-final, with the server's message in the failure.
+Every question ends in bounded time with a value or a :class:`Failure`. Connection errors, deadlines, 408, 409,
+429 and 5xx are tried again after a jittered exponential wait or the server's own Retry-After, and so are
+answers that cannot be used. Any other 4xx is final, with the server's message in the failure.
+
+While no endpoint answers, questions wait and no try of theirs is lost; after ``judge.outage_timeout_s``
+:class:`JudgeOutage` is raised. Beside it only settings that cannot work are raised: a refused key, endpoints that
+serve different models, and :class:`MediaMismatch` where the judge does not see what was sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.endpoint import Endpoint, Reply
+from vcap_jax.reward.endpoints import EndpointPool, Lease, Outcome
+from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable, MediaMismatch, NotReachable
 from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.http_answers import Completion, Usage, error_message, read_completion, short
+from vcap_jax.reward.kept_media import Lru, address, media_uuids
+from vcap_jax.reward.prompts import content_hash
+from vcap_jax.reward.shown import Shown
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
+from vcap_jax.reward.visual_check import (
+    IMAGE_PAD,
+    VIDEO_PAD,
+    check_pictures,
+    check_same,
+    check_video,
+    collapsed,
+    unverifiable,
+)
+
+__all__ = ["Answer", "JudgeClient", "JudgeOutage", "JudgeUnavailable", "MediaMismatch"]
 
 T = TypeVar("T")
 Reader = Callable[[str | None, str | None], T | Failure]
 
 _RETRIED_STATUS = frozenset({408, 409, 429})
-_POLL_S = 0.5
-
-
-class JudgeUnavailable(RuntimeError):
-    """The endpoint cannot be used at all; the message says what was tried and what to do."""
+_NOTHING: Lru[bool] = Lru(0)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,29 +59,47 @@ class Answer(Generic[T]):
     result: what the reader made of the answer, or the last failure.
     seconds: time spent inside HTTP requests, all tries together; waits between them and for a place not
         counted.
-    tries: HTTP requests sent.
+    tries: HTTP requests sent; those repeated with media that the server had lost are not counted.
+    usage: tokens of the last answer.
     """
 
     result: T | Failure
     seconds: float
     tries: int
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """What stays the same through all tries. prefix: what its group shares. shown: None for plain messages."""
+
+    messages: list[dict[str, Any]]
+    response_format: dict[str, Any] | None
+    route: str
+    prefix: str | None
+    shown: Shown | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Try:
-    """One HTTP exchange: text and finish reason, or a failure with whether and when to ask again."""
+    """One HTTP exchange: a completion, or a failure with whether and when to ask again.
 
-    text: str | None = None
-    finish_reason: str | None = None
+    gone: the server does not know the model or the address.
+    """
+
+    outcome: Outcome
+    completion: Completion | None = None
     failure: Failure | None = None
     again: bool = True
     retry_after: float | None = None
+    gone: bool = False
 
 
 class JudgeClient:
     """Use as ``async with JudgeClient(config) as judge``, inside one event loop.
 
-    rng: jitter of the waits; give a seeded one for repeatable tests. sleep: the wait itself.
+    rng: jitter of the waits; give a seeded one for repeatable tests. sleep: the wait itself. say: where
+    messages about outages go, by default the log.
     """
 
     def __init__(
@@ -74,38 +108,52 @@ class JudgeClient:
         *,
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        say: Callable[[str], None] = _log.warning,
     ) -> None:
         if not config.urls:
-            raise JudgeUnavailable(
-                "judge.urls is empty: give the addresses of OpenAI-compatible endpoints"
-            )
+            raise JudgeUnavailable("judge.urls is empty: give the addresses of OpenAI-compatible endpoints")
         self._config = config
-        self._base = base_url(config.urls[0])
         self._headers = _authorisation(config.api_key_env)
         self._rng = rng if rng is not None else random.Random()
         self._sleep = sleep
-        self._places = asyncio.Semaphore(config.concurrency)
-        self._model = config.model
-        self._model_lock = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
-        self._recorder = StatisticsRecorder()
+        self._pool = EndpointPool(config, self._open, say)
+        self.recorder = StatisticsRecorder(tuple(endpoint.base for endpoint in self._pool.endpoints))
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),  # the semaphore is the limit
-            timeout=aiohttp.ClientTimeout(total=self._config.deadline_s),
-            headers=self._headers,
-        )
+        connector = aiohttp.TCPConnector(limit=0)  # the endpoints' places are the limit
+        self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await self._pool.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     def statistics(self) -> JudgeStatistics:
         """Totals since the start; safe to call from any thread."""
-        return self._recorder.snapshot()
+        outages = {endpoint.base: endpoint.breaker.epoch for endpoint in self._pool.endpoints}
+        return self.recorder.snapshot(outages, self._pool.waited_s)
+
+    async def wait_until_ready(self, timeout_s: float) -> str:
+        """Wait until every endpoint is healthy and serves the same model; the model's name.
+
+        A server without ``/health`` (hosted ones) counts as healthy. Raises JudgeUnavailable when the time is
+        up, and at once where waiting cannot help: the key is refused, there are several models and none is
+        named, the endpoints serve different ones.
+        """
+        return await self._pool.wait_until_ready(timeout_s)
+
+    async def model(self) -> str:
+        """The configured model, or the one that the servers list. Waits through an outage."""
+        return await self._pool.model()
+
+    async def takes_video(self) -> bool:
+        """Whether videos are sent as videos (``judge.video_input``). Waits through an outage."""
+        if self._config.video_input == "auto":
+            return (await self._pool.card()).vllm
+        return self._config.video_input == "video"
 
     async def ask(
         self,
@@ -113,157 +161,186 @@ class JudgeClient:
         read: Reader[T],
         *,
         response_format: dict[str, Any] | None = None,
+        shown: Shown | None = None,
+        route: str | None = None,
+        prefix: str | None = None,
     ) -> Answer[T]:
         """Put one question and read its answer.
 
         messages: OpenAI chat messages.
         read: turns (content, finish_reason) of the first choice into a value, or a Failure to be tried again.
         response_format: a ``json_schema`` format; sent as ``judge.response_format`` says.
+        shown: the visual part of the messages, whose fields are sent and whose tokens are checked.
+        route: decides which endpoint is preferred; by default the media in the messages.
+        prefix: what the question shares with the others of its group, for ``judge.lead_request``.
         """
-        config = self._config
-        seconds, temperature = 0.0, config.temperature
-        for attempt in range(1, config.max_tries + 1):
-            async with self._places:
-                began = time.perf_counter()
-                tried = await self._post(messages, temperature, response_format)
-                seconds += time.perf_counter() - began
-            if tried.failure is None:
-                result = read(tried.text, tried.finish_reason)
+        if route is None:
+            route = content_hash(*(media_uuids(messages) or [repr(messages)]))
+        question = _Question(
+            messages=messages, response_format=response_format, route=route, prefix=prefix, shown=shown
+        )
+        config, order = self._config, self._pool.order(route)
+        seconds, temperature, attempt, usage = 0.0, config.temperature, 0, Usage()
+        spent: list[Lease | None] = []  # None: a try whatever becomes of its endpoint
+        forgiven: set[tuple[str, int]] = set()
+        failed_at: dict[Endpoint, None] = {}
+        while True:
+            lease, tried, took = await self._try(question, order, failed_at, temperature)
+            attempt += 1
+            seconds += took
+            endpoint = lease.endpoint
+            if tried.completion is not None:
+                usage = tried.completion.usage
+                result = read(tried.completion.text, tried.completion.finish_reason)
                 if not isinstance(result, Failure):
-                    self._recorder.judgement(None)
-                    return Answer(result=result, seconds=seconds, tries=attempt)
+                    self.recorder.judgement(endpoint.base, None)
+                    return Answer(result=result, seconds=seconds, tries=attempt, usage=usage)
                 failure, temperature = result, config.retry_temperature
             else:
+                assert tried.failure is not None
                 failure = tried.failure
+            doubtful = tried.gone or tried.outcome in ("connection", "doubt")
+            spent.append(lease if doubtful else None)
+            if tried.outcome == "connection":
+                failed_at[endpoint] = None
+            if doubtful and (tried.gone or len(spent) >= config.max_tries):
+                await self._pool.examine(endpoint)  # a judgement must not be lost to a dead judge
+            again = tried.again or (tried.gone and lease.lost)
+            spent = self._without_lost(spent, forgiven)
             too_long = tried.retry_after is not None and tried.retry_after > config.max_retry_after_s
-            if attempt == config.max_tries or not tried.again or too_long:
-                break
-            self._recorder.retry()
-            await self._sleep(self._wait(attempt, tried.retry_after))
-        self._recorder.judgement(failure)
-        return Answer(result=failure, seconds=seconds, tries=attempt)
+            if len(spent) >= config.max_tries or not again or too_long:
+                self.recorder.judgement(endpoint.base, failure)
+                return Answer(result=failure, seconds=seconds, tries=attempt, usage=usage)
+            self.recorder.retry(endpoint.base)
+            await self._sleep(self._wait(max(1, len(spent)), tried.retry_after))
+
+    def _without_lost(self, spent: list[Lease | None], forgiven: set[tuple[str, int]]) -> list[Lease | None]:
+        """The tries that count: not those that an outage took, of at most ``max_tries`` outages.
+
+        The bound is for a question that brings its server down every time.
+        """
+        counted = []
+        for lease in spent:
+            if lease is not None and lease.lost:
+                outage = (lease.endpoint.base, lease.epoch)
+                if outage in forgiven or len(forgiven) < self._config.max_tries:
+                    forgiven.add(outage)
+                    continue
+            counted.append(None if lease is not None and lease.lost else lease)
+        return counted
 
     def _wait(self, attempt: int, retry_after: float | None) -> float:
         wait = min(self._config.max_backoff_s, self._config.backoff_s * 2.0 ** (attempt - 1))
         wait *= 0.5 + 0.5 * self._rng.random()
         return wait if retry_after is None else retry_after + wait  # not all at the same moment
 
-    async def _post(
-        self, messages: list[dict[str, Any]], temperature: float, response_format: dict[str, Any] | None
-    ) -> _Try:
+    async def _try(
+        self, question: _Question, order: list[int], failed_at: Mapping[Endpoint, None], temperature: float
+    ) -> tuple[Lease, _Try, float]:
+        """One try with its lease and the seconds it took."""
+        lease = await self._pool.acquire(order, prefix=question.prefix, avoid=failed_at)
+        began = time.perf_counter()
+        tried = _Try(outcome="abandoned")
         try:
-            model = await self.model()
-        except JudgeUnavailable as error:
-            return _Try(failure=Failure(reason="connection", detail=str(error)))
+            tried = await self._exchange(lease.endpoint, question, temperature)
+        finally:
+            reason = "" if tried.failure is None else tried.failure.detail
+            doubtful = self._pool.release(lease, tried.outcome, reason)
+        if doubtful:
+            await self._pool.examine(lease.endpoint)
+        return lease, tried, time.perf_counter() - began
+
+    async def _exchange(self, endpoint: Endpoint, question: _Question, temperature: float) -> _Try:
+        """The question with its media, or only their names where the endpoint has them; again with them if
+        it has lost them.
+        """
+        keeps = self._pool.keeps_media(endpoint)
+        body = await self._body(question, temperature)
+        shown = question.shown
+        seen = endpoint.seen.get(shown.key) if shown is not None else None
+        if shown is not None and seen is None and (shown.video is not None or endpoint.card_is_vllm):
+            body["return_token_ids"] = True
+        for kept in (endpoint.kept, _NOTHING):
+            addressed = address(question.messages, keeps=keeps, kept=kept)
+            body["messages"] = addressed.messages
+            tried, lost = await self._post(endpoint, body, may_be_lost=bool(addressed.named))
+            self.recorder.media(endpoint.base, sent=len(addressed.sent), named=len(addressed.named))
+            if not lost:
+                break
+            for uuid in addressed.named:
+                endpoint.kept.drop(uuid)
+            self.recorder.media(endpoint.base, resent=1)
+        if tried.completion is None:
+            return tried
+        if keeps:
+            for uuid in addressed.sent:
+                endpoint.kept.put(uuid, True)
+        if shown is not None:
+            try:
+                await self._check(endpoint, shown, tried.completion, seen)
+            except (NotReachable, TimeoutError) as error:
+                return _Try(outcome="connection", failure=Failure(reason="connection", detail=str(error)))
+        return tried
+
+    async def _body(self, question: _Question, temperature: float) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "model": model,
-            "messages": messages,
+            "model": await self.model(),
+            "messages": question.messages,
             "temperature": temperature,
             "max_tokens": self._config.max_tokens,
         }
-        if response_format is not None and self._config.response_format != "none":
+        if question.shown is not None:
+            body |= question.shown.fields
+        if question.response_format is not None and self._config.response_format != "none":
             plain = self._config.response_format == "json_object"
-            body["response_format"] = {"type": "json_object"} if plain else response_format
+            body["response_format"] = {"type": "json_object"} if plain else question.response_format
+        return body
+
+    async def _post(
+        self, endpoint: Endpoint, body: Mapping[str, Any], *, may_be_lost: bool
+    ) -> tuple[_Try, bool]:
+        """One HTTP request; True beside it if the server has lost media that were only named."""
         began = time.perf_counter()
+        self.recorder.request_begins(endpoint.base)
+        tried = _Try(outcome="abandoned")
         try:
-            async with self._open().post(f"{self._base}/chat/completions", json=body) as response:
-                raw = await response.read()
-                status, headers = response.status, response.headers
+            reply = await endpoint.post("chat/completions", body)
+            if may_be_lost and reply.status == 400 and "cache miss" in error_message(reply.raw).lower():
+                tried = _Try(outcome="answered")
+                return tried, True
+            tried = _read(reply)
         except TimeoutError:
-            tried = _Try(
-                failure=Failure(reason="timeout", detail=f"no answer in {self._config.deadline_s:g} s")
-            )
-        except aiohttp.ClientError as error:
-            tried = _Try(failure=Failure(reason="connection", detail=f"{type(error).__name__}: {error}"))
-        else:
-            tried = self._read_status(status, raw, headers.get("Retry-After"))
-        self._recorder.request(time.perf_counter() - began, tried.failure)
-        return tried
+            detail = f"no answer in {self._config.deadline_s:g} s"
+            tried = _Try(outcome="doubt", failure=Failure(reason="timeout", detail=detail))
+        except NotReachable as error:
+            tried = _Try(outcome="connection", failure=Failure(reason="connection", detail=str(error)))
+        finally:
+            usage = None if tried.completion is None else tried.completion.usage
+            self.recorder.request(endpoint.base, time.perf_counter() - began, tried.failure, usage)
+        return tried, False
 
-    def _read_status(self, status: int, raw: bytes, retry_after: str | None) -> _Try:
-        if status != 200:
-            return _Try(
-                failure=Failure(reason="http_status", detail=f"{status}: {_error_message(raw)}"),
-                again=status >= 500 or status in _RETRIED_STATUS,
-                retry_after=_retry_after_seconds(retry_after),
-            )
-        try:
-            payload = json.loads(raw)
-            choice = payload["choices"][0]
-            content = choice["message"].get("content")
-            finish_reason = choice.get("finish_reason")
-            usage = payload.get("usage") or {}
-            self._recorder.tokens(usage)
-        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-            detail = f"no chat completion in the answer: {_short(raw)}"
-            return _Try(failure=Failure(reason="bad_response", detail=detail))
-        return _Try(text=_text_of(content), finish_reason=finish_reason)
-
-    async def model(self) -> str:
-        """The configured model, or the only one the server lists (asked for once). Raises
-        JudgeUnavailable.
-        """
-        async with self._model_lock:
-            if self._model is None:
-                self._model = await self._discover_model()
-            return self._model
-
-    async def _discover_model(self) -> str:
-        status, raw = await self._get(f"{self._base}/models")
-        if status != 200:
-            raise JudgeUnavailable(f"{self._base}/models answers {status}: {_error_message(raw)}")
-        try:
-            names = [str(entry["id"]) for entry in json.loads(raw)["data"]]
-        except (ValueError, RecursionError, LookupError, TypeError) as error:
-            raise JudgeUnavailable(
-                f"{self._base}/models lists no models: {_short(raw)}; set judge.model"
-            ) from error
-        if len(names) != 1:
-            listed = ", ".join(names[:20]) or "none"
-            raise JudgeUnavailable(
-                f"{self._base} lists {len(names)} models ({listed}): name one in judge.model"
-            )
-        return names[0]
-
-    async def wait_until_ready(self, timeout_s: float) -> str:
-        """Wait until the server is healthy and its model is known; the model's name.
-
-        A server without ``/health`` (hosted ones) counts as healthy. Raises JudgeUnavailable when the time is
-        up, and at once where waiting cannot help: the key is refused, or there are several models and none is
-        named.
-        """
-        give_up = time.monotonic() + timeout_s
-        health = self._base.removesuffix("/v1") + "/health"
-        while True:
-            try:
-                status, raw = await self._get(health)
-                if status in (200, 204, 401, 403, 404, 405):
-                    status, raw = await self._get(f"{self._base}/models")
-                    if status == 200 or (status in (404, 405) and self._model is not None):
-                        return await self.model()
-                    if status in (401, 403):
-                        raise JudgeUnavailable(
-                            f"{self._base} refuses the key ({status}: {_error_message(raw)}); set "
-                            "judge.api_key_env to the name of the environment variable that holds it"
-                        )
-                    seen = f"/models answers {status}: {_error_message(raw)}"
-                else:
-                    seen = f"/health answers {status}: {_error_message(raw)}"
-            except _NotReachable as error:
-                seen = str(error)
-            if time.monotonic() >= give_up:
-                raise JudgeUnavailable(
-                    f"the judge at {self._base} is not ready after {timeout_s:g} s; last seen: {seen}. "
-                    "Check judge.urls and the server's log, or raise judge.ready_timeout_s"
-                )
-            await asyncio.sleep(min(_POLL_S, max(0.0, give_up - time.monotonic())))
-
-    async def _get(self, url: str) -> tuple[int, bytes]:
-        try:
-            async with self._open().get(url, timeout=aiohttp.ClientTimeout(total=10)) as response:
-                return response.status, await response.read()
-        except (TimeoutError, aiohttp.ClientError) as error:
-            raise _NotReachable(f"{url}: {type(error).__name__}: {error}") from error
+    async def _check(
+        self, endpoint: Endpoint, shown: Shown, completion: Completion, seen: Mapping[str, int] | None
+    ) -> None:
+        """Raises MediaMismatch unless the judge got what was sent, as far as its server tells."""
+        tokens = completion.usage.media_tokens
+        if seen is not None:
+            check_same(shown, seen, tokens)
+            return
+        ids, model = completion.prompt_token_ids, await self.model()
+        if shown.video is not None:
+            if ids is None:
+                raise unverifiable(shown.video, f"{endpoint.base} returns no prompt_token_ids")
+            pad = await endpoint.placeholder(VIDEO_PAD, model)
+            text = None if pad is None else await endpoint.text_of(collapsed(ids, pad), model)
+            if pad is None or text is None:
+                raise unverifiable(shown.video, f"{endpoint.base} does not know {VIDEO_PAD} as one token")
+            check_video(shown.video, ids, pad, text)
+        elif shown.pictures and ids is not None:
+            pad = await endpoint.placeholder(IMAGE_PAD, model)
+            if pad is not None:  # other models have other placeholders
+                check_pictures(shown, ids, pad)
+        endpoint.seen.put(shown.key, tokens)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -271,14 +348,20 @@ class JudgeClient:
         return self._session
 
 
-class _NotReachable(JudgeUnavailable):
-    """Nothing answered; it may later."""
-
-
-def base_url(url: str) -> str:
-    """``url`` without a trailing slash; a bare host gets ``/v1``."""
-    url = url.rstrip("/")
-    return url if urlsplit(url).path else f"{url}/v1"
+def _read(reply: Reply) -> _Try:
+    if reply.status != 200:
+        return _Try(
+            outcome="doubt" if reply.status >= 500 else "answered",
+            failure=Failure(reason="http_status", detail=f"{reply.status}: {error_message(reply.raw)}"),
+            again=reply.status >= 500 or reply.status in _RETRIED_STATUS,
+            retry_after=reply.retry_after,
+            gone=reply.status == 404,
+        )
+    completion = read_completion(reply.raw)
+    if completion is None:
+        detail = f"no chat completion in the answer: {short(reply.raw)}"
+        return _Try(outcome="answered", failure=Failure(reason="bad_response", detail=detail))
+    return _Try(outcome="answered", completion=completion)
 
 
 def _authorisation(api_key_env: str | None) -> dict[str, str]:
@@ -290,39 +373,3 @@ def _authorisation(api_key_env: str | None) -> dict[str, str]:
             f"judge.api_key_env names {api_key_env}, and that environment variable is not set"
         )
     return {"Authorization": f"Bearer {key}"}
-
-
-def _retry_after_seconds(header: str | None) -> float | None:
-    """Seconds of a Retry-After header (a number or an HTTP date); None if absent or unreadable."""
-    if header is None:
-        return None
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(header).timestamp() - time.time()
-        except ValueError:
-            return None
-    return max(0.0, seconds) if seconds == seconds else None
-
-
-def _text_of(content: Any) -> str | None:
-    """Message content as text; some servers give a list of parts."""
-    if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else None
-
-
-def _error_message(raw: bytes) -> str:
-    """The message inside an OpenAI-style error body, or the beginning of whatever came."""
-    try:
-        payload = json.loads(raw)
-        error = payload.get("error", payload)
-        message = error.get("message") if isinstance(error, dict) else error
-        return str(message or payload.get("detail") or payload)[:500]
-    except (ValueError, RecursionError, AttributeError):
-        return _short(raw)
-
-
-def _short(raw: bytes) -> str:
-    return " ".join(raw[:400].decode("utf-8", "replace").split()) or "an empty body"

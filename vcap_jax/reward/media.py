@@ -43,11 +43,36 @@ class JudgeFrame:
     seconds: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class JudgeVideo:
+    """A video, or a stretch of one, as the judge's server takes it: JPEG frames with their places in time.
+
+    frames: each base64 text of a JPEG, all of one size. indices: which frames of the source they are,
+    ascending. fps: of the source, so that ``indices[k] / fps`` is the time of frame k in seconds; a source of
+    variable rate is counted in ticks of its own, 1000 per second.
+    total_frames, duration: of the whole source, in frames (or ticks) and seconds.
+    """
+
+    frames: tuple[str, ...]
+    indices: tuple[int, ...]
+    fps: float
+    total_frames: int
+    duration: float
+
+    def __post_init__(self) -> None:
+        if not self.frames or len(self.frames) != len(self.indices):
+            raise ValueError(f"a video of {len(self.frames)} frames with {len(self.indices)} indices")
+        if not self.fps > 0 or not self.indices[-1] < self.total_frames:
+            raise ValueError(
+                f"a video of {self.total_frames} frames at {self.fps} fps has no frame {self.indices[-1]}"
+            )
+
+
 class JudgeMedia(Protocol):
     """What the judge looks at for one group.
 
-    ``frames()`` is called from a worker thread, once per pass over the group, so an implementation may encode
-    its pictures there; it must be safe to call from several threads.
+    ``frames()`` and ``video()`` are called from a worker thread, once per pass over the group, so an
+    implementation may encode its pictures there; it must be safe to call from several threads.
     """
 
     @property
@@ -64,6 +89,10 @@ class JudgeMedia(Protocol):
         Images: all of them, ``seconds`` None (``window`` is never given). Video: all sampled frames, or those
         inside ``window`` as :func:`frames_in_window` selects them.
         """
+        ...
+
+    def video(self, window: TimeWindow | None = None) -> JudgeVideo:
+        """The same frames of a video as one video; asked for only where the judge takes videos."""
         ...
 
 

@@ -6,47 +6,77 @@ but the candidate for the other members of the group.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from vcap_jax.reward.media import JudgeFrame, TimeWindow
+from vcap_jax.reward.media import JudgeFrame, JudgeVideo, TimeWindow
 from vcap_jax.reward.templates import (
     ANALYSIS_KEY,
     GLOBAL_VIDEO_KEYS,
     QUALITY_KEYS,
+    SPECS,
     Instruction,
     InstructionSpec,
 )
 
+# Signs that are a "<", or fall apart into one under Unicode's compatibility forms, which some tokenizers apply first.
+_ANGLES = str.maketrans(dict.fromkeys("<\uff1c\ufe64\u226e", "\u2039"))
+_FOLDED_BRACKETS = str.maketrans("\uff3b\ufe47", "((")
+# Markers in square brackets: anything in capitals ([INST], [/SYSTEM_PROMPT], [SEP]), whatever their case the ones that
+# open a turn, [gMASK], [|user|], and the "[e~[", "]~b]" and "]~!b[" of another family.
 _BRACKET_MARKERS = re.compile(
-    r"\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|IMG|IMG_BREAK|IMG_END|THINK)\])",
-    re.IGNORECASE,
+    r"\[(?=/?[A-Z][A-Z0-9_]+\]|(?i:/?(?:inst|system_prompt|img|think|control_\d+)\])|[gs]MASK\]|\||e~\[)"
+    r"|\](?=~!?b[\[\]])"
 )
+_DELIMITER_NAME = re.compile(
+    r"(?<=reference)_(?=caption|description)|(?<=generated)_(?=caption|description)", re.I
+)
+_PLACES = {
+    place for spec in SPECS.values() for place, _ in (spec.candidate, spec.reference or spec.candidate)
+}
+_PLACE = re.compile(rf"\{{(?=(?:{'|'.join(sorted(_PLACES))})\}})")
 _VERDICT_KEYS = "|".join(re.escape(key) for key in sorted({ANALYSIS_KEY, *QUALITY_KEYS, *GLOBAL_VIDEO_KEYS}))
 _VERDICT_KEY = re.compile(rf'"(\s*(?:{_VERDICT_KEYS})\s*)"(\s*:)', re.IGNORECASE)
-# C0 controls but tab and newline, DEL, and the invisible "tag" characters that can hide a text from a reader.
-_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\U000e0000-\U000e007f]")
+_LINE_END = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+# What no reader sees and a tokenizer does: control characters but tab and line end, soft hyphens, zero-width signs,
+# marks and overrides of writing direction, annotations, tag characters and supplementary variation selectors.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u034f\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
+# Joiners and variation selectors belong to some scripts and to emoji; beside ASCII, or many in a row, they only hide.
+_JOINER = re.compile(
+    "(?<![^\x00-\x7f])[\u200c\u200d]+|[\u200c\u200d]+(?![^\x00-\x7f])|[\u200c\u200d\ufe00-\ufe0f]{3,}"
+)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def neutralise(caption: str) -> str:
     """Make a caption plain data for the judge.
 
-    * every ``<`` becomes ``\u2039``, so neither our delimiters nor any ``<|...|>`` special token, ``<think>``
-      block or tool tag can be formed, whatever the judge's tokenizer knows;
-    * the opening bracket of ``[INST]``-like markers becomes ``(``;
+    * every ``<``, and every sign that compatibility normalisation turns into one, becomes ``\u2039``, so neither our
+      delimiters nor any ``<|...|>`` special token, ``<think>`` block or tool tag can be formed, whatever the judge's
+      tokenizer knows; the names of our delimiters lose their underscore, so that nothing looks like one either;
+    * the bracket that begins an ``[INST]``-like marker, or an instruction's place for a caption, becomes a round one;
     * a quoted score key before a colon loses its double quotes, so a judge that repeats the caption does not
       repeat a ready-made verdict;
-    * control and invisible tag characters are dropped, lone surrogates become U+FFFD, line ends become
-      ``\\n``.
+    * characters that nobody sees are dropped, lone surrogates become U+FFFD, line ends of all kinds become ``\\n``.
 
     Ordinary text, and the ``[0.0 - 2.0]`` headers of segments, stay as they are. Idempotent.
     """
-    text = caption.replace("\r\n", "\n").replace("\r", "\n")
-    text = _SURROGATE.sub("\ufffd", _INVISIBLE.sub("", text))
-    text = _BRACKET_MARKERS.sub("(", text.replace("<", "\u2039"))
+    # What is dropped may stand inside a marker, so it goes first.
+    text = _INVISIBLE.sub("", _LINE_END.sub("\n", caption))
+    while (plain := _JOINER.sub("", text)) != text:
+        text = plain
+    text = _SURROGATE.sub("\ufffd", text).translate(_ANGLES).translate(_FOLDED_BRACKETS)
+    text = _PLACE.sub("(", _DELIMITER_NAME.sub(" ", _BRACKET_MARKERS.sub(_rounded, text)))
     return _VERDICT_KEY.sub(r"'\1'\2", text)
+
+
+def _rounded(match: re.Match[str]) -> str:
+    return "(" if match.group() == "[" else ")"
 
 
 def delimited(caption: str, delimiter: str) -> str:
@@ -70,13 +100,49 @@ def fill_instruction(instruction: Instruction, *, reference: str | None, candida
 
 
 def media_parts(frames: Sequence[JudgeFrame]) -> list[dict[str, Any]]:
-    """The leading content parts: a picture each, with ``<12.3 seconds>`` before it where it has a time."""
+    """The leading content parts: a picture each, with ``<12.3 seconds>`` before it where it has a time.
+
+    ``uuid`` is the hash of a picture's content; the client takes it out where the server knows no such field.
+    """
     parts: list[dict[str, Any]] = []
     for frame in frames:
         if frame.seconds is not None:
             parts.append({"type": "text", "text": f"<{frame.seconds:.1f} seconds>"})
-        parts.append({"type": "image_url", "image_url": {"url": frame.url}})
+        uuid = content_hash(frame.url)
+        parts.append({"type": "image_url", "image_url": {"url": frame.url}, "uuid": uuid})
     return parts
+
+
+def video_parts(video: JudgeVideo) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The one leading part of a video, and the request's fields beside ``messages`` that belong to it.
+
+    The fields keep the server from choosing frames of its own: these frames, at these indices of the source.
+    A single frame is sent twice, for the processor pairs frames and refuses one (with an odd number it
+    repeats the last itself).
+    """
+    frames, indices = list(video.frames), list(video.indices)
+    if len(frames) == 1:
+        frames, indices = 2 * frames, 2 * indices
+    io = {
+        "num_frames": -1,
+        "fps": video.fps,
+        "frames_indices": indices,
+        "total_num_frames": max(video.total_frames, len(frames)),
+        "duration": video.duration,
+    }
+    url = "data:video/jpeg;base64," + ",".join(frames)
+    uuid = content_hash(url, repr(sorted(io.items())))
+    fields = {"media_io_kwargs": {"video": io}, "mm_processor_kwargs": {"do_sample_frames": False}}
+    return [{"type": "video_url", "video_url": {"url": url}, "uuid": uuid}], fields
+
+
+def content_hash(*texts: str) -> str:
+    """A name for content: 128 bits in hexadecimal."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(f"{len(text)}|".encode())
+        digest.update(text.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:32]
 
 
 def no_media_notice(what: str, window: TimeWindow | None = None) -> list[dict[str, Any]]:

@@ -3,107 +3,180 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 
 from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.http_answers import Usage
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeStatistics:
-    """Totals of a client.
+    """Totals of a client, or of one of its endpoints.
 
     requests: HTTP requests sent. retries: how many of them repeated an earlier one.
-    judged, failed: questions that ended with a value, and with a failure.
+    judged, failed: questions that ended with a value from a server, and with a failure. store_hits: questions
+    that the store answered, which are in neither.
     failures: final failures by reason. errors: single HTTP requests that failed, by reason; most are retried.
-    latency_sum_s, latency_max_s: over HTTP requests.
+    latency_sum_s, latency_max_s: over HTTP requests. busy_s: time with at least one request under way.
     prompt_tokens, cached_tokens, completion_tokens: as the server counts them, 0 where it does not.
+    media_tokens: prompt tokens of pictures and videos with what stands between them, where the server tells.
+    media_sent, media_named: pictures and videos that went along with a request, and that were only named.
+    media_resent: requests repeated because the server had lost what they named; no retry.
+    outages: how often an endpoint dropped out. waited_s: what all questions together waited for one.
+    endpoints: the same by address, where there are several; empty for a single one.
     """
 
     requests: int = 0
     retries: int = 0
     judged: int = 0
     failed: int = 0
+    store_hits: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
     latency_sum_s: float = 0.0
     latency_max_s: float = 0.0
+    busy_s: float = 0.0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    media_tokens: int = 0
+    media_sent: int = 0
+    media_named: int = 0
+    media_resent: int = 0
+    outages: int = 0
+    waited_s: float = 0.0
+    endpoints: Mapping[str, JudgeStatistics] = field(default_factory=dict)
 
     def since(self, earlier: JudgeStatistics) -> JudgeStatistics:
         """What was added after ``earlier``. The maximum cannot be taken apart and is that of the whole
         time.
         """
+        added = {
+            name: getattr(self, name) - getattr(earlier, name) for name in _SUMS if name != "latency_max_s"
+        }
         return JudgeStatistics(
-            requests=self.requests - earlier.requests,
-            retries=self.retries - earlier.retries,
-            judged=self.judged - earlier.judged,
-            failed=self.failed - earlier.failed,
+            **added,
+            latency_max_s=self.latency_max_s,
             failures=_difference(self.failures, earlier.failures),
             errors=_difference(self.errors, earlier.errors),
-            latency_sum_s=self.latency_sum_s - earlier.latency_sum_s,
-            latency_max_s=self.latency_max_s,
-            prompt_tokens=self.prompt_tokens - earlier.prompt_tokens,
-            cached_tokens=self.cached_tokens - earlier.cached_tokens,
-            completion_tokens=self.completion_tokens - earlier.completion_tokens,
+            endpoints={
+                name: now.since(earlier.endpoints.get(name, JudgeStatistics()))
+                for name, now in self.endpoints.items()
+            },
+        )
+
+
+_SUMS = tuple(f.name for f in fields(JudgeStatistics) if f.name not in ("failures", "errors", "endpoints"))
+
+
+class _Tally:
+    """Sums of one endpoint, or of all."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, float] = {}
+        self.failures: dict[str, int] = {}
+        self.errors: dict[str, int] = {}
+        self._under_way, self._busy_from = 0, 0.0
+
+    def add(self, name: str, amount: float = 1) -> None:
+        self.sums[name] = self.sums.get(name, 0) + amount
+
+    def started(self, now: float) -> None:
+        if self._under_way == 0:
+            self._busy_from = now
+        self._under_way += 1
+
+    def ended(self, now: float) -> None:
+        self._under_way -= 1
+        if self._under_way == 0:
+            self.add("busy_s", now - self._busy_from)
+
+    def snapshot(self, endpoints: Mapping[str, JudgeStatistics]) -> JudgeStatistics:
+        return JudgeStatistics(
+            **self.sums,  # type: ignore[arg-type]  # whole numbers stay whole: only seconds are fractions
+            failures=dict(self.failures),
+            errors=dict(self.errors),
+            endpoints=endpoints,
         )
 
 
 class StatisticsRecorder:
-    """Adds up from the event loop; read from any thread."""
+    """Adds up from the event loop; read from any thread.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: dict[str, int] = {}
-        self._failures: dict[str, int] = {}
-        self._errors: dict[str, int] = {}
-        self._latency_sum = 0.0
-        self._latency_max = 0.0
+    addresses: of the endpoints. clock: monotonic seconds.
+    """
 
-    def request(self, seconds: float, failure: Failure | None) -> None:
-        """One HTTP exchange ended."""
+    def __init__(
+        self, addresses: tuple[str, ...] = (), clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._lock, self._clock = threading.Lock(), clock
+        self._total = _Tally()
+        self._each = {address: _Tally() for address in addresses} if len(addresses) > 1 else {}
+
+    def request_begins(self, address: str) -> None:
+        """An HTTP request is being sent."""
         with self._lock:
-            self._add("requests", 1)
-            self._latency_sum += seconds
-            self._latency_max = max(self._latency_max, seconds)
-            if failure is not None:
-                self._errors[failure.reason] = self._errors.get(failure.reason, 0) + 1
+            for tally in self._tallies(address):
+                tally.started(self._clock())
 
-    def retry(self) -> None:
-        """A further request for the same question follows."""
+    def request(self, address: str, seconds: float, failure: Failure | None, usage: Usage | None) -> None:
+        """It ended. usage: where there was an answer."""
         with self._lock:
-            self._add("retries", 1)
+            for tally in self._tallies(address):
+                tally.ended(self._clock())
+                tally.add("requests")
+                tally.add("latency_sum_s", seconds)
+                tally.sums["latency_max_s"] = max(tally.sums.get("latency_max_s", 0.0), seconds)
+                if failure is not None:
+                    tally.errors[failure.reason] = tally.errors.get(failure.reason, 0) + 1
+                if usage is not None:
+                    tally.add("prompt_tokens", usage.prompt_tokens)
+                    tally.add("cached_tokens", usage.cached_tokens)
+                    tally.add("completion_tokens", usage.completion_tokens)
+                    tally.add("media_tokens", sum(usage.media_tokens.values()))
 
-    def judgement(self, failure: Failure | None) -> None:
-        """A question ended."""
+    def media(self, address: str, *, sent: int = 0, named: int = 0, resent: int = 0) -> None:
+        """Pictures and videos of a request."""
         with self._lock:
-            self._add("judged" if failure is None else "failed", 1)
-            if failure is not None:
-                self._failures[failure.reason] = self._failures.get(failure.reason, 0) + 1
+            for tally in self._tallies(address):
+                for name, count in (("media_sent", sent), ("media_named", named), ("media_resent", resent)):
+                    if count:
+                        tally.add(name, count)
 
-    def tokens(self, usage: Mapping[str, Any]) -> None:
-        """The ``usage`` field of a completion; fields that are absent or null count as 0."""
-        details = usage.get("prompt_tokens_details") or {}
+    def retry(self, address: str) -> None:
+        """A further request follows the one that this address got."""
         with self._lock:
-            self._add("prompt_tokens", int(usage.get("prompt_tokens") or 0))
-            self._add("completion_tokens", int(usage.get("completion_tokens") or 0))
-            self._add("cached_tokens", int(details.get("cached_tokens") or 0))
+            for tally in self._tallies(address):
+                tally.add("retries")
 
-    def snapshot(self) -> JudgeStatistics:
+    def judgement(self, address: str, failure: Failure | None) -> None:
+        """A question ended. address: of the endpoint asked last."""
         with self._lock:
-            return JudgeStatistics(
-                **self._counts,
-                failures=dict(self._failures),
-                errors=dict(self._errors),
-                latency_sum_s=self._latency_sum,
-                latency_max_s=self._latency_max,
-            )
+            for tally in self._tallies(address):
+                tally.add("judged" if failure is None else "failed")
+                if failure is not None:
+                    tally.failures[failure.reason] = tally.failures.get(failure.reason, 0) + 1
 
-    def _add(self, name: str, count: int) -> None:
-        self._counts[name] = self._counts.get(name, 0) + count
+    def store_hits(self, count: int) -> None:
+        """Questions that the store answered."""
+        with self._lock:
+            self._total.add("store_hits", count)
+
+    def snapshot(self, outages: Mapping[str, int] | None = None, waited_s: float = 0.0) -> JudgeStatistics:
+        """All counts. outages: so far, by address."""
+        outages = outages or {}
+        with self._lock:
+            for address, tally in self._each.items():
+                tally.sums["outages"] = outages.get(address, 0)
+            self._total.sums["outages"] = sum(outages.values())
+            self._total.sums["waited_s"] = waited_s
+            return self._total.snapshot({name: tally.snapshot({}) for name, tally in self._each.items()})
+
+    def _tallies(self, address: str) -> list[_Tally]:
+        mine = self._each.get(address)
+        return [self._total] if mine is None else [self._total, mine]
 
 
 def _difference(later: Mapping[str, int], earlier: Mapping[str, int]) -> dict[str, int]:

@@ -15,18 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from vcap_jax.reward.aggregation import video_reward, weighted_reward
-from vcap_jax.reward.client import Answer, JudgeClient
+from vcap_jax.reward.asking import Asker, Looking, Pass, Verdict
+from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.media import JudgeMedia, TimeWindow
-from vcap_jax.reward.prompts import (
-    build_messages,
-    fill_instruction,
-    media_parts,
-    no_media_notice,
-    response_format,
-)
-from vcap_jax.reward.scores import Scores, parse_scores, zero_scores
+from vcap_jax.reward.scores import Scores, zero_scores
 from vcap_jax.reward.segments import (
     Segment,
     SegmentedCaption,
@@ -36,10 +30,8 @@ from vcap_jax.reward.segments import (
     sample_window,
     select_segments,
 )
+from vcap_jax.reward.store import JudgementStore, StoredCandidate
 from vcap_jax.reward.templates import Instruction, InstructionName, load_instruction
-
-Parts = list[dict[str, Any]]
-Judgement = Answer[Scores]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,25 +96,33 @@ class GroupScores:
 
 
 class WitnessAdjudicatorReward:
-    """Scores groups with one judge. Holds no state between groups.
+    """Scores groups with one judge. Holds no state between groups but what is in the store.
 
-    seed: of the local windows. Raises TemplateError for an instruction that does not fit its pass.
+    seed: of the local windows. store: judgements that were made before, and where new ones go.
+    Raises TemplateError for an instruction that does not fit its pass.
     """
 
     def __init__(
-        self, config: RewardConfig, judge_config: JudgeConfig, judge: JudgeClient, *, seed: int
+        self,
+        config: RewardConfig,
+        judge_config: JudgeConfig,
+        judge: JudgeClient,
+        *,
+        seed: int,
+        store: JudgementStore | None = None,
     ) -> None:
         self._config = config
-        self._max_analysis_chars = judge_config.max_analysis_chars
         self._judge = judge
+        self._asker = Asker(judge, store, max_analysis_chars=judge_config.max_analysis_chars)
+        self._store = store
         self._seed = seed
         self._instructions = load_instructions(config)
 
     async def score_group(self, group: GroupForReward) -> GroupScores:
         """Ask for every candidate at once and aggregate.
 
-        Raises ValueError where the reward uses a reference and the group has None. Judge and data failures
-        are in the result.
+        Raises ValueError where the reward uses a reference and the group has None, JudgeUnavailable where no
+        endpoint can be used at all, StoreError. Failures of single judgements and of data are in the result.
         """
         began = time.perf_counter()
         reference = group.reference if self._config.use_reference else None
@@ -139,10 +139,21 @@ class WitnessAdjudicatorReward:
         if group.media.modality == "video" and not 0 < group.media.duration < math.inf:
             detail = f"{group.sample_id!r}: a video of {group.media.duration} seconds"
             return self._all_failed(group, Failure(reason="media", detail=detail), began)
+        looking = Looking(
+            group.media, sample_id=group.sample_id, use_image=self._config.use_image, judge=self._judge
+        )
+        verdicts: list[dict[str, Verdict]]
         if group.media.modality == "image":
-            candidates, window = await self._score_image(group, reference), None
+            verdicts, window = await self._judge_image(group, reference, looking), None
+            segments: list[int | None] = [None] * len(verdicts)
         else:
-            candidates, window = await self._score_video(group, reference)
+            parsed = [parse_segments(caption) for caption in group.captions]
+            verdicts, window = await self._judge_video(group, reference, looking, parsed)
+            segments = [len(caption.segments) for caption in parsed]
+        candidates = [
+            self._candidate(passes, count) for passes, count in zip(verdicts, segments, strict=True)
+        ]
+        await self._keep(group, verdicts, candidates)
         return GroupScores(
             sample_id=group.sample_id,
             step=group.step,
@@ -151,36 +162,45 @@ class WitnessAdjudicatorReward:
             seconds=time.perf_counter() - began,
         )
 
-    async def _score_image(self, group: GroupForReward, reference: str | None) -> list[CandidateScore]:
-        instruction = self._instruction("image")
-        verdicts = await self._judge_texts(group, instruction, reference, list(group.captions), None)
-        return [self._candidate(verdicts[caption], None, None) for caption in group.captions]
+    async def _judge_image(
+        self, group: GroupForReward, reference: str | None, looking: Looking
+    ) -> list[dict[str, Verdict]]:
+        whole = await self._judge_texts(
+            self._instruction("image"), reference, looking, list(group.captions), None
+        )
+        return [{"global": whole[caption]} for caption in group.captions]
 
-    async def _score_video(
-        self, group: GroupForReward, reference: str | None
-    ) -> tuple[list[CandidateScore], TimeWindow | None]:
-        parsed = {caption: parse_segments(caption) for caption in group.captions}
-        passes: list[Coroutine[Any, Any, Mapping[str, Judgement]]] = [
-            self._judge_texts(group, self._instruction("video_global"), reference, list(group.captions), None)
+    async def _judge_video(
+        self,
+        group: GroupForReward,
+        reference: str | None,
+        looking: Looking,
+        parsed: Sequence[SegmentedCaption],
+    ) -> tuple[list[dict[str, Verdict]], TimeWindow | None]:
+        instruction = self._instruction("video_global")
+        passes: list[Coroutine[Any, Any, Mapping[str, Verdict]]] = [
+            self._judge_texts(instruction, reference, looking, list(group.captions), None)
         ]
         window = self._window(group) if self._config.local_active else None
-        local_texts: dict[str, str] = {}
+        local_texts: list[str] = []
         if window is not None:
-            local_texts = {caption: self._local_text(parsed[caption], window) for caption in group.captions}
-            passes.append(self._judge_local(group, reference, list(local_texts.values()), window))
-        verdicts, *local = await asyncio.gather(*passes)
-        return [
-            self._candidate(
-                verdicts[caption],
-                local[0][local_texts[caption]] if local else None,
-                len(parsed[caption].segments),
-            )
-            for caption in group.captions
-        ], window
+            local_texts = [self._local_text(caption, window) for caption in parsed]
+            passes.append(self._judge_local(group, reference, looking, local_texts, window))
+        whole, *local = await asyncio.gather(*passes)
+        verdicts = [{"global": whole[caption]} for caption in group.captions]
+        if local:
+            for passed, text in zip(verdicts, local_texts, strict=True):
+                passed["local"] = local[0][text]
+        return verdicts, window
 
     async def _judge_local(
-        self, group: GroupForReward, reference: str | None, texts: list[str], window: TimeWindow
-    ) -> Mapping[str, Judgement]:
+        self,
+        group: GroupForReward,
+        reference: str | None,
+        looking: Looking,
+        texts: list[str],
+        window: TimeWindow,
+    ) -> Mapping[str, Verdict]:
         if reference is not None and self._config.local.reference == "segment":
             segments = group.reference_segments or parse_segments(reference).segments
             reference = format_segments(select_segments(segments, window, self._config.local.min_overlap))
@@ -188,20 +208,19 @@ class WitnessAdjudicatorReward:
                 stretch = f"{window.start:.1f}-{window.end:.1f} s"
                 detail = f"the reference of {group.sample_id!r} says nothing on {stretch}"
                 failure = Failure(reason="no_reference_segment", detail=detail)
-                return {text: Answer(result=failure, seconds=0.0, tries=0) for text in texts}
-        return await self._judge_texts(group, self._instruction("video_segment"), reference, texts, window)
+                return {text: Verdict(result=failure, key="") for text in texts}
+        return await self._judge_texts(self._instruction("video_segment"), reference, looking, texts, window)
 
     async def _judge_texts(
         self,
-        group: GroupForReward,
         instruction: Instruction,
         reference: str | None,
+        looking: Looking,
         texts: Sequence[str],
         window: TimeWindow | None,
-    ) -> Mapping[str, Judgement]:
+    ) -> Mapping[str, Verdict]:
         """One verdict per different text; a text without content scores 0 unasked."""
-        keys = instruction.spec.score_keys
-        answers: dict[str, Judgement] = {}
+        verdicts: dict[str, Verdict] = {}
         asked = []
         for text in dict.fromkeys(texts):
             if text.strip():
@@ -210,36 +229,37 @@ class WitnessAdjudicatorReward:
                 note = (
                     "The text is empty." if window is None else "No segment of the text lies in the window."
                 )
-                answers[text] = Answer(
-                    result=zero_scores(keys, f"{note} Not shown to the judge."), seconds=0.0, tries=0
-                )
+                scores = zero_scores(instruction.spec.score_keys, f"{note} Not shown to the judge.")
+                verdicts[text] = Verdict(result=scores)
         if not asked:
-            return answers
-        media = await self._media(group, window)
-        if isinstance(media, Failure):
-            return answers | {text: Answer(result=media, seconds=0.0, tries=0) for text in asked}
-        schema = response_format(instruction.spec, self._max_analysis_chars)
-        questions = [
-            self._judge.ask(
-                build_messages(media, fill_instruction(instruction, reference=reference, candidate=text)),
-                lambda content, finish: parse_scores(content, keys, finish),
-                response_format=schema,
-            )
-            for text in asked
-        ]
-        answers.update(zip(asked, await asyncio.gather(*questions), strict=True))
-        return answers
+            return verdicts
+        shown = await looking.at(window)
+        if isinstance(shown, Failure):
+            return verdicts | {text: Verdict(result=shown, key="") for text in asked}
+        route = await looking.route()
+        one = Pass(instruction=instruction, reference=reference, shown=shown, route=route)
+        return verdicts | await self._asker.judge(one, asked)
 
-    async def _media(self, group: GroupForReward, window: TimeWindow | None) -> Parts | Failure:
-        if not self._config.use_image:
-            return no_media_notice("picture" if group.media.modality == "image" else "frames", window)
-        try:
-            frames = await asyncio.to_thread(group.media.frames, window)
-        except Exception as error:  # whatever a decoder raises about one file must not end the run
-            return Failure(reason="media", detail=f"{group.sample_id!r}: {type(error).__name__}: {error}")
-        if not frames:
-            return Failure(reason="media", detail=f"{group.sample_id!r}: no frames")
-        return media_parts(frames)
+    async def _keep(
+        self,
+        group: GroupForReward,
+        verdicts: Sequence[Mapping[str, Verdict]],
+        candidates: Sequence[CandidateScore],
+    ) -> None:
+        if self._store is None:
+            return
+        written = self._store.put_candidates(
+            StoredCandidate(
+                step=group.step,
+                sample_id=group.sample_id,
+                place=place,
+                caption=group.captions[place],
+                verdicts={name: verdict.key for name, verdict in passes.items()},
+                reward=candidate.reward,
+            )
+            for place, (passes, candidate) in enumerate(zip(verdicts, candidates, strict=True))
+        )
+        await asyncio.gather(*map(asyncio.wrap_future, written))
 
     def _window(self, group: GroupForReward) -> TimeWindow:
         local = self._config.local
@@ -259,11 +279,14 @@ class WitnessAdjudicatorReward:
     def _local_text(self, caption: SegmentedCaption, window: TimeWindow) -> str:
         return format_segments(select_segments(caption.segments, window, self._config.local.min_overlap))
 
-    def _candidate(self, whole: Judgement, local: Judgement | None, segments: int | None) -> CandidateScore:
+    def _candidate(self, passes: Mapping[str, Verdict], segments: int | None) -> CandidateScore:
+        whole, local = passes["global"], passes.get("local")
         failure: Failure | None = None
-        for name, answer in (("local", local), ("global", whole)):
-            if answer is not None and isinstance(answer.result, Failure):
-                failure = Failure(reason=answer.result.reason, detail=f"{name} pass: {answer.result.detail}")
+        for name, verdict in (("local", local), ("global", whole)):
+            if verdict is not None and isinstance(verdict.result, Failure):
+                failure = Failure(
+                    reason=verdict.result.reason, detail=f"{name} pass: {verdict.result.detail}"
+                )
         whole_scores = None if isinstance(whole.result, Failure) else whole.result
         local_scores = None if local is None or isinstance(local.result, Failure) else local.result
         reward: float | None = None

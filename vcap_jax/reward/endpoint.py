@@ -1,0 +1,176 @@
+"""One judge server: its address, what it says of itself, its places, and the media it has been given."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from vcap_jax.reward.breaker import CircuitBreaker
+from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.errors import JudgeUnavailable, NotReachable
+from vcap_jax.reward.http_answers import base_url, error_message, retry_after_seconds, short
+from vcap_jax.reward.kept_media import Lru
+
+_PROBE_S = 10.0
+_CONNECT_S = 10.0
+# A server without /health (hosted ones) counts as healthy; what its model list says decides.
+_HEALTHY = (200, 204, 401, 403, 404, 405)
+_REMEMBERED = 16_384
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerCard:
+    """What a server's model list says. models: empty where it has no such list. vllm: it names itself so."""
+
+    models: tuple[str, ...]
+    vllm: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """An HTTP answer as it came. retry_after: seconds, None where the server does not say."""
+
+    status: int
+    raw: bytes
+    retry_after: float | None = None
+
+
+class Endpoint:
+    """Used inside one event loop; ``session`` gives the open HTTP session.
+
+    kept: uuids of media that the server has been given. warm: prefixes that it has computed. leads: prefixes
+    that it is computing for the first time. seen: media tokens of the prompts that were checked, by media.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        config: JudgeConfig,
+        session: Callable[[], aiohttp.ClientSession],
+        clock: Callable[[], float],
+    ) -> None:
+        self.base = base_url(url)
+        self.root = self.base.removesuffix("/v1")
+        self.breaker = CircuitBreaker(config.breaker_failures, clock)
+        self.places = asyncio.Semaphore(config.concurrency)
+        self.card: ServerCard | None = None
+        self.kept: Lru[bool] = Lru(_REMEMBERED)
+        self.warm: Lru[bool] = Lru(_REMEMBERED)
+        self.seen: Lru[Mapping[str, int]] = Lru(_REMEMBERED)
+        self.leads: dict[str, asyncio.Event] = {}
+        self.probing: asyncio.Task[None] | None = None
+        self._session, self._deadline_s = session, config.deadline_s
+        self._introduction = asyncio.Lock()
+        self._placeholders: dict[str, int | None] = {}
+
+    @property
+    def card_is_vllm(self) -> bool:
+        return self.card is not None and self.card.vllm
+
+    def forget(self) -> None:
+        """The server may have been started anew: nothing it was given can be relied on."""
+        for memory in (self.kept, self.warm, self.seen):
+            memory.clear()
+        self.card = None
+        self._placeholders.clear()
+
+    async def introduce(self) -> ServerCard:
+        """What the server is, asked for once. Raises NotReachable, and JudgeUnavailable for an answer that
+        waiting cannot mend.
+        """
+        async with self._introduction:
+            if self.card is None:
+                self.card = await self._ask_card()
+            return self.card
+
+    async def probe(self) -> str | None:
+        """None if the server is healthy and lists its models, else what was seen. Raises JudgeUnavailable
+        where the key is refused.
+        """
+        try:
+            health = await self._get(f"{self.root}/health")
+            if health.status not in _HEALTHY:
+                return f"{self.root}/health answers {health.status}: {error_message(health.raw)}"
+            card = await self._ask_card()
+        except NotReachable as error:
+            return str(error)
+        self.card = card
+        return None
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Reply:
+        """One POST below the base address (or, with a leading slash, below the server's root).
+
+        Raises NotReachable for every kind of broken connection and TimeoutError at the deadline.
+        """
+        url = self.root + path if path.startswith("/") else f"{self.base}/{path}"
+        timeout = aiohttp.ClientTimeout(total=self._deadline_s, sock_connect=_CONNECT_S)
+        try:
+            async with self._session().post(url, json=body, timeout=timeout) as response:
+                raw = await response.read()
+                wait = retry_after_seconds(response.headers.get("Retry-After"))
+                return Reply(status=response.status, raw=raw, retry_after=wait)
+        except aiohttp.ConnectionTimeoutError as error:
+            raise NotReachable(f"{type(error).__name__}: {error}") from error
+        except TimeoutError:
+            raise
+        except aiohttp.ClientError as error:
+            raise NotReachable(f"{type(error).__name__}: {error}") from error
+
+    async def placeholder(self, token: str, model: str) -> int | None:
+        """The id of a special token of the server's tokenizer; None where it is not one token or the server
+        has no /tokenize.
+        """
+        if token not in self._placeholders:
+            body = {"model": model, "prompt": token, "add_special_tokens": False}
+            reply = await self.post("/tokenize", body)
+            tokens = _field(reply, "tokens")
+            single = isinstance(tokens, list) and len(tokens) == 1 and isinstance(tokens[0], int)
+            self._placeholders[token] = tokens[0] if single else None
+        return self._placeholders[token]
+
+    async def text_of(self, tokens: list[int], model: str) -> str | None:
+        """The text of token ids, special ones included; None where the server has no /detokenize."""
+        text = _field(await self.post("/detokenize", {"model": model, "tokens": tokens}), "prompt")
+        return text if isinstance(text, str) else None
+
+    async def _ask_card(self) -> ServerCard:
+        reply = await self._get(f"{self.base}/models")
+        if reply.status in (401, 403):
+            raise JudgeUnavailable(
+                f"{self.base} refuses the key ({reply.status}: {error_message(reply.raw)}); set "
+                "judge.api_key_env to the name of the environment variable that holds it"
+            )
+        if reply.status in (404, 405):
+            return ServerCard(models=(), vllm=False)
+        if reply.status != 200:
+            raise NotReachable(f"{self.base}/models answers {reply.status}: {error_message(reply.raw)}")
+        try:
+            entries = json.loads(reply.raw)["data"]
+            names = tuple(str(entry["id"]) for entry in entries)
+            vllm = any(entry.get("owned_by") == "vllm" for entry in entries)
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+            raise JudgeUnavailable(
+                f"{self.base}/models lists no models: {short(reply.raw)}; set judge.model"
+            ) from error
+        return ServerCard(models=names, vllm=vllm)
+
+    async def _get(self, url: str) -> Reply:
+        try:
+            async with self._session().get(url, timeout=aiohttp.ClientTimeout(total=_PROBE_S)) as response:
+                return Reply(status=response.status, raw=await response.read())
+        except (TimeoutError, aiohttp.ClientError) as error:
+            raise NotReachable(f"{url}: {type(error).__name__}: {error}") from error
+
+
+def _field(reply: Reply, name: str) -> Any:
+    if reply.status != 200:
+        return None
+    try:
+        return json.loads(reply.raw).get(name)
+    except (ValueError, RecursionError, AttributeError):
+        return None

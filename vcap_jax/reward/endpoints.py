@@ -1,0 +1,341 @@
+"""Which endpoint a question goes to: routing, failover, and waiting while none answers.
+
+Every question brings a route, the content hash of its group's media. Rendezvous hashing gives each route its
+own order of the endpoints: a group stays on one server, groups spread evenly, and a server that drops out
+moves its own groups and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import aiohttp
+
+from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.endpoint import Endpoint, ServerCard
+from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable, NotReachable
+
+Outcome = Literal["answered", "connection", "doubt", "abandoned"]
+
+_READY_POLL_S = 0.5
+_FIRST_PROBE_S, _LONGEST_PROBE_S = 0.5, 5.0
+_MESSAGE_S = 30.0
+
+
+def preference(route: str, addresses: Sequence[str]) -> list[int]:
+    """Indices of the addresses in the order in which a route wants them (rendezvous hashing)."""
+
+    def weight(index: int) -> bytes:
+        return hashlib.blake2b(f"{route}|{addresses[index]}".encode(), digest_size=8).digest()
+
+    return sorted(range(len(addresses)), key=weight, reverse=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """The right to send one request to an endpoint; it must be released.
+
+    trial: the request decides about a half-open breaker. epoch: outages of the endpoint so far. leads: the
+    prefix that others wait for until this request is through.
+    """
+
+    endpoint: Endpoint
+    trial: bool
+    epoch: int
+    leads: str | None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the endpoint turned out to be down after the lease was given."""
+        return self.trial or self.endpoint.breaker.epoch > self.epoch
+
+
+class EndpointPool:
+    """All endpoints of one judge, inside one event loop.
+
+    say: where messages about outages go. clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        config: JudgeConfig,
+        session: Callable[[], aiohttp.ClientSession],
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.endpoints = [Endpoint(url, config, session, clock) for url in config.urls]
+        self._addresses = [endpoint.base for endpoint in self.endpoints]
+        self._config, self._say, self._clock = config, say, clock
+        self._model: str | None = None
+        self._changed = asyncio.Event()
+        self._waiting = 0
+        self._announcer: asyncio.Task[None] | None = None
+        self.waited_s = 0.0
+        """Seconds that all questions together have waited for an endpoint to come back."""
+
+    @property
+    def names(self) -> str:
+        return ", ".join(self._addresses)
+
+    @property
+    def outages(self) -> int:
+        """How often an endpoint dropped out."""
+        return sum(endpoint.breaker.epoch for endpoint in self.endpoints)
+
+    def keeps_media(self, endpoint: Endpoint) -> bool:
+        """Whether the endpoint takes a medium's uuid in its place."""
+        if self._config.media_uuid == "auto":
+            return endpoint.card is not None and endpoint.card.vllm
+        return self._config.media_uuid == "always"
+
+    # -- what the servers are --------------------------------------------------------------------------------
+
+    async def model(self) -> str:
+        """The judge's model, from the configuration or from the first endpoint that tells; waits through an
+        outage. Raises JudgeUnavailable, JudgeOutage among others.
+        """
+        if self._config.model is not None:
+            return self._config.model
+        while self._model is None:
+            await self.card()
+        return self._model
+
+    async def card(self) -> ServerCard:
+        """What some endpoint says of itself; waits through an outage."""
+        known = [endpoint.card for endpoint in self.endpoints if endpoint.card is not None]
+        while not known:
+            lease = await self.acquire(self.order(""))
+            assert lease.endpoint.card is not None
+            known.append(lease.endpoint.card)
+            self.release(lease, "abandoned")
+        return known[0]
+
+    def _agree(self, endpoint: Endpoint, card: ServerCard) -> None:
+        """Raises JudgeUnavailable unless the endpoint serves the judge's model."""
+        wanted = self._config.model or self._model
+        if wanted is None:
+            if len(card.models) != 1:
+                listed = ", ".join(card.models[:20]) or "none"
+                raise JudgeUnavailable(
+                    f"{endpoint.base} lists {len(card.models)} models ({listed}): name one in judge.model"
+                )
+            (self._model,) = card.models
+        elif card.models and wanted not in card.models:
+            told = "judge.model names" if self._config.model else "the other endpoints serve"
+            raise JudgeUnavailable(
+                f"{endpoint.base} serves {', '.join(card.models[:20])}, and {told} {wanted}: all of judge.urls "
+                "must serve the same judge under the same name (--served-model-name)"
+            )
+
+    async def wait_until_ready(self, timeout_s: float) -> str:
+        """Wait until every endpoint is healthy and serves the judge's model; the model's name.
+
+        Raises JudgeUnavailable when the time is up, and at once where waiting cannot help.
+        """
+        give_up = self._clock() + timeout_s
+        await asyncio.gather(*(self._ready(endpoint, give_up, timeout_s) for endpoint in self.endpoints))
+        return await self.model()
+
+    async def _ready(self, endpoint: Endpoint, give_up: float, timeout_s: float) -> None:
+        while (seen := await endpoint.probe()) is not None:
+            if self._clock() >= give_up:
+                raise JudgeUnavailable(
+                    f"the judge at {endpoint.base} is not ready after {timeout_s:g} s; last seen: {seen}. "
+                    "Check judge.urls and the server's log, or raise judge.ready_timeout_s"
+                )
+            await asyncio.sleep(min(_READY_POLL_S, max(0.0, give_up - self._clock())))
+        assert endpoint.card is not None
+        self._agree(endpoint, endpoint.card)
+
+    # -- leases ----------------------------------------------------------------------------------------------
+
+    def order(self, route: str) -> list[int]:
+        """The endpoints as the route prefers them."""
+        return preference(route, self._addresses)
+
+    async def acquire(
+        self, order: Sequence[int], *, prefix: str | None = None, avoid: Collection[Endpoint] = ()
+    ) -> Lease:
+        """A place at the first endpoint of ``order`` that takes requests; waits for one.
+
+        prefix: what the request shares with others of its group; where the server keeps media, the first
+            request with it goes alone. avoid: endpoints that come last.
+        Raises JudgeOutage after too long without any endpoint, JudgeUnavailable for one that serves another
+        model.
+        """
+        ranked = sorted((self.endpoints[index] for index in order), key=lambda e: e in avoid)
+        while True:
+            endpoint = next((e for e in ranked if e.breaker.admits), None)
+            if endpoint is None:
+                await self._wait_for_change()
+                continue
+            if not await self._introduced(endpoint):
+                continue
+            leads = None
+            if prefix is not None and self._config.lead_request and self.keeps_media(endpoint):
+                if prefix in endpoint.leads:
+                    await endpoint.leads[prefix].wait()
+                    continue
+                if prefix not in endpoint.warm:
+                    leads = prefix
+                    endpoint.leads[prefix] = asyncio.Event()
+            try:
+                await endpoint.places.acquire()
+            except BaseException:
+                self._end_lead(endpoint, leads)
+                raise
+            if endpoint.breaker.admits:
+                trial = endpoint.breaker.begin()
+                return Lease(endpoint=endpoint, trial=trial, epoch=endpoint.breaker.epoch, leads=leads)
+            endpoint.places.release()
+            self._end_lead(endpoint, leads)
+
+    def release(self, lease: Lease, outcome: Outcome, reason: str = "") -> bool:
+        """The request is through. True where the endpoint should be asked how it is (:meth:`examine`)."""
+        endpoint, breaker = lease.endpoint, lease.endpoint.breaker
+        endpoint.places.release()
+        if lease.leads is not None and outcome == "answered":
+            endpoint.warm.put(lease.leads, True)
+        self._end_lead(endpoint, lease.leads)
+        doubtful = False
+        if outcome == "answered":
+            breaker.answered()
+        elif outcome == "connection":
+            breaker.failed(reason, trial=lease.trial)
+        elif outcome == "doubt":
+            doubtful = breaker.doubted(reason, trial=lease.trial)
+        else:
+            breaker.abandoned(trial=lease.trial)
+        self._after_change(endpoint)
+        return doubtful
+
+    async def examine(self, endpoint: Endpoint) -> None:
+        """Ask the endpoint how it is, and leave it out if it is not well."""
+        seen = await self._seen_wrong(endpoint)
+        if seen is not None and endpoint.breaker.closed:
+            endpoint.breaker.open(seen)
+            self._after_change(endpoint)
+
+    async def _introduced(self, endpoint: Endpoint) -> bool:
+        """Whether it is known what the endpoint serves; one that does not say is left out at once."""
+        if endpoint.card is None:
+            try:
+                self._agree(endpoint, await endpoint.introduce())
+            except NotReachable as error:
+                endpoint.breaker.open(str(error))
+                self._after_change(endpoint)
+                return False
+        return True
+
+    def _end_lead(self, endpoint: Endpoint, prefix: str | None) -> None:
+        if prefix is not None:
+            endpoint.leads.pop(prefix).set()
+
+    # -- outages ---------------------------------------------------------------------------------------------
+
+    async def _wait_for_change(self) -> None:
+        left = self._left()
+        if left <= 0:
+            reasons = "; ".join(f"{e.base}: {e.breaker.reason}" for e in self.endpoints)
+            raise JudgeOutage(
+                f"the judge did not answer for {self._config.outage_timeout_s:g} s "
+                f"(judge.outage_timeout_s); last seen: {reasons}"
+            )
+        self._waiting += 1
+        began = self._clock()
+        try:
+            await asyncio.wait_for(self._changed.wait(), left)
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting -= 1
+            self.waited_s += self._clock() - began
+
+    def _since(self) -> float | None:
+        """When the last endpoint dropped out; None while one is in."""
+        times = [endpoint.breaker.since for endpoint in self.endpoints]
+        known = [t for t in times if t is not None]
+        return max(known) if len(known) == len(times) else None
+
+    def _left(self) -> float:
+        since = self._since()
+        timeout = self._config.outage_timeout_s
+        return timeout if since is None else since + timeout - self._clock()
+
+    def _after_change(self, endpoint: Endpoint) -> None:
+        if endpoint.breaker.state == "open" and endpoint.probing is None:
+            endpoint.forget()
+            endpoint.probing = asyncio.create_task(self._probe_until_back(endpoint))
+        self._wake()
+
+    async def _probe_until_back(self, endpoint: Endpoint) -> None:
+        wait, breaker, told = _FIRST_PROBE_S, endpoint.breaker, False
+        began = self._clock()
+        try:
+            while not breaker.closed:
+                if breaker.state == "open":
+                    seen = await self._seen_wrong(endpoint)
+                    if seen is None:
+                        breaker.reachable(wanted=self._waiting > 0)
+                    else:
+                        breaker.reason = seen
+                        told = self._tell_lost(endpoint, told)
+                elif breaker.admits and not self._waiting:
+                    breaker.answered()  # nobody is there to try it
+                self._wake()
+                if not breaker.closed:
+                    await asyncio.sleep(wait)
+                    wait = min(2 * wait, _LONGEST_PROBE_S)
+            if told:
+                self._say(f"the judge at {endpoint.base} answers again after {self._clock() - began:.0f} s")
+        finally:
+            endpoint.probing = None
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _seen_wrong(self, endpoint: Endpoint) -> str | None:
+        try:
+            seen = await endpoint.probe()
+            if seen is None and endpoint.card is not None:
+                self._agree(endpoint, endpoint.card)
+            return seen
+        except JudgeUnavailable as error:
+            return str(error)
+
+    def _tell_lost(self, endpoint: Endpoint, told: bool) -> bool:
+        """One message for an endpoint that others stand in for; a repeated one while none is left."""
+        if self._since() is not None:
+            if self._announcer is None or self._announcer.done():
+                self._announcer = asyncio.create_task(self._announce())
+        elif not told:
+            self._say(
+                f"the judge at {endpoint.base} does not answer ({endpoint.breaker.reason}): "
+                "the other endpoints take its groups"
+            )
+        return True
+
+    async def _announce(self) -> None:
+        while (since := self._since()) is not None and self._left() > 0:
+            clock = time.strftime("%H:%M:%S", time.localtime(time.time() - (self._clock() - since)))
+            reasons = "; ".join(dict.fromkeys(endpoint.breaker.reason for endpoint in self.endpoints))
+            self._say(
+                f"the judge at {self.names} does not answer since {clock} ({reasons}): waiting, "
+                f"{self._left():.0f} s left"
+            )
+            await asyncio.sleep(_MESSAGE_S)
+
+    async def close(self) -> None:
+        """End the background tasks."""
+        tasks = [e.probing for e in self.endpoints if e.probing is not None]
+        if self._announcer is not None:
+            tasks.append(self._announcer)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

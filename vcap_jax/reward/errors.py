@@ -1,0 +1,19 @@
+"""What ends a run because of the judge. A single judgement that fails is a Failure instead."""
+
+from __future__ import annotations
+
+
+class JudgeUnavailable(RuntimeError):
+    """The endpoints cannot be used as they are; the message says what was tried and what to do."""
+
+
+class NotReachable(JudgeUnavailable):
+    """Nothing answered; it may later."""
+
+
+class JudgeOutage(JudgeUnavailable):
+    """No endpoint has answered for ``judge.outage_timeout_s``. What was judged before is kept."""
+
+
+class MediaMismatch(JudgeUnavailable):
+    """The judge's prompt does not hold the pictures or frames that were sent."""

@@ -1,0 +1,106 @@
+"""What OpenAI-compatible servers put into their answers, read without trust. Pure."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """The ``usage`` of a completion; what a server does not tell is 0 or empty.
+
+    media_tokens: prompt tokens by modality, placeholders with what stands between them (vLLM).
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    media_tokens: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """The first choice of a chat completion.
+
+    prompt_token_ids: where they were asked for and the server gives them.
+    """
+
+    text: str | None
+    finish_reason: str | None
+    usage: Usage
+    prompt_token_ids: tuple[int, ...] | None = None
+
+
+def read_completion(raw: bytes) -> Completion | None:
+    """A chat completion; None if it is none."""
+    try:
+        payload = json.loads(raw)
+        choice = payload["choices"][0]
+        content = choice["message"].get("content")
+        finish_reason = choice.get("finish_reason")
+        usage = payload.get("usage") or {}
+        details = usage.get("prompt_tokens_details") or {}
+        media = details.get("multimodal_tokens") or {}
+        ids = payload.get("prompt_token_ids")
+        return Completion(
+            text=_text_of(content),
+            finish_reason=finish_reason,
+            usage=Usage(
+                prompt_tokens=int(usage.get("prompt_tokens") or 0),
+                cached_tokens=int(details.get("cached_tokens") or 0),
+                completion_tokens=int(usage.get("completion_tokens") or 0),
+                media_tokens={str(name): int(count) for name, count in media.items()},
+            ),
+            prompt_token_ids=None if ids is None else tuple(int(i) for i in ids),
+        )
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _text_of(content: Any) -> str | None:
+    """Message content as text; some servers give a list of parts."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else None
+
+
+def retry_after_seconds(header: str | None) -> float | None:
+    """Seconds of a Retry-After header (a number or an HTTP date); None if absent or unreadable."""
+    if header is None:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(header).timestamp() - time.time()
+        except ValueError:
+            return None
+    return max(0.0, seconds) if seconds == seconds else None
+
+
+def error_message(raw: bytes) -> str:
+    """The message inside an OpenAI-style error body, or the beginning of whatever came."""
+    try:
+        payload = json.loads(raw)
+        error = payload.get("error", payload)
+        message = error.get("message") if isinstance(error, dict) else error
+        return str(message or payload.get("detail") or payload)[:500]
+    except (ValueError, RecursionError, AttributeError):
+        return short(raw)
+
+
+def short(raw: bytes) -> str:
+    """The beginning of a body, for a message."""
+    return " ".join(raw[:400].decode("utf-8", "replace").split()) or "an empty body"
+
+
+def base_url(url: str) -> str:
+    """``url`` without a trailing slash; a bare host gets ``/v1``."""
+    url = url.rstrip("/")
+    return url if urlsplit(url).path else f"{url}/v1"

@@ -1,0 +1,87 @@
+"""Rewards of a run computed anew from its store: other weights, no judge, no accelerator.
+
+PYTHONPATH=. python -m vcap_jax.reward.restudy runs/mine/judgements.sqlite --correctness 0.1 --text-quality 0
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from vcap_jax.reward.aggregation import RewardWeights, video_reward, weighted_reward
+from vcap_jax.reward.scores import Scores, zero_scores
+from vcap_jax.reward.store import StoredCandidate, StoreError, read_candidates
+from vcap_jax.reward.templates import QUALITY_KEYS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restudied:
+    """A candidate with its reward as it was and as it would be; None where it was, or would be, masked.
+
+    A candidate without a judgement that the new weights need stays masked.
+    """
+
+    candidate: StoredCandidate
+    reward: float | None
+
+
+def restudy(path: str | Path, weights: RewardWeights) -> Iterator[Restudied]:
+    """Every candidate of the store at ``path``, in the order of step, sample and place.
+
+    Raises StoreError for a file that is no store.
+    """
+    for candidate, scores in read_candidates(path):
+        yield Restudied(candidate=candidate, reward=_reward(candidate, scores, weights))
+
+
+def _reward(
+    candidate: StoredCandidate, scores: dict[str, Scores | None], weights: RewardWeights
+) -> float | None:
+    whole = _verdict("global", candidate, scores)
+    if whole is None:
+        return None
+    if "local" not in candidate.verdicts or weights.local == 0:
+        return weighted_reward(whole, weights)
+    local = _verdict("local", candidate, scores)
+    return None if local is None else video_reward(whole, local, weights)
+
+
+def _verdict(name: str, candidate: StoredCandidate, scores: dict[str, Scores | None]) -> Scores | None:
+    if candidate.verdicts[name] is None:
+        return zero_scores(QUALITY_KEYS, "unasked")
+    return scores[name]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command: one JSON line per candidate with the old and the new reward."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("store", type=Path, help="judgements.sqlite of a run")
+    for weight in fields(RewardWeights):
+        parser.add_argument(f"--{weight.name.replace('_', '-')}", type=float, default=weight.default)
+    options = parser.parse_args(arguments)
+    try:
+        weights = RewardWeights(**{w.name: getattr(options, w.name) for w in fields(RewardWeights)})
+        for row in restudy(options.store, weights):
+            c = row.candidate
+            line = {
+                "step": c.step,
+                "id": c.sample_id,
+                "place": c.place,
+                "was": c.reward,
+                "reward": row.reward,
+            }
+            print(json.dumps(line))
+    except (StoreError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,298 @@
+"""Judgements on disk (SQLite), so that none is paid for twice and a study can be done without a judge.
+
+Two tables. ``judgements`` holds each verdict once, under a key of everything that decided it: judge model,
+instruction version, media, reference, candidate. ``candidates`` says which verdicts each candidate of a training
+group got, so that rewards can be computed anew with other weights (:mod:`vcap_jax.reward.restudy`).
+
+Failures are never stored. A verdict is on disk (write-ahead log) before anybody gets it, so a process that is
+killed has every verdict it used; other processes may read at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from vcap_jax.reward.http_answers import Usage
+from vcap_jax.reward.prompts import content_hash, verdict_schema
+from vcap_jax.reward.scores import Scores
+from vcap_jax.reward.templates import Instruction
+
+VERSION = 1
+_BUSY_S = 60.0
+_TABLES = """
+CREATE TABLE IF NOT EXISTS judgements (
+    key TEXT PRIMARY KEY, model TEXT NOT NULL, instruction TEXT NOT NULL, version TEXT NOT NULL,
+    media TEXT NOT NULL, reference TEXT, candidate TEXT NOT NULL,
+    correctness INTEGER NOT NULL, completeness INTEGER NOT NULL, third INTEGER NOT NULL,
+    third_key TEXT NOT NULL, analysis TEXT NOT NULL,
+    prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
+    seconds REAL NOT NULL, tries INTEGER NOT NULL, stored_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS candidates (
+    step INTEGER NOT NULL, sample_id TEXT NOT NULL, place INTEGER NOT NULL, caption TEXT NOT NULL,
+    verdicts TEXT NOT NULL, reward REAL, PRIMARY KEY (step, sample_id, place)
+) WITHOUT ROWID;
+"""
+
+
+class StoreError(RuntimeError):
+    """The file of judgements cannot be used; the message names it and the remedy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgementKey:
+    """Everything that decides a verdict.
+
+    instruction: name of the pass. version: of its text and schema (:func:`instruction_version`).
+    media: content hash of what is shown. reference: None in the ablation without it.
+    prompt: hash of the filled instruction, which also tells how captions were made harmless.
+    """
+
+    model: str
+    instruction: str
+    version: str
+    media: str
+    reference: str | None
+    candidate: str
+    prompt: str
+
+    @property
+    def digest(self) -> str:
+        reference = [] if self.reference is None else [self.reference]
+        return content_hash(
+            self.model, self.instruction, self.version, self.media, self.prompt, self.candidate, *reference
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """A verdict with what it cost. seconds: inside HTTP requests."""
+
+    scores: Scores
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+    tries: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredCandidate:
+    """One candidate of a group and where its verdicts are.
+
+    verdicts: by pass ("global", "local") the key of a judgement; None for a text that was worth 0 unasked;
+        "" for a judgement that failed.
+    reward: as it was computed; None if it was masked.
+    """
+
+    step: int
+    sample_id: str
+    place: int
+    caption: str
+    verdicts: Mapping[str, str | None]
+    reward: float | None
+
+
+def instruction_version(instruction: Instruction, max_analysis_chars: int) -> str:
+    """Changes with the text of the instruction and with the schema of its answer."""
+    schema = verdict_schema(instruction.spec, max_analysis_chars)
+    return content_hash(instruction.template, json.dumps(schema, sort_keys=True))
+
+
+class JudgementStore:
+    """An open store: one thread writes, ``find`` and ``read`` may be called from any thread.
+
+    Raises StoreError for a file that is no store, or of another version, or that cannot be opened.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._queue: queue.SimpleQueue[tuple[str, Sequence[Any], Future[None]] | None] = queue.SimpleQueue()
+        self._reading = threading.Lock()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            writer = _connect(self.path)
+            with writer:
+                _prepare(writer, self.path)
+            self._reader = _connect(self.path)
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(
+                f"{self.path} cannot be used as a store of judgements ({error}): move it away, or name another "
+                "file in judge.store"
+            ) from error
+        self._thread = threading.Thread(
+            target=self._write, args=(writer,), name="judgement store", daemon=True
+        )
+        self._closed = False
+        self._thread.start()
+
+    def find(self, keys: Iterable[JudgementKey]) -> dict[str, Judgement]:
+        """The stored judgements among ``keys``, by digest."""
+        found = {}
+        with self._reading:
+            for key in keys:
+                row = self._reader.execute(
+                    "SELECT correctness, completeness, third, third_key, analysis, prompt_tokens, cached_tokens, "
+                    "completion_tokens, seconds, tries FROM judgements WHERE key = ?",
+                    (key.digest,),
+                ).fetchone()
+                if row is not None:
+                    found[key.digest] = _judgement(row)
+        return found
+
+    def put(self, key: JudgementKey, judgement: Judgement) -> Future[None]:
+        """Stores a judgement; the future is done when it is on disk, and raises StoreError if it is not.
+
+        What is there already stays: the first verdict is the one that was used.
+        """
+        scores, usage = judgement.scores, judgement.usage
+        return self._enqueue(
+            f"INSERT OR IGNORE INTO judgements VALUES ({', '.join('?' * 18)})",
+            (
+                *(
+                    key.digest,
+                    key.model,
+                    key.instruction,
+                    key.version,
+                    key.media,
+                    key.reference,
+                    key.candidate,
+                ),
+                *(scores.correctness, scores.completeness, scores.third, scores.third_key, scores.analysis),
+                *(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens),
+                *(judgement.seconds, judgement.tries, time.time()),
+            ),
+        )
+
+    def put_candidates(self, candidates: Iterable[StoredCandidate]) -> list[Future[None]]:
+        """Says which verdicts candidates got; a step that is done again overwrites what it wrote."""
+        return [
+            self._enqueue(
+                "INSERT OR REPLACE INTO candidates VALUES (?, ?, ?, ?, ?, ?)",
+                (c.step, c.sample_id, c.place, c.caption, json.dumps(dict(c.verdicts)), c.reward),
+            )
+            for c in candidates
+        ]
+
+    def __len__(self) -> int:
+        """How many judgements are on disk."""
+        with self._reading:
+            return int(self._reader.execute("SELECT COUNT(*) FROM judgements").fetchone()[0])
+
+    def close(self) -> None:
+        """Writes what is waiting and closes the file. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        self._queue.put(None)
+        self._thread.join()
+        with self._reading:
+            self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _enqueue(self, statement: str, values: Sequence[Any]) -> Future[None]:
+        if self._closed:
+            raise RuntimeError("the store of judgements is closed")
+        done: Future[None] = Future()
+        self._queue.put((statement, values, done))
+        return done
+
+    def _write(self, connection: sqlite3.Connection) -> None:
+        """The writer thread: all that is waiting goes into one transaction."""
+        ending = False
+        while not ending:
+            batch = [self._queue.get()]
+            while not self._queue.empty():
+                batch.append(self._queue.get())
+            ending = None in batch
+            entries = [entry for entry in batch if entry is not None]
+            try:
+                with connection:
+                    for statement, values, _ in entries:
+                        connection.execute(statement, values)
+            except sqlite3.Error as error:
+                failure = StoreError(f"{self.path}: a judgement cannot be written ({error})")
+                for _, _, done in entries:
+                    done.set_exception(failure)
+            else:
+                for _, _, done in entries:
+                    done.set_result(None)
+        connection.close()
+
+
+def read_candidates(
+    path: str | Path,
+) -> Iterable[tuple[StoredCandidate, dict[str, Scores | None]]]:
+    """Every candidate with its scores by pass (None where a text was worth 0 unasked or its judgement failed),
+    in the order of step, sample and place. Reads while another process writes.
+    """
+    connection = _connect(Path(path), read_only=True)
+    try:
+        rows = connection.execute("SELECT * FROM candidates ORDER BY step, sample_id, place").fetchall()
+        for step, sample_id, place, caption, verdicts, reward in rows:
+            stored = StoredCandidate(
+                step=step,
+                sample_id=sample_id,
+                place=place,
+                caption=caption,
+                verdicts=json.loads(verdicts),
+                reward=reward,
+            )
+            scores: dict[str, Scores | None] = {}
+            for name, key in stored.verdicts.items():
+                scores[name] = None
+                if key:
+                    row = connection.execute(
+                        "SELECT correctness, completeness, third, third_key, analysis FROM judgements WHERE key = ?",
+                        (key,),
+                    ).fetchone()
+                    scores[name] = None if row is None else _scores(row)
+            yield stored, scores
+    finally:
+        connection.close()
+
+
+def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    if read_only and not path.is_file():
+        raise StoreError(f"{path} does not exist: give the judgements.sqlite of a run")
+    mode = "?mode=ro" if read_only else ""
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}{mode}", uri=True, timeout=_BUSY_S, check_same_thread=False
+    )
+    if not read_only:
+        connection.execute("PRAGMA journal_mode = WAL")
+        # The write-ahead log survives a killed process; only a machine that loses power may lose the last ones.
+        connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found not in (0, VERSION):
+        raise StoreError(
+            f"{path} is a store of version {found}, this program writes version {VERSION}: name another file in "
+            "judge.store"
+        )
+    connection.executescript(_TABLES)
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _judgement(row: Sequence[Any]) -> Judgement:
+    usage = Usage(prompt_tokens=row[5], cached_tokens=row[6], completion_tokens=row[7])
+    return Judgement(scores=_scores(row[:5]), usage=usage, seconds=row[8], tries=row[9])
+
+
+def _scores(row: Sequence[Any]) -> Scores:
+    return Scores(correctness=row[0], completeness=row[1], third=row[2], third_key=row[3], analysis=row[4])
