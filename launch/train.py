@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -52,7 +53,8 @@ def main() -> int:
     from vcap_jax.judge_process import JudgeStartError
     from vcap_jax.qwen3_vl.weights import CheckpointError
     from vcap_jax.report.run_folder import RunFolder, RunFolderError
-    from vcap_jax.reward.client import JudgeUnavailable
+    from vcap_jax.reward.errors import JudgeUnavailable
+    from vcap_jax.reward.store import StoreError
     from vcap_jax.rollout.engine import RolloutError
     from vcap_jax.run import device_summary, run
 
@@ -93,9 +95,13 @@ def main() -> int:
         NoUsableSamplesError,
         RolloutError,
         RunFolderError,
+        StoreError,
         TrainingStopped,
     ) as error:
         print(f"error: {error}", file=sys.stderr)
+        if isinstance(error, TrainingStopped):
+            again = [*sys.argv, *([] if args.resume else ["--resume"])]
+            print(f"continue with: {shlex.join([sys.executable, *again])}", file=sys.stderr)
         return 1
     return 0
 

@@ -107,8 +107,10 @@ def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = pr
             say("no judge.urls are configured: starting the embedded judge")
             url = stack.enter_context(embedded_judge(folder.root / "judge.log"))
             judge = dataclasses.replace(judge, urls=(url,))
+        if judge.store is None:
+            judge = dataclasses.replace(judge, store=str(folder.root / "judgements.sqlite"))
         session = stack.enter_context(
-            RewardSession.witness_adjudicator(config.reward, judge, seed=config.seed)
+            RewardSession.witness_adjudicator(config.reward, judge, seed=config.seed, say=say)
         )
         say(f"judge {session.wait_until_ready()} at {', '.join(judge.urls)} is ready")
         state = _train(place, samples, pool, engine, session, world)

@@ -49,12 +49,36 @@ def reward_metrics(records: Sequence[GroupRecord], advantages: GroupAdvantages) 
 
 
 def judge_metrics(judge: JudgeStatistics) -> Row:
-    """What the judge had to do in a step."""
-    answered = max(judge.requests, 1)
+    """What the judge had to do in a step; beside the totals ``judge/0/...`` and so on, where there are several
+    endpoints, in the order of ``judge.urls``.
+
+    ``rate`` is in requests per second of the time in which any was under way. ``cached`` is the share of
+    prompt tokens that the server had in its prefix cache, ``media_named`` of pictures that needed no sending.
+    """
+    row: Row = {
+        "judge/store_hits": judge.store_hits,
+        "judge/waited_s": judge.waited_s,
+        **_endpoint_metrics("judge", judge),
+    }
+    for number, one in enumerate(judge.endpoints.values()):
+        row |= _endpoint_metrics(f"judge/{number}", one)
+    return row
+
+
+def _endpoint_metrics(area: str, judge: JudgeStatistics) -> Row:
+    media = judge.media_sent + judge.media_named
     return {
-        "judge/requests": judge.requests,
-        "judge/retries": judge.retries,
-        "judge/latency_mean": judge.latency_sum_s / answered,
+        f"{area}/requests": judge.requests,
+        f"{area}/retries": judge.retries,
+        f"{area}/errors": sum(judge.errors.values()),
+        f"{area}/failures": judge.failed,
+        f"{area}/outages": judge.outages,
+        f"{area}/latency_mean": judge.latency_sum_s / max(judge.requests, 1),
+        f"{area}/rate": judge.requests / judge.busy_s if judge.busy_s > 0 else 0.0,
+        f"{area}/prompt_tokens": judge.prompt_tokens,
+        f"{area}/cached": judge.cached_tokens / max(judge.prompt_tokens, 1),
+        f"{area}/media_named": judge.media_named / max(media, 1),
+        f"{area}/media_resent": judge.media_resent,
     }
 
 

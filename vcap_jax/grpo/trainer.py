@@ -32,6 +32,7 @@ from vcap_jax.grpo.step_metrics import judge_metrics, reward_metrics
 from vcap_jax.policy import Params
 from vcap_jax.report.metrics import MetricsWriter
 from vcap_jax.report.progress import Progress
+from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.rollout.engine import RolloutError
 
 
@@ -78,8 +79,8 @@ class Training:
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
 
-        Raises TrainingStopped when the judge has scored nothing in a step, or on SIGTERM, with everything that
-        was done saved.
+        Raises TrainingStopped when rollout engine or judge cannot be used any more, when the judge has scored
+        nothing in a step, or on SIGTERM, with everything that was done saved.
         """
         config, compiles = self.config, CompileCounter()
         with compiles, stop_on_signal() as stop_requested:
@@ -87,11 +88,12 @@ class Training:
             for step in range(done, self.total_steps):
                 begin = time.monotonic()
                 compiled = compiles.count
+                place_in_data = self.data.get_state()
                 batch = next(self.data)
                 for bad in batch.skipped:
                     self.progress.message(f"skipped sample {bad.id}: {bad.reason}")
                 judge_before = self.collector.session.statistics()
-                rollout = self._collect(state, batch.examples, step)
+                rollout = self._collect(state, batch.examples, step, place_in_data)
                 advantages = self._advantages(rollout)
                 if not advantages.contributes.any():
                     self._stop_without_rewards(rollout, step)
@@ -127,13 +129,19 @@ class Training:
         self.checkpoints.wait()
         return state
 
-    def _collect(self, state: TrainState, examples: Sequence[Example], step: int) -> StepRollout:
+    def _collect(
+        self, state: TrainState, examples: Sequence[Example], step: int, place_in_data: Any
+    ) -> StepRollout:
+        """``place_in_data``: before this step, which is saved with the state if the step cannot be done."""
         try:
             return self.collector.collect(state.params, examples, step)
-        except RolloutError as error:
+        except (RolloutError, JudgeUnavailable) as error:
+            if step > 0 and step not in self.checkpoints.steps():
+                self.checkpoints.save(step, state, place_in_data)
             self.checkpoints.wait()
             raise TrainingStopped(
-                f"step {step + 1}: {error}. Once it is mended, continue with --resume"
+                f"step {step + 1}: {error}. The {step} steps before it are saved; once it is mended, continue "
+                "with --resume"
             ) from error
 
     def _advantages(self, rollout: StepRollout) -> GroupAdvantages:

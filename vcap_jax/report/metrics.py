@@ -20,8 +20,9 @@ Scalar = float | int | str
 Row = dict[str, Scalar]
 
 # What two runs of the same seed may differ in: time, and work the clock decides.
-_TIMING_PREFIXES = ("seconds/", "tokens_per_s/", "judge/latency")
-_TIMING_NAMES = frozenset({"compiles", "judge/requests", "judge/retries"})
+_TIMING_PREFIXES = ("seconds/", "tokens_per_s/", "judge/")
+_TIMING_NAMES = frozenset({"compiles"})
+_NOT_TIMING = frozenset({"judge/failed"})
 
 
 class MetricsWriter:
@@ -62,13 +63,13 @@ def read_metrics(path: str | Path) -> list[Row]:
 def deterministic(row: Mapping[str, Scalar]) -> Row:
     """The part of a row that a run of the same configuration and seed repeats exactly.
 
-    Leaves out seconds, rates, latencies, judge requests and retries (a slow judge may cause one) and the
-    compile count (a resumed run compiles again).
+    Leaves out seconds, rates, what the judge's servers had to do (a slow one may cause a retry, a resumed run
+    finds judgements in its store) and the compile count (a resumed run compiles again).
     """
     return {
         name: value
         for name, value in row.items()
-        if name not in _TIMING_NAMES and not name.startswith(_TIMING_PREFIXES)
+        if name in _NOT_TIMING or (name not in _TIMING_NAMES and not name.startswith(_TIMING_PREFIXES))
     }
 
 
