@@ -28,6 +28,7 @@ from vcap_jax.reward.endpoints import EndpointPool, Lease, Outcome
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable, MediaMismatch, NotReachable
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import Completion, Usage, error_message, read_completion, short
+from vcap_jax.reward.identity import HEADER, given_back, is_foreign, new_identity
 from vcap_jax.reward.kept_media import Lru, address, media_uuids
 from vcap_jax.reward.prompts import content_hash
 from vcap_jax.reward.shown import Shown
@@ -303,12 +304,13 @@ class JudgeClient:
         began = time.perf_counter()
         self.recorder.request_begins(endpoint.base)
         tried = _Try(outcome="abandoned")
+        identity = new_identity()
         try:
-            reply = await endpoint.post("chat/completions", body)
+            reply = await endpoint.post("chat/completions", body, headers={HEADER: identity})
             if may_be_lost and reply.status == 400 and "cache miss" in error_message(reply.raw).lower():
                 tried = _Try(outcome="answered")
                 return tried, True
-            tried = _read(reply)
+            tried = _owned(_read(reply), endpoint, identity)
         except TimeoutError:
             detail = f"no answer in {self._config.deadline_s:g} s"
             tried = _Try(outcome="doubt", failure=Failure(reason="timeout", detail=detail))
@@ -362,6 +364,18 @@ def _read(reply: Reply) -> _Try:
         detail = f"no chat completion in the answer: {short(reply.raw)}"
         return _Try(outcome="answered", failure=Failure(reason="bad_response", detail=detail))
     return _Try(outcome="answered", completion=completion)
+
+
+def _owned(tried: _Try, endpoint: Endpoint, identity: str) -> _Try:
+    """The same, unless it is the answer to another request."""
+    if tried.completion is None:
+        return tried
+    answer_id = tried.completion.id
+    if is_foreign(answer_id, identity, echoes=endpoint.echoes):
+        detail = f"asked as {identity}, answered as {answer_id}"
+        return _Try(outcome="answered", failure=Failure(reason="foreign_answer", detail=detail))
+    endpoint.echoes = endpoint.echoes or given_back(answer_id) is not None
+    return tried
 
 
 def _authorisation(api_key_env: str | None) -> dict[str, str]:

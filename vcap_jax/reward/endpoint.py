@@ -21,6 +21,8 @@ _CONNECT_S = 10.0
 # A server without /health (hosted ones) counts as healthy; what its model list says decides.
 _HEALTHY = (200, 204, 401, 403, 404, 405)
 _REMEMBERED = 16_384
+_MOST_BYTES = 16 * 2**20
+"""Of one answer; the longest that is asked for, the token ids of a long video's prompt, has about one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,7 @@ class Endpoint:
 
     kept: uuids of media that the server has been given. warm: prefixes that it has computed. leads: prefixes
     that it is computing for the first time. seen: media tokens of the prompts that were checked, by media.
+    echoes: it has given back the identity of a request.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Endpoint:
         self.seen: Lru[Mapping[str, int]] = Lru(_REMEMBERED)
         self.leads: dict[str, asyncio.Event] = {}
         self.probing: asyncio.Task[None] | None = None
+        self.echoes = False
         self._session, self._deadline_s = session, config.deadline_s
         self._introduction = asyncio.Lock()
         self._placeholders: dict[str, int | None] = {}
@@ -76,7 +80,7 @@ class Endpoint:
         """The server may have been started anew: nothing it was given can be relied on."""
         for memory in (self.kept, self.warm, self.seen):
             memory.clear()
-        self.card = None
+        self.card, self.echoes = None, False
         self._placeholders.clear()
 
     async def introduce(self) -> ServerCard:
@@ -102,16 +106,20 @@ class Endpoint:
         self.card = card
         return None
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> Reply:
+    async def post(
+        self, path: str, body: Mapping[str, Any], *, headers: Mapping[str, str] | None = None
+    ) -> Reply:
         """One POST below the base address (or, with a leading slash, below the server's root).
+
+        A body beyond ``_MOST_BYTES`` is cut off there, and the connection closed.
 
         Raises NotReachable for every kind of broken connection and TimeoutError at the deadline.
         """
         url = self.root + path if path.startswith("/") else f"{self.base}/{path}"
         timeout = aiohttp.ClientTimeout(total=self._deadline_s, sock_connect=_CONNECT_S)
         try:
-            async with self._session().post(url, json=body, timeout=timeout) as response:
-                raw = await response.read()
+            async with self._session().post(url, json=body, timeout=timeout, headers=headers) as response:
+                raw = await _bounded(response)
                 wait = retry_after_seconds(response.headers.get("Retry-After"))
                 return Reply(status=response.status, raw=raw, retry_after=wait)
         except aiohttp.ConnectionTimeoutError as error:
@@ -165,6 +173,16 @@ class Endpoint:
                 return Reply(status=response.status, raw=await response.read())
         except (TimeoutError, aiohttp.ClientError) as error:
             raise NotReachable(f"{url}: {type(error).__name__}: {error}") from error
+
+
+async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+    """The body, or what fits of one that would fill the memory until the deadline."""
+    raw = bytearray()
+    async for chunk in response.content.iter_any():
+        raw += chunk
+        if len(raw) > _MOST_BYTES:
+            break
+    return bytes(raw)
 
 
 def _field(reply: Reply, name: str) -> Any:

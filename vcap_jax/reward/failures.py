@@ -23,6 +23,7 @@ FailureReason = Literal[
     "timeout",
     "http_status",
     "bad_response",
+    "foreign_answer",
     # the group's own data
     "media",
     "no_reference",

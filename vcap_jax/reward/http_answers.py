@@ -28,13 +28,14 @@ class Usage:
 class Completion:
     """The first choice of a chat completion.
 
-    prompt_token_ids: where they were asked for and the server gives them.
+    prompt_token_ids: where they were asked for and the server gives them. id: the server's name for it.
     """
 
     text: str | None
     finish_reason: str | None
     usage: Usage
     prompt_token_ids: tuple[int, ...] | None = None
+    id: str | None = None
 
 
 def read_completion(raw: bytes) -> Completion | None:
@@ -58,6 +59,7 @@ def read_completion(raw: bytes) -> Completion | None:
                 media_tokens={str(name): int(count) for name, count in media.items()},
             ),
             prompt_token_ids=None if ids is None else tuple(int(i) for i in ids),
+            id=str(payload.get("id") or "") or None,
         )
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return None
