@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("--modality", choices=("image", "video"), help="as for train.py")
     parser.add_argument("--config", action="append", type=Path, help="as for train.py")
     parser.add_argument("--vllm", default="vllm", help="the vllm executable (default: the one on PATH)")
+    parser.add_argument("--cpu", action="store_true", help="vLLM's CPU build: leave out what it cannot do")
     parser.add_argument("--port", type=int, default=8100)
     parser.add_argument(
         "--folder", type=Path, help="where the model's folder is made (default: a new one in /tmp)"
@@ -67,7 +68,7 @@ def main() -> int:
     except (ConfigError, FileExistsError, FileNotFoundError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    command = serve_command(config, folder, port=args.port, vllm=executable, more=more)
+    command = serve_command(config, folder, port=args.port, vllm=executable, cpu=args.cpu, more=more)
     settings = " ".join(f"{key}={value}" for key, value in SERVER_ENVIRONMENT.items())
     print(f"{settings} {shlex.join(command)}", flush=True)
     if not args.print:

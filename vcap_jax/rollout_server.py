@@ -52,10 +52,12 @@ def export_policy(config: RunConfig, target: Path) -> None:
     processor.save_pretrained(target)
 
 
-def serve_command(config: RunConfig, folder: Path, *, port: int, vllm: str, more: Sequence[str]) -> list[str]:
+def serve_command(
+    config: RunConfig, folder: Path, *, port: int, vllm: str, cpu: bool = False, more: Sequence[str] = ()
+) -> list[str]:
     """The arguments that start a rollout server on ``folder``; run it with ``SERVER_ENVIRONMENT``.
 
-    vllm: the executable. more: further arguments, which win over these.
+    vllm: the executable. cpu: it is a CPU build. more: further arguments, which win over these.
     """
     buckets, completion = config.data.buckets, config.rollout.max_completion_length
     prompt = buckets.tokens[-1] if buckets.tokens else buckets.max_tokens
@@ -78,5 +80,8 @@ def serve_command(config: RunConfig, folder: Path, *, port: int, vllm: str, more
         # The times of a video's frames come with the request.
         "--trust-request-mm-kwargs",
         *([f"--max-model-len={prompt + completion}"] if prompt else []),
+        # There a seeded request whose prompt is computed in parts ends the server ("CPU Generator does not use
+        # offset"), and compiling takes longer than it saves.
+        *(["--no-enable-chunked-prefill", "--enforce-eager"] if cpu else []),
         *more,
     ]

@@ -1,0 +1,156 @@
+"""A stand-in for a vLLM rollout server: the routes the engine uses, on a real port.
+
+It has no model. What it can show is what the engine sends, in which order, and what the engine makes of an answer: the
+prompt's token ids are computed from the request's own pictures and text, "captions" are drawn by a generator seeded as
+the request says, and weights are read from the files it is pointed to. Numbers that only a model can give are shown
+with a real server by ``benchmarks/vllm_parity.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from aiohttp import web
+from PIL import Image
+from safetensors.numpy import load_file
+
+from vcap_jax.qwen3_vl.processing import ImagePart, Processor, TextPart, VideoPart
+
+
+class RolloutServer:
+    """Runs in a thread while the ``with`` block lasts.
+
+    processed: whether log-probabilities are reported after the sampling rules. development: whether the routes for
+    weights exist. on_chat: called with (request, answer) before an answer is sent; may change the answer, or return a
+    response to send instead.
+    """
+
+    def __init__(
+        self,
+        processor: Processor,
+        *,
+        processed: bool = True,
+        development: bool = True,
+        on_chat: Callable[[dict[str, Any], dict[str, Any]], web.Response | None] = lambda request, answer: (
+            None
+        ),
+    ) -> None:
+        self._processor, self._processed, self._on_chat = processor, processed, on_chat
+        self._development = development
+        self.calls: list[str] = []
+        self.chats: list[dict[str, Any]] = []
+        self.weights: list[dict[str, np.ndarray]] = []
+        self.version = "default"
+
+    def __enter__(self) -> RolloutServer:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.url = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _start(self) -> str:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_post("/v1/completions", self._completion)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        if self._development:
+            app.router.add_post("/collective_rpc", self._rpc)
+            app.router.add_post("/reset_prefix_cache", self._reset)
+            app.router.add_post("/reset_encoder_cache", self._reset)
+            app.router.add_post("/update_weight_version", self._set_version)
+            app.router.add_get("/weight_info", self._info)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "policy"}]})
+
+    async def _completion(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        assert len(body["allowed_token_ids"]) == 1
+        logprob = 0.0 if self._processed else -4.2
+        return web.json_response({"choices": [{"logprobs": {"token_logprobs": [logprob]}}]})
+
+    async def _rpc(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.calls.append(body["method"])
+        folder = Path(body["kwargs"]["weights_path"])
+        assert (folder / "config.json").exists()
+        self.weights.append(load_file(folder / "model.safetensors"))
+        return web.json_response({"results": [None]})
+
+    async def _reset(self, request: web.Request) -> web.Response:
+        self.calls.append(request.path)
+        return web.json_response({"success": True}) if "prefix" in request.path else web.Response()
+
+    async def _set_version(self, request: web.Request) -> web.Response:
+        self.calls.append(request.path)
+        self.version = (await request.json())["new_version"]
+        return web.json_response({"success": True})
+
+    async def _info(self, request: web.Request) -> web.Response:
+        self.calls.append(request.path)
+        return web.json_response({"weight_version": self.version})
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.calls.append("chat")
+        self.chats.append(body)
+        answer = {
+            "prompt_token_ids": self._prompt_of(body).tolist(),
+            "choices": [self._choice(body, index) for index in range(body["n"])],
+        }
+        return self._on_chat(body, answer) or web.json_response(answer)
+
+    def _prompt_of(self, body: dict[str, Any]) -> np.ndarray:
+        content: list[Any] = []
+        for part in body["messages"][0]["content"]:
+            if part["type"] == "image_url":
+                content.append(ImagePart(picture_of(part["image_url"]["url"].partition(",")[2])))
+            elif part["type"] == "video_url":
+                frames = [picture_of(data) for data in part["video_url"]["url"].split(",")[1:]]
+                settings = body["media_io_kwargs"]["video"]
+                assert settings["num_frames"] == -1
+                assert settings["total_num_frames"] >= len(frames)
+                times = [index / settings["fps"] for index in settings["frames_indices"]]
+                content.append(VideoPart(np.stack(frames), times))
+            else:
+                content.append(TextPart(part["text"]))
+        return self._processor.encode(content).tokens
+
+    @staticmethod
+    def _choice(body: dict[str, Any], index: int) -> dict[str, Any]:
+        rng = np.random.default_rng(body["seed"] + index)
+        forbidden = {*map(int, body["logit_bias"]), *body["stop_token_ids"]}
+        ordinary = [token for token in range(100) if token not in forbidden]
+        length = int(rng.integers(2, body["max_tokens"] + 1))
+        ids = rng.choice(ordinary, length).tolist()
+        ended = bool(rng.integers(2)) or length < body["max_tokens"]
+        if ended:
+            ids[-1] = body["stop_token_ids"][0]
+        content = [{"logprob": -float(value)} for value in rng.exponential(1, length)]
+        reason = "stop" if ended else "length"
+        return {"index": index, "token_ids": ids, "logprobs": {"content": content}, "finish_reason": reason}
+
+
+def picture_of(data: str) -> np.ndarray:
+    """A base64 picture as pixels; it must be compressed without loss."""
+    with Image.open(io.BytesIO(base64.b64decode(data))) as picture:
+        assert picture.format == "PNG"
+        return np.asarray(picture)

@@ -1,0 +1,234 @@
+"""The vLLM engine against a stand-in server: weights before groups, caches dropped, versions held, errors named."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from aiohttp import web
+
+from tests.rollout.rollout_server import RolloutServer
+from tests.tiny_policy import tiny_model
+from vcap_jax.data.examples import Example
+from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.manifest import Sample
+from vcap_jax.policy import Policy, split_model
+from vcap_jax.qwen3_vl.processing import ImagePart, Processor, TextPart, VideoPart
+from vcap_jax.qwen3_vl.weights import to_public
+from vcap_jax.rollout.engine import RolloutBatch, RolloutError
+from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.rollout.vllm_config import VllmConfig
+from vcap_jax.rollout.vllm_engine import VllmEngine
+from vcap_jax.rollout.vllm_server import require_loopback
+from vcap_jax.world.backbone import BACKBONE_FOLDER
+
+MEDIA = EncodedMedia(modality="image", duration=0.0, pictures=())
+TEXT = "Describe it."
+STEP = [
+    "reload_weights",
+    "/reset_prefix_cache",
+    "/reset_encoder_cache",
+    "/update_weight_version",
+    "/weight_info",
+]
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return Policy(*split_model(tiny_model(), ("visual",)), Processor.from_pretrained(BACKBONE_FOLDER))
+
+
+@pytest.fixture(scope="module")
+def batches(policy) -> list[RolloutBatch]:
+    rng = np.random.default_rng(0)
+
+    def example(index: int) -> Example:
+        sample = Sample(id=f"s{index}", images=(Path("x.png"),))
+        if index % 2:
+            frames = rng.integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
+            part = VideoPart(frames, [0.0, 0.5, 1.0, 1.5])
+        else:
+            part = ImagePart(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8))
+        return Example(
+            sample=sample, request=TEXT, prompt=policy.processor.encode([part, TextPart(TEXT)]), media=MEDIA
+        )
+
+    examples = [example(i) for i in range(5)]
+    return [RolloutBatch(0, examples[:3], None, None), RolloutBatch(3, examples[3:], None, None)]
+
+
+def engine(policy: Policy, folder: Path, *servers: RolloutServer, seed: int = 0, **settings) -> VllmEngine:
+    vllm = VllmConfig(
+        urls=tuple(server.url for server in servers), weights_dir=str(folder), timeout_s=20, **settings
+    )
+    config = RolloutConfig(group_size=3, max_completion_length=6, engine="vllm", vllm=vllm)
+    return VllmEngine(policy, config, seed=seed, dtype="float32")
+
+
+def test_a_step_is_weights_then_caches_then_groups(policy, batches, tmp_path):
+    with RolloutServer(policy.processor) as server, engine(policy, tmp_path, server) as rollout:
+        (served,) = rollout.connect()
+        assert served.model == "policy"
+        server.calls.clear()
+        groups = {group.index: group for group in rollout.stream(policy.trainable, batches, step=0)}
+        assert server.calls == [*STEP, *["chat"] * 5, "/weight_info"]
+        assert sorted(groups) == list(range(5))
+        for group in groups.values():
+            assert group.tokens.shape == group.logprobs.shape == (3, 6)
+            real = np.arange(6) < group.lengths[:, None]
+            assert np.isfinite(group.logprobs[real]).all()
+            assert np.isnan(group.logprobs[~real]).all()
+        # The server read exactly these parameters, and nothing of them is left.
+        model = policy.merge()
+        for name, array in to_public(model.config, model):
+            np.testing.assert_array_equal(server.weights[0][name], array, err_msg=name)
+        assert not list(tmp_path.glob("*/*"))
+
+        changed = jax.tree.map(lambda x: x + 1, policy.trainable)
+        list(rollout.stream(changed, batches, step=1))
+        old, new = server.weights
+        assert any((old[name] != new[name]).any() for name in old)
+        assert all((old[name] == new[name]).all() for name in old if name.startswith("model.visual."))
+    assert not list(tmp_path.iterdir())
+
+
+def test_captions_depend_on_seed_step_and_group(policy, batches, tmp_path):
+    with RolloutServer(policy.processor) as server:
+
+        def draw(seed: int, step: int) -> dict[int, np.ndarray]:
+            with engine(policy, tmp_path, server, seed=seed) as rollout:
+                rollout.connect()
+                return {g.index: g.tokens for g in rollout.stream(policy.trainable, batches, step=step)}
+
+        first, again = draw(0, 0), draw(0, 0)
+        for index in first:
+            np.testing.assert_array_equal(first[index], again[index])
+        for other in (draw(0, 1), draw(1, 0)):
+            assert all((first[index] != other[index]).any() for index in first)
+        assert (first[0] != first[2]).any()
+
+
+def test_groups_go_to_the_servers_in_turn(policy, batches, tmp_path):
+    with (
+        RolloutServer(policy.processor) as one,
+        RolloutServer(policy.processor) as two,
+        engine(policy, tmp_path, one, two) as rollout,
+    ):
+        rollout.connect()
+        assert len(list(rollout.stream(policy.trainable, batches, step=0))) == 5
+        assert (len(one.chats), len(two.chats)) == (3, 2)
+        assert one.version == two.version != "default"
+        assert len(one.weights) == len(two.weights) == 1
+
+
+def test_a_server_with_another_prompt_is_refused(policy, batches, tmp_path):
+    def other(request, answer):
+        answer["prompt_token_ids"][1] += 1
+
+    with (
+        RolloutServer(policy.processor, on_chat=other) as server,
+        engine(policy, tmp_path, server) as rollout,
+    ):
+        rollout.connect()
+        with pytest.raises(RolloutError, match=r"sample s\d at http.*another prompt.*at token 1 ours"):
+            list(rollout.stream(policy.trainable, batches, step=0))
+
+
+def test_raw_logprobs_are_refused(policy, tmp_path):
+    with (
+        RolloutServer(policy.processor, processed=False) as server,
+        engine(policy, tmp_path, server) as rollout,
+        pytest.raises(RolloutError, match="--logprobs-mode processed_logprobs"),
+    ):
+        rollout.connect()
+
+
+def test_a_server_without_development_routes_is_refused(policy, tmp_path):
+    with (
+        RolloutServer(policy.processor, development=False) as server,
+        engine(policy, tmp_path, server) as rollout,
+        pytest.raises(RolloutError, match="VLLM_SERVER_DEV_MODE=1"),
+    ):
+        rollout.connect()
+
+
+def test_a_server_that_lost_its_weights_is_noticed(policy, batches, tmp_path):
+    with RolloutServer(policy.processor) as server, engine(policy, tmp_path, server) as rollout:
+        rollout.connect()
+        groups = rollout.stream(policy.trainable, batches, step=0)
+        next(groups)
+        server.version = "default"  # as after a restart
+        with pytest.raises(RolloutError, match="'default' instead of"):
+            list(groups)
+
+
+def test_an_overloaded_server_is_asked_again(policy, batches, tmp_path):
+    turned_away = []
+
+    def busy(request, answer):
+        if len(turned_away) < 2:
+            turned_away.append(request["seed"])
+            return web.Response(status=503, text="queue full")
+        return None
+
+    with RolloutServer(policy.processor, on_chat=busy) as server, engine(policy, tmp_path, server) as rollout:
+        rollout.connect()
+        assert len(list(rollout.stream(policy.trainable, batches, step=0))) == 5
+        assert len(server.chats) == 7
+
+
+def test_a_refused_request_is_not_repeated(policy, batches, tmp_path):
+    def refuse(request, answer):
+        return web.Response(status=400, text="media_io_kwargs need --trust-request-mm-kwargs")
+
+    with (
+        RolloutServer(policy.processor, on_chat=refuse) as server,
+        engine(policy, tmp_path, server) as rollout,
+    ):
+        rollout.connect()
+        one = [dataclasses.replace(batches[0], examples=batches[0].examples[:1])]
+        with pytest.raises(RolloutError, match="answered 400: media_io_kwargs need --trust"):
+            list(rollout.stream(policy.trainable, one, step=0))
+        assert len(server.chats) == 1
+
+
+def test_a_dead_server_is_named(policy, tmp_path):
+    with RolloutServer(policy.processor) as server:
+        pass
+    with (
+        engine(policy, tmp_path, server) as rollout,
+        pytest.raises(RolloutError, match=f"{server.url}/v1/models failed"),
+    ):
+        rollout.connect()
+
+
+@pytest.mark.parametrize(
+    "url", ["http://10.0.0.1:8100", "https://127.0.0.1:8100", "http://judge.example:8100"]
+)
+def test_addresses_beyond_loopback_are_refused(url):
+    with pytest.raises(RolloutError, match="127.0.0.1"):
+        require_loopback(url)
+
+
+def test_loopback_addresses_pass():
+    for url in ("http://127.0.0.1:8100", "http://localhost:8100", "http://[::1]:8100"):
+        require_loopback(url)
+
+
+def test_settings_name_what_is_wrong():
+    with pytest.raises(ValueError, match=r"rollout\.vllm\.urls is empty"):
+        RolloutConfig(engine="vllm")
+    with pytest.raises(ValueError, match=r"importance_cap is 0\.5"):
+        VllmConfig(importance_cap=0.5)
+
+
+def test_a_folder_that_is_too_small_is_named(policy, tmp_path, monkeypatch):
+    with RolloutServer(policy.processor) as server, engine(policy, tmp_path, server) as rollout:
+        rollout.connect()
+        small = type("Usage", (), {"free": 10})()
+        monkeypatch.setattr("vcap_jax.rollout.vllm_weights.shutil.disk_usage", lambda path: small)
+        with pytest.raises(RolloutError, match=r"rollout\.vllm\.weights_dir"):
+            list(rollout.stream(policy.trainable, [], step=0))
