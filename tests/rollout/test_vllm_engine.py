@@ -209,7 +209,7 @@ def test_a_dead_server_is_named(policy, tmp_path):
     "url", ["http://10.0.0.1:8100", "https://127.0.0.1:8100", "http://judge.example:8100"]
 )
 def test_addresses_beyond_loopback_are_refused(url):
-    with pytest.raises(RolloutError, match="127.0.0.1"):
+    with pytest.raises(RolloutError, match=r"127\.0\.0\.1"):
         require_loopback(url)
 
 
