@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from gpu_judge.backends import Judge
 from gpu_judge.embedded.request import BadRequest
@@ -18,8 +20,11 @@ _log = logging.getLogger(__name__)
 _MAX_BODY = 512 * 1024**2
 
 
-def build_app(judge: Judge, model: str) -> web.Application:
-    """The application that serves ``judge`` under the name ``model``."""
+def build_app(judge: Judge, model: str, api_key: str | None = None) -> web.Application:
+    """The application that serves ``judge`` under the name ``model``.
+
+    api_key: what every request but ``/health`` must bring as ``Authorization: Bearer KEY``; None asks for nothing.
+    """
 
     async def health(_: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
@@ -41,9 +46,10 @@ def build_app(judge: Judge, model: str) -> web.Application:
             verdict = judge.answer(body)
         except BadRequest as error:
             return error_response(400, str(error), param=error.param)
-        return web.json_response(completion(body, verdict, model))
+        identity = request.headers.get("X-Request-Id")
+        return web.json_response(completion(body, verdict, model, identity))
 
-    app = web.Application(client_max_size=_MAX_BODY, middlewares=[_openai_errors])
+    app = web.Application(client_max_size=_MAX_BODY, middlewares=[_openai_errors, _key_check(api_key)])
     app.add_routes(
         [
             web.get("/health", health),
@@ -54,13 +60,19 @@ def build_app(judge: Judge, model: str) -> web.Application:
     return app
 
 
-def completion(body: Mapping[str, Any], verdict: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """A chat completion whose text is the verdict as JSON. "Tokens" are words, for want of a tokenizer."""
+def completion(
+    body: Mapping[str, Any], verdict: Mapping[str, Any], model: str, identity: str | None = None
+) -> dict[str, Any]:
+    """A chat completion whose text is the verdict as JSON. "Tokens" are words, for want of a tokenizer.
+
+    identity: what the request calls itself (``X-Request-Id``); it comes back in the id, so that the client can tell
+    whose answer it has.
+    """
     content = json.dumps(verdict, ensure_ascii=False)
     asked = len(_text(body["messages"]).split())
     answered = len(content.split())
     return {
-        "id": f"chatcmpl-{blake2b(content.encode(), digest_size=12).hexdigest()}",
+        "id": f"chatcmpl-{identity or blake2b(content.encode(), digest_size=12).hexdigest()}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": model,
@@ -120,10 +132,21 @@ def _text(messages: Any) -> str:
     return " ".join(parts)
 
 
+def _key_check(api_key: str | None) -> Middleware:
+    expected = None if api_key is None else f"Bearer {api_key}".encode()
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        sent = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        if expected is None or request.path == "/health" or hmac.compare_digest(sent, expected):
+            return await handler(request)
+        return error_response(401, "the API key is missing or wrong", code="invalid_api_key")
+
+    return check
+
+
 @web.middleware
-async def _openai_errors(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
+async def _openai_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turns aiohttp's own errors, and ours, into OpenAI's format."""
     try:
         return await handler(request)

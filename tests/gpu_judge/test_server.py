@@ -61,12 +61,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert process.stdout.readline().strip() == f"judge ready at {where}"
 
 
-def call(url: str, payload: Any = None) -> tuple[int, dict[str, Any]]:
+def call(url: str, payload: Any = None, key: str | None = None) -> tuple[int, dict[str, Any]]:
     data = (
         None if payload is None else payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     )
+    headers = {"Content-Type": "application/json"} | (
+        {} if key is None else {"Authorization": f"Bearer {key}"}
+    )
     try:
-        with urlopen(Request(url, data, {"Content-Type": "application/json"}), timeout=120) as response:
+        with urlopen(Request(url, data, headers), timeout=120) as response:
             return response.status, json.load(response)
     except HTTPError as error:
         return error.code, json.load(error)
@@ -161,14 +164,61 @@ def test_a_broken_judge_is_a_server_error_not_a_verdict() -> None:
     assert answer["error"]["type"] == "server_error"
 
 
-def test_the_vllm_backend_says_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--backend", "vllm"]) == 2
-    assert "not built yet" in capsys.readouterr().err
+def test_a_key_is_asked_for_where_one_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "s3cret")
+    process, where = start(tmp_path, "--host", "0.0.0.0", "--api-key-env", "JUDGE_KEY")
+    try:
+        assert "0.0.0.0" not in where
+        local = f"http://127.0.0.1:{where.rpartition(':')[2]}"
+        assert call(f"{local}/health")[0] == 200
+        for key in (None, "wrong", "s3cre", "s3crets"):
+            assert call(f"{local}/v1/models", key=key)[0] == 401
+            assert call(f"{local}/v1/chat/completions", GOOD, key=key)[0] == 401
+        assert call(f"{local}/v1/models", key="s3cret")[0] == 200
+        assert call(f"{local}/v1/chat/completions", GOOD, key="s3cret")[0] == 200
+    finally:
+        process.terminate()
+        assert process.wait(timeout=120) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host", "0.0.0.0"], "reachable from other machines"),
+        (["--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY, and that environment variable is not set"),
+        (["--backend", "vllm", "--model", "x", "--gpus", "0", "--host", "0.0.0.0"], "--api-key-env"),
+        (["--backend", "vllm", "--model", "x", "--gpus", "0,0"], "names a GPU twice"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gpus", "0", "--modality", "video"], "--modality, --gpus belong to --backend vllm"),
+        (["--backend", "vllm"], "needs --model and --gpus"),
+        (["--backend", "vllm", "--model", "x", "--gpus", "six"], "give numbers such as 6,7, or none"),
+        (["--backend", "vllm", "--model", "x", "--gpus", "0", "--modal", "image"], "unrecognized arguments"),
+    ],
+)
+def test_options_that_make_no_sense(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_the_judge_needs_no_jax() -> None:
     code = (
-        "import sys, gpu_judge.serve, gpu_judge.embedded.judge, vcap_jax.world.perception, vcap_jax.world\n"
+        "import sys, gpu_judge.serve, gpu_judge.embedded_server, gpu_judge.vllm_server.run\n"
+        "import vcap_jax.world.perception, vcap_jax.world\n"
         "bad = {'jax', 'torch', 'transformers', 'av'} & set(sys.modules)\n"
         "sys.exit(f'imported {bad}' if bad else 0)"
     )

@@ -1,0 +1,56 @@
+"""Where a server may listen and who may ask it: the rule both backends keep."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+
+
+class AccessError(ValueError):
+    """A server would be open to anybody; the message says what to give."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens on ``host``. Names are not looked up."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def require_key_variable(host: str, api_key_env: str | None) -> None:
+    """Raises AccessError where ``host`` is no loopback address and no variable is named to hold a key."""
+    if api_key_env is None and not is_loopback(host):
+        raise AccessError(
+            f"--host {host} is reachable from other machines: put a key into an environment variable and name the "
+            "variable with --api-key-env, or keep --host 127.0.0.1"
+        )
+
+
+def read_api_key(host: str, api_key_env: str | None) -> str | None:
+    """The key that requests must bring; None where none is asked for.
+
+    Raises AccessError for an open address without a key, and for a named variable that holds none.
+    """
+    require_key_variable(host, api_key_env)
+    if api_key_env is None:
+        return None
+    key = os.environ.get(api_key_env, "")
+    if not key.strip():
+        raise AccessError(f"--api-key-env names {api_key_env}, and that environment variable is not set")
+    return key
+
+
+def url_of(host: str, port: int) -> str:
+    """The address that clients are given: a wildcard host becomes this machine's name."""
+    if host in ("0.0.0.0", "::", ""):
+        host = socket.gethostname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def local_url_of(host: str, port: int) -> str:
+    """The same server as this machine reaches it."""
+    return url_of({"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host), port)

@@ -1,0 +1,59 @@
+"""Runs the embedded judge: one process, one address."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+
+from aiohttp import web
+
+from gpu_judge.addresses import url_of
+from gpu_judge.embedded.judge import EmbeddedJudge
+from gpu_judge.lifetime import on_signals, watch_parent, write_whole
+from gpu_judge.openai_api import build_app
+
+MODEL_NAME = "embedded-judge"
+_DRAIN_S = 10.0
+
+
+def run(
+    *,
+    host: str,
+    port: int,
+    port_file: Path | None,
+    model_name: str | None,
+    key: str | None,
+    with_parent: bool,
+) -> int:
+    """Serves until SIGTERM or SIGINT; the exit status. ``key``: what requests must bring, None for nothing."""
+    app = build_app(EmbeddedJudge(), model_name or MODEL_NAME, key)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(_serve(app, host, port, port_file, with_parent))
+    except OSError as error:
+        print(f"serve.py: cannot listen on {host}:{port}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve(
+    app: web.Application, host: str, port: int, port_file: Path | None, with_parent: bool
+) -> None:
+    stop = asyncio.Event()
+    on_signals(stop.set)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_DRAIN_S)
+    await runner.setup()
+    watch = asyncio.create_task(watch_parent(stop)) if with_parent else None
+    try:
+        await web.TCPSite(runner, host, port).start()
+        address = url_of(host, runner.addresses[0][1])
+        print(f"judge ready at {address}", flush=True)
+        if port_file is not None:
+            write_whole(port_file, address + "\n")
+        await stop.wait()
+    finally:
+        if watch is not None:
+            watch.cancel()
+        await runner.cleanup()

@@ -1,0 +1,159 @@
+"""What a checkpoint folder says about itself: enough to write the command line and to see what would fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_MODEL_TYPES = ("qwen3_vl", "qwen3_vl_moe")
+_INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.json")
+_DEFAULT_MIN_PIXELS = {"image": 65_536, "video": 4_096}  # of the published checkpoints
+_KEY_VALUE_BYTES = 2  # keys and values are kept in 16 bits unless vLLM is told otherwise
+
+
+class CheckpointError(ValueError):
+    """The folder cannot be served; the message says why and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """What serving needs to know about a Qwen3-VL checkpoint.
+
+    weight_bytes: of all its safetensors. heads, key_value_heads, vision_heads: attention heads.
+    positions: longest sequence the model was made for.
+    patch, merge, temporal_patch: pixels of a patch's side, patches of a merged token's side, frames per patch.
+    image_min_pixels, video_min_pixels: lower bounds of the preprocessor files, which budgets leave alone.
+    video_token_id: the placeholder that stands once in the prompt for every visual token of a video.
+    """
+
+    weight_bytes: int
+    layers: int
+    heads: int
+    key_value_heads: int
+    head_dim: int
+    vision_heads: int
+    positions: int
+    patch: int
+    merge: int
+    temporal_patch: int
+    image_min_pixels: int
+    video_min_pixels: int
+    video_token_id: int
+
+    @property
+    def pixels_per_token(self) -> int:
+        """Pixels behind one visual token."""
+        return (self.patch * self.merge) ** 2
+
+    @property
+    def cache_bytes_per_token(self) -> int:
+        """Bytes of keys and values that one token takes in 16 bits, over all layers and heads."""
+        return 2 * self.layers * self.key_value_heads * self.head_dim * _KEY_VALUE_BYTES
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Reads configuration, preprocessor files and the list of shards.
+
+    Raises CheckpointError: no folder, no Qwen3-VL, missing or empty shards (all named), no tokenizer.
+    """
+    if not folder.is_dir():
+        raise CheckpointError(
+            f"--model {folder} is no folder: give a checkpoint on disk (for instance `hf download "
+            f"Qwen/Qwen3-VL-8B-Instruct --local-dir {folder.name or 'judge'}`)"
+        )
+    config = _json(folder / "config.json", "is this a checkpoint folder?")
+    if config.get("model_type") not in _MODEL_TYPES:
+        raise CheckpointError(
+            f"--model {folder} is a {config.get('model_type')!r} checkpoint: the judge is a Qwen3-VL "
+            f"({' or '.join(_MODEL_TYPES)})"
+        )
+    if not any((folder / name).exists() for name in _TOKENIZER_FILES):
+        raise CheckpointError(
+            f"--model {folder} has no tokenizer ({' or '.join(_TOKENIZER_FILES)}): download the whole repository"
+        )
+    try:
+        text, vision = config["text_config"], config["vision_config"]
+        heads = int(text["num_attention_heads"])
+        return Checkpoint(
+            weight_bytes=_weight_bytes(folder),
+            layers=int(text["num_hidden_layers"]),
+            heads=heads,
+            key_value_heads=int(text.get("num_key_value_heads", heads)),
+            head_dim=int(text.get("head_dim") or text["hidden_size"] // heads),
+            vision_heads=int(vision["num_heads"]),
+            positions=int(text["max_position_embeddings"]),
+            patch=int(vision["patch_size"]),
+            merge=int(vision["spatial_merge_size"]),
+            temporal_patch=int(vision["temporal_patch_size"]),
+            image_min_pixels=_min_pixels(folder, "image"),
+            video_min_pixels=_min_pixels(folder, "video"),
+            video_token_id=int(config["video_token_id"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(
+            f"{folder / 'config.json'} lacks or garbles {error}: restore it from the checkpoint"
+        ) from error
+
+
+def _weight_bytes(folder: Path) -> int:
+    index = folder / _INDEX
+    if index.exists():
+        names = sorted(set(_json(index, "restore it from the checkpoint").get("weight_map", {}).values()))
+    else:
+        names = [_SINGLE]
+    broken = [name for name in names if not _is_whole(folder / name)]
+    if broken or not names:
+        listed = ", ".join(broken[:5]) + (" ..." if len(broken) > 5 else "")
+        raise CheckpointError(
+            f"--model {folder}: {len(broken)} of {len(names)} weight files are missing or cut short ({listed}): the "
+            "download is incomplete, repeat it"
+        )
+    return sum((folder / name).stat().st_size for name in names)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a safetensors file is as long as its header says: 8 bytes, the header, then the tensors."""
+    try:
+        with path.open("rb") as file:
+            header_size = int.from_bytes(file.read(8), "little")
+            if header_size > path.stat().st_size:
+                return False
+            header = json.loads(file.read(header_size))
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        return path.stat().st_size == 8 + header_size + max(ends)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return False
+
+
+def _min_pixels(folder: Path, kind: str) -> int:
+    """The lower pixel bound of the preprocessor file for images or videos, wherever the format keeps it."""
+    nested = folder / "processor_config.json"
+    values: Any = None
+    if nested.exists():
+        values = _json(nested, "restore it from the checkpoint").get(f"{kind}_processor")
+    file = folder / ("preprocessor_config.json" if kind == "image" else "video_preprocessor_config.json")
+    if not isinstance(values, dict) and file.exists():
+        values = _json(file, "restore it from the checkpoint")
+    if not isinstance(values, dict):
+        return _DEFAULT_MIN_PIXELS[kind]
+    size = values.get("size") or {}
+    return int(values.get("min_pixels") or size.get("shortest_edge") or _DEFAULT_MIN_PIXELS[kind])
+
+
+def _json(path: Path, remedy: str) -> Mapping[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} is missing: {remedy}") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}): restore it from the checkpoint") from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} holds no JSON object: restore it from the checkpoint")
+    return values

@@ -1,0 +1,101 @@
+"""Child processes whose whole family ends with them."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+_POLL_S = 0.1
+_GONE_S = 30.0
+_PR_SET_PDEATHSIG = 1
+
+
+async def start(argv: Sequence[str], environment: Mapping[str, str], log: Path) -> asyncio.subprocess.Process:
+    """Starts ``argv`` as the leader of a session and process group of its own; its output is added to ``log``.
+
+    A terminal's Ctrl-C then reaches only us, and everything the child starts can be signalled at once. On Linux the
+    child also gets SIGTERM when we are gone, however we end.
+    """
+    with log.open("ab") as file:
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            env=dict(environment),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=file,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_end_with_parent(),
+        )
+
+
+def signal_leader(process: asyncio.subprocess.Process, number: int) -> None:
+    """Signals the leader alone: it knows in which order its family should end."""
+    if process.returncode is None:
+        process.send_signal(number)
+
+
+async def kill_family(leader: int) -> None:
+    """Kills whatever is left of the group that ``leader`` led, and waits until it is gone.
+
+    Raises RuntimeError if something survives SIGKILL for half a minute (a process stuck in its driver).
+    """
+    deadline = time.monotonic() + _GONE_S
+    while members := family(leader):
+        try:
+            os.killpg(leader, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(
+                f"processes {members} survive SIGKILL: the GPU's driver may be stuck; see dmesg"
+            )
+        await asyncio.sleep(_POLL_S)
+
+
+def family(leader: int) -> list[int]:
+    """Living members of a process group. Zombies count as gone: where nobody reaps they stay for ever."""
+    members = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, group = read_stat((entry / "stat").read_text())
+            except (OSError, ValueError):
+                continue  # ended while we looked
+            if group == leader and state not in "ZX":
+                members.append(int(entry.name))
+    return sorted(members)
+
+
+def read_stat(text: str) -> tuple[str, int]:
+    """State and process group in a line of ``/proc/PID/stat``; the name before them may hold any character."""
+    state, _, group = text.rpartition(")")[2].split()[:3]
+    return state, int(group)
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None)  # before the fork, where loading a library is safe
+    parent = os.getpid()
+
+    def ask() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it ended before the kernel knew of our wish
+            os._exit(1)
+
+    return ask
+
+
+def tail(log: Path, lines: int, offset: int = 0) -> str:
+    """The last lines of a log, not before byte ``offset``."""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(offset, log.stat().st_size - lines * 1000))
+        return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])

@@ -1,0 +1,186 @@
+"""Ready means: it judges. A server's ``/health`` is 200 long before that, and while it sleeps."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from PIL import Image, ImageDraw
+
+from gpu_judge.vllm_server.settings import Modality
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.prompts import build_messages, fill_instruction, response_format
+from vcap_jax.reward.scores import Scores, parse_scores
+from vcap_jax.reward.templates import InstructionName, load_instruction
+
+_FRAMES = 34  # more than the 32 to which vLLM cuts a video unless it is told to keep all
+_FRAME_SIDE = 64
+_IMAGE_SIDE = 256
+_FPS = 2.0
+_HEALTH_TIMEOUT_S = 10.0
+_JUDGEMENT_TIMEOUT_S = 300.0
+_ANALYSIS_CHARS = 40
+_ANSWER_TOKENS = 512
+_CAPTION = "A red square on a grey background."
+
+
+class NotReady(RuntimeError):
+    """The server answers, and not as a judge must; the message says with what."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """What is asked of one server.
+
+    url: as this machine reaches it, without ``/v1``. model: the name it must serve. key: sent where not None.
+    modality: an image, a video or one of each is judged.
+    video_tokens: placeholder id in the prompt and how many there must be for :data:`_FRAMES` frames, where known.
+    asleep: also ask whether it sleeps, which only servers with sleep mode can tell.
+    """
+
+    url: str
+    model: str
+    key: str | None
+    modality: Modality
+    video_token_id: int
+    video_tokens: int
+    can_sleep: bool
+
+
+async def healthy(session: aiohttp.ClientSession, url: str) -> bool:
+    """Whether ``/health`` answers 200 in time."""
+    timeout = aiohttp.ClientTimeout(total=_HEALTH_TIMEOUT_S)
+    try:
+        async with session.get(f"{url}/health", timeout=timeout) as response:
+            return response.status == 200
+    except (TimeoutError, aiohttp.ClientError):
+        return False
+
+
+async def judges(session: aiohttp.ClientSession, probe: Probe) -> None:
+    """Asks for one tiny judgement of each kind that is to be served.
+
+    Raises NotReady: another model, asleep, an error, an answer without three integers, or frames that were dropped.
+    """
+    listing = await _call(session, probe, "GET", "/v1/models")
+    names = [entry.get("id") for entry in listing.get("data", []) if isinstance(entry, dict)]
+    if probe.model not in names:
+        raise NotReady(f"it serves {names}, not {probe.model!r}: another server may have the port")
+    if (
+        probe.can_sleep
+        and (await _call(session, probe, "GET", "/is_sleeping")).get("is_sleeping") is not False
+    ):
+        raise NotReady("it is asleep: POST /wake_up")
+    if probe.modality != "video":
+        await _judge(session, probe, "image", _image_part(), {})
+    if probe.modality != "image":
+        answer = await _judge(session, probe, "video_global", _video_part(), _video_fields())
+        seen = (answer.get("prompt_token_ids") or []).count(probe.video_token_id)
+        if seen != probe.video_tokens:
+            raise NotReady(
+                f"a video of {_FRAMES} frames became {seen} visual tokens instead of {probe.video_tokens}: frames were "
+                "dropped or resized"
+            )
+
+
+def expected_video_tokens(pixels_per_token: int, temporal_patch: int) -> int:
+    """Visual tokens of the probe's video: its frames fit every budget, so they are taken as they are."""
+    return -(-_FRAMES // temporal_patch) * _FRAME_SIDE**2 // pixels_per_token
+
+
+async def _judge(
+    session: aiohttp.ClientSession,
+    probe: Probe,
+    kind: InstructionName,
+    media: dict[str, Any],
+    fields: Mapping[str, Any],
+) -> dict[str, Any]:
+    instruction = load_instruction(kind)
+    body = {
+        "model": probe.model,
+        "messages": build_messages(
+            [media], fill_instruction(instruction, reference=_CAPTION, candidate=_CAPTION)
+        ),
+        "temperature": 0.0,
+        "max_tokens": _ANSWER_TOKENS,
+        "response_format": response_format(instruction.spec, _ANALYSIS_CHARS),
+        "return_token_ids": True,
+        **fields,
+    }
+    answer = await _call(session, probe, "POST", "/v1/chat/completions", body)
+    try:
+        choice = answer["choices"][0]
+        content, finish = choice["message"]["content"], choice.get("finish_reason")
+    except (LookupError, TypeError) as error:
+        raise NotReady(f"its answer is no chat completion: {str(answer)[:300]}") from error
+    verdict = parse_scores(content, instruction.spec.score_keys, finish)
+    match verdict:
+        case Failure():
+            raise NotReady(
+                f"its answer to a tiny {kind} judgement is none: {verdict.reason}, {verdict.detail}"
+            )
+        case Scores():
+            return answer
+
+
+async def _call(
+    session: aiohttp.ClientSession, probe: Probe, method: str, path: str, body: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    headers = {} if probe.key is None else {"Authorization": f"Bearer {probe.key}"}
+    timeout = aiohttp.ClientTimeout(total=_JUDGEMENT_TIMEOUT_S)
+    try:
+        async with session.request(
+            method, probe.url + path, json=body, headers=headers, timeout=timeout
+        ) as response:
+            raw, status = await response.read(), response.status
+    except (TimeoutError, aiohttp.ClientError) as error:
+        raise NotReady(f"{method} {path}: {type(error).__name__}: {error}") from error
+    if status != 200:
+        raise NotReady(f"{method} {path} answers {status}: {raw[:300].decode(errors='replace')}")
+    try:
+        answer = json.loads(raw)
+    except ValueError as error:
+        raise NotReady(f"{method} {path} answers no JSON: {raw[:300].decode(errors='replace')}") from error
+    if not isinstance(answer, dict):
+        raise NotReady(f"{method} {path} answers no JSON object: {raw[:300].decode(errors='replace')}")
+    return answer
+
+
+def _picture(side: int, shift: int) -> Image.Image:
+    picture = Image.new("RGB", (side, side), (128, 128, 128))
+    left = side // 4 + shift % (side // 4)
+    ImageDraw.Draw(picture).rectangle((left, side // 4, left + side // 2, 3 * side // 4), fill=(200, 30, 30))
+    return picture
+
+
+def _encoded(picture: Image.Image, form: str) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, form)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _image_part() -> dict[str, Any]:
+    url = f"data:image/png;base64,{_encoded(_picture(_IMAGE_SIDE, 0), 'PNG')}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _video_part() -> dict[str, Any]:
+    frames = ",".join(_encoded(_picture(_FRAME_SIDE, index), "JPEG") for index in range(_FRAMES))
+    return {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{frames}"}}
+
+
+def _video_fields() -> dict[str, Any]:
+    times = {
+        "num_frames": -1,
+        "fps": _FPS,
+        "frames_indices": list(range(_FRAMES)),
+        "total_num_frames": _FRAMES,
+        "duration": _FRAMES / _FPS,
+        "do_sample_frames": False,
+    }
+    return {"media_io_kwargs": {"video": times}, "mm_processor_kwargs": {"do_sample_frames": False}}

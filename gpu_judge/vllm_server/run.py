@@ -1,0 +1,161 @@
+"""Settings in, served judge out: looks around, checks, then supervises until told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpu_judge.addresses import AccessError, local_url_of, read_api_key, url_of
+from gpu_judge.lifetime import on_signals, watch_parent, write_whole
+from gpu_judge.vllm_server import checks
+from gpu_judge.vllm_server.checkpoint import Checkpoint, CheckpointError, read_checkpoint
+from gpu_judge.vllm_server.command import KEY_VARIABLE, ServerCommand, build_commands, listed_ports
+from gpu_judge.vllm_server.installation import (
+    Installation,
+    InstallationError,
+    check_versions,
+    find_executable,
+    inspect,
+)
+from gpu_judge.vllm_server.readiness import Probe, expected_video_tokens
+from gpu_judge.vllm_server.settings import ServeSettings, SettingsError
+from gpu_judge.vllm_server.supervisor import EndlessCrash, Launch, Supervision, supervise
+
+_REFUSALS = (AccessError, CheckpointError, InstallationError, SettingsError, checks.CheckError)
+
+
+def print_commands(settings: ServeSettings) -> int:
+    """Prints what would be started, a line for each server, ready for a shell; the exit status."""
+    try:
+        try:
+            executable = find_executable(settings.vllm)
+        except InstallationError as error:
+            if settings.vllm is not None:
+                raise
+            print(f"serve.py: {error}", file=sys.stderr)
+            executable = Path("vllm")
+        checkpoint = read_checkpoint(settings.model)
+        commands = build_commands(settings, checkpoint, executable, _ports(settings))
+    except _REFUSALS as error:
+        return _refuse([str(error)])
+    for command in commands:
+        print(command.shell())
+    return 0
+
+
+def run(
+    settings: ServeSettings,
+    supervision: Supervision,
+    *,
+    log_dir: Path,
+    port_file: Path | None,
+    with_parent: bool,
+) -> int:
+    """Serves until SIGTERM or SIGINT; the exit status.
+
+    0: asked to end. 1: a server crashed endlessly. 2: nothing was started, the messages on stderr say why.
+    """
+    try:
+        key = read_api_key(settings.host, settings.api_key_env)
+        installation = inspect(find_executable(settings.vllm))
+        checkpoint = read_checkpoint(settings.model)
+        problems = look_for_problems(settings, installation, checkpoint)
+        if problems:
+            return _refuse(problems)
+        commands = build_commands(settings, checkpoint, installation.executable, _ports(settings))
+        log_dir.mkdir(parents=True, exist_ok=True)
+    except _REFUSALS as error:
+        return _refuse([str(error)])
+    except OSError as error:
+        return _refuse([f"--log-dir {log_dir} cannot be made: {error}"])
+    launches = [_launch(command, settings, checkpoint, key, log_dir) for command in commands]
+    try:
+        asyncio.run(_supervise(launches, commands, supervision, port_file, with_parent))
+    except EndlessCrash as error:
+        print(f"serve.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def look_for_problems(
+    settings: ServeSettings, installation: Installation, checkpoint: Checkpoint
+) -> list[str]:
+    """Everything that is known to fail here, each with its remedy. Raises CheckError if it cannot be looked at."""
+    problems = check_versions(installation) + checks.check_build(settings, installation)
+    if settings.gpus is not None:
+        found = checks.query_gpus()
+        problems += checks.check_gpus(settings, checkpoint, found, installation.cuda)
+        problems += checks.check_heads(settings, checkpoint)
+    problems += checks.check_host_memory(settings, checks.read_meminfo())
+    return problems + checks.check_ports(settings.host, listed_ports(settings))
+
+
+async def _supervise(
+    launches: Sequence[Launch],
+    commands: Sequence[ServerCommand],
+    supervision: Supervision,
+    port_file: Path | None,
+    with_parent: bool,
+) -> None:
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    # The first signal drains, a second one does not wait.
+    on_signals(lambda: hurry.set() if stop.is_set() else stop.set())
+    watch = asyncio.create_task(watch_parent(stop)) if with_parent else None
+    addresses = [url_of(command.host, command.port) for command in commands]
+
+    def all_ready() -> None:
+        for address in addresses:
+            print(f"judge ready at {address}", flush=True)
+        if port_file is not None:
+            write_whole(port_file, "".join(f"{address}\n" for address in addresses))
+
+    try:
+        await supervise(launches, supervision, stop=stop, hurry=hurry, all_ready=all_ready)
+    finally:
+        if watch is not None:
+            watch.cancel()
+
+
+def _launch(
+    command: ServerCommand, settings: ServeSettings, checkpoint: Checkpoint, key: str | None, log_dir: Path
+) -> Launch:
+    environment = {**os.environ, **command.environment}
+    environment.pop(
+        KEY_VARIABLE, None
+    )  # a key in our own environment is not meant for this server unless named
+    if key is not None:
+        environment[KEY_VARIABLE] = key
+    log = log_dir / f"vllm-{command.port}.log"
+    with log.open("a") as file:
+        file.write(f"== {shlex.join(command.argv)}\n")
+    return Launch(
+        name=command.name,
+        argv=command.argv,
+        environment=environment,
+        log=log,
+        probe=Probe(
+            url=local_url_of(command.host, command.port),
+            model=command.model_name,
+            key=key,
+            modality=settings.modality,
+            video_token_id=checkpoint.video_token_id,
+            video_tokens=expected_video_tokens(checkpoint.pixels_per_token, checkpoint.temporal_patch),
+            can_sleep=settings.sleep_mode,
+        ),
+    )
+
+
+def _ports(settings: ServeSettings) -> tuple[int, ...]:
+    if settings.port == 0:
+        return checks.free_ports(settings.host, settings.server_count)
+    return listed_ports(settings)
+
+
+def _refuse(problems: Sequence[str]) -> int:
+    for problem in problems:
+        print(f"serve.py: {problem}", file=sys.stderr)
+    return 2

@@ -1,0 +1,256 @@
+"""Keeps the servers running: starts, waits until they judge, restarts, gives up on an endless crash, drains."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from gpu_judge.vllm_server import processes
+from gpu_judge.vllm_server.readiness import NotReady, Probe, healthy, judges
+
+_log = logging.getLogger("gpu_judge")
+
+
+class EndlessCrash(RuntimeError):
+    """A server does not come up; the message ends with the last lines of its log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervision:
+    """How long to wait for what, in seconds.
+
+    first_backoff_s, max_backoff_s: wait before a restart, doubled with every crash in a row.
+    crash_limit, crash_window_s: so many crashes within the window, without becoming ready in between, end everything.
+    stable_s: a server ready for so long starts again from the first wait when it crashes.
+    start_timeout_s: from start to ready; loading a large model from a network disk takes many minutes.
+    judgement_tries: unusable first judgements before a start counts as failed.
+    poll_s: between looks at a starting server. watch_s: between looks at one that is ready.
+    hang_s: a ready server whose ``/health`` has been silent for so long is killed and restarted.
+    drain_s: for requests in flight after SIGTERM. end_s: on top of that, for the server to take itself down.
+    log_lines: of the log, shown when giving up.
+    """
+
+    first_backoff_s: float = 1.0
+    max_backoff_s: float = 60.0
+    crash_limit: int = 3
+    crash_window_s: float = 3600.0
+    stable_s: float = 600.0
+    start_timeout_s: float = 1800.0
+    judgement_tries: int = 3
+    poll_s: float = 1.0
+    watch_s: float = 5.0
+    hang_s: float = 180.0
+    drain_s: float = 60.0
+    end_s: float = 30.0
+    log_lines: int = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One server: what to run, how to see that it judges, where its output goes.
+
+    environment: complete, with the key if there is one.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    probe: Probe
+    log: Path
+
+
+class CrashHistory:
+    """Decides from the crashes so far how long to wait, and when to give up."""
+
+    def __init__(self, settings: Supervision) -> None:
+        self._settings = settings
+        self._in_a_row = 0
+        self._never_ready: deque[float] = deque()
+
+    def record(self, now: float, ready_for: float | None) -> None:
+        """A crash at ``now`` seconds of any clock; ``ready_for``: seconds it was ready, None if it never was."""
+        if ready_for is not None:
+            self._never_ready.clear()
+            if ready_for >= self._settings.stable_s:
+                self._in_a_row = 0
+        else:
+            self._never_ready.append(now)
+            while self._never_ready[0] < now - self._settings.crash_window_s:
+                self._never_ready.popleft()
+        self._in_a_row += 1
+
+    @property
+    def endless(self) -> bool:
+        return len(self._never_ready) >= self._settings.crash_limit
+
+    @property
+    def backoff_s(self) -> float:
+        """Seconds before the next start."""
+        doubled = self._settings.first_backoff_s * 2.0 ** min(self._in_a_row - 1, 30)
+        return min(self._settings.max_backoff_s, doubled)
+
+
+async def supervise(
+    launches: Sequence[Launch],
+    settings: Supervision,
+    *,
+    stop: asyncio.Event,
+    hurry: asyncio.Event,
+    all_ready: Callable[[], None],
+) -> None:
+    """Runs the servers until ``stop`` is set, then drains them.
+
+    all_ready: called once, when every server has judged. hurry: set to end the draining at once.
+    Raises EndlessCrash, after taking the other servers down. However it ends, no process is left.
+    """
+    ready: set[str] = set()
+    told = False
+
+    def became_ready(name: str) -> None:
+        nonlocal told
+        ready.add(name)
+        if len(ready) == len(launches) and not told:
+            told = True
+            all_ready()
+
+    async with aiohttp.ClientSession() as session:
+        servers = [_Server(launch, settings, session, stop, hurry, became_ready) for launch in launches]
+        tasks = [asyncio.create_task(server.run()) for server in servers]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            # One gave up, or we are being cancelled: the others end as after SIGTERM.
+            stop.set()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Server:
+    def __init__(
+        self,
+        launch: Launch,
+        settings: Supervision,
+        session: aiohttp.ClientSession,
+        stop: asyncio.Event,
+        hurry: asyncio.Event,
+        became_ready: Callable[[str], None],
+    ) -> None:
+        self._launch = launch
+        self._settings = settings
+        self._session = session
+        self._stop = stop
+        self._hurry = hurry
+        self._became_ready = became_ready
+        self._ready_since: float | None = None
+
+    async def run(self) -> None:
+        """Start after start, until told to stop. Raises EndlessCrash."""
+        history = CrashHistory(self._settings)
+        launch = self._launch
+        while not self._stop.is_set():
+            self._ready_since = None
+            written = launch.log.stat().st_size if launch.log.exists() else 0
+            process = await processes.start(launch.argv, launch.environment, launch.log)
+            _log.info("%s: started as process %d, log %s", launch.name, process.pid, launch.log)
+            try:
+                reason = await self._until_it_fails(process)
+                if reason is None:
+                    await self._drain(process)
+                    return
+            finally:
+                await processes.kill_family(process.pid)
+                await process.wait()
+            now = time.monotonic()
+            history.record(now, None if self._ready_since is None else now - self._ready_since)
+            if history.endless:
+                end = processes.tail(launch.log, self._settings.log_lines, written)
+                raise EndlessCrash(
+                    f"{launch.name} {reason}; it has failed {self._settings.crash_limit} times without becoming "
+                    f"ready. The end of {launch.log}:\n{end}"
+                )
+            _log.warning(
+                "%s %s; restarting in %.1f s (log %s)", launch.name, reason, history.backoff_s, launch.log
+            )
+            await _first(self._stop.wait(), asyncio.sleep(history.backoff_s))
+
+    async def _until_it_fails(self, process: asyncio.subprocess.Process) -> str | None:
+        """Why it must be restarted; None when we are to stop."""
+        ended, stopped = asyncio.create_task(process.wait()), asyncio.create_task(self._stop.wait())
+        watched = asyncio.create_task(self._watch())
+        try:
+            await asyncio.wait({ended, stopped, watched}, return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done():
+                return None
+            if ended.done():
+                return f"ended with {_how(ended.result())}"
+            return watched.result()
+        finally:
+            for task in (ended, stopped, watched):
+                task.cancel()
+            await asyncio.gather(ended, stopped, watched, return_exceptions=True)
+
+    async def _watch(self) -> str:
+        """Waits until it is ready, then looks after it; returns what is wrong with it."""
+        began, refusals, last = time.monotonic(), 0, "its /health does not answer"
+        while self._ready_since is None:
+            if time.monotonic() - began > self._settings.start_timeout_s:
+                return f"is not ready after {self._settings.start_timeout_s:g} s: {last}"
+            if await healthy(self._session, self._launch.probe.url):
+                try:
+                    await judges(self._session, self._launch.probe)
+                except NotReady as error:
+                    refusals, last = refusals + 1, str(error)
+                    _log.warning("%s is healthy but not ready: %s", self._launch.name, error)
+                    if refusals >= self._settings.judgement_tries:
+                        return f"does not judge: {error}"
+                else:
+                    self._ready_since = time.monotonic()
+                    _log.info("%s: ready after %.0f s", self._launch.name, self._ready_since - began)
+                    self._became_ready(self._launch.name)
+                    break
+            await asyncio.sleep(self._settings.poll_s)
+        heard = time.monotonic()
+        while time.monotonic() - heard < self._settings.hang_s:
+            await asyncio.sleep(self._settings.watch_s)
+            if await healthy(self._session, self._launch.probe.url):
+                heard = time.monotonic()
+        return f"has not answered /health for {self._settings.hang_s:g} s"
+
+    async def _drain(self, process: asyncio.subprocess.Process) -> None:
+        """SIGTERM to the server, which takes its own processes down; what remains is killed by our caller."""
+        waiting = self._settings.end_s + (self._settings.drain_s if self._ready_since is not None else 0.0)
+        processes.signal_leader(process, signal.SIGTERM)
+        _log.info("%s: SIGTERM, up to %.0f s to finish", self._launch.name, waiting)
+        begun = time.monotonic()
+        await _first(process.wait(), self._hurry.wait(), asyncio.sleep(waiting))
+        if process.returncode is None:
+            _log.warning("%s: still running, killed", self._launch.name)
+        else:
+            _log.info("%s: ended after %.1f s", self._launch.name, time.monotonic() - begun)
+
+
+async def _first(*waits: object) -> None:
+    """Returns when the first of several coroutines does; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]  # type: ignore[call-overload]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _how(status: int) -> str:
+    if status >= 0:
+        return f"status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"

@@ -1,0 +1,238 @@
+"""Settings to vLLM's command lines."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_judge.addresses import AccessError, is_loopback, local_url_of, url_of
+from gpu_judge.vllm_server.command import KEY_VARIABLE, ServerCommand, build_commands, listed_ports
+from gpu_judge.vllm_server.settings import ServeSettings, SettingsError
+from tests.gpu_judge.vllm_fakes import EIGHT_B, settings
+
+VLLM = Path("/envs/vllm/bin/vllm")
+
+
+def built(**changes: Any) -> list[ServerCommand]:
+    chosen = settings(**changes)
+    return build_commands(chosen, EIGHT_B, VLLM, listed_ports(chosen))
+
+
+def flags(command: ServerCommand) -> dict[str, str | bool]:
+    """The options after ``vllm serve MODEL``; True for those without a value."""
+    words, found = command.argv[3:], dict[str, str | bool]()
+    for word, following in zip(words, (*words[1:], "--"), strict=True):
+        if word.startswith("--"):
+            assert word not in found, f"{word} twice"
+            found[word] = True if following.startswith("--") else following
+    return found
+
+
+def test_every_gpu_has_a_server_of_its_own_on_the_next_port() -> None:
+    commands = built(gpus=(6, 7), port=9000)
+    assert [flags(command)["--port"] for command in commands] == ["9000", "9001"]
+    assert [command.environment["CUDA_VISIBLE_DEVICES"] for command in commands] == ["6", "7"]
+    assert all(command.environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" for command in commands)
+    assert all("--tensor-parallel-size" not in flags(command) for command in commands)
+    assert all(command.argv[:3] == (str(VLLM), "serve", "/models/judge") for command in commands)
+
+
+def test_tensor_parallelism_groups_neighbouring_gpus() -> None:
+    commands = built(gpus=(4, 5, 6, 7), tensor_parallel_size=2)
+    assert [command.environment["CUDA_VISIBLE_DEVICES"] for command in commands] == ["4,5", "6,7"]
+    assert all(flags(command)["--tensor-parallel-size"] == "2" for command in commands)
+
+
+def test_a_judgement_of_the_papers_largest_image_fits() -> None:
+    (command,) = built()
+    visual, captions, answer = 6_422_528 // 1024, 2 * 4096, 1024
+    length = int(str(flags(command)["--max-model-len"]))
+    assert visual + captions + answer + 600 <= length < visual + captions + answer + 3000
+    sizes = json.loads(str(flags(command)["--mm-processor-kwargs"]))
+    assert sizes == {"images_kwargs": {"size": {"shortest_edge": 65_536, "longest_edge": 6_422_528}}}
+    assert json.loads(str(flags(command)["--limit-mm-per-prompt"]))["video"] == 0
+    assert "--media-io-kwargs" not in flags(command)
+    assert "--trust-request-mm-kwargs" not in flags(command)
+
+
+def test_a_judgement_of_the_papers_longest_video_fits() -> None:
+    (command,) = built(modality="video")
+    visual, captions, answer = 100 * 256, 2 * 6300, 1024
+    length = int(str(flags(command)["--max-model-len"]))
+    assert visual + captions + answer + 100 * 10 + 600 <= length < visual + captions + answer + 4000
+    sizes = json.loads(str(flags(command)["--mm-processor-kwargs"]))
+    assert sizes["videos_kwargs"]["size"] == {"shortest_edge": 4_096, "longest_edge": 200 * 256 * 1024}
+    assert sizes["images_kwargs"]["size"]["longest_edge"] == 256 * 1024
+    assert json.loads(str(flags(command)["--limit-mm-per-prompt"])) == {"image": 200, "video": 1}
+    assert json.loads(str(flags(command)["--media-io-kwargs"])) == {"video": {"num_frames": -1}}
+    assert flags(command)["--trust-request-mm-kwargs"] is True
+
+
+def test_both_modalities_get_the_longer_context_and_both_budgets() -> None:
+    length = {
+        modality: flags(built(modality=modality)[0])["--max-model-len"] for modality in ("video", "both")
+    }
+    assert length["both"] == length["video"]
+    sizes = json.loads(str(flags(built(modality="both")[0])["--mm-processor-kwargs"]))
+    assert sizes["images_kwargs"]["size"]["longest_edge"] == 6_422_528
+    assert sizes["videos_kwargs"]["size"]["longest_edge"] == 52_428_800
+
+
+@pytest.mark.parametrize("modality", ["image", "video", "both"])
+def test_what_every_server_is_told(modality: str) -> None:
+    told = flags(built(modality=modality)[0])
+    assert json.loads(str(told["--structured-outputs-config"])) == {
+        "backend": "xgrammar",
+        "disable_any_whitespace": True,
+    }
+    assert told["--generation-config"] == "vllm"
+    assert told["--host"] == "127.0.0.1"
+    assert told["--max-num-queued-reqs"] == "256"
+    assert float(str(told["--mm-processor-cache-gb"])) == (8 if modality == "image" else 16)
+    assert int(str(told["--shutdown-timeout"])) > 0
+    for name in (
+        "--enable-prefix-caching",
+        "--enable-prompt-tokens-details",
+        "--enable-server-load-tracking",
+    ):
+        assert told[name] is True
+
+
+def test_given_options_reach_vllm() -> None:
+    chosen: dict[str, Any] = {
+        "quantization": "fp8",
+        "dtype": "bfloat16",
+        "max_model_len": 9000,
+        "media_cache_gb": 2.5,
+        "max_queued": 9,
+        "seed": 3,
+        "drain_s": 7,
+        "gpu_memory_utilization": 0.5,
+        "model_name": "judge-8b",
+        "extra": ("--max-num-seqs", "64", "-1"),
+    }
+    (command,) = built(**chosen)
+    told = flags(command)
+    assert told["--quantization"] == "fp8"
+    assert told["--dtype"] == "bfloat16"
+    assert told["--max-model-len"] == "9000"
+    assert told["--mm-processor-cache-gb"] == "2.5"
+    assert told["--max-num-queued-reqs"] == "9"
+    assert told["--seed"] == "3"
+    assert told["--shutdown-timeout"] == "7"
+    assert told["--gpu-memory-utilization"] == "0.5"
+    assert told["--served-model-name"] == "judge-8b"
+    assert command.argv[-3:] == ("--max-num-seqs", "64", "-1")
+
+
+def test_without_gpus() -> None:
+    (command,) = built(gpus=None, cpu_cache_gb=3)
+    assert command.environment["VLLM_CPU_KVCACHE_SPACE"] == "3"
+    assert "CUDA_VISIBLE_DEVICES" not in command.environment
+    assert flags(command)["--enforce-eager"] is True
+    assert "--gpu-memory-utilization" not in flags(command)
+
+
+def test_the_key_is_nowhere_to_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "s3cret")
+    (command,) = built(host="0.0.0.0", api_key_env="JUDGE_KEY")
+    assert "s3cret" not in command.shell() + " ".join(command.argv) + str(command)
+    assert command.shell().startswith(f'{KEY_VARIABLE}="$JUDGE_KEY" ')
+    assert "--api-key" not in flags(command)
+
+
+def test_beyond_loopback_every_route_asks_for_the_key() -> None:
+    (command,) = built(host="0.0.0.0", api_key_env="JUDGE_KEY")
+    module, _, name = str(flags(command)["--middleware"]).rpartition(".")
+    assert (Path(command.environment["PYTHONPATH"]) / (module.replace(".", "/") + ".py")).exists()
+    assert name == "KeyGuard"
+    assert "--middleware" not in flags(built()[0])
+
+
+def test_development_routes_are_off_unless_sleep_is_asked_for() -> None:
+    assert built()[0].environment["VLLM_SERVER_DEV_MODE"] == "0"
+    (sleeping,) = built(sleep_mode=True)
+    assert sleeping.environment["VLLM_SERVER_DEV_MODE"] == "1"
+    assert flags(sleeping)["--enable-sleep-mode"] is True
+    with pytest.raises(SettingsError, match="development routes"):
+        built(sleep_mode=True, host="10.0.0.1", api_key_env="JUDGE_KEY")
+
+
+def test_the_printed_line_means_the_same_to_a_shell() -> None:
+    (command,) = built(modality="video", model=Path("/models/a judge"))
+    words = shlex.split(command.shell())
+    assert dict(word.split("=", 1) for word in words[: len(command.environment)]) == command.environment
+    assert tuple(words[len(command.environment) :]) == command.argv
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "--host=0.0.0.0",
+        "--hos 0.0.0.0",
+        "--api_key x",
+        "--config server.yaml",
+        "--middleware evil.Open",
+        "--uds /tmp/socket",
+        "--no-enable-prefix-caching",
+        "--limit-mm-per-prompt.image 4",
+        "--port 1",
+        "-tp 2",
+    ],
+)
+def test_extra_options_cannot_undo_the_settings(extra: str) -> None:
+    with pytest.raises(SettingsError, match=r"serve\.py sets itself"):
+        built(extra=tuple(extra.split()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gpus": ()}, "give GPU numbers"),
+        ({"gpus": (1, 1)}, "twice"),
+        ({"gpus": (1, 2, 3), "tensor_parallel_size": 2}, "do not fall into groups"),
+        ({"gpus": None, "tensor_parallel_size": 2}, "need GPUs"),
+        ({"gpus": None, "sleep_mode": True}, "need GPUs"),
+        ({"port": 65535, "gpus": (0, 1)}, "ports from there do not exist"),
+        ({"gpu_memory_utilization": 1.5}, "--gpu-memory-utilization is 1.5"),
+        ({"media_cache_gb": 0.0}, "--media-cache-gb"),
+        ({"max_queued": 0}, "--max-queued is 0"),
+        ({"max_model_len": 0}, "--max-model-len is 0"),
+        ({"video_frames": -1}, "--video-frames is -1"),
+    ],
+)
+def test_settings_that_cannot_be_served(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        settings(**changes)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "judge.example.org", ""])
+def test_no_address_but_loopback_without_a_key(host: str) -> None:
+    with pytest.raises(AccessError, match="--api-key-env"):
+        settings(host=host)
+    assert isinstance(settings(host=host, api_key_env="JUDGE_KEY"), ServeSettings)
+
+
+def test_loopback_and_how_clients_are_told() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "localhost")))
+    assert url_of("127.0.0.1", 8000) == "http://127.0.0.1:8000"
+    assert url_of("::1", 8000) == "http://[::1]:8000"
+    assert "0.0.0.0" not in url_of("0.0.0.0", 8000)
+    assert local_url_of("0.0.0.0", 8000) == "http://127.0.0.1:8000"
+
+
+def test_a_model_too_short_for_the_modality_is_refused_with_the_number() -> None:
+    short = replace(EIGHT_B, positions=32_768)
+    chosen = settings(modality="video")
+    with pytest.raises(SettingsError, match=r"may need \d+ tokens and the model was made for 32768"):
+        build_commands(chosen, short, VLLM, [8000])
+
+
+def test_a_budget_below_the_models_own_bound_is_refused() -> None:
+    with pytest.raises(SettingsError, match="lower bound of 65536"):
+        built(image_pixels=1024)

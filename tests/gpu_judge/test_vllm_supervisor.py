@@ -1,0 +1,380 @@
+"""Supervision of servers that are small scripts: start, crash, restart, giving up, draining, nothing left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from gpu_judge.vllm_server.checks import free_ports
+from gpu_judge.vllm_server.processes import family, read_stat, tail
+from gpu_judge.vllm_server.readiness import Probe
+from gpu_judge.vllm_server.supervisor import CrashHistory, EndlessCrash, Launch, Supervision, supervise
+from tests.gpu_judge.vllm_fakes import SERVER, give_orders, starts, write_checkpoint, write_installation
+
+ROOT = Path(__file__).parents[2]
+QUICK = Supervision(
+    first_backoff_s=0.05,
+    max_backoff_s=0.2,
+    start_timeout_s=60,
+    poll_s=0.05,
+    watch_s=0.05,
+    drain_s=20,
+    end_s=20,
+)
+
+
+@pytest.fixture
+def vllm(tmp_path: Path) -> Iterator[Path]:
+    """A fake installation; afterwards none of its processes may be left."""
+    executable = write_installation(tmp_path / "env", SERVER)
+    give_orders(executable)
+    yield executable
+    left = [pid for path in executable.parent.glob("starts-*") for pid in _pids(path) if family(pid)]
+    for pid in left:
+        os.killpg(pid, signal.SIGKILL)
+    assert not left
+
+
+def _pids(path: Path) -> list[int]:
+    return [int(line.split()[0]) for line in path.read_text().splitlines()]
+
+
+def launch(vllm: Path, port: int) -> Launch:
+    return Launch(
+        name=f"server :{port}",
+        argv=(str(vllm), "serve", "--port", str(port), "--served-model-name", "judge"),
+        environment=dict(os.environ),
+        probe=Probe(
+            url=f"http://127.0.0.1:{port}",
+            model="judge",
+            key=None,
+            modality="both",
+            video_token_id=7,
+            video_tokens=68,
+            can_sleep=False,
+        ),
+        log=vllm.parent / f"{port}.log",
+    )
+
+
+class Run:
+    """A supervision under way, with what its tests look at."""
+
+    def __init__(self, vllm: Path, count: int, settings: Supervision) -> None:
+        self.vllm = vllm
+        self.ports = free_ports("127.0.0.1", count)
+        self.stop, self.hurry, self.ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        launches = [launch(vllm, port) for port in self.ports]
+        self.task = asyncio.create_task(
+            supervise(launches, settings, stop=self.stop, hurry=self.hurry, all_ready=self.ready.set)
+        )
+
+    async def until(self, what: Callable[[], Any], seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not what():
+            if self.task.done():
+                self.task.result()
+            assert time.monotonic() < deadline, "it did not happen"
+            await asyncio.sleep(0.02)
+
+    def leader(self, port: int) -> int:
+        return starts(self.vllm, port)[-1]
+
+
+def play(
+    vllm: Path,
+    scene: Callable[[Run], Any],
+    *,
+    count: int = 1,
+    settings: Supervision = QUICK,
+) -> None:
+    """Runs ``scene`` beside the supervision, then stops it."""
+
+    async def run() -> None:
+        playing = Run(vllm, count, settings)
+        try:
+            await scene(playing)
+        finally:
+            playing.stop.set()
+            await asyncio.wait_for(asyncio.gather(playing.task, return_exceptions=True), 60)
+
+    asyncio.run(run())
+
+
+def answers(port: int) -> bool:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as response:
+            return bool(response.status == 200)
+    except (URLError, OSError):
+        return False
+
+
+def test_ready_means_that_all_have_judged(vllm: Path) -> None:
+    give_orders(vllm, slow_s=0.3)
+
+    async def scene(run: Run) -> None:
+        await run.until(run.ready.is_set)
+        assert all(map(answers, run.ports))
+        members = family(run.leader(run.ports[0]))
+        assert len(members) == 2  # the server and its engine
+        run.stop.set()
+        await asyncio.wait_for(run.task, 60)
+        assert not any(map(answers, run.ports))
+
+    play(vllm, scene, count=2)
+
+
+def test_a_killed_server_comes_back_while_the_other_goes_on(vllm: Path) -> None:
+    async def scene(run: Run) -> None:
+        await run.until(run.ready.is_set)
+        one, other = run.ports
+        first, others = run.leader(one), run.leader(other)
+        engine = next(pid for pid in family(first) if pid != first)
+        os.kill(first, signal.SIGKILL)
+        await run.until(lambda: len(starts(vllm, one)) == 2)
+        assert read_state(engine) in (None, "Z")  # what the dead server left is gone before the next start
+        assert answers(other)
+        await run.until(lambda: answers(one))
+        assert starts(vllm, other) == [others]
+
+    play(vllm, scene, count=2)
+
+
+def read_state(pid: int) -> str | None:
+    try:
+        return read_stat(Path(f"/proc/{pid}/stat").read_text())[0]
+    except OSError:
+        return None
+
+
+def test_crashes_before_it_is_ready_are_forgiven_below_the_limit(vllm: Path) -> None:
+    give_orders(vllm, mode="crash-first", times=1)
+
+    async def scene(run: Run) -> None:
+        await run.until(run.ready.is_set)
+        assert len(starts(vllm, run.ports[0])) == 2
+
+    play(vllm, scene, settings=_with(crash_limit=2))
+
+
+def test_crashes_of_a_ready_server_are_no_endless_crash(vllm: Path) -> None:
+    give_orders(vllm, mode="crash-judged", times=3)
+
+    async def scene(run: Run) -> None:
+        await run.until(lambda: len(starts(vllm, run.ports[0])) == 4)
+        await run.until(lambda: answers(run.ports[0]))
+        assert not run.task.done()
+
+    play(vllm, scene, settings=_with(crash_limit=2))
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("crash", "ended with status 1"),
+        ("eleven", "bad_score"),
+    ],
+)
+def test_what_never_judges_ends_everything_with_its_log(vllm: Path, mode: str, message: str) -> None:
+    give_orders(vllm, mode=mode)
+
+    async def scene(run: Run) -> None:
+        with pytest.raises(EndlessCrash, match=message) as end:
+            await asyncio.wait_for(run.task, 60)
+        text = str(end.value)
+        assert "failed 2 times" in text
+        assert f"start 2 in mode {mode}" in text
+        assert "start 1" not in text  # of the last start only
+        assert not run.ready.is_set()
+
+    play(vllm, scene, settings=_with(crash_limit=2, judgement_tries=2))
+
+
+def _with(**changes: Any) -> Supervision:
+    return Supervision(**{**QUICK.__dict__, **changes})
+
+
+def test_an_endless_crash_takes_the_other_servers_down(vllm: Path) -> None:
+    async def scene(run: Run) -> None:
+        await run.until(run.ready.is_set)
+        one, other = run.ports
+        give_orders(vllm, mode="crash")
+        os.kill(run.leader(one), signal.SIGKILL)
+        with pytest.raises(EndlessCrash, match=f"server :{one}"):
+            await asyncio.wait_for(run.task, 60)
+        assert not answers(other)
+
+    play(vllm, scene, count=2)
+
+
+def test_one_that_does_not_get_ready_in_time_is_started_again(vllm: Path) -> None:
+    give_orders(vllm, slow_s=60)
+
+    async def scene(run: Run) -> None:
+        with pytest.raises(EndlessCrash, match=r"is not ready after 0\.3 s"):
+            await asyncio.wait_for(run.task, 60)
+
+    play(vllm, scene, settings=_with(start_timeout_s=0.3, crash_limit=2))
+
+
+def test_a_hung_server_is_killed_and_restarted(vllm: Path) -> None:
+    async def scene(run: Run) -> None:
+        await run.until(run.ready.is_set)
+        os.kill(run.leader(run.ports[0]), signal.SIGSTOP)
+        await run.until(lambda: len(starts(vllm, run.ports[0])) == 2)
+        await run.until(lambda: answers(run.ports[0]))
+
+    play(vllm, scene, settings=_with(hang_s=0.5))
+
+
+def test_sigterm_lets_answers_in_flight_finish(vllm: Path) -> None:
+    async def scene(run: Run) -> None:
+        await run.until(run.ready.is_set)
+        body = {"slow": 0.7, "response_format": {"json_schema": {"schema": {"required": ["Analysis"]}}}}
+        request = Request(
+            f"http://127.0.0.1:{run.ports[0]}/v1/chat/completions", json.dumps(body).encode(), method="POST"
+        )
+        statuses: list[int] = []
+
+        def ask() -> None:
+            with urlopen(request, timeout=30) as response:
+                statuses.append(response.status)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        await run.until((vllm.parent / "in-flight").exists)
+        run.stop.set()
+        await asyncio.wait_for(run.task, 60)
+        await asyncio.to_thread(asking.join)
+        assert statuses == [200]
+
+    play(vllm, scene)
+
+
+def test_one_that_ignores_sigterm_is_killed_after_the_bound_or_at_once_when_hurried(vllm: Path) -> None:
+    give_orders(vllm, mode="stubborn")
+
+    async def bound(run: Run) -> None:
+        await run.until(run.ready.is_set)
+        run.stop.set()
+        begun = time.monotonic()
+        await asyncio.wait_for(run.task, 60)
+        assert time.monotonic() - begun >= 0.4
+        assert not family(run.leader(run.ports[0]))
+
+    play(vllm, bound, settings=_with(drain_s=0.2, end_s=0.2))
+
+    async def hurried(run: Run) -> None:
+        await run.until(run.ready.is_set)
+        run.stop.set()
+        await asyncio.sleep(0.1)
+        assert family(run.leader(run.ports[0]))
+        run.hurry.set()
+        await asyncio.wait_for(run.task, 10)
+
+    play(vllm, hurried)
+
+
+def test_the_history_of_crashes() -> None:
+    settings = Supervision(
+        first_backoff_s=1, max_backoff_s=10, crash_limit=3, crash_window_s=100, stable_s=50
+    )
+    history = CrashHistory(settings)
+    waits = []
+    for _ in range(6):
+        history.record(0.0, ready_for=1.0)
+        waits.append(history.backoff_s)
+    assert waits == [1, 2, 4, 8, 10, 10]
+    assert not history.endless
+    history.record(0.0, ready_for=60.0)
+    assert history.backoff_s == 1
+    for now, endless in ((1.0, False), (2.0, False), (101.5, False), (101.6, True)):
+        history.record(now, ready_for=None)
+        assert history.endless == endless, now
+    history.record(102.0, ready_for=1.0)
+    assert not history.endless
+
+
+def test_reads_the_state_of_a_process_with_an_odd_name() -> None:
+    assert read_stat("17 (a) Z) S 1 99 17 0") == ("S", 99)
+
+
+def test_the_end_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert tail(log, 3) == ""
+    log.write_text("".join(f"line {k}\n" for k in range(1000)))
+    assert tail(log, 2) == "line 998\nline 999"
+    assert tail(log, 5, offset=len(log.read_text()) - 9) == "line 999"
+
+
+def serve(vllm: Path, folder: Path, *extra: str, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(ROOT / "gpu_judge" / "serve.py"), "--backend", "vllm", "--gpus", "none"]
+    command += ["--model", str(write_checkpoint(folder / "model")), "--vllm", str(vllm), "--port", "0"]
+    command += ["--port-file", str(folder / "addresses"), "--log-dir", str(folder / "logs")]
+    command += ["--media-cache-gb", "0.01", "--cpu-cache-gb", "1", *extra]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
+
+
+def test_the_command_from_start_to_end(vllm: Path, tmp_path: Path) -> None:
+    process = serve(vllm, tmp_path, JUDGE_KEY="s3cret", VLLM_SERVER_DEV_MODE="1", VLLM_API_KEY="another")
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().removeprefix("judge ready at ").strip()
+        assert (tmp_path / "addresses").read_text() == address + "\n"
+        port = int(address.rpartition(":")[2])
+        (log,) = (tmp_path / "logs").iterdir()
+        # Neither of our own environment's settings reaches a server that was not to have them.
+        assert "start 1 in mode good with key None and dev mode 0" in log.read_text()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+        assert not answers(port)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_servers_end_with_a_serve_that_is_killed(vllm: Path, tmp_path: Path) -> None:
+    process = serve(vllm, tmp_path)
+    assert process.stdout is not None
+    port = int(process.stdout.readline().strip().rpartition(":")[2])
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 30
+    while answers(port) or family(starts(vllm, port)[0]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_an_endless_crash_is_told_with_status_1(vllm: Path, tmp_path: Path) -> None:
+    give_orders(vllm, mode="crash")
+    process = serve(vllm, tmp_path)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "failed 3 times without becoming ready" in told
+    assert "no memory is left for the key and value cache" in told
+
+
+def test_problems_are_told_together_before_anything_starts(tmp_path: Path) -> None:
+    executable = write_installation(tmp_path / "env", SERVER, {"vllm": "0.31.0", "transformers": "5.23.0"})
+    process = serve(executable, tmp_path)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "vLLM is 0.31.0" in told
+    assert "transformers is 5.23.0" in told
+    assert "is a build for GPUs" in told
+    assert not list(executable.parent.glob("starts-*"))
