@@ -22,7 +22,6 @@ _FRAMES = 34  # more than the 32 to which vLLM cuts a video unless it is told to
 _FRAME_SIDE = 64
 _IMAGE_SIDE = 256
 _FPS = 2.0
-_HEALTH_TIMEOUT_S = 10.0
 _JUDGEMENT_TIMEOUT_S = 300.0
 _ANALYSIS_CHARS = 40
 _ANSWER_TOKENS = 512
@@ -52,9 +51,9 @@ class Probe:
     can_sleep: bool
 
 
-async def healthy(session: aiohttp.ClientSession, url: str) -> bool:
+async def healthy(session: aiohttp.ClientSession, url: str, timeout_s: float) -> bool:
     """Whether ``/health`` answers 200 in time."""
-    timeout = aiohttp.ClientTimeout(total=_HEALTH_TIMEOUT_S)
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
     try:
         async with session.get(f"{url}/health", timeout=timeout) as response:
             return response.status == 200

@@ -108,10 +108,10 @@ async def _supervise(
     addresses = [url_of(command.host, command.port) for command in commands]
 
     def all_ready() -> None:
-        for address in addresses:
-            print(f"judge ready at {address}", flush=True)
         if port_file is not None:
             write_whole(port_file, "".join(f"{address}\n" for address in addresses))
+        for address in addresses:
+            print(f"judge ready at {address}", flush=True)
 
     try:
         await supervise(launches, supervision, stop=stop, hurry=hurry, all_ready=all_ready)

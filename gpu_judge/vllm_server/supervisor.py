@@ -33,6 +33,7 @@ class Supervision:
     start_timeout_s: from start to ready; loading a large model from a network disk takes many minutes.
     judgement_tries: unusable first judgements before a start counts as failed.
     poll_s: between looks at a starting server. watch_s: between looks at one that is ready.
+    health_timeout_s: for one answer of ``/health``.
     hang_s: a ready server whose ``/health`` has been silent for so long is killed and restarted.
     drain_s: for requests in flight after SIGTERM. end_s: on top of that, for the server to take itself down.
     log_lines: of the log, shown when giving up.
@@ -47,6 +48,7 @@ class Supervision:
     judgement_tries: int = 3
     poll_s: float = 1.0
     watch_s: float = 5.0
+    health_timeout_s: float = 10.0
     hang_s: float = 180.0
     drain_s: float = 60.0
     end_s: float = 30.0
@@ -202,7 +204,7 @@ class _Server:
         while self._ready_since is None:
             if time.monotonic() - began > self._settings.start_timeout_s:
                 return f"is not ready after {self._settings.start_timeout_s:g} s: {last}"
-            if await healthy(self._session, self._launch.probe.url):
+            if await self._healthy():
                 try:
                     await judges(self._session, self._launch.probe)
                 except NotReady as error:
@@ -219,9 +221,12 @@ class _Server:
         heard = time.monotonic()
         while time.monotonic() - heard < self._settings.hang_s:
             await asyncio.sleep(self._settings.watch_s)
-            if await healthy(self._session, self._launch.probe.url):
+            if await self._healthy():
                 heard = time.monotonic()
         return f"has not answered /health for {self._settings.hang_s:g} s"
+
+    async def _healthy(self) -> bool:
+        return await healthy(self._session, self._launch.probe.url, self._settings.health_timeout_s)
 
     async def _drain(self, process: asyncio.subprocess.Process) -> None:
         """SIGTERM to the server, which takes its own processes down; what remains is killed by our caller."""

@@ -137,7 +137,7 @@ def test_another_model_and_a_sleeping_one_are_not_ready() -> None:
 def test_nobody_there() -> None:
     async def run() -> None:
         async with aiohttp.ClientSession() as session:
-            assert not await healthy(session, "http://127.0.0.1:9")
+            assert not await healthy(session, "http://127.0.0.1:9", 5)
 
     asyncio.run(run())
 

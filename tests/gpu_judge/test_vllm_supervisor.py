@@ -18,9 +18,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from gpu_judge.vllm_server import run
 from gpu_judge.vllm_server.checks import free_ports
 from gpu_judge.vllm_server.processes import family, read_stat, tail
 from gpu_judge.vllm_server.readiness import Probe
+from gpu_judge.vllm_server.settings import ServeSettings
 from gpu_judge.vllm_server.supervisor import CrashHistory, EndlessCrash, Launch, Supervision, supervise
 from tests.gpu_judge.vllm_fakes import SERVER, give_orders, starts, write_checkpoint, write_installation
 
@@ -125,29 +127,29 @@ def answers(port: int) -> bool:
 def test_ready_means_that_all_have_judged(vllm: Path) -> None:
     give_orders(vllm, slow_s=0.3)
 
-    async def scene(run: Run) -> None:
-        await run.until(run.ready.is_set)
-        assert all(map(answers, run.ports))
-        members = family(run.leader(run.ports[0]))
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        assert all(map(answers, now.ports))
+        members = family(now.leader(now.ports[0]))
         assert len(members) == 2  # the server and its engine
-        run.stop.set()
-        await asyncio.wait_for(run.task, 60)
-        assert not any(map(answers, run.ports))
+        now.stop.set()
+        await asyncio.wait_for(now.task, 60)
+        assert not any(map(answers, now.ports))
 
     play(vllm, scene, count=2)
 
 
 def test_a_killed_server_comes_back_while_the_other_goes_on(vllm: Path) -> None:
-    async def scene(run: Run) -> None:
-        await run.until(run.ready.is_set)
-        one, other = run.ports
-        first, others = run.leader(one), run.leader(other)
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        one, other = now.ports
+        first, others = now.leader(one), now.leader(other)
         engine = next(pid for pid in family(first) if pid != first)
         os.kill(first, signal.SIGKILL)
-        await run.until(lambda: len(starts(vllm, one)) == 2)
+        await now.until(lambda: len(starts(vllm, one)) == 2)
         assert read_state(engine) in (None, "Z")  # what the dead server left is gone before the next start
         assert answers(other)
-        await run.until(lambda: answers(one))
+        await now.until(lambda: answers(one))
         assert starts(vllm, other) == [others]
 
     play(vllm, scene, count=2)
@@ -163,9 +165,9 @@ def read_state(pid: int) -> str | None:
 def test_crashes_before_it_is_ready_are_forgiven_below_the_limit(vllm: Path) -> None:
     give_orders(vllm, mode="crash-first", times=1)
 
-    async def scene(run: Run) -> None:
-        await run.until(run.ready.is_set)
-        assert len(starts(vllm, run.ports[0])) == 2
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        assert len(starts(vllm, now.ports[0])) == 2
 
     play(vllm, scene, settings=_with(crash_limit=2))
 
@@ -173,10 +175,10 @@ def test_crashes_before_it_is_ready_are_forgiven_below_the_limit(vllm: Path) -> 
 def test_crashes_of_a_ready_server_are_no_endless_crash(vllm: Path) -> None:
     give_orders(vllm, mode="crash-judged", times=3)
 
-    async def scene(run: Run) -> None:
-        await run.until(lambda: len(starts(vllm, run.ports[0])) == 4)
-        await run.until(lambda: answers(run.ports[0]))
-        assert not run.task.done()
+    async def scene(now: Run) -> None:
+        await now.until(lambda: len(starts(vllm, now.ports[0])) == 4)
+        await now.until(lambda: answers(now.ports[0]))
+        assert not now.task.done()
 
     play(vllm, scene, settings=_with(crash_limit=2))
 
@@ -191,14 +193,14 @@ def test_crashes_of_a_ready_server_are_no_endless_crash(vllm: Path) -> None:
 def test_what_never_judges_ends_everything_with_its_log(vllm: Path, mode: str, message: str) -> None:
     give_orders(vllm, mode=mode)
 
-    async def scene(run: Run) -> None:
+    async def scene(now: Run) -> None:
         with pytest.raises(EndlessCrash, match=message) as end:
-            await asyncio.wait_for(run.task, 60)
+            await asyncio.wait_for(now.task, 60)
         text = str(end.value)
         assert "failed 2 times" in text
         assert f"start 2 in mode {mode}" in text
         assert "start 1" not in text  # of the last start only
-        assert not run.ready.is_set()
+        assert not now.ready.is_set()
 
     play(vllm, scene, settings=_with(crash_limit=2, judgement_tries=2))
 
@@ -208,13 +210,13 @@ def _with(**changes: Any) -> Supervision:
 
 
 def test_an_endless_crash_takes_the_other_servers_down(vllm: Path) -> None:
-    async def scene(run: Run) -> None:
-        await run.until(run.ready.is_set)
-        one, other = run.ports
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        one, other = now.ports
         give_orders(vllm, mode="crash")
-        os.kill(run.leader(one), signal.SIGKILL)
+        os.kill(now.leader(one), signal.SIGKILL)
         with pytest.raises(EndlessCrash, match=f"server :{one}"):
-            await asyncio.wait_for(run.task, 60)
+            await asyncio.wait_for(now.task, 60)
         assert not answers(other)
 
     play(vllm, scene, count=2)
@@ -223,29 +225,29 @@ def test_an_endless_crash_takes_the_other_servers_down(vllm: Path) -> None:
 def test_one_that_does_not_get_ready_in_time_is_started_again(vllm: Path) -> None:
     give_orders(vllm, slow_s=60)
 
-    async def scene(run: Run) -> None:
+    async def scene(now: Run) -> None:
         with pytest.raises(EndlessCrash, match=r"is not ready after 0\.3 s"):
-            await asyncio.wait_for(run.task, 60)
+            await asyncio.wait_for(now.task, 60)
 
     play(vllm, scene, settings=_with(start_timeout_s=0.3, crash_limit=2))
 
 
 def test_a_hung_server_is_killed_and_restarted(vllm: Path) -> None:
-    async def scene(run: Run) -> None:
-        await run.until(run.ready.is_set)
-        os.kill(run.leader(run.ports[0]), signal.SIGSTOP)
-        await run.until(lambda: len(starts(vllm, run.ports[0])) == 2)
-        await run.until(lambda: answers(run.ports[0]))
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        os.kill(now.leader(now.ports[0]), signal.SIGSTOP)
+        await now.until(lambda: len(starts(vllm, now.ports[0])) == 2)
+        await now.until(lambda: answers(now.ports[0]))
 
-    play(vllm, scene, settings=_with(hang_s=0.5))
+    play(vllm, scene, settings=_with(hang_s=2, health_timeout_s=1))
 
 
 def test_sigterm_lets_answers_in_flight_finish(vllm: Path) -> None:
-    async def scene(run: Run) -> None:
-        await run.until(run.ready.is_set)
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
         body = {"slow": 0.7, "response_format": {"json_schema": {"schema": {"required": ["Analysis"]}}}}
         request = Request(
-            f"http://127.0.0.1:{run.ports[0]}/v1/chat/completions", json.dumps(body).encode(), method="POST"
+            f"http://127.0.0.1:{now.ports[0]}/v1/chat/completions", json.dumps(body).encode(), method="POST"
         )
         statuses: list[int] = []
 
@@ -255,9 +257,9 @@ def test_sigterm_lets_answers_in_flight_finish(vllm: Path) -> None:
 
         asking = threading.Thread(target=ask)
         asking.start()
-        await run.until((vllm.parent / "in-flight").exists)
-        run.stop.set()
-        await asyncio.wait_for(run.task, 60)
+        await now.until((vllm.parent / "in-flight").exists)
+        now.stop.set()
+        await asyncio.wait_for(now.task, 60)
         await asyncio.to_thread(asking.join)
         assert statuses == [200]
 
@@ -267,23 +269,23 @@ def test_sigterm_lets_answers_in_flight_finish(vllm: Path) -> None:
 def test_one_that_ignores_sigterm_is_killed_after_the_bound_or_at_once_when_hurried(vllm: Path) -> None:
     give_orders(vllm, mode="stubborn")
 
-    async def bound(run: Run) -> None:
-        await run.until(run.ready.is_set)
-        run.stop.set()
+    async def bound(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        now.stop.set()
         begun = time.monotonic()
-        await asyncio.wait_for(run.task, 60)
+        await asyncio.wait_for(now.task, 60)
         assert time.monotonic() - begun >= 0.4
-        assert not family(run.leader(run.ports[0]))
+        assert not family(now.leader(now.ports[0]))
 
     play(vllm, bound, settings=_with(drain_s=0.2, end_s=0.2))
 
-    async def hurried(run: Run) -> None:
-        await run.until(run.ready.is_set)
-        run.stop.set()
+    async def hurried(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        now.stop.set()
         await asyncio.sleep(0.1)
-        assert family(run.leader(run.ports[0]))
-        run.hurry.set()
-        await asyncio.wait_for(run.task, 10)
+        assert family(now.leader(now.ports[0]))
+        now.hurry.set()
+        await asyncio.wait_for(now.task, 10)
 
     play(vllm, hurried)
 
@@ -360,20 +362,34 @@ def test_servers_end_with_a_serve_that_is_killed(vllm: Path, tmp_path: Path) -> 
         time.sleep(0.05)
 
 
-def test_an_endless_crash_is_told_with_status_1(vllm: Path, tmp_path: Path) -> None:
+def run_here(vllm: Path, folder: Path) -> int:
+    chosen = ServeSettings(
+        model=write_checkpoint(folder / "model"),
+        gpus=None,
+        vllm=vllm,
+        port=0,
+        media_cache_gb=0.01,
+        cpu_cache_gb=1,
+    )
+    return run.run(chosen, QUICK, log_dir=folder / "logs", port_file=None, with_parent=False)
+
+
+def test_an_endless_crash_is_told_with_status_1(
+    vllm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     give_orders(vllm, mode="crash")
-    process = serve(vllm, tmp_path)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert run_here(vllm, tmp_path) == 1
+    told = capsys.readouterr().err
     assert "failed 3 times without becoming ready" in told
     assert "no memory is left for the key and value cache" in told
 
 
-def test_problems_are_told_together_before_anything_starts(tmp_path: Path) -> None:
+def test_problems_are_told_together_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     executable = write_installation(tmp_path / "env", SERVER, {"vllm": "0.31.0", "transformers": "5.23.0"})
-    process = serve(executable, tmp_path)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 2
+    assert run_here(executable, tmp_path) == 2
+    told = capsys.readouterr().err
     assert "vLLM is 0.31.0" in told
     assert "transformers is 5.23.0" in told
     assert "is a build for GPUs" in told
