@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import aiohttp
+import jax
 import jax.numpy as jnp
 
 from vcap_jax.data.examples import Example
@@ -45,10 +46,16 @@ class VllmEngine:
     policy: model definition, frozen parameters and processor. seed: of the draws.
     dtype: of the weights that servers read (``ModelConfig.dtype``).
 
-    Raises RolloutError for an address that is not on loopback or a weights folder that cannot be made.
+    Raises RolloutError for an address that is not on loopback, a weights folder that cannot be made, or a run of
+    several processes, none of which holds all weights.
     """
 
     def __init__(self, policy: Policy, config: RolloutConfig, *, seed: int, dtype: str) -> None:
+        if jax.process_count() > 1:
+            raise RolloutError(
+                f"rollout.engine is vllm in a run of {jax.process_count()} processes; it is made for one. "
+                "Set rollout.engine=jax"
+            )
         for url in config.vllm.urls:
             require_loopback(url)
         self._processor, self._settings, self._seed = policy.processor, config.vllm, seed
