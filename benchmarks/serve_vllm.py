@@ -45,7 +45,7 @@ START_S = 600.0
 class Served:
     """``serve.py`` as a process of its own."""
 
-    def __init__(self, folder: Path, model: Path, vllm: Path, dtype: str) -> None:
+    def __init__(self, folder: Path, model: Path, vllm: Path, dtype: str, *extra: str) -> None:
         self._port_file = folder / f"addresses-{time.monotonic_ns()}"
         self.log_dir = folder / "logs"
         command = [
@@ -69,13 +69,14 @@ class Served:
             "30",
         ]
         command += ["--port", "0", "--port-file", str(self._port_file), "--log-dir", str(self.log_dir)]
+        command += extra
         self.began = time.monotonic()
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
     def address(self) -> str:
         """Waits until the server judges."""
         wait_for(self._port_file.exists, START_S, "the server does not get ready", self.process)
-        return self._port_file.read_text().strip()
+        return f"http://127.0.0.1:{self._port_file.read_text().strip().rpartition(':')[2]}"
 
     def leader(self) -> int:
         """The vLLM process that we started; its group holds all the others."""
@@ -130,8 +131,14 @@ def post(address: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 
 def health(address: str) -> int:
     """Status of /health; 0 where nothing listens."""
+    return get(f"{address}/health")
+
+
+def get(url: str, key: str | None = None) -> int:
+    """Status of a GET request; 0 where nothing listens."""
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
-        with urlopen(f"{address}/health", timeout=10) as response:
+        with urlopen(Request(url, headers=headers), timeout=10) as response:
             return response.status
     except HTTPError as error:
         return error.code
@@ -158,6 +165,20 @@ def judgement(index: int, seed: int) -> dict[str, Any]:
         "max_tokens": 512,
         "response_format": response_format(instruction.spec, 60),
     }
+
+
+def large_image_tokens(address: str, model: Path) -> int:
+    """Visual tokens in the prompt for a picture of 1024 x 768 pixels."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (1024, 768), (90, 120, 40)).save(buffer, "PNG")
+    body = judgement(0, 1) | {"return_token_ids": True}
+    url = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    body["messages"][0]["content"][0]["image_url"]["url"] = url
+    status, answer = post(address, body)
+    if status != 200:
+        raise SystemExit(f"a large picture got status {status}: {answer}")
+    image_token = json.loads((model / "config.json").read_text())["image_token_id"]
+    return answer["prompt_token_ids"].count(image_token)
 
 
 def verdict(answer: tuple[int, dict[str, Any]]) -> dict[str, int]:
@@ -193,6 +214,7 @@ def show(folder: Path, vllm: Path, dtype: str) -> dict[str, Any]:
         print(f"{name}: {seen[name]}", flush=True)
 
     served = Served(folder, model, vllm, dtype)
+    running = [served]
     try:
         address = served.address()
         note("seconds to the first judgement", time.monotonic() - served.began)
@@ -202,6 +224,7 @@ def show(folder: Path, vllm: Path, dtype: str) -> dict[str, Any]:
         usage = second[1]["usage"]
         note("prompt tokens of the second", usage["prompt_tokens"])
         note("of them cached", usage["prompt_tokens_details"]["cached_tokens"])
+        note("visual tokens of a picture above the budget", large_image_tokens(address, model))
 
         leader = served.leader()
         engines = [pid for pid in family(leader) if "EngineCore" in processes().get(pid, ("", 0))[0]]
@@ -236,8 +259,13 @@ def show(folder: Path, vllm: Path, dtype: str) -> dict[str, Any]:
         note("seconds from SIGTERM to the end", time.monotonic() - begun)
         note("nothing left", nothing_left(leaders, model))
 
-        orphaned = Served(folder, model, vllm, dtype)
-        orphaned.address()
+        os.environ["TRIAL_KEY"] = "s3cret"
+        orphaned = Served(folder, model, vllm, dtype, "--host", "0.0.0.0", "--api-key-env", "TRIAL_KEY")
+        running.append(orphaned)
+        address = orphaned.address()
+        paths = ("/v1/models", "/metrics", "/tokenize", "/invocations", "/is_sleeping", "/server_info")
+        note("statuses without the key", {path: get(address + path) for path in paths})
+        note("statuses with the key", {path: get(address + path, "s3cret") for path in paths})
         leader = orphaned.leader()
         orphaned.process.kill()
         orphaned.process.wait()
@@ -246,9 +274,10 @@ def show(folder: Path, vllm: Path, dtype: str) -> dict[str, Any]:
             wait_for(lambda: nothing_left([leader], model), 120, "servers outlive serve.py"),
         )
     finally:
-        if served.process.poll() is None:
-            served.process.terminate()
-            served.process.wait(timeout=180)
+        for started in running:
+            if started.process.poll() is None:
+                started.process.terminate()
+                started.process.wait(timeout=180)
     return seen
 
 
@@ -268,6 +297,7 @@ def main() -> int:
     if args.json:
         args.json.write_text(json.dumps(seen, indent=2) + "\n")
     wanted = {
+        "visual tokens of a picture above the budget": 13 * 18,  # 416 x 576 of the allowed 512 x 512 pixels
         "same scores as before": True,
         "a request in flight at SIGTERM": "running",
         "status of the one in flight": 200,
@@ -278,6 +308,8 @@ def main() -> int:
     wrong = {name: seen[name] for name, value in wanted.items() if seen[name] != value}
     if seen["status of a request after SIGTERM"] == 200:
         wrong["status of a request after SIGTERM"] = 200
+    if set(seen["statuses without the key"].values()) != {401}:
+        wrong["statuses without the key"] = seen["statuses without the key"]
     if wrong:
         print(f"not as it must be: {wrong}")
         return 1

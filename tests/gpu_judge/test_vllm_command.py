@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from gpu_judge.addresses import AccessError, is_loopback, local_url_of, url_of
+from gpu_judge.options import parse_arguments, serve_settings
+from gpu_judge.serve import main
 from gpu_judge.vllm_server.command import KEY_VARIABLE, ServerCommand, build_commands, listed_ports
 from gpu_judge.vllm_server.settings import ServeSettings, SettingsError
-from tests.gpu_judge.vllm_fakes import EIGHT_B, settings
+from tests.gpu_judge.vllm_fakes import EIGHT_B, settings, write_checkpoint
 
 VLLM = Path("/envs/vllm/bin/vllm")
 
@@ -236,3 +238,55 @@ def test_a_model_too_short_for_the_modality_is_refused_with_the_number() -> None
 def test_a_budget_below_the_models_own_bound_is_refused() -> None:
     with pytest.raises(SettingsError, match="lower bound of 65536"):
         built(image_pixels=1024)
+
+
+def test_every_option_reaches_the_settings() -> None:
+    line = (
+        "--backend vllm --model /m/judge --model-name j --modality both --gpus 4,5 --tensor-parallel-size 2 "
+        "--host 10.0.0.1 --port 9000 --api-key-env K --quantization fp8 --dtype bfloat16 --max-model-len 5000 --image-pixels 100000 "
+        "--video-frames 50 --frame-tokens 128 --media-cache-gb 1.5 --max-queued 7 --gpu-memory-utilization 0.4 "
+        "--cpu-cache-gb 3 --seed 5 --drain-s 9 --vllm /v/vllm"
+    )
+    read = serve_settings(parse_arguments([*line.split(), "--extra=--max-num-seqs 64 --swap 'a b'"]))
+    assert read == ServeSettings(
+        model=Path("/m/judge"),
+        model_name="j",
+        modality="both",
+        gpus=(4, 5),
+        tensor_parallel_size=2,
+        host="10.0.0.1",
+        port=9000,
+        api_key_env="K",
+        quantization="fp8",
+        dtype="bfloat16",
+        max_model_len=5000,
+        image_pixels=100_000,
+        video_frames=50,
+        frame_tokens=128,
+        media_cache_gb=1.5,
+        max_queued=7,
+        gpu_memory_utilization=0.4,
+        cpu_cache_gb=3,
+        seed=5,
+        drain_s=9,
+        vllm=Path("/v/vllm"),
+        extra=("--max-num-seqs", "64", "--swap", "a b"),
+    )
+    bare = serve_settings(parse_arguments(["--backend", "vllm", "--model", "/m/judge", "--gpus", "none"]))
+    assert bare == ServeSettings(model=Path("/m/judge"), gpus=None)
+
+
+def test_print_shows_a_line_for_each_server_and_starts_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    folder = write_checkpoint(tmp_path / "judge")
+    assert main(["--backend", "vllm", "--model", str(folder), "--gpus", "6,7", "--print"]) == 0
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert [f"vllm serve {folder} " in line for line in lines] == [True, True]
+    assert [line.rpartition(" ")[2] for line in lines] == ["8000", "8001"]
+    assert "requirements-vllm.txt" in printed.err  # there is no vllm here, and it says so
+    assert main(["--backend", "vllm", "--model", str(tmp_path), "--gpus", "0", "--print"]) == 2
+    assert "is this a checkpoint folder?" in capsys.readouterr().err
