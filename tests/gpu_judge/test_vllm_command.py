@@ -243,9 +243,9 @@ def test_a_budget_below_the_models_own_bound_is_refused() -> None:
 def test_every_option_reaches_the_settings() -> None:
     line = (
         "--backend vllm --model /m/judge --model-name j --modality both --gpus 4,5 --tensor-parallel-size 2 "
-        "--host 10.0.0.1 --port 9000 --api-key-env K --quantization fp8 --dtype bfloat16 --max-model-len 5000 --image-pixels 100000 "
-        "--video-frames 50 --frame-tokens 128 --media-cache-gb 1.5 --max-queued 7 --gpu-memory-utilization 0.4 "
-        "--cpu-cache-gb 3 --seed 5 --drain-s 9 --vllm /v/vllm"
+        "--host 10.0.0.1 --port 9000 --api-key-env K --quantization fp8 --dtype bfloat16 --max-model-len 5000 "
+        "--image-pixels 100000 --video-frames 50 --frame-tokens 128 --media-cache-gb 1.5 --max-queued 7 "
+        "--gpu-memory-utilization 0.4 --cpu-cache-gb 3 --seed 5 --drain-s 9 --vllm /v/vllm"
     )
     read = serve_settings(parse_arguments([*line.split(), "--extra=--max-num-seqs 64 --swap 'a b'"]))
     assert read == ServeSettings(
