@@ -22,14 +22,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.judge_client import counters, own_tokens
 from benchmarks.small_judge_model import write_judge
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.reward.store import read_judgements
 
+ROOT = Path(__file__).resolve().parent.parent
 SUFFIXES = {"image": {".png", ".jpg", ".jpeg", ".webp"}, "video": {".mp4", ".mov", ".mkv", ".webm"}}
 
 
