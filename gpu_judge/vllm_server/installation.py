@@ -127,7 +127,8 @@ def _python_of(executable: Path) -> str:
     except OSError as error:
         raise InstallationError(f"--vllm {executable} cannot be read: {error}") from error
     interpreter = first[2:].decode(errors="replace").strip() if first.startswith(b"#!") else ""
-    if interpreter and " " not in interpreter:
+    # For a long path pip writes a shell script, and others write /usr/bin/env: both stand beside their Python.
+    if " " not in interpreter and Path(interpreter).name.startswith("python"):
         return interpreter
     beside = executable.resolve().with_name("python")
     if beside.exists():

@@ -146,6 +146,16 @@ def test_finds_and_asks_an_installation(tmp_path: Path, monkeypatch: pytest.Monk
     )
 
 
+@pytest.mark.parametrize("first_line", ["#!/bin/sh", "#!/usr/bin/env python3"])
+def test_a_script_that_does_not_name_its_python_stands_beside_it(tmp_path: Path, first_line: str) -> None:
+    executable = write_installation(tmp_path / "env", "", {"vllm": "0.32.7"})
+    executable.write_text(f"{first_line}\n")
+    assert inspect(executable).version == "0.32.7"
+    (tmp_path / "env" / "python").unlink()
+    with pytest.raises(InstallationError, match="does not say which Python runs it"):
+        inspect(executable)
+
+
 def test_no_vllm_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InstallationError, match=r"requirements-vllm\.txt"):
         find_executable(tmp_path / "vllm")
