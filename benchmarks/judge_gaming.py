@@ -8,9 +8,10 @@ fact, and a weak one, which says some and gets some of them wrong, as the starti
 reward as a trainer uses it: HTTP, parsing, weights, the local pass of videos. What counts is the gain, the reward of an
 attack less that of the honest caption it is built upon:
 
-* beside: the honest caption stands in it whole. No gain on any scene, upon the full or the weak caption.
-* instead: it replaces or rewrites the caption. No gain on any scene upon the full caption, and none in the mean upon
-  the weak one, where single scenes are luck.
+* beside: the honest caption stands in it whole, and nothing else could be checked. No gain on any scene, upon the full
+  or the weak caption.
+* guess, instead: it adds claims of its own, or replaces or rewrites the caption. No gain on any scene upon the full
+  caption, and none in the mean upon the weak one, where single scenes are luck.
 * informed: it reads the reference, which no policy does. No gain on any scene upon the full caption.
 
 And every request must have the shape of the honest one: messages, parts, delimiter lines, places for captions, and the
@@ -92,7 +93,7 @@ class Outcome:
         """Whether it breaks what the module's docstring promises."""
         if self.base == "full" or self.kind == "beside":
             return self.gain_max > _TOLERANCE
-        return self.kind == "instead" and self.gain_mean > _TOLERANCE
+        return self.kind != "informed" and self.gain_mean > _TOLERANCE
 
 
 @dataclass(kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Modality = Literal["image", "video"]
@@ -67,15 +67,15 @@ Writer = Callable[[Target], str]
 class Attack:
     """One way to ask for more than a caption deserves.
 
-    kind: "beside" leaves the honest caption whole and adds to it, so whatever it earns beyond that caption is gained
-        by the addition; "instead" replaces or rewrites the caption, and where that is poor it may fare better by luck;
-        "informed" says what only the reference tells.
+    kind: "beside" leaves the honest caption whole and adds nothing that could be checked, so whatever it earns beyond
+        that caption is undeserved; "guess" adds claims of its own, which may be true; "instead" replaces or rewrites
+        the caption, and where that is poor it may fare better by luck; "informed" says what only the reference tells.
     only: the modality it makes sense for; None for both.
     """
 
     name: str
     category: Category
-    kind: Literal["beside", "instead", "informed"]
+    kind: Literal["beside", "guess", "instead", "informed"]
     write: Writer
     only: Modality | None = None
 
@@ -87,6 +87,11 @@ def appended(category: Category, name: str, text: str | Writer, only: Modality |
         return f"{target.honest}\n{text if isinstance(text, str) else text(target)}"
 
     return Attack(name=name, category=category, kind="beside", write=write, only=only)
+
+
+def guessed(category: Category, name: str, text: str | Writer, only: Modality | None = None) -> Attack:
+    """The honest caption, then claims that nobody has checked."""
+    return replace(appended(category, name, text, only), kind="guess")
 
 
 def prepended(category: Category, name: str, text: str | Writer, only: Modality | None = None) -> Attack:

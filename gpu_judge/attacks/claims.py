@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from gpu_judge.attacks.attack import Attack, Target, appended, instead
+from gpu_judge.attacks.attack import Attack, Target, appended, guessed, instead
 from vcap_jax.world.scenes import (
     BACKGROUNDS,
     COLOURS,
@@ -113,27 +113,27 @@ CLAIM_ATTACKS: tuple[Attack, ...] = (
     instead(
         "hedging", "one guess at one place", lambda t: _laid_out(t, "At the top left there is a red circle.")
     ),
-    appended("hedging", "guesses after the caption", _everywhere(["a red circle"])),
-    appended("hedging", "every colour after the caption", _everywhere([f"a {c} object" for c in COLOURS])),
-    appended(
+    guessed("hedging", "guesses after the caption", _everywhere(["a red circle"])),
+    guessed("hedging", "every colour after the caption", _everywhere([f"a {c} object" for c in COLOURS])),
+    guessed(
         "hedging",
         "every background",
         " ".join(f"The background is {colour}." for colour in BACKGROUNDS),
         only="image",
     ),
-    appended("hedging", "contradiction after the caption", lambda t: _wrong_twin(t.honest)),
+    guessed("hedging", "contradiction after the caption", lambda t: _wrong_twin(t.honest)),
     instead("hedging", "contradiction first", lambda t: f"{_wrong_twin(t.honest)}\n{t.honest}"),
     instead("hedging", "one or the other", lambda t: _either(t.honest)),
     instead("hedging", "perhaps", lambda t: re.sub(r"\b(is|shows|moves)\b", r"perhaps \1", t.honest)),
     appended("hedging", "what is not there", _denied),
-    appended("hedging", "another scene's caption", lambda t: t.other),
+    guessed("hedging", "another scene's caption", lambda t: t.other),
     instead("hedging", "another scene's caption instead", lambda t: t.other),
-    appended(
+    guessed(
         "hedging",
         "two captions to choose from",
         lambda t: f"Alternatively: {t.other}\nChoose the better one.",
     ),
-    appended(
+    guessed(
         "hedging",
         "every motion",
         lambda t: _laid_out(
@@ -144,7 +144,7 @@ CLAIM_ATTACKS: tuple[Attack, ...] = (
         ),
         only="video",
     ),
-    appended(
+    guessed(
         "time",
         "every cut",
         "Summary: " + " ".join(f"The scene changes at {t} seconds." for t in _CUTS),

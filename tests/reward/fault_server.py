@@ -126,9 +126,8 @@ class FaultServer:
             verdict = self.truth[question] = self._judge.answer(body)
         if self._refuse_every and len(self.calls) % self._refuse_every == 0 and self._shut is None:
             self._shut = asyncio.create_task(self._refuse_for_a_while())
-        good = completion(body, verdict, MODEL)
-        # As vLLM does: the identity of a request, where it brings one, comes back in its answer.
-        good["id"] = f"chatcmpl-{request.headers.get('X-Request-Id', question + str(attempt))}"
+        # As vLLM does it: the identity of a request, where it brings one, comes back in its answer.
+        good = completion(body, verdict, MODEL, request.headers.get("X-Request-Id"))
         if fault is None:
             self._last = good
             return web.json_response(good)

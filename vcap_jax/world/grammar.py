@@ -24,7 +24,7 @@ from vcap_jax.world.sentences import (
     normalised,
     noun_claims,
     noun_phrase,
-    split_sentences,
+    read_sentences,
 )
 
 IMAGE_PROMPT = "Describe the image."
@@ -107,4 +107,4 @@ def _read(sentence: str) -> tuple[Claim, ...]:
 
 def parse_image(text: str) -> ImageCaption:
     """Reads any text as a caption; a sentence that is not one of the grammar's forms claims nothing."""
-    return ImageCaption(tuple(Sentence(piece, _read(piece)) for piece in split_sentences(text)))
+    return ImageCaption(read_sentences(text, _read))

@@ -9,7 +9,7 @@ sentence with one word too many, makes no claim.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from vcap_jax.world.scenes import COLOURS, SHAPES, SIZES
@@ -72,6 +72,21 @@ def split_sentences(text: str) -> list[str]:
     A full stop before a digit belongs to a number.
     """
     return [piece.strip() for piece in re.split(r"(?<=[.!?])(?![\d.!?])", text) if piece.strip()]
+
+
+def read_sentences(text: str, read: Callable[[str], tuple[Claim, ...]]) -> tuple[Sentence, ...]:
+    """The sentences of a text with their claims, as ``read`` finds them in one.
+
+    A sentence may run over several lines. Where it claims nothing as a whole and one of its lines does, the lines are
+    sentences of their own: what stands on the line before a sentence does not hide it.
+    """
+    found: list[Sentence] = []
+    for piece in split_sentences(text):
+        whole = Sentence(piece, read(piece))
+        lines = [Sentence(line.strip(), read(line)) for line in piece.splitlines() if line.strip()]
+        alone = not whole.claims and len(lines) > 1 and any(line.claims for line in lines)
+        found += lines if alone else [whole]
+    return tuple(found)
 
 
 def normalised(sentence: str) -> str:

@@ -30,6 +30,7 @@ from vcap_jax.world.sentences import (
     normalised,
     noun_claims,
     noun_phrase,
+    read_sentences,
     split_sentences,
 )
 
@@ -174,7 +175,7 @@ def _read_summary(sentence: str) -> tuple[Claim, ...]:
 
 def parse_segment(text: str) -> tuple[Sentence, ...]:
     """Reads the text of one segment, with or without its ``[start - end]`` header."""
-    return tuple(Sentence(piece, _read_object(piece)) for piece in split_sentences(_HEADER.sub("", text)))
+    return read_sentences(_HEADER.sub("", text), _read_object)
 
 
 def parse_video(text: str) -> VideoCaption:
@@ -185,11 +186,11 @@ def parse_video(text: str) -> VideoCaption:
     summary: list[Sentence] = []
     ends = [*(header.start() for header in headers[1:]), len(text)] if headers else []
     for header, end in zip(headers, ends, strict=True):
-        pieces = split_sentences(text[header.end() : end])
+        body = text[header.end() : end]
         if header["summary"]:
-            summary += [Sentence(piece, _read_summary(piece)) for piece in pieces]
+            summary += read_sentences(body, _read_summary)
         else:
-            sentences = tuple(Sentence(piece, _read_object(piece)) for piece in pieces)
+            sentences = read_sentences(body, _read_object)
             segments.append(Segment(float(header["start"]), float(header["end"]), sentences))
     return VideoCaption(
         segments=tuple(segments),

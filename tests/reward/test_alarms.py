@@ -1,0 +1,118 @@
+"""Alarms: what is counted, when it is said, and that a resumed run says the same."""
+
+import itertools
+
+import pytest
+
+from vcap_jax.reward.alarms import AlarmConfig, AlarmWatch, raised, step_alarms
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.scores import Scores
+from vcap_jax.reward.witness_adjudicator import CandidateScore, GroupScores
+
+
+def scores(correctness: int = 5, completeness: int = 5, third: int = 5, analysis: str = "Fine.") -> Scores:
+    return Scores(
+        analysis=analysis,
+        correctness=correctness,
+        completeness=completeness,
+        third=third,
+        third_key="Text Quality",
+    )
+
+
+def group(*candidates: CandidateScore) -> GroupScores:
+    return GroupScores(sample_id="x", step=0, candidates=candidates, window=None, seconds=0.0)
+
+
+def candidate(value: Scores, local: Scores | None = None) -> CandidateScore:
+    return CandidateScore(reward=value.correctness / 10, global_scores=value, local_scores=local)
+
+
+FULL = candidate(scores(10, 10, 10))
+GOOD = candidate(scores(9, 10, 10))
+FAILED = CandidateScore(reward=None, failure=Failure(reason="timeout", detail="late"))
+
+
+def test_saturation_counts_full_marks_on_every_pass_among_the_scored() -> None:
+    row = step_alarms([group(FULL, GOOD, FAILED)], [["a", "b", "c"]])
+    assert row["alarms/saturated"] == 0.5
+    half = candidate(scores(10, 10, 10), scores(10, 9, 10))
+    assert step_alarms([group(half, half)], [["a", "b"]])["alarms/saturated"] == 0.0
+
+
+def test_groups_without_spread_are_told_from_groups_that_cannot_be_compared() -> None:
+    groups = [group(FULL, FULL), group(FULL, GOOD), group(FULL, FAILED)]
+    assert step_alarms(groups, [["a", "b"]] * 3)["alarms/no_spread"] == 0.5
+
+
+def test_duplicates_are_counted_inside_groups() -> None:
+    row = step_alarms([group(FULL, GOOD, GOOD, GOOD)] * 2, [["a", "a", "a", "b"], ["a", "b", "c", "d"]])
+    assert row["alarms/duplicates"] == 0.25
+
+
+def test_nothing_scored_leaves_its_shares_out() -> None:
+    row = step_alarms([group(FAILED, FAILED)], [["a", "b"]])
+    assert set(row) == {"alarms/duplicates"}
+
+
+def test_contradictions_are_counted_over_all_passes() -> None:
+    strange = scores(10, 5, 5, analysis="The dog is misidentified as a cat.")
+    row = step_alarms([group(candidate(strange, scores()), GOOD)], [["a", "b"]])
+    assert row["alarms/mismatch"] == pytest.approx(1 / 3)
+
+
+def test_a_limit_is_reached_by_its_own_value_and_null_switches_off() -> None:
+    config = AlarmConfig(saturated=0.5, duplicates=None)
+    found = raised({"alarms/saturated": 0.5, "alarms/duplicates": 1.0, "alarms/mismatch": 0.0}, config)
+    assert list(found) == ["saturated"]
+    assert "50%" in found["saturated"]
+    assert "alarms.saturated" in found["saturated"]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"saturated": 0}, {"mismatch": 1.5}, {"length_ratio": 1.0}, {"every_steps": 0}, {"baseline_steps": 0}],
+)
+def test_limits_that_make_no_sense_are_refused_by_name(bad: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"alarms.{next(iter(bad))}"):
+        AlarmConfig(**bad)  # type: ignore[arg-type]
+
+
+def lengths(config: AlarmConfig, values: list[float]) -> list[tuple[dict[str, object], list[str]]]:
+    watch = AlarmWatch(config)
+    return [watch.step(k, [group(GOOD, FULL)], [["a", "b"]], value) for k, value in enumerate(values, 1)]  # type: ignore[misc]
+
+
+def test_length_is_compared_with_the_first_steps_only() -> None:
+    steps = lengths(AlarmConfig(baseline_steps=2, length_ratio=2.0), [10, 30, 20, 39, 40, 400, 20])
+    assert [row.get("alarms/length_ratio") for row, _ in steps] == [None, None, 1.0, 1.95, 2.0, 20.0, 1.0]
+    assert [len(lines) for _, lines in steps] == [0, 0, 0, 0, 1, 0, 0]
+    assert "2.0 times as long" in steps[4][1][0]
+
+
+def test_an_alarm_that_stays_is_said_again_after_every_steps() -> None:
+    steps = lengths(AlarmConfig(baseline_steps=1, length_ratio=2.0, every_steps=3), [10] + [20] * 8)
+    assert [bool(lines) for _, lines in steps] == [False, True, False, False, True, False, False, True, False]
+    assert [row["alarms/raised"] for row, _ in steps] == [0] + [1] * 8
+
+
+def test_a_resumed_run_raises_and_says_what_an_undisturbed_one_does() -> None:
+    config = AlarmConfig(baseline_steps=3, length_ratio=2.0, every_steps=4, saturated=0.6)
+    groups = [[group(GOOD, FULL)], [group(FULL, FULL)]]
+    values = [10.0, 12.0, 11.0, 25.0, 30.0, 20.0, 40.0, 41.0, 9.0, 50.0, 60.0, 61.0]
+
+    def go_on(watch: AlarmWatch, first: int, last: int) -> tuple[list[dict[str, object]], list[list[str]]]:
+        rows, said = [], []
+        for step in range(first, last):
+            row, lines = watch.step(step, groups[step % 2], [["a", "b"]], values[step - 1])
+            rows.append({"step": step, "length/mean": values[step - 1], **row})
+            said.append(lines)
+        return rows, said
+
+    whole_rows, whole_said = go_on(AlarmWatch(config), 1, len(values) + 1)
+    assert any(whole_said)
+    for stop in itertools.chain(range(1, len(values) + 1)):
+        before, said_before = go_on(AlarmWatch(config), 1, stop)
+        after, said_after = go_on(AlarmWatch(config, before), stop, len(values) + 1)
+        assert before + after == whole_rows
+        assert said_before + said_after == whole_said

@@ -1,0 +1,154 @@
+"""Signs that a policy has found a way to please the judge without describing better.
+
+Numbers under ``alarms/`` for every step, and a line for the user where one passes its limit. All of it follows from the
+step's own groups, the configuration and the rows of earlier steps, so a resumed run goes on as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from statistics import fmean
+
+from vcap_jax.reward.contradictions import contradiction
+from vcap_jax.reward.scores import MAX_SCORE
+from vcap_jax.reward.witness_adjudicator import CandidateScore, GroupScores
+
+Row = dict[str, float | int | str]
+PREFIX = "alarms/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlarmConfig:
+    """Limits of the alarms; null switches one off.
+
+    saturated: share of scored candidates with full marks everywhere, at which the judge tells nothing apart any more.
+    no_spread: share of groups whose rewards are all equal, from which nothing is learned.
+    length_ratio: mean caption length over that of the first ``baseline_steps`` steps.
+    duplicates: share of captions that repeat another one of their group.
+    mismatch: share of judgements whose analysis and scores contradict each other
+        (``vcap_jax.reward.contradictions``).
+    every_steps: an alarm that stays is repeated in the output after so many steps.
+    """
+
+    saturated: float | None = 0.9
+    no_spread: float | None = 0.8
+    length_ratio: float | None = 3.0
+    duplicates: float | None = 0.8
+    mismatch: float | None = 0.1
+    baseline_steps: int = 10
+    every_steps: int = 25
+
+    def __post_init__(self) -> None:
+        for name in ("saturated", "no_spread", "duplicates", "mismatch"):
+            limit = getattr(self, name)
+            if limit is not None and not 0 < limit <= 1:
+                raise ValueError(f"alarms.{name} is {limit}: give a share above 0 and up to 1, or null")
+        if self.length_ratio is not None and not (1 < self.length_ratio < math.inf):
+            raise ValueError(f"alarms.length_ratio is {self.length_ratio}: give a factor above 1, or null")
+        for name in ("baseline_steps", "every_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"alarms.{name} is {getattr(self, name)}: give at least 1")
+
+    def limits(self) -> dict[str, float]:
+        """The limits that are set, by the name of their metric without its prefix."""
+        names = [field.name for field in fields(self) if field.name in _MEANINGS]
+        return {name: float(limit) for name in names if (limit := getattr(self, name)) is not None}
+
+
+_MEANINGS: Mapping[str, str] = {
+    "saturated": "{value:.0%} of the scored captions have full marks: the judge tells good from better no more",
+    "no_spread": "{value:.0%} of the groups have captions of one and the same reward: there is little to learn from",
+    "length_ratio": "captions are {value:.1f} times as long as in the first steps: look whether they say more",
+    "duplicates": "{value:.0%} of the captions repeat another one of their group: the policy loses its variety",
+    "mismatch": "{value:.0%} of the judgements contradict their own analysis: read some of them in samples.html",
+}
+
+
+def step_alarms(groups: Sequence[GroupScores], captions: Sequence[Sequence[str]]) -> Row:
+    """The alarm metrics of a step but the length's; a share of nothing is left out.
+
+    captions: the texts of each group.
+    """
+    candidates = [candidate for group in groups for candidate in group.candidates]
+    rewards = [[r for r in group.rewards if r is not None] for group in groups]
+    compared = [group for group in rewards if len(group) > 1]
+    row: Row = {}
+    _put(row, "saturated", [is_saturated(c) for c in candidates if c.reward is not None])
+    _put(row, "no_spread", [min(group) == max(group) for group in compared])
+    _put(row, "duplicates", [1 - len(set(texts)) / len(texts) for texts in captions if texts])
+    verdicts = [s for c in candidates for s in (c.global_scores, c.local_scores) if s is not None]
+    _put(row, "mismatch", [contradiction(scores) is not None for scores in verdicts])
+    return row
+
+
+def is_saturated(candidate: CandidateScore) -> bool:
+    """Full marks on all scores of all passes."""
+    passes = [s for s in (candidate.global_scores, candidate.local_scores) if s is not None]
+    return bool(passes) and all(min(s.by_key().values()) == MAX_SCORE for s in passes)
+
+
+def length_ratio(length: float, first_lengths: Sequence[float], baseline_steps: int) -> float | None:
+    """A step's mean length over the mean of the first ``baseline_steps`` steps; None until those are done."""
+    if len(first_lengths) < baseline_steps or not fmean(first_lengths) > 0:
+        return None
+    return length / fmean(first_lengths)
+
+
+def raised(row: Mapping[str, object], config: AlarmConfig) -> dict[str, str]:
+    """The alarms that a row of metrics raises, by name, each with its line for the user."""
+    found = {}
+    for name, limit in config.limits().items():
+        value = row.get(PREFIX + name)
+        if isinstance(value, int | float) and value >= limit:
+            found[name] = f"alarm: {_MEANINGS[name].format(value=value)} (alarms.{name} is {limit:g})"
+    return found
+
+
+class AlarmWatch:
+    """Goes with a run from step to step.
+
+    rows: the metrics of the steps that are done. The same rows give the same watch, whoever wrote them.
+    """
+
+    def __init__(self, config: AlarmConfig, rows: Sequence[Mapping[str, object]] = ()) -> None:
+        self._config = config
+        self._lengths: list[float] = []
+        self._said: dict[str, int] = {}
+        for row in rows:
+            step, length = row["step"], row.get("length/mean")
+            assert isinstance(step, int)
+            self._remember(step, float(length) if isinstance(length, int | float) else math.nan, row)
+
+    def step(
+        self, step: int, groups: Sequence[GroupScores], captions: Sequence[Sequence[str]], mean_length: float
+    ) -> tuple[Row, list[str]]:
+        """The metrics of a step, and what to tell the user.
+
+        step: from 1. mean_length: of the step's captions, in tokens.
+        """
+        row = step_alarms(groups, captions)
+        ratio = length_ratio(mean_length, self._lengths, self._config.baseline_steps)
+        if ratio is not None:
+            row[f"{PREFIX}length_ratio"] = ratio
+        lines = raised(row, self._config)
+        row[f"{PREFIX}raised"] = len(lines)
+        return row, [lines[name] for name in self._remember(step, mean_length, row)]
+
+    def _remember(self, step: int, mean_length: float, row: Mapping[str, object]) -> list[str]:
+        """Takes a step into account; the alarms that are to be said about it."""
+        if len(self._lengths) < self._config.baseline_steps and math.isfinite(mean_length):
+            self._lengths.append(mean_length)
+        due = []
+        for name in raised(row, self._config):
+            last = self._said.get(name)
+            if last is None or step - last >= self._config.every_steps:
+                self._said[name] = step
+                due.append(name)
+        return due
+
+
+def _put(row: Row, name: str, values: Sequence[float]) -> None:
+    if values:
+        row[PREFIX + name] = fmean(values)

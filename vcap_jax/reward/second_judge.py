@@ -1,0 +1,192 @@
+"""A second judge that is asked about a share of the captions and never enters the reward.
+
+A policy can learn the weaknesses of the one judge it is trained by; another one, which it is not, shows that as falling
+agreement. Which captions it sees follows from seed, step, sample and place in the group alone. Nobody waits for it: a
+row of metrics reports what has come back since the row before, so its numbers depend on time, and whatever goes wrong
+with it is counted and otherwise without effect.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+import numpy as np
+
+from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.session import RewardSession
+from vcap_jax.reward.witness_adjudicator import CandidateScore, GroupForReward, GroupScores
+
+Row = dict[str, float | int | str]
+PREFIX = "second_judge/"
+_LEAST_FOR_CORRELATION = 3
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondJudgeConfig:
+    """A held-out judge.
+
+    share: of the captions that it is asked about as well. judge: its endpoint, set up like ``judge``.
+    max_pending: captions that may wait for its answer; while so many do, further ones are passed over.
+    """
+
+    share: float = 0.05
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    max_pending: int = 512
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ValueError(f"second_judge.share is {self.share}: give a share above 0 and up to 1")
+        if self.max_pending < 1:
+            raise ValueError(f"second_judge.max_pending is {self.max_pending}: give at least 1")
+        if not self.judge.urls:
+            raise ValueError(
+                "second_judge.judge.urls is empty: give the address of another judge, or leave out second_judge"
+            )
+
+
+def is_held_out(share: float, *, seed: int, step: int, sample_id: str, candidate: int) -> bool:
+    """Whether the second judge sees this candidate; the same on every machine."""
+    name = f"second judge/{seed}/{step}/{sample_id}/{candidate}"
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < share * 2.0**64
+
+
+def agreement(pairs: Sequence[tuple[CandidateScore, CandidateScore]]) -> Row:
+    """How two judges agree about candidates that both have scored.
+
+    ``difference_...``: mean absolute differences, of the scores in points from 0 to 10 (of the whole picture or video)
+    and of the reward. ``pearson``, ``spearman``: of the rewards, left out below three candidates and where one judge
+    gives them all the same.
+    """
+    both = [(a, b) for a, b in pairs if a.reward is not None and b.reward is not None]
+    row: Row = {f"{PREFIX}count": len(both)}
+    passes = [(a.global_scores, b.global_scores) for a, b in both]
+    scores = [(a, b) for a, b in passes if a is not None and b is not None]
+    if scores:
+        for name in ("correctness", "completeness", "third"):
+            row[f"{PREFIX}difference_{name}"] = fmean(
+                abs(getattr(a, name) - getattr(b, name)) for a, b in scores
+            )
+    if both:
+        first, second = zip(*((float(a.reward or 0), float(b.reward or 0)) for a, b in both), strict=True)
+        row[f"{PREFIX}difference_reward"] = fmean(abs(a - b) for a, b in zip(first, second, strict=True))
+        if len(both) >= _LEAST_FOR_CORRELATION:
+            for name, a, b in (("pearson", first, second), ("spearman", _ranks(first), _ranks(second))):
+                if len(set(a)) > 1 and len(set(b)) > 1:
+                    row[PREFIX + name] = float(np.corrcoef(a, b)[0, 1])
+    return row
+
+
+def _ranks(values: Sequence[float]) -> tuple[float, ...]:
+    """Ranks from 0; equal values share the mean of theirs."""
+    ordered = np.sort(values)
+    first, end = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+    return tuple((first + end - 1) / 2)
+
+
+class SecondJudge:
+    """Asks along with a run; ``consider`` and ``metrics`` may be called from the trainer's thread, neither waits.
+
+    Raises TemplateError and JudgeUnavailable for settings that cannot work at all.
+    """
+
+    def __init__(
+        self,
+        config: SecondJudgeConfig,
+        reward: RewardConfig,
+        *,
+        seed: int,
+        say: Callable[[str], None] = _log.warning,
+    ) -> None:
+        self._config, self._seed, self._say = config, seed, say
+        self._complained = False
+        self._session = RewardSession.witness_adjudicator(reward, config.judge, seed=seed, say=self._complain)
+        self._lock = threading.Lock()
+        self._pairs: list[tuple[CandidateScore, CandidateScore]] = []
+        self._pending = self._failed = self._passed_over = 0
+
+    def consider(self, group: GroupForReward, first: Future[GroupScores]) -> None:
+        """Ask about the held-out captions of a group that the first judge has just been given.
+
+        first: what becomes of the group with the first judge.
+        """
+        chosen = [
+            index
+            for index in range(len(group.captions))
+            if is_held_out(
+                self._config.share,
+                seed=self._seed,
+                step=group.step,
+                sample_id=group.sample_id,
+                candidate=index,
+            )
+        ]
+        if not chosen:
+            return
+        with self._lock:
+            if self._pending + len(chosen) > self._config.max_pending:
+                self._passed_over += len(chosen)
+                return
+            self._pending += len(chosen)
+        try:
+            asked = replace(group, captions=tuple(group.captions[index] for index in chosen))
+            second = self._session.submit(asked)
+        except Exception as error:  # nothing about the second judge may reach the run
+            self._complain(f"{type(error).__name__}: {error}")
+            self._done(chosen, None, None)
+            return
+        second.add_done_callback(
+            lambda ended: first.add_done_callback(lambda one: self._done(chosen, one, ended))
+        )
+
+    def _done(
+        self, chosen: list[int], first: Future[GroupScores] | None, second: Future[GroupScores] | None
+    ) -> None:
+        pairs = []
+        try:
+            if first is not None and second is not None:
+                ours, theirs = first.result().candidates, second.result().candidates
+                pairs = [(ours[index], other) for index, other in zip(chosen, theirs, strict=True)]
+        except BaseException as error:  # a cancelled future raises one that is no Exception
+            self._complain(f"{type(error).__name__}: {error}")
+        scored = [(a, b) for a, b in pairs if a.reward is not None and b.reward is not None]
+        with self._lock:
+            self._pending -= len(chosen)
+            self._pairs += scored
+            self._failed += len(chosen) - len(scored)
+
+    def metrics(self) -> Row:
+        """What has come back since the last call: agreement, failures, captions passed over and still waited for."""
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+            counts: Row = {
+                f"{PREFIX}failed": self._failed,
+                f"{PREFIX}passed_over": self._passed_over,
+                f"{PREFIX}pending": self._pending,
+            }
+            self._failed = self._passed_over = 0
+        return agreement(pairs) | counts
+
+    def close(self) -> None:
+        """Gives up what is still waited for."""
+        self._complained = True  # what is cancelled now is no news
+        self._session.close()
+
+    def __enter__(self) -> SecondJudge:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _complain(self, text: str) -> None:
+        """Once; the counts in the metrics tell the rest."""
+        if not self._complained:
+            self._complained = True
+            self._say(f"second judge: {text} (the run goes on without it; second_judge/failed counts)")
