@@ -15,7 +15,9 @@ from vcap_jax.grpo.objective import ObjectiveConfig
 from vcap_jax.grpo.optimizer import OptimizerConfig
 from vcap_jax.policy import ModelConfig
 from vcap_jax.qwen3_vl.processing import Buckets
+from vcap_jax.reward.alarms import AlarmConfig
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.second_judge import SecondJudgeConfig
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.sharding import MeshConfig
@@ -142,6 +144,7 @@ class RunConfig:
     seed: of data order, sampling and local windows. epochs: passes over the data (paper: 1).
     max_steps: the number of optimizer steps, whatever the epochs; the data are repeated as needed.
     compilation_cache: folder for compiled programs, which makes later starts quick.
+    second_judge: another judge that sees a share of the captions and never enters the reward; null for none.
     """
 
     name: str = "run"
@@ -156,6 +159,8 @@ class RunConfig:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     judge: JudgeConfig = field(default_factory=JudgeConfig)
+    second_judge: SecondJudgeConfig | None = None
+    alarms: AlarmConfig = field(default_factory=AlarmConfig)
     grpo: GRPOConfig = field(default_factory=GRPOConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)

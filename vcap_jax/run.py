@@ -40,6 +40,8 @@ from vcap_jax.report.progress import Progress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import comparison_table, write_summary
+from vcap_jax.reward.alarms import AlarmWatch
+from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.rollout.engine import RolloutEngine
 from vcap_jax.sharding import Placement
@@ -113,7 +115,12 @@ def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = pr
             RewardSession.witness_adjudicator(config.reward, judge, seed=config.seed, say=say)
         )
         say(f"judge {session.wait_until_ready()} at {', '.join(judge.urls)} is ready")
-        state = _train(place, samples, pool, engine, session, world)
+        second = None
+        if config.second_judge is not None:
+            second = stack.enter_context(
+                SecondJudge(config.second_judge, config.reward, seed=config.seed, say=say)
+            )
+        state = _train(place, samples, pool, engine, session, second, world)
 
     # -- the trained policy, summary and pictures ----------------------------------------------------------
     rows = read_metrics(folder.metrics)
@@ -136,6 +143,7 @@ def _train(
     pool: ReferencePool | None,
     engine: RolloutEngine,
     session: RewardSession,
+    second: SecondJudge | None,
     world: EmbeddedData | None,
 ) -> TrainState:
     config, folder, policy = place.config, place.folder, place.policy
@@ -193,6 +201,7 @@ def _train(
             use_reference=config.reward.use_reference,
             seed=config.seed,
             place=place.placement.batch,
+            second_judge=second,
         ),
         checkpoints=checkpoints,
         metrics=metrics,
@@ -203,6 +212,7 @@ def _train(
         else None,
         learning_rate=lambda step: schedule(step * config.grpo.updates_per_step),
         observe=observer,
+        alarms=AlarmWatch(config.alarms, read_metrics(folder.metrics)),
     )
     try:
         return training.run(state)

@@ -19,6 +19,7 @@ from vcap_jax.data.references import ReferencePool
 from vcap_jax.grpo.step import UpdatePrograms
 from vcap_jax.policy import Params, Policy
 from vcap_jax.qwen3_vl.processing import Buckets, collate
+from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.witness_adjudicator import GroupForReward, GroupScores
@@ -62,6 +63,7 @@ class Collector:
 
     groups_per_batch: groups that share a device batch. place: puts a host batch on the devices.
     use_reference: whether the reward has a witness. seed: of the choice of references.
+    second_judge: asked about some of the captions as well; nothing waits for it.
     """
 
     policy: Policy
@@ -74,6 +76,7 @@ class Collector:
     use_reference: bool
     seed: int
     place: Callable[[Any], Any]
+    second_judge: SecondJudge | None = None
 
     def collect(self, params: Params, examples: Sequence[Example], step: int) -> StepRollout:
         """Captions and scores for all ``examples``. Raises KeyError for a sample without a needed reference, and
@@ -86,16 +89,17 @@ class Collector:
             example = examples[group.index]
             captions = self.policy.texts(group.tokens, group.lengths)
             reference, segments = self._reference(example, step)
-            future = self.session.submit(
-                GroupForReward(
-                    sample_id=example.sample.id,
-                    step=step,
-                    media=example.media,
-                    reference=reference,
-                    captions=captions,
-                    reference_segments=segments,
-                )
+            asked = GroupForReward(
+                sample_id=example.sample.id,
+                step=step,
+                media=example.media,
+                reference=reference,
+                captions=captions,
+                reference_segments=segments,
             )
+            future = self.session.submit(asked)
+            if self.second_judge is not None:
+                self.second_judge.consider(asked, future)
             pending[group.index] = (example, reference, group, captions, future)
         decoded = time.monotonic()
         records = []

@@ -8,6 +8,7 @@ import numpy as np
 
 from vcap_jax.grpo.advantages import GroupAdvantages
 from vcap_jax.grpo.collect import GroupRecord
+from vcap_jax.reward.alarms import AlarmWatch
 from vcap_jax.reward.statistics import JudgeStatistics
 
 Row = dict[str, float | int | str]
@@ -46,6 +47,14 @@ def reward_metrics(records: Sequence[GroupRecord], advantages: GroupAdvantages) 
         "groups/flat": int(np.sum(advantages.flat)),
     }
     return row
+
+
+def alarm_metrics(
+    watch: AlarmWatch, step: int, records: Sequence[GroupRecord], row: Row
+) -> tuple[Row, list[str]]:
+    """The alarms of ``step`` (from 1), whose row so far is ``row``, and what to tell the user."""
+    groups = [record.scores for record in records]
+    return watch.step(step, groups, [record.captions for record in records], float(row["length/mean"]))
 
 
 def judge_metrics(judge: JudgeStatistics) -> Row:

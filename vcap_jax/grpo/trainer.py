@@ -28,10 +28,11 @@ from vcap_jax.grpo.collect import Collector, GroupRecord, StepRollout
 from vcap_jax.grpo.mismatch import Moments, mismatch_metrics
 from vcap_jax.grpo.objective import step_totals
 from vcap_jax.grpo.step import CaptionBatch, TrainState, UpdatePrograms, take_groups
-from vcap_jax.grpo.step_metrics import judge_metrics, reward_metrics
+from vcap_jax.grpo.step_metrics import alarm_metrics, judge_metrics, reward_metrics
 from vcap_jax.policy import Params
 from vcap_jax.report.metrics import MetricsWriter
 from vcap_jax.report.progress import Progress
+from vcap_jax.reward.alarms import AlarmWatch
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.rollout.engine import RolloutError
 
@@ -75,6 +76,7 @@ class Training:
     rollout_weights: Callable[..., tuple[jax.Array, Moments]] | None
     learning_rate: Callable[[int], Any]
     observe: Callable[[StepResult], None]
+    alarms: AlarmWatch
 
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
@@ -102,6 +104,10 @@ class Training:
                 update_seconds = time.monotonic() - update_begin
                 row: dict[str, Any] = {"step": step + 1}
                 row |= reward_metrics(rollout.records, advantages)
+                alarms, warnings = alarm_metrics(self.alarms, step + 1, rollout.records, row)
+                row |= alarms
+                if self.collector.second_judge is not None:
+                    row |= self.collector.second_judge.metrics()
                 row |= update_metrics | {"lr": float(self.learning_rate(step))}
                 row |= judge_metrics(self.collector.session.statistics().since(judge_before))
                 row["data/skipped"] = self.data.skipped_total
@@ -117,6 +123,8 @@ class Training:
                 }
                 self.metrics.write(row)
                 self.observe(StepResult(step + 1, rollout.records, advantages, row))
+                for warning in warnings:
+                    self.progress.message(f"step {step + 1}: {warning}")
                 self.progress.update(step + 1, row)
                 last = step + 1 == self.total_steps
                 if last or stop_requested.is_set() or (step + 1) % config.logging.save_every == 0:

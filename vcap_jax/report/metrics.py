@@ -20,7 +20,7 @@ Scalar = float | int | str
 Row = dict[str, Scalar]
 
 # What two runs of the same seed may differ in: time, and work the clock decides.
-_TIMING_PREFIXES = ("seconds/", "tokens_per_s/", "judge/")
+_TIMING_PREFIXES = ("seconds/", "tokens_per_s/", "judge/", "second_judge/")
 _TIMING_NAMES = frozenset({"compiles"})
 _NOT_TIMING = frozenset({"judge/failed"})
 
