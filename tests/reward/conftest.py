@@ -31,6 +31,7 @@ class Reply:
     raw: str | None = None
     drop: bool = False
     usage: dict[str, Any] | None = None
+    prompt_token_ids: list[int] | None = None
 
 
 def verdict(values: dict[str, Any] | None = None, **changes: Any) -> Reply:
@@ -53,7 +54,11 @@ def asks_globally(body: dict[str, Any]) -> bool:
 
 
 class ScriptedJudge:
-    """``answer(body, n)`` gives the reply to the n-th chat request (from 0)."""
+    """``answer(body, n)`` gives the reply to the n-th chat request (from 0).
+
+    owned_by: "vllm" makes it known as a server that keeps media. stop() and start() are a crash and a new start
+    at the same address.
+    """
 
     def __init__(self) -> None:
         self.answer: Callable[[dict[str, Any], int], Reply] = lambda body, n: (
@@ -64,10 +69,14 @@ class ScriptedJudge:
         self.models: list[str] = ["the-judge"]
         self.health = 200
         self.models_status = 200
+        self.owned_by = "someone"
+        self.tokenize: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda body: None
+        self.detokenize: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda body: None
         self.running = self.most_running = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
+        self.port = 0
         self.port = self._call(self._start())
         self.url = f"http://127.0.0.1:{self.port}/v1"
 
@@ -79,9 +88,11 @@ class ScriptedJudge:
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
+        app.router.add_post("/tokenize", self._extra)
+        app.router.add_post("/detokenize", self._extra)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
         await site.start()
         return int(self._runner.addresses[0][1])
 
@@ -91,7 +102,13 @@ class ScriptedJudge:
     async def _models(self, request: web.Request) -> web.Response:
         if self.models_status != 200:
             return web.json_response({"error": {"message": "no entry"}}, status=self.models_status)
-        return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
+        entries = [{"id": name, "owned_by": self.owned_by} for name in self.models]
+        return web.json_response({"object": "list", "data": entries})
+
+    async def _extra(self, request: web.Request) -> web.Response:
+        answer = self.tokenize if request.path == "/tokenize" else self.detokenize
+        payload = answer(await request.json())
+        return web.json_response(payload or {"detail": "Not Found"}, status=404 if payload is None else 200)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -117,6 +134,8 @@ class ScriptedJudge:
         }
         if reply.usage is not None:
             payload["usage"] = reply.usage
+        if reply.prompt_token_ids is not None:
+            payload["prompt_token_ids"] = reply.prompt_token_ids
         return web.json_response(payload, status=reply.status, headers=reply.headers)
 
     async def _end_tasks(self) -> None:
@@ -125,8 +144,15 @@ class ScriptedJudge:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """As a crash: connections break, nobody listens."""
         self._call(self._runner.cleanup())
+
+    def start(self) -> None:
+        self._call(self._start())
+
+    def close(self) -> None:
+        self.stop()
         self._call(self._end_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -138,6 +164,15 @@ def judge() -> Iterator[ScriptedJudge]:
     server = ScriptedJudge()
     yield server
     server.close()
+
+
+@pytest.fixture
+def judges() -> Iterator[list[ScriptedJudge]]:
+    """Three of them."""
+    servers = [ScriptedJudge() for _ in range(3)]
+    yield servers
+    for server in servers:
+        server.close()
 
 
 @pytest.fixture

@@ -122,7 +122,9 @@ class JudgeClient:
         self.recorder = StatisticsRecorder(tuple(endpoint.base for endpoint in self._pool.endpoints))
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=0)  # the endpoints' places are the limit
+        # The endpoints' places are the limit. A connection serves one request: a kept one may have been closed by
+        # the server a moment ago, and an answer on it could belong to a request before.
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
         self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
         return self
 
@@ -243,7 +245,7 @@ class JudgeClient:
         began = time.perf_counter()
         tried = _Try(outcome="abandoned")
         try:
-            tried = await self._exchange(lease.endpoint, question, temperature)
+            tried = await self._exchange(lease, question, temperature)
         finally:
             reason = "" if tried.failure is None else tried.failure.detail
             doubtful = self._pool.release(lease, tried.outcome, reason)
@@ -251,12 +253,29 @@ class JudgeClient:
             await self._pool.examine(lease.endpoint)
         return lease, tried, time.perf_counter() - began
 
-    async def _exchange(self, endpoint: Endpoint, question: _Question, temperature: float) -> _Try:
+    async def _exchange(self, lease: Lease, question: _Question, temperature: float) -> _Try:
+        """The question; the leading one of a group first has the server read what the group shares."""
+        endpoint = lease.endpoint
+        if lease.leads is not None:
+            lead = await self._send(endpoint, question, temperature, answer=False)
+            if lead.completion is None:
+                return lead
+            self._pool.end_lead(lease)
+        return await self._send(endpoint, question, temperature, answer=True)
+
+    async def _send(
+        self, endpoint: Endpoint, question: _Question, temperature: float, *, answer: bool
+    ) -> _Try:
         """The question with its media, or only their names where the endpoint has them; again with them if
         it has lost them.
+
+        answer: False has the prompt read and no more than one token written.
         """
         keeps = self._pool.keeps_media(endpoint)
         body = await self._body(question, temperature)
+        if not answer:
+            body["max_tokens"] = 1
+            body.pop("response_format", None)
         shown = question.shown
         seen = endpoint.seen.get(shown.key) if shown is not None else None
         if shown is not None and seen is None and (shown.video is not None or endpoint.card_is_vllm):

@@ -107,8 +107,8 @@ class JudgeConfig:
         its model list answer again; so many timeouts or server errors in a row have its /health asked.
     media_uuid: send a picture or video once and name it by its content hash afterwards. "auto" does so where
         the server is vLLM; a server that has lost it gets it again.
-    lead_request: where media are kept so, the first candidate of a group is judged before the others are
-        sent, which then find picture and prompt in the server's caches.
+    lead_request: where media are kept so, a request for a single token goes ahead of each pass over a group:
+        it carries the media, and all candidates find them and the prompt in the server's caches.
     video_input: "video" sends videos as one video of JPEG frames with their indices, "frames" as pictures
         with a time before each, which costs twice the tokens and which any server understands. "auto" is
         video where the server is vLLM.

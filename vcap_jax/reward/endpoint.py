@@ -47,6 +47,7 @@ class Endpoint:
 
     kept: uuids of media that the server has been given. warm: prefixes that it has computed. leads: prefixes
     that it is computing for the first time. seen: media tokens of the prompts that were checked, by media.
+    told_lost: when the user was told that it does not answer; None while there is nothing to take back.
     echoes: it has given back the identity of a request.
     """
 
@@ -67,6 +68,7 @@ class Endpoint:
         self.seen: Lru[Mapping[str, int]] = Lru(_REMEMBERED)
         self.leads: dict[str, asyncio.Event] = {}
         self.probing: asyncio.Task[None] | None = None
+        self.told_lost: float | None = None
         self.echoes = False
         self._session, self._deadline_s = session, config.deadline_s
         self._introduction = asyncio.Lock()

@@ -41,7 +41,7 @@ class Lease:
     """The right to send one request to an endpoint; it must be released.
 
     trial: the request decides about a half-open breaker. epoch: outages of the endpoint so far. leads: the
-    prefix that others wait for until this request is through.
+    prefix that others wait for until the server has read it (:meth:`EndpointPool.end_lead`) or failed to.
     """
 
     endpoint: Endpoint
@@ -164,7 +164,7 @@ class EndpointPool:
         """A place at the first endpoint of ``order`` that takes requests; waits for one.
 
         prefix: what the request shares with others of its group; where the server keeps media, the first
-            request with it goes alone. avoid: endpoints that come last.
+            one leads and the others wait until the server has read it. avoid: endpoints that come last.
         Raises JudgeOutage after too long without any endpoint, JudgeUnavailable for one that serves another
         model.
         """
@@ -199,8 +199,6 @@ class EndpointPool:
         """The request is through. True where the endpoint should be asked how it is (:meth:`examine`)."""
         endpoint, breaker = lease.endpoint, lease.endpoint.breaker
         endpoint.places.release()
-        if lease.leads is not None and outcome == "answered":
-            endpoint.warm.put(lease.leads, True)
         self._end_lead(endpoint, lease.leads)
         doubtful = False
         if outcome == "answered":
@@ -232,9 +230,16 @@ class EndpointPool:
                 return False
         return True
 
+    def end_lead(self, lease: Lease) -> None:
+        """The server has read what the lease's request shares with its group: the others may follow."""
+        if lease.leads is not None:
+            lease.endpoint.warm.put(lease.leads, True)
+            self._end_lead(lease.endpoint, lease.leads)
+
     def _end_lead(self, endpoint: Endpoint, prefix: str | None) -> None:
-        if prefix is not None:
-            endpoint.leads.pop(prefix).set()
+        leading = endpoint.leads.pop(prefix, None) if prefix is not None else None
+        if leading is not None:
+            leading.set()
 
     # -- outages ---------------------------------------------------------------------------------------------
 
@@ -271,11 +276,15 @@ class EndpointPool:
         if endpoint.breaker.state == "open" and endpoint.probing is None:
             endpoint.forget()
             endpoint.probing = asyncio.create_task(self._probe_until_back(endpoint))
-        self._wake()
+        if endpoint.breaker.closed and endpoint.told_lost is not None:
+            gone = self._clock() - endpoint.told_lost
+            endpoint.told_lost = None
+            self._say(f"the judge at {endpoint.base} answers again after {gone:.0f} s")
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def _probe_until_back(self, endpoint: Endpoint) -> None:
-        wait, breaker, told = _FIRST_PROBE_S, endpoint.breaker, False
-        began = self._clock()
+        wait, breaker = _FIRST_PROBE_S, endpoint.breaker
         try:
             while not breaker.closed:
                 if breaker.state == "open":
@@ -284,21 +293,15 @@ class EndpointPool:
                         breaker.reachable(wanted=self._waiting > 0)
                     else:
                         breaker.reason = seen
-                        told = self._tell_lost(endpoint, told)
+                        self._tell_lost(endpoint)
                 elif breaker.admits and not self._waiting:
                     breaker.answered()  # nobody is there to try it
-                self._wake()
+                self._after_change(endpoint)
                 if not breaker.closed:
                     await asyncio.sleep(wait)
                     wait = min(2 * wait, _LONGEST_PROBE_S)
-            if told:
-                self._say(f"the judge at {endpoint.base} answers again after {self._clock() - began:.0f} s")
         finally:
             endpoint.probing = None
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
 
     async def _seen_wrong(self, endpoint: Endpoint) -> str | None:
         try:
@@ -309,17 +312,18 @@ class EndpointPool:
         except JudgeUnavailable as error:
             return str(error)
 
-    def _tell_lost(self, endpoint: Endpoint, told: bool) -> bool:
+    def _tell_lost(self, endpoint: Endpoint) -> None:
         """One message for an endpoint that others stand in for; a repeated one while none is left."""
         if self._since() is not None:
             if self._announcer is None or self._announcer.done():
                 self._announcer = asyncio.create_task(self._announce())
-        elif not told:
+        elif endpoint.told_lost is None:
             self._say(
                 f"the judge at {endpoint.base} does not answer ({endpoint.breaker.reason}): "
                 "the other endpoints take its groups"
             )
-        return True
+        if endpoint.told_lost is None:
+            endpoint.told_lost = endpoint.breaker.since
 
     async def _announce(self) -> None:
         while (since := self._since()) is not None and self._left() > 0:

@@ -15,7 +15,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any, Self
 from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.prompts import content_hash, verdict_schema
 from vcap_jax.reward.scores import Scores
-from vcap_jax.reward.templates import Instruction
+from vcap_jax.reward.templates import Instruction, InstructionName
 
 VERSION = 1
 _BUSY_S = 60.0
@@ -58,7 +58,7 @@ class JudgementKey:
     """
 
     model: str
-    instruction: str
+    instruction: InstructionName
     version: str
     media: str
     reference: str | None
@@ -154,7 +154,7 @@ class JudgementStore:
         """
         scores, usage = judgement.scores, judgement.usage
         return self._enqueue(
-            f"INSERT OR IGNORE INTO judgements VALUES ({', '.join('?' * 18)})",
+            f"INSERT INTO judgements VALUES ({', '.join('?' * 18)}) ON CONFLICT (key) DO NOTHING",
             (
                 *(
                     key.digest,
@@ -224,17 +224,22 @@ class JudgementStore:
                         connection.execute(statement, values)
             except sqlite3.Error as error:
                 failure = StoreError(f"{self.path}: a judgement cannot be written ({error})")
-                for _, _, done in entries:
+                for done in _still_waited_for(entries):
                     done.set_exception(failure)
             else:
-                for _, _, done in entries:
+                for done in _still_waited_for(entries):
                     done.set_result(None)
         connection.close()
 
 
+def _still_waited_for(entries: Sequence[tuple[str, Sequence[Any], Future[None]]]) -> list[Future[None]]:
+    """Who gave up waiting has its judgement written all the same."""
+    return [done for _, _, done in entries if done.set_running_or_notify_cancel()]
+
+
 def read_candidates(
     path: str | Path,
-) -> Iterable[tuple[StoredCandidate, dict[str, Scores | None]]]:
+) -> Iterator[tuple[StoredCandidate, dict[str, Scores | None]]]:
     """Every candidate with its scores by pass (None where a text was worth 0 unasked or its judgement failed),
     in the order of step, sample and place. Reads while another process writes.
     """
@@ -262,6 +267,22 @@ def read_candidates(
             yield stored, scores
     finally:
         connection.close()
+
+
+def read_judgements(path: str | Path) -> Iterator[tuple[JudgementKey, Judgement]]:
+    """Every judgement, without its prompt's hash, in the order in which they were stored."""
+    connection = _connect(Path(path), read_only=True)
+    try:
+        rows = connection.execute(
+            "SELECT model, instruction, version, media, reference, candidate, correctness, completeness, third, "
+            "third_key, analysis, prompt_tokens, cached_tokens, completion_tokens, seconds, tries "
+            "FROM judgements ORDER BY stored_at"
+        ).fetchall()
+    finally:
+        connection.close()
+    for row in rows:
+        names = ("model", "instruction", "version", "media", "reference", "candidate")
+        yield JudgementKey(**dict(zip(names, row, strict=False)), prompt=""), _judgement(row[6:])
 
 
 def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:

@@ -1,0 +1,185 @@
+"""The whole way with the embedded judge as a process: store, resuming, other weights, a judge that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, VideoSource, encode_picture
+from vcap_jax.judge_process import embedded_judge
+from vcap_jax.reward.aggregation import RewardWeights
+from vcap_jax.reward.config import JudgeConfig, LocalConfig, RewardConfig
+from vcap_jax.reward.restudy import restudy
+from vcap_jax.reward.session import RewardSession
+from vcap_jax.reward.statistics import JudgeStatistics
+from vcap_jax.reward.witness_adjudicator import GroupForReward, GroupScores
+from vcap_jax.world.captions import full_caption
+from vcap_jax.world.rendering import render_image, render_video
+from vcap_jax.world.scenes import VIDEO_FPS, sample_image_scene, sample_video_scene
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = JudgeMediaSettings()
+
+
+def image_group(number: int, captions: int = 4) -> GroupForReward:
+    scene = sample_image_scene(5, number)
+    texts = [
+        full_caption(sample_image_scene(5, number + k), np.random.default_rng(k)) for k in range(captions - 1)
+    ]
+    media = EncodedMedia(
+        modality="image", duration=0.0, pictures=(encode_picture(render_image(scene), SETTINGS),)
+    )
+    return GroupForReward(
+        sample_id=f"image {number}", step=0, media=media, reference=texts[1], captions=(*texts, "")
+    )
+
+
+def video_group(number: int) -> GroupForReward:
+    scene = sample_video_scene(5, number)
+    frames, fps = render_video(scene), VIDEO_FPS
+    pictures = tuple(
+        encode_picture(frame, SETTINGS, seconds=k / fps, index=k) for k, frame in enumerate(frames)
+    )
+    media = EncodedMedia(
+        modality="video",
+        duration=len(frames) / fps,
+        pictures=pictures,
+        source=VideoSource(frames=len(frames), fps=fps),
+    )
+    texts = [full_caption(sample_video_scene(5, number + k), np.random.default_rng(k)) for k in range(3)]
+    return GroupForReward(
+        sample_id=f"video {number}", step=0, media=media, reference=texts[1], captions=tuple(texts)
+    )
+
+
+GROUPS = [*(image_group(k) for k in range(4)), *(video_group(k) for k in range(2))]
+REWARD = RewardConfig(local=LocalConfig(min_overlap=0.0))
+
+
+def run(judge: JudgeConfig, reward: RewardConfig = REWARD) -> tuple[list[GroupScores], JudgeStatistics]:
+    with RewardSession.witness_adjudicator(reward, judge, seed=3) as session:
+        session.wait_until_ready(30)
+        futures = [session.submit(group) for group in GROUPS]
+        return [future.result(60) for future in futures], session.statistics()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with embedded_judge(tmp_path_factory.mktemp("judge") / "log") as address:
+        yield address
+
+
+def test_a_second_run_asks_nothing_and_gets_the_same_rewards(url: str, tmp_path: Path) -> None:
+    judge = JudgeConfig(urls=(url,), store=str(tmp_path / "judgements.sqlite"))
+    first, cold = run(judge)
+    assert cold.store_hits == 0
+    assert cold.requests == cold.judged > 20
+    again, warm = run(judge)
+    assert (warm.requests, warm.judged, warm.store_hits) == (0, 0, cold.judged)
+    assert [g.rewards for g in again] == [g.rewards for g in first]
+    scores = [[(c.global_scores, c.local_scores, c.segments) for c in g.candidates] for g in first]
+    assert [[(c.global_scores, c.local_scores, c.segments) for c in g.candidates] for g in again] == scores
+    assert [g.window for g in again] == [g.window for g in first]
+    assert any(len({*g.rewards}) > 1 for g in first)
+
+
+def test_other_weights_need_no_judge_and_agree_with_one(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "judgements.sqlite"
+    run(JudgeConfig(urls=(url,), store=str(path)))
+    weights = RewardWeights(correctness=0.02, completeness=0.08, text_quality=0.0, local=0.3)
+    asked, _ = run(
+        JudgeConfig(urls=(url,)), RewardConfig(weights=weights, local=LocalConfig(min_overlap=0.0))
+    )
+    expected = {(g.sample_id, place): r for g in asked for place, r in enumerate(g.rewards)}
+    studied = {(row.candidate.sample_id, row.candidate.place): row.reward for row in restudy(path, weights)}
+    assert studied == expected
+    assert len(studied) == 4 * 4 + 2 * 3
+
+
+def test_another_instruction_or_reference_is_asked_again(url: str, tmp_path: Path) -> None:
+    judge = JudgeConfig(urls=(url,), store=str(tmp_path / "judgements.sqlite"))
+    _, cold = run(judge)
+    without = RewardConfig(use_reference=False, local=LocalConfig(min_overlap=0.0))
+    _, changed = run(judge, without)
+    assert changed.store_hits == 0
+    assert changed.judged > 0
+    shorter = JudgeConfig(urls=(url,), store=judge.store, max_analysis_chars=1500)
+    _, schema = run(shorter)
+    assert (schema.store_hits, schema.judged) == (0, cold.judged)
+
+
+def start_judge(port: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "gpu_judge.serve", "--backend", "embedded", "--port", str(port)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_a_judge_killed_in_the_middle_is_waited_for_and_the_rewards_are_those_of_an_undisturbed_run(
+    url: str, tmp_path: Path
+) -> None:
+    expected, _ = run(JudgeConfig(urls=(url,)))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = [start_judge(port)]
+    said: list[str] = []
+    # One request at a time, so that the kill comes in the middle.
+    judge = JudgeConfig(
+        urls=(f"http://127.0.0.1:{port}",),
+        concurrency=1,
+        backoff_s=0.05,
+        max_tries=2,
+        store=str(tmp_path / "s.sqlite"),
+    )
+    try:
+        with RewardSession.witness_adjudicator(REWARD, judge, seed=3, say=said.append) as session:
+            session.wait_until_ready(30)
+            futures = [session.submit(group) for group in GROUPS]
+            while session.statistics().judged < 5:
+                time.sleep(0.002)
+            os.kill(processes[0].pid, signal.SIGKILL)
+            threading.Timer(1.0, lambda: processes.append(start_judge(port))).start()
+            scores = [future.result(60) for future in futures]
+            seen = session.statistics()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [g.rewards for g in scores] == [g.rewards for g in expected]
+    assert (seen.failed, seen.outages) == (0, 1)
+    assert seen.waited_s > 0
+    assert "does not answer since" in said[0]
+    assert "answers again after" in said[-1]
+
+
+def test_an_interrupted_run_pays_only_for_what_was_not_judged(url: str, tmp_path: Path) -> None:
+    judge = JudgeConfig(urls=(url,), store=str(tmp_path / "s.sqlite"), concurrency=1)
+    expected, undisturbed = run(JudgeConfig(urls=(url,)))
+    with RewardSession.witness_adjudicator(REWARD, judge, seed=3) as session:
+        for group in GROUPS:
+            session.submit(group)
+        while session.statistics().judged < 7:
+            time.sleep(0.002)
+    rest, seen = run(judge)
+    assert seen.store_hits >= 7
+    assert seen.store_hits + seen.judged == undisturbed.judged
+    assert [g.rewards for g in rest] == [g.rewards for g in expected]
+
+
+def test_frames_for_the_embedded_judge_keep_their_times(url: str) -> None:
+    """It gets timestamped pictures; the same frames would make a video with the same times elsewhere."""
+    group: Any = video_group(0)
+    video = group.media.video()
+    times = [frame.seconds for frame in group.media.frames()]
+    assert [index / video.fps for index in video.indices] == pytest.approx(times)

@@ -1,0 +1,308 @@
+"""Several endpoints: routing, failover, and what happens while none answers."""
+
+import asyncio
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from vcap_jax.reward.client import Answer, JudgeClient, JudgeOutage, JudgeUnavailable
+from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.endpoints import preference
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.scores import Scores, parse_scores
+from vcap_jax.reward.templates import QUALITY_KEYS
+
+ADDRESSES = [f"http://judge-{k}:8000/v1" for k in range(5)]
+
+
+def read(text: str | None, finish_reason: str | None) -> Scores | Failure:
+    return parse_scores(text, QUALITY_KEYS, finish_reason)
+
+
+def message(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [{"type": "text", "text": text}]}]
+
+
+def text_of(body: dict[str, Any]) -> str:
+    return body["messages"][0]["content"][-1]["text"]
+
+
+class Asked:
+    def __init__(self, config: JudgeConfig, routes: list[str], then: Callable[[int], None] | None = None):
+        self.said: list[str] = []
+
+        async def run() -> list[Answer[Scores]]:
+            async with JudgeClient(config, say=self.said.append) as client:
+                done = 0
+
+                async def one(route: str, number: int) -> Answer[Scores]:
+                    nonlocal done
+                    answer = await client.ask(message(f"{route} {number}"), read, route=route)
+                    done += 1
+                    if then is not None:
+                        then(done)
+                    return answer
+
+                answers = await asyncio.gather(*(one(route, n) for n, route in enumerate(routes)))
+                self.statistics = client.statistics()
+                return list(answers)
+
+        self.answers = asyncio.run(run())
+
+    @property
+    def scores(self) -> list[Any]:
+        return [answer.result for answer in self.answers]
+
+
+# Routing
+
+
+def test_routes_are_spread_evenly_and_stay_where_they_are() -> None:
+    routes = [f"media {k}" for k in range(5000)]
+    first = {route: preference(route, ADDRESSES)[0] for route in routes}
+    assert all(sorted(preference(route, ADDRESSES)) == [0, 1, 2, 3, 4] for route in routes[:50])
+    counts = Counter(first.values())
+    assert min(counts.values()) > 900
+    assert max(counts.values()) < 1100
+    # Without the last address only its own routes move, each to its second choice.
+    for route in routes:
+        ranked = preference(route, ADDRESSES)
+        now = preference(route, ADDRESSES[:4])[0]
+        assert now == (ranked[0] if ranked[0] != 4 else ranked[1])
+
+
+def test_the_order_of_the_addresses_does_not_matter() -> None:
+    backwards = ADDRESSES[::-1]
+    for k in range(50):
+        chosen = ADDRESSES[preference(f"r{k}", ADDRESSES)[0]]
+        assert backwards[preference(f"r{k}", backwards)[0]] == chosen
+
+
+def test_a_group_goes_to_one_endpoint_and_groups_to_all(judges: list[Any], settings: Any) -> None:
+    urls = tuple(judge.url for judge in judges)
+    asked = Asked(settings(urls=urls), [f"group {k // 4}" for k in range(80)])
+    assert all(isinstance(score, Scores) for score in asked.scores)
+    places: dict[str, set[int]] = {}
+    for number, judge in enumerate(judges):
+        for body in judge.bodies:
+            places.setdefault(text_of(body).rsplit(" ", 1)[0], set()).add(number)
+    assert len(places) == 20
+    assert all(len(where) == 1 for where in places.values())
+    assert all(judge.bodies for judge in judges)
+    each = asked.statistics.endpoints
+    assert [each[url].requests for url in urls] == [len(judge.bodies) for judge in judges]
+    assert sum(one.judged for one in each.values()) == asked.statistics.judged == 80
+
+
+def test_concurrency_is_of_each_endpoint(judges: list[Any], settings: Any, replies: Any) -> None:
+    reply = replies.verdict()
+    reply.delay = 0.1
+    for judge in judges:
+        judge.answer = lambda body, n: reply
+    Asked(settings(urls=tuple(j.url for j in judges), concurrency=2), [f"g{k}" for k in range(24)])
+    assert [judge.most_running for judge in judges] == [2, 2, 2]
+
+
+# Failover
+
+
+def test_the_groups_of_a_dead_endpoint_go_to_the_next_of_their_order(
+    judges: list[Any], settings: Any
+) -> None:
+    urls = tuple(judge.url for judge in judges)
+    judges[1].stop()
+    routes = [f"g{k}" for k in range(40)]
+    asked = Asked(settings(urls=urls), routes)
+    assert all(isinstance(score, Scores) for score in asked.scores)
+    for route in routes:
+        ranked = preference(route, urls)
+        expected = ranked[0] if ranked[0] != 1 else ranked[1]
+        assert any(text_of(body).split()[0] == route for body in judges[expected].bodies), route
+    assert asked.statistics.outages == asked.statistics.endpoints[urls[1]].outages == 1
+    assert len(asked.said) == 1
+    assert "the other endpoints take its groups" in asked.said[0]
+    judges[1].start()
+
+
+def test_an_endpoint_that_breaks_connections_is_left_out_and_comes_back(
+    judges: list[Any], settings: Any, replies: Any
+) -> None:
+    urls = tuple(judge.url for judge in judges)
+    ill = judges[0]
+    broken = replies.Reply(drop=True)
+    ill.answer = lambda body, n: broken if n < 6 else replies.verdict()
+    routes = [f"g{k}" for k in range(300) if preference(f"g{k}", urls)[0] == 0][:30]
+
+    async def run() -> None:
+        async with JudgeClient(settings(urls=urls, breaker_failures=3, concurrency=3)) as client:
+            for wave in range(20):
+                answers = await asyncio.gather(*(client.ask(message(r), read, route=r) for r in routes))
+                assert all(isinstance(answer.result, Scores) for answer in answers)
+                mine = client.statistics().endpoints[urls[0]]
+                if mine.judged:
+                    break
+                assert (wave, mine.outages) == (wave, 1)
+                await asyncio.sleep(0.2)
+            assert mine.judged  # its health is good, so it was tried again
+
+    asyncio.run(run())
+
+
+def test_one_broken_connection_is_tried_elsewhere(judges: list[Any], settings: Any, replies: Any) -> None:
+    urls = tuple(judge.url for judge in judges)
+    for judge in judges:
+        judge.answer = lambda body, n: replies.verdict()
+    ranked = preference("g", urls)
+    judges[ranked[0]].answer = lambda body, n: replies.Reply(drop=True)
+    asked = Asked(settings(urls=urls), ["g"])
+    assert asked.answers[0].tries == 2
+    assert len(judges[ranked[1]].bodies) == 1
+    assert asked.statistics.outages == 0
+
+
+def test_endpoints_must_serve_one_model(judges: list[Any], settings: Any) -> None:
+    urls = tuple(judge.url for judge in judges)
+    judges[2].models = ["another-judge"]
+
+    async def ready(config: JudgeConfig) -> None:
+        async with JudgeClient(config) as client:
+            await client.wait_until_ready(5)
+
+    with pytest.raises(JudgeUnavailable, match=r"serves (another|the)-judge, and the other endpoints serve"):
+        asyncio.run(ready(settings(urls=urls)))
+    with pytest.raises(JudgeUnavailable, match=r"serves another-judge, and judge\.model names the-judge"):
+        asyncio.run(ready(settings(urls=urls, model="the-judge")))
+
+
+def test_addresses_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"judge\.urls names an address twice"):
+        JudgeConfig(urls=("http://a:1", "http://a:1/"))
+
+
+# Outages
+
+
+def answer_by_text(replies: Any) -> Callable[[dict[str, Any], int], Any]:
+    return lambda body, n: replies.verdict(Correctness=int(text_of(body).split()[-1]) % 11)
+
+
+def test_a_killed_judge_is_waited_for_and_no_judgement_is_lost(
+    judge: Any, settings: Any, replies: Any
+) -> None:
+    """Every question ends with the score it would have had, though more tries than allowed met a dead server."""
+    judge.answer = answer_by_text(replies)
+    config = settings(concurrency=4, max_tries=2, breaker_failures=3, outage_timeout_s=30.0)
+    restarted = threading.Timer(1.2, judge.start)
+
+    def kill(done: int) -> None:
+        if done == 10:
+            threading.Thread(target=judge.stop).start()
+            restarted.start()
+
+    quick = judge.answer
+
+    def answer(body: dict[str, Any], n: int) -> Any:
+        reply = quick(body, n)
+        reply.delay = 0.05
+        return reply
+
+    judge.answer = answer
+    asked = Asked(config, ["g"] * 40, then=kill)
+    restarted.join()
+    assert [score.correctness for score in asked.scores] == [n % 11 for n in range(40)]
+    assert asked.statistics.failed == 0
+    assert asked.statistics.outages == 1
+    assert asked.statistics.waited_s > 1
+    assert "does not answer since" in asked.said[0]
+    assert "waiting" in asked.said[0]
+
+
+def test_a_single_question_survives_an_outage_too(judge: Any, settings: Any, replies: Any) -> None:
+    """With fewer tries than it takes to open the breaker: the last of them asks /health first."""
+    judge.stop()
+    timer = threading.Timer(0.8, judge.start)
+    timer.start()
+    asked = Asked(settings(max_tries=1, model="the-judge", outage_timeout_s=20.0), ["g"])
+    timer.join()
+    assert isinstance(asked.scores[0], Scores)
+
+
+def test_a_server_that_is_up_but_unhealthy_is_an_outage(judge: Any, settings: Any, replies: Any) -> None:
+    """An engine that died behind a live HTTP server: 500 for every request, 503 from /health."""
+    down = threading.Event()
+    down.set()
+    judge.health = 503
+    judge.answer = lambda body, n: replies.Reply(status=500, raw="{}") if down.is_set() else replies.verdict()
+
+    def mend() -> None:
+        judge.health = 200
+        down.clear()
+
+    timer = threading.Timer(1.0, mend)
+    timer.start()
+    asked = Asked(settings(max_tries=3, outage_timeout_s=20.0), ["a", "b", "c"])
+    timer.join()
+    assert all(isinstance(score, Scores) for score in asked.scores)
+    assert asked.statistics.outages >= 1
+
+
+def test_overload_is_no_outage(judge: Any, settings: Any, replies: Any) -> None:
+    judge.answer = lambda body, n: replies.Reply(status=503, raw="{}") if n < 12 else replies.verdict()
+    asked = Asked(settings(max_tries=8, breaker_failures=2), ["g"] * 6)
+    assert all(isinstance(score, Scores) for score in asked.scores)
+    assert asked.statistics.outages == 0
+    assert asked.said == []
+
+
+def test_a_question_that_brings_the_server_down_every_time_fails_in_the_end(
+    judge: Any, settings: Any, replies: Any
+) -> None:
+    judge.answer = lambda body, n: (
+        replies.Reply(drop=True) if text_of(body).startswith("poison") else replies.verdict()
+    )
+    asked = Asked(settings(max_tries=2, breaker_failures=1, outage_timeout_s=20.0), ["poison", *["fine"] * 8])
+    assert isinstance(asked.scores[0], Failure)
+    assert asked.scores[0].reason == "connection"
+    assert all(isinstance(score, Scores) for score in asked.scores[1:])
+
+
+def test_a_judge_that_comes_back_as_another_model_stays_out(judge: Any, settings: Any, replies: Any) -> None:
+    first = replies.verdict()
+
+    def answer(body: dict[str, Any], n: int) -> Any:
+        if n == 0:
+            judge.models = ["another"]
+            return first
+        return replies.Reply(status=404, raw='{"error": {"message": "no such model"}}')
+
+    judge.answer = answer
+
+    async def run() -> None:
+        async with JudgeClient(settings(outage_timeout_s=0.5)) as client:
+            assert isinstance((await client.ask(message("a"), read)).result, Scores)
+            await client.ask(message("b"), read)
+
+    with pytest.raises(JudgeOutage, match="serves another, and the other endpoints serve the-judge"):
+        asyncio.run(run())
+
+
+def test_the_wait_ends_after_its_bound_with_what_was_seen(judge: Any, settings: Any) -> None:
+    judge.stop()
+    said: list[str] = []
+
+    async def run() -> None:
+        async with JudgeClient(settings(outage_timeout_s=0.6), say=said.append) as client:
+            await asyncio.gather(*(client.ask(message(f"{k}"), read) for k in range(8)))
+
+    began = time.monotonic()
+    with pytest.raises(JudgeOutage, match=r"did not answer for 0.6 s .*Cannot connect"):
+        asyncio.run(run())
+    assert 0.6 <= time.monotonic() - began < 3
+    assert len(said) == 1
+    assert json.dumps(judge.url)[1:-1] in said[0]
+    judge.start()
