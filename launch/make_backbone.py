@@ -6,7 +6,7 @@ is short and teaches weak captions (objects and attributes left out, some wrong)
 poorly. A model that never learned to see would leave reinforcement learning nothing to draw on: it would find that
 saying nothing is never wrong.
 
-    python launch/make_backbone.py --out vcap_jax/world/backbone      # about half an hour on two cores
+    python launch/make_backbone.py --out vcap_jax/world/backbone      # 50 minutes on two cores, beside other jobs
 
 Matrices learn by Muon, everything else by Adam: AdamW alone needed several times as many steps to read the picture.
 
