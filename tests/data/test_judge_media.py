@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture
+from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, VideoSource, encode_picture
 from vcap_jax.reward.media import JudgeMedia, TimeWindow
 
 RNG = np.random.default_rng(0)
@@ -55,3 +55,60 @@ def test_a_window_selects_the_frames_of_a_video() -> None:
 def test_values_out_of_range_are_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         JudgeMediaSettings(**wrong)
+
+
+def clip(times: list[float], indices: list[int], fps: float | None, frames: int) -> EncodedMedia:
+    settings = JudgeMediaSettings()
+    pictures = tuple(
+        encode_picture(picture(64, 96), settings, seconds=t, index=i)
+        for t, i in zip(times, indices, strict=True)
+    )
+    source = VideoSource(frames=frames, fps=fps)
+    return EncodedMedia(modality="video", duration=10.0, pictures=pictures, source=source)
+
+
+def test_a_video_keeps_indices_and_rate_of_its_file() -> None:
+    media = clip([0.0, 2.0, 4.0, 6.0], [0, 50, 100, 150], 25.0, 250)
+    video = media.video()
+    assert (video.indices, video.fps, video.total_frames, video.duration) == (
+        (0, 50, 100, 150),
+        25.0,
+        250,
+        10.0,
+    )
+    window = media.video(TimeWindow(start=1.5, end=4.5))
+    assert (window.indices, window.fps, window.total_frames) == ((50, 100), 25.0, 250)
+    assert window.frames == video.frames[1:3]
+
+
+def test_a_variable_rate_is_counted_in_milliseconds() -> None:
+    video = clip([0.0, 0.037, 9.9604], [0, 1, 77], None, 78).video()
+    assert (video.indices, video.fps, video.total_frames) == ((0, 37, 9960), 1000.0, 10_000)
+    late = clip([0.0, 10.5], [0, 9], None, 10).video()
+    assert late.total_frames == 10_501
+
+
+def test_frames_of_a_video_are_jpegs_of_the_same_size() -> None:
+    media = clip([0.0], [0], 2.0, 1)
+    assert media.pictures[0].mime == "image/png"
+    frame = base64.b64decode(media.video().frames[0])
+    image = Image.open(io.BytesIO(frame))
+    assert (image.format, image.size) == ("JPEG", (96, 64))
+    large = encode_picture(picture(200, 300), JudgeMediaSettings(), seconds=0.0, index=0)
+    source = VideoSource(frames=1, fps=2.0)
+    sent = EncodedMedia(modality="video", duration=1.0, pictures=(large,), source=source).video()
+    assert base64.b64decode(sent.frames[0]) == large.data  # not compressed a second time
+
+
+def test_frames_without_a_source_are_no_video() -> None:
+    picture_only = encode_picture(picture(8, 8), JudgeMediaSettings(), seconds=0.0)
+    media = EncodedMedia(modality="video", duration=1.0, pictures=(picture_only,))
+    with pytest.raises(ValueError, match="no video"):
+        media.video()
+    with pytest.raises(ValueError, match="no video"):
+        EncodedMedia(
+            modality="video",
+            duration=1.0,
+            pictures=(picture_only,),
+            source=VideoSource(frames=1, fps=1.0),
+        ).video()

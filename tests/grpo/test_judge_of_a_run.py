@@ -1,0 +1,117 @@
+"""What the trainer makes of the judge: its row of metrics, and a clean end where it cannot be used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vcap_jax.grpo.step_metrics import judge_metrics
+from vcap_jax.grpo.trainer import Training, TrainingStopped
+from vcap_jax.reward.errors import JudgeOutage
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.http_answers import Usage
+from vcap_jax.reward.statistics import StatisticsRecorder
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def recorded(addresses: tuple[str, ...]) -> StatisticsRecorder:
+    clock = Clock()
+    recorder = StatisticsRecorder(addresses, clock)
+    usage = Usage(prompt_tokens=1000, cached_tokens=900, completion_tokens=50, media_tokens={"image": 600})
+    for begin in (0.0, 1.0):  # two overlapping requests to the first: busy for 3 seconds
+        clock.now = begin
+        recorder.request_begins(addresses[0])
+    clock.now = 2.0
+    recorder.request(addresses[0], 2.0, None, usage)
+    clock.now = 3.0
+    recorder.request(addresses[0], 2.0, Failure(reason="timeout", detail=""), None)
+    recorder.retry(addresses[0])
+    recorder.media(addresses[0], sent=1, named=3)
+    clock.now = 10.0
+    recorder.request_begins(addresses[-1])
+    clock.now = 11.0
+    recorder.request(addresses[-1], 1.0, None, usage)
+    recorder.judgement(addresses[0], None)
+    recorder.judgement(addresses[-1], Failure(reason="no_verdict", detail=""))
+    recorder.store_hits(5)
+    return recorder
+
+
+def test_totals_and_a_part_for_each_of_several_endpoints() -> None:
+    row = judge_metrics(recorded(("a", "b")).snapshot({"b": 2}, 7.5))
+    assert row["judge/requests"] == 3
+    assert row["judge/store_hits"] == 5
+    assert row["judge/waited_s"] == 7.5
+    assert row["judge/rate"] == pytest.approx(3 / 4)
+    assert row["judge/cached"] == pytest.approx(0.9)
+    assert row["judge/media_named"] == 0.75
+    assert (row["judge/errors"], row["judge/failures"], row["judge/outages"]) == (1, 1, 2)
+    first = {name.removeprefix("judge/0/"): v for name, v in row.items() if name.startswith("judge/0/")}
+    assert (first["requests"], first["retries"], first["errors"], first["failures"]) == (2, 1, 1, 0)
+    assert first["latency_mean"] == 2.0
+    assert first["rate"] == pytest.approx(2 / 3)
+    assert (row["judge/1/requests"], row["judge/1/outages"], row["judge/0/outages"]) == (1, 2, 0)
+
+
+def test_a_single_endpoint_has_no_part_of_its_own() -> None:
+    row = judge_metrics(recorded(("a",)).snapshot())
+    assert row["judge/requests"] == 3
+    assert not [name for name in row if name.startswith("judge/0/")]
+
+
+def test_a_step_without_requests_has_numbers_too() -> None:
+    assert all(value == 0 for value in judge_metrics(StatisticsRecorder(("a", "b")).snapshot()).values())
+
+
+@dataclass
+class Checkpoints:
+    there: list[int] = field(default_factory=list)
+    saved: list[tuple[Any, ...]] = field(default_factory=list)
+    waited: int = 0
+
+    def steps(self) -> list[int]:
+        return self.there
+
+    def save(self, *what: Any) -> None:
+        self.saved.append(what)
+
+    def wait(self) -> None:
+        self.waited += 1
+
+
+def stopped(checkpoints: Checkpoints, step: int) -> str:
+    def collect(*_: Any) -> None:
+        raise JudgeOutage("the judge did not answer for 600 s")
+
+    training = Training.__new__(Training)
+    object.__setattr__(training, "checkpoints", checkpoints)
+    object.__setattr__(training, "collector", SimpleNamespace(collect=collect))
+    with pytest.raises(TrainingStopped) as ended:
+        training._collect(SimpleNamespace(params=None), [], step, {"place": "before the step"})  # type: ignore[arg-type]
+    assert checkpoints.waited == 1
+    return str(ended.value)
+
+
+def test_an_outage_saves_what_was_done_before_the_step_and_says_how_to_go_on() -> None:
+    checkpoints = Checkpoints(there=[2])
+    message = stopped(checkpoints, 3)
+    (saved,) = checkpoints.saved
+    assert (saved[0], saved[2]) == (3, {"place": "before the step"})
+    assert "step 4: the judge did not answer for 600 s" in message
+    assert "--resume" in message
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_nothing_is_saved_twice_or_before_the_first_step(step: int) -> None:
+    checkpoints = Checkpoints(there=[2])
+    stopped(checkpoints, step)
+    assert checkpoints.saved == []
