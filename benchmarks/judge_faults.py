@@ -12,8 +12,9 @@ same groups are scored once without faults, which is the truth, and once with th
   or the server has refused it for good (400);
 * the deadline holds: no HTTP request outlives it by more than half a second.
 
-"refused" closes the listening socket for a moment again and again. A try that meets it never reaches the server, so
-the tries that a lost judgement lacks in the server's log are set against the tries that the client counted beyond it.
+"refused" closes the listening socket for a moment again and again. A try that meets it never reaches the server. Such
+requests, and those that a busy machine makes late, are counted as unforeseen: tries that a lost judgement lacks in the
+server's log must be found among them.
 
 Exits with 1 if any of this does not hold.
 """
@@ -58,8 +59,9 @@ class Outcome:
 
     judgements: questions asked. requests: HTTP requests that the client counts. faults: by kind, as the server dealt
     them. scored, lost: candidates with and without a reward. wrong_rewards, wrong_advantages: candidates whose value
-    differs from the truth. savable: lost judgements that were entitled to a further try. seconds: wall time.
-    longest_s: of one HTTP request.
+    differs from the truth. savable: lost judgements that were entitled to a further try. unforeseen: requests that
+    failed without a fault from the server (refused, or too late on a busy machine). seconds: wall time. longest_s: of
+    one HTTP request.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Outcome:
     wrong_rewards: int
     wrong_advantages: int
     savable: int
+    unforeseen: int
     deadlocked: int
     seconds: float
     longest_s: float
@@ -159,6 +162,9 @@ def endure(
     found = [s.rewards if s is not None else [None] * GROUP_SIZE for s in scores]
     faults = Counter(call.fault for call in server.calls if call.fault is not None)
     faults[REFUSED] += server.outages
+    # Whatever is unusable fails one request; what fails beyond that was not the server's doing.
+    unusable = sum(call.fault is not None and call.fault not in USABLE for call in server.calls)
+    unforeseen = max(0, seen.requests - seen.judged - unusable)
     failures = [c.failure for s in scores if s is not None for c in s.candidates if c.failure is not None]
     return Outcome(
         name=name,
@@ -169,7 +175,8 @@ def endure(
         lost=sum(r is None for group in found for r in group),
         wrong_rewards=wrong_rewards(found, truth),
         wrong_advantages=wrong_advantages(found, truth),
-        savable=savable(server, lost=seen.failed, unseen=seen.requests - len(server.calls)),
+        savable=savable(server, lost=seen.failed, excused=unforeseen),
+        unforeseen=unforeseen,
         deadlocked=len(late),
         seconds=seconds,
         longest_s=seen.latency_max_s,
@@ -217,18 +224,20 @@ def wrong_advantages(found: Sequence[Sequence[float | None]], truth: Sequence[Se
     return int((np.asarray(ours) != np.asarray(true)).sum())
 
 
-def savable(server: FaultServer, *, lost: int, unseen: int) -> int:
+def savable(server: FaultServer, *, lost: int, excused: int) -> int:
     """Lost judgements that a further try was due to.
 
-    lost: as the client counts them. unseen: tries that never reached the server, beyond those in its log.
+    lost: as the client counts them. excused: tries that failed by themselves, without a fault from the server: refused
+    connections, and answers that a busy machine made late.
     """
     tries: dict[str, list[str | None]] = {}
     for call in server.calls:
         tries.setdefault(call.question, []).append(call.fault)
     unanswered = [t for t in tries.values() if not any(fault is None or fault in USABLE for fault in t)]
     missing = [max(0, _TRIES - len(t)) for t in unanswered if not FINAL.intersection(map(str, t))]
-    # A judgement lost although an answer was sent, or given up with tries left that no refusal accounts for.
-    return max(0, lost - len(unanswered)) + (sum(n > 0 for n in missing) if sum(missing) > unseen else 0)
+    # Judgements lost although an answer was sent, and those given up with tries left.
+    unexplained = max(0, lost - len(unanswered)) + sum(n > 0 for n in missing)
+    return unexplained if max(0, lost - len(unanswered)) + sum(missing) > excused else 0
 
 
 def line(outcome: Outcome) -> str:
@@ -236,14 +245,15 @@ def line(outcome: Outcome) -> str:
     kinds = sum(outcome.faults.values())
     return (
         f"{outcome.name:<28}{outcome.judgements:>7}{outcome.requests:>9}{kinds:>8}{outcome.scored:>8}{outcome.lost:>6}"
-        f"{outcome.wrong_rewards:>7}{outcome.wrong_advantages:>7}{outcome.savable:>8}{outcome.deadlocked:>6}"
+        f"{outcome.wrong_rewards:>7}{outcome.wrong_advantages:>7}{outcome.savable:>8}"
+        f"{outcome.unforeseen:>8}{outcome.deadlocked:>6}"
         f"{outcome.longest_s:>9.2f}{outcome.seconds:>8.1f}  {'holds' if outcome.holds else 'FAILS'}"
     )
 
 
 HEADER = (
     f"{'fault':<28}{'judged':>7}{'requests':>9}{'faults':>8}{'scored':>8}{'lost':>6}{'wrong':>7}{'w.adv.':>7}"
-    f"{'savable':>8}{'hang':>6}{'longest':>9}{'wall s':>8}"
+    f"{'savable':>8}{'unfor.':>8}{'hang':>6}{'longest':>9}{'wall s':>8}"
 )
 
 

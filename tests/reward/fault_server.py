@@ -68,7 +68,8 @@ class FaultServer:
         self.calls: list[Call] = []
         self.truth: dict[str, Mapping[str, Any]] = {}
         self.outages = 0
-        self._judge, self._plan, self._deadline = judge, plan, deadline_s
+        self.plan = plan
+        self._judge, self._deadline = judge, deadline_s
         self._refuse_every, self._refuse_s = refuse_every, refuse_s
         self._attempts: dict[str, int] = {}
         self._last: Mapping[str, Any] | None = None
@@ -119,7 +120,7 @@ class FaultServer:
         question = question_of(body)
         attempt = self._attempts.get(question, 0)
         self._attempts[question] = attempt + 1
-        fault = self._plan(question, attempt)
+        fault = self.plan(question, attempt)
         self.calls.append(Call(question=question, attempt=attempt, fault=fault))
         verdict = self.truth.get(question)
         if verdict is None:

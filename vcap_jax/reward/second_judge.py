@@ -12,7 +12,7 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
@@ -91,6 +91,13 @@ def _ranks(values: Sequence[float]) -> tuple[float, ...]:
     return tuple((first + end - 1) / 2)
 
 
+def _result(future: Future[GroupScores] | None) -> GroupScores | BaseException | None:
+    """What became of a future that has ended; a cancelled one is an exception like others."""
+    if future is None:
+        return None
+    return CancelledError() if future.cancelled() else future.exception() or future.result()
+
+
 class SecondJudge:
     """Asks along with a run; ``consider`` and ``metrics`` may be called from the trainer's thread, neither waits.
 
@@ -149,13 +156,12 @@ class SecondJudge:
     def _done(
         self, chosen: list[int], first: Future[GroupScores] | None, second: Future[GroupScores] | None
     ) -> None:
-        pairs = []
-        try:
-            if first is not None and second is not None:
-                ours, theirs = first.result().candidates, second.result().candidates
-                pairs = [(ours[index], other) for index, other in zip(chosen, theirs, strict=True)]
-        except BaseException as error:  # a cancelled future raises one that is no Exception
-            self._complain(f"{type(error).__name__}: {error}")
+        pairs: list[tuple[CandidateScore, CandidateScore]] = []
+        ours, theirs = _result(first), _result(second)
+        if isinstance(theirs, BaseException):
+            self._complain(f"{type(theirs).__name__}: {theirs}")
+        elif isinstance(ours, GroupScores) and theirs is not None:
+            pairs = [(ours.candidates[i], other) for i, other in zip(chosen, theirs.candidates, strict=True)]
         scored = [(a, b) for a, b in pairs if a.reward is not None and b.reward is not None]
         with self._lock:
             self._pending -= len(chosen)

@@ -1,0 +1,213 @@
+"""Rewards while the judge goes wrong; benchmarks/judge_faults.py asks thousands of times, this a few hundred."""
+
+import asyncio
+import socket
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import aiohttp
+import pytest
+
+from benchmarks.judge_faults import (
+    KINDS,
+    endure,
+    groups_for,
+    judge_config,
+    plan_for,
+    savable,
+    true_rewards,
+    wrong_advantages,
+    wrong_rewards,
+)
+from gpu_judge.embedded.judge import EmbeddedJudge
+from tests.reward.fault_server import FAULTS, USABLE, FaultServer
+from vcap_jax.reward.client import JudgeClient, JudgeOutage
+from vcap_jax.reward.config import RewardConfig
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.identity import is_foreign, new_identity
+from vcap_jax.reward.scores import Scores, parse_scores
+from vcap_jax.reward.session import RewardSession
+from vcap_jax.reward.templates import QUALITY_KEYS
+from vcap_jax.reward.witness_adjudicator import GroupForReward
+
+# Faults that take a whole deadline, or whose number of tries depends on the clock, are mixed in below only.
+_QUICK = [
+    kind
+    for kind in FAULTS
+    if kind not in ("late", "hung", "drip", "white space for ever", "white space, a flood")
+]
+
+_BROKEN = ("reset", "closed", "half a body", "half the chunks")
+
+
+@pytest.fixture(scope="module")
+def groups() -> list[GroupForReward]:
+    return groups_for(40, seed=3)
+
+
+@pytest.fixture(scope="module")
+def truth(groups: Sequence[GroupForReward]) -> list[list[float | None]]:
+    return true_rewards(groups, seed=3)
+
+
+@pytest.mark.parametrize("kind", _QUICK)
+def test_a_fault_on_every_try_is_never_a_score(
+    kind: str, groups: Sequence[GroupForReward], truth: list[list[float | None]]
+) -> None:
+    """One group, every request spoiled: usable answers are the truth, all others end as failures.
+
+    A server that breaks every connection is one that is down: the run is told so.
+    """
+    with FaultServer(EmbeddedJudge(), lambda question, attempt: kind, deadline_s=2.0) as server:
+        config = replace(judge_config(server, deadline_s=20.0), outage_timeout_s=0.3)
+        with RewardSession.witness_adjudicator(RewardConfig(), config, seed=3) as session:
+            if kind == "another request's answer":
+                server.plan = lambda question, attempt: None
+                assert session.submit(groups[1]).result(60).rewards == truth[1]
+                server.plan = lambda question, attempt: kind
+            future = session.submit(groups[0])
+            if kind in _BROKEN:
+                with pytest.raises(JudgeOutage):
+                    future.result(60)
+                return
+            found = future.result(60).rewards
+    assert found == (truth[0] if kind in USABLE else [None] * len(truth[0]))
+    if kind not in USABLE:
+        tries = Counter(call.question for call in server.calls if call.fault == kind)
+        assert set(tries.values()) == {1 if kind == "400" else 4}
+
+
+def test_all_faults_mixed() -> None:
+    groups = groups_for(300, seed=0)
+    outcome = endure("mixed", groups, KINDS, true_rewards(groups), deadline_s=1.0, limit_s=120.0)
+    assert outcome.judgements >= 290
+    assert outcome.deadlocked == 0
+    assert outcome.wrong_rewards == outcome.wrong_advantages == 0
+    assert outcome.savable == 0
+    assert len(outcome.faults) > 25
+    assert outcome.scored > 0.9 * (outcome.scored + outcome.lost)
+
+
+def test_the_deadline_ends_what_never_ends() -> None:
+    """Answers that hang, drip, or send white space for ever cost their deadline and no more."""
+    kinds = ("hung", "drip", "white space for ever", "white space, a flood")
+
+    async def ask(server: FaultServer) -> tuple[list[Failure | Scores], float]:
+        config = replace(judge_config(server, deadline_s=0.5), max_tries=2)
+        async with JudgeClient(config) as client:
+            answers = await asyncio.gather(*(client.ask(_question(n), _read) for n in range(8)))
+            return [answer.result for answer in answers], client.statistics().latency_max_s
+
+    for kind in kinds:
+        with FaultServer(_Nine(), lambda question, attempt, kind=kind: kind, deadline_s=0.5) as server:
+            began = time.monotonic()
+            results, longest = asyncio.run(ask(server))
+        assert all(isinstance(r, Failure) and r.reason in ("timeout", "bad_response") for r in results), kind
+        assert longest < 0.5 + 1.0
+        assert time.monotonic() - began < 2 * (0.5 + 1.0) + 2
+
+
+def test_a_late_answer_is_never_read_by_the_next_request() -> None:
+    """The connection whose answer came too late is not used again."""
+
+    async def ask(server: FaultServer) -> list[int]:
+        config = judge_config(server, deadline_s=0.3, concurrency=1)
+        async with JudgeClient(config) as client:
+            found = []
+            for n in range(6):
+                answer = await client.ask(_question(n), _read)
+                assert isinstance(answer.result, Scores), answer.result
+                found.append(answer.result.correctness)
+            return found
+
+    with FaultServer(
+        _Nine(), lambda question, attempt: "late" if attempt == 0 else None, deadline_s=0.3
+    ) as server:
+        assert asyncio.run(ask(server)) == [9] * 6  # a late answer says 1
+        assert {call.attempt for call in server.calls} >= {0, 1}
+
+
+class _Nine:
+    """A judge that gives nines."""
+
+    def answer(self, body: object) -> dict[str, object]:
+        return {"Analysis": "", **dict.fromkeys(QUALITY_KEYS, 9)}
+
+
+def _question(number: int) -> list[dict[str, object]]:
+    return [{"role": "user", "content": [{"type": "text", "text": f"question {number}"}]}]
+
+
+def _read(text: str | None, finish_reason: str | None) -> Scores | Failure:
+    return parse_scores(text, QUALITY_KEYS, finish_reason)
+
+
+def test_identities_tell_whose_answer_it_is() -> None:
+    mine, other = new_identity(), new_identity()
+    assert mine != other
+    for echoes in (False, True):
+        assert not is_foreign(f"chatcmpl-{mine}", mine, echoes=echoes)
+        assert is_foreign(f"chatcmpl-{other}", mine, echoes=echoes)
+    assert not is_foreign("chatcmpl-17", mine, echoes=False)
+    assert not is_foreign(None, mine, echoes=False)
+    assert is_foreign("chatcmpl-17", mine, echoes=True)
+    assert is_foreign(None, mine, echoes=True)
+
+
+def test_the_plan_spoils_its_share_whatever_the_order() -> None:
+    plan = plan_for(KINDS, rate=0.3, seed="x")
+    names = [f"question {n}" for n in range(4000)]
+    first = {name: plan(name, 0) for name in names}
+    assert first == {name: plan(name, 0) for name in reversed(names)}
+    assert 0.27 < sum(fault is not None for fault in first.values()) / len(names) < 0.33
+    assert set(first.values()) == {None, *FAULTS}
+    refused = [name for name in names if first[name] == "400"]
+    assert refused
+    assert all(plan(name, attempt) == "400" for name in refused for attempt in range(4))
+
+
+def test_the_counts_see_what_they_are_for() -> None:
+    truth = [[0.5, 0.6, 0.7]]
+    assert wrong_rewards([[0.5, None, 0.7]], truth) == 0
+    assert wrong_rewards([[0.5, None, 0.8]], truth) == 1
+    assert wrong_advantages([[0.5, None, 0.7]], truth) == 0
+    assert wrong_advantages([[0.5, None, 0.8]], truth) > 0
+    plan = ["500", "500", "500", "500"]
+    with FaultServer(_Nine(), lambda question, attempt: plan[attempt]) as server:
+
+        async def post(times: int) -> None:
+            async with aiohttp.ClientSession() as session:
+                for _ in range(times):
+                    async with session.post(
+                        f"{server.url}/v1/chat/completions", json={"messages": _question(0)}
+                    ):
+                        pass
+
+        asyncio.run(post(3))
+        assert savable(server, lost=1, excused=0) == 1  # a fourth try was due
+        assert savable(server, lost=1, excused=1) == 0
+        asyncio.run(post(1))
+        assert savable(server, lost=1, excused=0) == 0
+        assert savable(server, lost=2, excused=0) == 1  # the server knows of one only
+
+
+def test_refusals_come_from_the_operating_system() -> None:
+    with FaultServer(_Nine(), refuse_every=1, refuse_s=0.5) as server:
+
+        async def post() -> None:
+            url = f"{server.url}/v1/chat/completions"
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(url, json={"messages": _question(0)}) as reply,
+            ):
+                assert reply.status == 200
+
+        asyncio.run(post())
+        end = time.monotonic() + 5
+        refused = False
+        while not refused and time.monotonic() < end:
+            with socket.socket() as attempt:
+                refused = attempt.connect_ex(("127.0.0.1", server.port)) != 0
+        assert refused

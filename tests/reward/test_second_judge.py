@@ -1,0 +1,184 @@
+"""The second judge: who is asked, what agreement is, and that nothing of it reaches the run."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.media import JudgeFrame, TimeWindow
+from vcap_jax.reward.scores import Scores
+from vcap_jax.reward.second_judge import SecondJudge, SecondJudgeConfig, agreement, is_held_out
+from vcap_jax.reward.session import RewardSession
+from vcap_jax.reward.witness_adjudicator import CandidateScore, GroupForReward, GroupScores
+
+
+class Picture:
+    modality = "image"
+    duration = 0.0
+
+    def frames(self, window: TimeWindow | None = None) -> list[JudgeFrame]:
+        return [JudgeFrame(url="data:image/png;base64,AAAA")]
+
+
+def group(sample: str, captions: int = 8) -> GroupForReward:
+    texts = tuple(f"caption {k} of {sample}" for k in range(captions))
+    return GroupForReward(sample_id=sample, step=3, media=Picture(), reference="A witness.", captions=texts)  # type: ignore[arg-type]
+
+
+def candidate(reward: float | None, correctness: int = 5, third: int = 5) -> CandidateScore:
+    scores = Scores(
+        analysis="", correctness=correctness, completeness=5, third=third, third_key="Text Quality"
+    )
+    return CandidateScore(reward=reward, global_scores=scores)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
+
+
+def test_the_share_is_held_and_depends_on_nothing_but_names() -> None:
+    def chosen(share: float) -> set[tuple[str, int]]:
+        return {
+            (f"s{n}", k)
+            for n in range(300)
+            for k in range(8)
+            if is_held_out(share, seed=1, step=2, sample_id=f"s{n}", candidate=k)
+        }
+
+    some, more = chosen(0.05), chosen(0.2)
+    assert some == chosen(0.05)
+    assert some < more
+    assert 80 < len(some) < 165
+    assert len(chosen(1.0)) == 2400
+
+
+def test_agreement_of_equal_and_of_opposite_judges() -> None:
+    first = [candidate(r, c) for r, c in ((0.1, 1), (0.5, 5), (0.9, 9), (0.2, 2))]
+    same = agreement(list(zip(first, first, strict=True)))
+    assert same["second_judge/count"] == 4
+    assert same["second_judge/difference_reward"] == same["second_judge/difference_correctness"] == 0
+    assert same["second_judge/pearson"] == pytest.approx(1.0)
+    assert same["second_judge/spearman"] == pytest.approx(1.0)
+    second = [candidate(1 - (r.reward or 0), 9, 8) for r in first]
+    opposite = agreement(list(zip(first, second, strict=True)))
+    assert opposite["second_judge/pearson"] == pytest.approx(-1.0)
+    assert opposite["second_judge/difference_correctness"] == pytest.approx((8 + 4 + 0 + 7) / 4)
+    assert opposite["second_judge/difference_third"] == 3
+
+
+def test_ranks_of_ties_are_shared() -> None:
+    rewards = [(0.1, 0.3), (0.2, 0.3), (0.2, 0.5), (0.9, 0.4)]
+    row = agreement([(candidate(a), candidate(b)) for a, b in rewards])
+    ranks = np.corrcoef([0, 1.5, 1.5, 3], [0.5, 0.5, 3, 2])[0, 1]
+    assert row["second_judge/spearman"] == pytest.approx(ranks)
+
+
+def test_what_is_not_defined_is_left_out() -> None:
+    assert agreement([]) == {"second_judge/count": 0}
+    assert agreement([(candidate(None), candidate(0.5))]) == {"second_judge/count": 0}
+    assert "second_judge/pearson" not in agreement([(candidate(0.1), candidate(0.2))] * 2)
+    constant = agreement([(candidate(0.1 * k), candidate(0.2)) for k in range(5)])
+    assert "second_judge/pearson" not in constant
+    assert "second_judge/difference_reward" in constant
+
+
+@pytest.mark.parametrize(
+    "bad", [{"share": 0.0}, {"share": 1.1}, {"max_pending": 0}, {"judge": JudgeConfig()}]
+)
+def test_settings_that_make_no_sense_are_refused_by_name(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"second_judge.{next(iter(bad))}"):
+        SecondJudgeConfig(**{"judge": JudgeConfig(urls=("http://127.0.0.1:9",)), **bad})
+
+
+def test_it_sees_its_share_and_its_scores_stay_out_of_the_reward(
+    judge: Any, settings: Any, replies: Any
+) -> None:
+    def answer(body: dict[str, Any], n: int) -> Any:
+        return replies.verdict(Correctness=2 if body["model"] == "second" else 9)
+
+    judge.answer, judge.models = answer, ["first", "second"]
+    second = SecondJudgeConfig(share=0.25, judge=settings(model="second", media_uuid="never"))
+    first = settings(model="first", media_uuid="never")
+    groups = [group(f"s{n}") for n in range(6)]
+    with (
+        RewardSession.witness_adjudicator(RewardConfig(), first, seed=0) as session,
+        SecondJudge(second, RewardConfig(), seed=0) as other,
+    ):
+        futures = [session.submit(one) for one in groups]
+        for one, future in zip(groups, futures, strict=True):
+            other.consider(one, future)
+        rewards = {r for future in futures for r in future.result().rewards}
+        row: dict[str, Any] = {"second_judge/count": 0}
+
+        def all_back() -> bool:
+            fresh = other.metrics()
+            row["second_judge/count"] += fresh["second_judge/count"]
+            row.update({k: v for k, v in fresh.items() if "difference" in k})
+            return fresh["second_judge/pending"] == 0
+
+        wait_for(all_back)
+    assert rewards == {0.45 + 0.32 + 0.07}
+    asked = [body for body in judge.bodies if body["model"] == "second"]
+    expected = sum(
+        is_held_out(0.25, seed=0, step=3, sample_id=one.sample_id, candidate=k)
+        for one in groups
+        for k in range(8)
+    )
+    assert 0 < expected == len(asked) == row["second_judge/count"]
+    assert row["second_judge/difference_correctness"] == 7
+    assert row["second_judge/difference_reward"] == pytest.approx(0.35)
+
+
+def test_one_that_is_not_there_disturbs_nobody(judge: Any, settings: Any) -> None:
+    said: list[str] = []
+    dead = settings(urls=("http://127.0.0.1:9",), model="dead", outage_timeout_s=0.2, max_tries=1)
+    config = SecondJudgeConfig(share=1.0, judge=dead, max_pending=16)
+    with RewardSession.witness_adjudicator(RewardConfig(), settings(), seed=0) as session:
+        other = SecondJudge(config, RewardConfig(), seed=0, say=said.append)
+        began = time.monotonic()
+        for n in range(3):
+            one = group(f"s{n}")
+            future = session.submit(one)
+            other.consider(one, future)
+            assert all(reward is not None for reward in future.result().rewards)
+        seen = {"second_judge/failed": 0, "second_judge/passed_over": 0}
+
+        def given_up() -> bool:
+            row = other.metrics()
+            assert row["second_judge/count"] == 0
+            for name in seen:
+                seen[name] += int(row[name])
+            return sum(seen.values()) == 24
+
+        wait_for(given_up)
+        other.close()
+        assert seen["second_judge/failed"] >= 16
+        assert time.monotonic() - began < 20
+    assert len(said) == 1
+    assert said[0].startswith("second judge: ")
+
+
+def test_a_slow_one_is_not_waited_for_and_its_queue_is_bounded(
+    judge: Any, settings: Any, replies: Any
+) -> None:
+    judge.answer = lambda body, n: replies.Reply(content="{}", delay=30.0)
+    config = SecondJudgeConfig(share=1.0, judge=settings(deadline_s=60.0), max_pending=10)
+    done: Future[GroupScores] = Future()
+    done.set_result(
+        GroupScores(sample_id="x", step=3, candidates=(candidate(0.5),) * 8, window=None, seconds=0.0)
+    )
+    other = SecondJudge(config, RewardConfig(), seed=0)
+    began = time.monotonic()
+    for n in range(3):
+        other.consider(group(f"s{n}"), done)
+    row = other.metrics()
+    assert (row["second_judge/pending"], row["second_judge/passed_over"]) == (8, 16)
+    other.close()
+    assert time.monotonic() - began < 10
