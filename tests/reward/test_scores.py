@@ -38,6 +38,8 @@ ACCEPTED = {
     "inside a list": f"[{GOOD}]",
     "byte order mark": "\ufeff" + GOOD,
     "boxed": f"\\boxed{{}} {GOOD}",
+    "a caption's </think> quoted in the analysis": GOOD.replace("brown", "brown </think>"),
+    "a caption's <think> quoted in the analysis": GOOD.replace("brown", "brown <think>"),
 }
 
 

@@ -75,7 +75,7 @@ def parse_scores(text: str | None, score_keys: Sequence[str], finish_reason: str
         return Failure(reason="filtered", detail=f"the server ended the answer with {finish_reason!r}")
     if text is None or not text.strip():
         return Failure(reason="empty_answer", detail="the judge wrote nothing")
-    spoken = _without_thought(text)
+    spoken = text if _is_one_object(text) else _without_thought(text)
     if spoken is None:
         return Failure(reason="cut_off", detail=f"the answer ends inside its <think> block: {_tail(text)}")
     objects = _objects(spoken)
@@ -128,6 +128,15 @@ def _scores(analysis: str, values: dict[str, int]) -> Scores:
         third=values[third_key],
         third_key=third_key,
     )
+
+
+def _is_one_object(text: str) -> bool:
+    """Whether the whole answer is an object, as under an enforced schema: "</think>" is then a quotation inside it."""
+    text = text.strip()
+    try:
+        return text.startswith("{") and _DECODER.raw_decode(text)[1] == len(text)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _without_thought(text: str) -> str | None:
