@@ -39,7 +39,7 @@ from vcap_jax.world.scenes import sample_image_scene
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "trial-judge"
-START_S = 600.0
+START_S = 1200.0  # a minute on an idle machine
 
 
 class Served:
@@ -69,7 +69,7 @@ class Served:
             "30",
         ]
         command += ["--port", "0", "--port-file", str(self._port_file), "--log-dir", str(self.log_dir)]
-        command += extra
+        command += ["--exit-with-parent", *extra]
         self.began = time.monotonic()
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
