@@ -125,6 +125,7 @@ def test_a_run_leaves_what_it_promises(left_alone):
     assert [row["compiles"] for row in rows[2:]] == [0, 0]
     assert rows[0]["kl"] == pytest.approx(0, abs=1e-6)
     assert rows[0]["lr"] == 0
+    assert all(0 <= row["facts/coverage"] <= 1 and 0 <= row["facts/hallucination"] <= 1 for row in rows)
 
 
 @pytest.mark.parametrize("step", [1, 3])

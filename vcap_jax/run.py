@@ -25,7 +25,8 @@ from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.embedded import EmbeddedData, prepare_embedded_data
-from vcap_jax.grpo.collect import Collector
+from vcap_jax.evals.world_facts import fact_metrics
+from vcap_jax.grpo.collect import Collector, GroupRecord
 from vcap_jax.grpo.optimizer import build_optimizer, learning_rate_schedule
 from vcap_jax.grpo.step import TrainState, UpdatePrograms
 from vcap_jax.grpo.trainer import Training
@@ -211,6 +212,7 @@ def _train(
         if config.rollout.engine == "vllm"
         else None,
         learning_rate=lambda step: schedule(step * config.grpo.updates_per_step),
+        measure=lambda records: _facts(world, records),
         observe=observer,
         alarms=AlarmWatch(config.alarms, read_metrics(folder.metrics)),
     )
@@ -222,6 +224,13 @@ def _train(
         observer.close()
         metrics.close()
         checkpoints.close()
+
+
+def _facts(world: EmbeddedData | None, records: Sequence[GroupRecord]) -> Mapping[str, float]:
+    """What the captions of a step cover and make up, where the facts of its scenes are known."""
+    if world is None:
+        return {}
+    return fact_metrics(world.train_scenes, {r.example.sample.id: r.captions for r in records})
 
 
 def _samples_of(samples: Sequence[Sample], modality: str, manifest: Path) -> list[Sample]:

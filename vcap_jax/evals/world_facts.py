@@ -31,6 +31,16 @@ def count_captions(scenes: Mapping[str, Scene], captions: Mapping[str, Sequence[
     return FactCounts(facts=np.array(facts), claims=np.array(claims), correct=np.array(correct))
 
 
+def fact_metrics(scenes: Mapping[str, Scene], captions: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Coverage and hallucination of a step's captions, as metrics; hallucination is 0 where nothing is claimed."""
+    counts = count_captions(scenes, captions)
+    correct, claims = int(counts.correct.sum()), int(counts.claims.sum())
+    return {
+        "facts/coverage": correct / int(counts.facts.sum()),
+        "facts/hallucination": (claims - correct) / max(claims, 1),
+    }
+
+
 def fact_list(scene: Scene, caption: str) -> tuple[SampleFact, ...]:
     """What a caption gets right, gets wrong and leaves out, in words, for the sample page."""
     facts = scene_facts(scene)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +59,7 @@ class Training:
     place: puts a host batch on the devices, sharded by group.
     rollout_weights: ``UpdatePrograms.rollout_weights`` if captions come from another engine than the JAX sampler.
     learning_rate: step -> rate, for the log.
+    measure: further metrics of a step's captions.
     observe: called after every step, before its checkpoint (samples page, plots).
     """
 
@@ -75,6 +76,7 @@ class Training:
     place: Callable[[Any], Any]
     rollout_weights: Callable[..., tuple[jax.Array, Moments]] | None
     learning_rate: Callable[[int], Any]
+    measure: Callable[[Sequence[GroupRecord]], Mapping[str, float]]
     observe: Callable[[StepResult], None]
     alarms: AlarmWatch
 
@@ -104,6 +106,7 @@ class Training:
                 update_seconds = time.monotonic() - update_begin
                 row: dict[str, Any] = {"step": step + 1}
                 row |= reward_metrics(rollout.records, advantages)
+                row |= self.measure(rollout.records)
                 alarms, warnings = alarm_metrics(self.alarms, step + 1, rollout.records, row)
                 row |= alarms
                 if self.collector.second_judge is not None:

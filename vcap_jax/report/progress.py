@@ -25,6 +25,8 @@ SHOWN: tuple[Shown, ...] = (
     Shown("reward/correctness", "correct", ".1f"),
     Shown("reward/completeness", "complete", ".1f"),
     Shown("reward/local", "local", ".2f"),
+    Shown("facts/coverage", "facts", ".0%"),
+    Shown("facts/hallucination", "false", ".1%"),
     Shown("kl", "kl", ".4f"),
     Shown("length/mean", "tokens", ".0f"),
     Shown("judge/failed", "failed", ".1%"),
