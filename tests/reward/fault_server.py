@@ -132,7 +132,10 @@ class FaultServer:
         if fault is None:
             self._last = good
             return web.json_response(good)
-        return await FAULTS[fault](Fault(self, request, good, dict(verdict)))
+        try:
+            return await FAULTS[fault](Fault(self, request, good, dict(verdict)))
+        except ConnectionError:  # the client has given up before the fault was ready
+            return web.Response()
 
     async def _refuse_for_a_while(self) -> None:
         self.outages += 1
