@@ -61,8 +61,9 @@ class Outcome:
 
     judgements: questions asked. requests: HTTP requests that the client counts. faults: by kind, as the server dealt
     them. scored, lost: candidates with and without a reward. wrong_rewards, wrong_advantages: candidates whose value
-    differs from the truth. savable: lost judgements that were entitled to a further try. unforeseen: requests that
-    failed without a fault from the server (refused, or too late on a busy machine). seconds: wall time. longest_s: of
+    differs from the truth. unexplained: lost judgements whose tries in the server's log were not all used up. savable:
+    the same where requests that failed by themselves do not explain them either. unforeseen: those requests (refused,
+    or too late on a busy machine). seconds: wall time. longest_s: of
     one HTTP request. stall_s: the longest time for which the machine did not let this process run.
     """
 
@@ -74,6 +75,7 @@ class Outcome:
     lost: int
     wrong_rewards: int
     wrong_advantages: int
+    unexplained: int
     savable: int
     unforeseen: int
     deadlocked: int
@@ -174,7 +176,8 @@ def endure(
 ) -> Outcome:
     """Scores the groups while faults of ``kinds`` happen. limit_s: of wall time; what is not back then counts as
     deadlocked."""
-    outages = {"refuse_every": 40, "refuse_s": 0.03} if REFUSED in kinds else {}
+    every = 200 if len(kinds) > 1 else 40  # one outage fails all requests that are on their way to it
+    outages = {"refuse_every": every, "refuse_s": 0.03} if REFUSED in kinds else {}
     plan = plan_for(kinds, rate=rate, seed=f"{seed}/{name}")
     with FaultServer(EmbeddedJudge(), plan, deadline_s=deadline_s, **outages) as server:
         config = judge_config(server, deadline_s=deadline_s, concurrency=concurrency)
@@ -193,6 +196,7 @@ def endure(
     # Whatever is unusable fails one request; what fails beyond that was not the server's doing.
     unusable = sum(call.fault is not None and call.fault not in USABLE for call in server.calls)
     unforeseen = max(0, seen.requests - seen.judged - unusable)
+    unexplained, missing = lost_early(server, lost=seen.failed)
     failures = [c.failure for s in scores if s is not None for c in s.candidates if c.failure is not None]
     return Outcome(
         name=name,
@@ -203,7 +207,8 @@ def endure(
         lost=sum(r is None for group in found for r in group),
         wrong_rewards=wrong_rewards(found, truth),
         wrong_advantages=wrong_advantages(found, truth),
-        savable=savable(server, lost=seen.failed, excused=unforeseen),
+        unexplained=unexplained,
+        savable=unexplained if missing > unforeseen else 0,
         unforeseen=unforeseen,
         deadlocked=len(late),
         seconds=seconds,
@@ -253,11 +258,11 @@ def wrong_advantages(found: Sequence[Sequence[float | None]], truth: Sequence[Se
     return int((np.asarray(ours) != np.asarray(true)).sum())
 
 
-def savable(server: FaultServer, *, lost: int, excused: int) -> int:
-    """Lost judgements that a further try was due to.
+def lost_early(server: FaultServer, *, lost: int) -> tuple[int, int]:
+    """Lost judgements that the server's log does not explain, and the tries that would explain them.
 
-    lost: as the client counts them. excused: tries that failed by themselves, without a fault from the server: refused
-    connections, and answers that a busy machine made late.
+    Explained is a judgement whose every try met a fault and which had all its tries or was refused for good. lost: as
+    the client counts them.
     """
     tries: dict[str, list[str | None]] = {}
     for call in server.calls:
@@ -265,8 +270,8 @@ def savable(server: FaultServer, *, lost: int, excused: int) -> int:
     unanswered = [t for t in tries.values() if not any(fault is None or fault in USABLE for fault in t)]
     missing = [max(0, _TRIES - len(t)) for t in unanswered if not FINAL.intersection(map(str, t))]
     # Judgements lost although an answer was sent, and those given up with tries left.
-    unexplained = max(0, lost - len(unanswered)) + sum(n > 0 for n in missing)
-    return unexplained if max(0, lost - len(unanswered)) + sum(missing) > excused else 0
+    answered = max(0, lost - len(unanswered))
+    return answered + sum(n > 0 for n in missing), answered + sum(missing)
 
 
 def line(outcome: Outcome) -> str:
@@ -274,7 +279,7 @@ def line(outcome: Outcome) -> str:
     kinds = sum(outcome.faults.values())
     return (
         f"{outcome.name:<28}{outcome.judgements:>7}{outcome.requests:>9}{kinds:>8}{outcome.scored:>8}{outcome.lost:>6}"
-        f"{outcome.wrong_rewards:>7}{outcome.wrong_advantages:>7}{outcome.savable:>8}"
+        f"{outcome.wrong_rewards:>7}{outcome.wrong_advantages:>7}{outcome.unexplained:>8}{outcome.savable:>8}"
         f"{outcome.unforeseen:>8}{outcome.deadlocked:>6}"
         f"{outcome.longest_s:>9.2f}{outcome.stall_s:>7.2f}{outcome.seconds:>8.1f}"
         f"  {'holds' if outcome.holds else 'FAILS'}"
@@ -283,7 +288,7 @@ def line(outcome: Outcome) -> str:
 
 HEADER = (
     f"{'fault':<28}{'judged':>7}{'requests':>9}{'faults':>8}{'scored':>8}{'lost':>6}{'wrong':>7}{'w.adv.':>7}"
-    f"{'savable':>8}{'unfor.':>8}{'hang':>6}{'longest':>9}{'stall':>7}{'wall s':>8}"
+    f"{'unexpl.':>8}{'savable':>8}{'unfor.':>8}{'hang':>6}{'longest':>9}{'stall':>7}{'wall s':>8}"
 )
 
 

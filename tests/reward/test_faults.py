@@ -15,8 +15,8 @@ from benchmarks.judge_faults import (
     endure,
     groups_for,
     judge_config,
+    lost_early,
     plan_for,
-    savable,
     true_rewards,
     wrong_advantages,
     wrong_rewards,
@@ -186,11 +186,10 @@ def test_the_counts_see_what_they_are_for() -> None:
                         pass
 
         asyncio.run(post(3))
-        assert savable(server, lost=1, excused=0) == 1  # a fourth try was due
-        assert savable(server, lost=1, excused=1) == 0
+        assert lost_early(server, lost=1) == (1, 1)  # a fourth try was due
         asyncio.run(post(1))
-        assert savable(server, lost=1, excused=0) == 0
-        assert savable(server, lost=2, excused=0) == 1  # the server knows of one only
+        assert lost_early(server, lost=1) == (0, 0)
+        assert lost_early(server, lost=2) == (1, 1)  # the server knows of one only
 
 
 def test_refusals_come_from_the_operating_system() -> None:
