@@ -157,7 +157,8 @@ def test_a_judge_killed_in_the_middle_is_waited_for_and_the_rewards_are_those_of
             process.kill()
             process.wait()
     assert [g.rewards for g in scores] == [g.rewards for g in expected]
-    assert (seen.failed, seen.outages) == (0, 1)
+    assert seen.failed == 0
+    assert seen.outages >= 1
     assert seen.waited_s > 0
     assert "does not answer since" in said[0]
     assert "answers again after" in said[-1]

@@ -179,6 +179,19 @@ def test_endpoints_must_serve_one_model(judges: list[Any], settings: Any) -> Non
         asyncio.run(ready(settings(urls=urls, model="the-judge")))
 
 
+def test_several_models_and_none_named_end_every_question(judge: Any, settings: Any) -> None:
+    judge.models = ["a", "b"]
+
+    async def run() -> list[Any]:
+        async with JudgeClient(settings()) as client:
+            asked = (client.ask(message(f"{k}"), read) for k in range(5))
+            return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 10)
+
+    for error in asyncio.run(run()):
+        assert isinstance(error, JudgeUnavailable)
+        assert "name one in judge.model" in str(error)
+
+
 def test_addresses_are_checked() -> None:
     with pytest.raises(ValueError, match=r"judge\.urls names an address twice"):
         JudgeConfig(urls=("http://a:1", "http://a:1/"))
@@ -216,7 +229,7 @@ def test_a_killed_judge_is_waited_for_and_no_judgement_is_lost(
     restarted.join()
     assert [score.correctness for score in asked.scores] == [n % 11 for n in range(40)]
     assert asked.statistics.failed == 0
-    assert asked.statistics.outages == 1
+    assert asked.statistics.outages >= 1
     assert asked.statistics.waited_s > 1
     assert "does not answer since" in asked.said[0]
     assert "waiting" in asked.said[0]

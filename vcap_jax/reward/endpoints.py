@@ -101,8 +101,12 @@ class EndpointPool:
         """
         if self._config.model is not None:
             return self._config.model
-        while self._model is None:
-            await self.card()
+        await self.card()
+        if self._model is None:
+            for endpoint in self.endpoints:
+                if endpoint.card is not None:
+                    self._agree(endpoint, endpoint.card)
+        assert self._model is not None
         return self._model
 
     async def card(self) -> ServerCard:
@@ -254,7 +258,9 @@ class EndpointPool:
         self._waiting += 1
         began = self._clock()
         try:
-            await asyncio.wait_for(self._changed.wait(), left)
+            # Not wait_for, which in Python 3.11 may swallow the cancellation of a session that is being closed.
+            async with asyncio.timeout(left):
+                await self._changed.wait()
         except TimeoutError:
             pass
         finally:
