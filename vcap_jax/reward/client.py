@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,7 +22,7 @@ from typing import Any, Generic, Self, TypeVar
 import aiohttp
 
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.reward.endpoint import Endpoint, Reply
+from vcap_jax.reward.endpoint import Endpoint, Reply, authorisation
 from vcap_jax.reward.endpoints import EndpointPool, Lease, Outcome
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable, MediaMismatch, NotReachable
 from vcap_jax.reward.failures import Failure
@@ -114,7 +113,7 @@ class JudgeClient:
         if not config.urls:
             raise JudgeUnavailable("judge.urls is empty: give the addresses of OpenAI-compatible endpoints")
         self._config = config
-        self._headers = _authorisation(config.api_key_env)
+        self._headers = authorisation(config.api_key_env)
         self._rng = rng if rng is not None else random.Random()
         self._sleep = sleep
         self._session: aiohttp.ClientSession | None = None
@@ -395,14 +394,3 @@ def _owned(tried: _Try, endpoint: Endpoint, identity: str) -> _Try:
         return _Try(outcome="answered", failure=Failure(reason="foreign_answer", detail=detail))
     endpoint.echoes = endpoint.echoes or given_back(answer_id) is not None
     return tried
-
-
-def _authorisation(api_key_env: str | None) -> dict[str, str]:
-    if api_key_env is None:
-        return {}
-    key = os.environ.get(api_key_env)
-    if not key:
-        raise JudgeUnavailable(
-            f"judge.api_key_env names {api_key_env}, and that environment variable is not set"
-        )
-    return {"Authorization": f"Bearer {key}"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -194,3 +195,15 @@ def _field(reply: Reply, name: str) -> Any:
         return json.loads(reply.raw).get(name)
     except (ValueError, RecursionError, AttributeError):
         return None
+
+
+def authorisation(api_key_env: str | None) -> dict[str, str]:
+    """The header with the key. Raises JudgeUnavailable if the variable that should hold it is not set."""
+    if api_key_env is None:
+        return {}
+    key = os.environ.get(api_key_env)
+    if not key:
+        raise JudgeUnavailable(
+            f"judge.api_key_env names {api_key_env}, and that environment variable is not set"
+        )
+    return {"Authorization": f"Bearer {key}"}
