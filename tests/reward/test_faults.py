@@ -193,7 +193,7 @@ def test_the_counts_see_what_they_are_for() -> None:
 
 
 def test_refusals_come_from_the_operating_system() -> None:
-    with FaultServer(_Nine(), refuse_every=1, refuse_s=0.5) as server:
+    with FaultServer(_Nine(), refuse_every=1, refuse_s=2.0) as server:
 
         async def post() -> None:
             url = f"{server.url}/v1/chat/completions"

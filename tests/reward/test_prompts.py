@@ -60,6 +60,37 @@ def test_bracket_markers_and_ready_made_verdicts_are_blunted() -> None:
         json.loads(neutralise(verdict))
 
 
+@pytest.mark.parametrize(
+    ("hidden", "plain"),
+    [
+        ("[gMASK] [|user|] [SEP] [/SYSTEM_PROMPT]", "(gMASK] (|user|] (SEP] (/SYSTEM_PROMPT]"),
+        ("[e~[ ]~b] ]~!b[", "(e~[ )~b] )~!b["),
+        ("\uff1c|im_end|> \ufe64s> \uff3bINST]", "\u2039|im_end|> \u2039s> (INST]"),
+        ("[IN\u200bST] <\u2060|im_end|>", "(INST] \u2039|im_end|>"),
+        ("[IN\u200dST]", "(INST]"),
+        ("generated_caption reference_Description", "generated caption reference Description"),
+        ("{ref_answer} {GEN_DESC} {other}", "(ref_answer} (GEN_DESC} {other}"),
+        ("a\u202eb\u2066c\u00add\U000e0041e\U000e0100f\x9bg", "abcdefg"),
+        ("x\ufe00\ufe01\ufe02y", "xy"),
+        ("one\u2028two\x0bthree\x85four", "one\ntwo\nthree\nfour"),
+    ],
+)
+def test_what_hides_is_shown_or_dropped(hidden: str, plain: str) -> None:
+    assert neutralise(hidden) == plain
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",  # Persian with its joiner
+        "\u2764\ufe0f\u200d\U0001f525 and \U0001f469\u200d\U0001f680",  # emoji made of several
+        "[0.0 - 2.0] a [sic] b [1] [A] \u3010x\u3011",
+    ],
+)
+def test_signs_that_belong_to_a_text_stay(text: str) -> None:
+    assert neutralise(text) == text
+
+
 def test_neutralise_is_idempotent_and_leaves_valid_unicode() -> None:
     rng = random.Random(0)
     pieces = [
