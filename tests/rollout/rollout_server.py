@@ -92,7 +92,8 @@ class RolloutServer:
         self.calls.append(body["method"])
         folder = Path(body["kwargs"]["weights_path"])
         assert (folder / "config.json").exists()
-        self.weights.append(load_file(folder / "model.safetensors"))
+        files = sorted(folder.glob("*.safetensors"))
+        self.weights.append({name: array for file in files for name, array in load_file(file).items()})
         return web.json_response({"results": [None]})
 
     async def _reset(self, request: web.Request) -> web.Response:

@@ -23,6 +23,7 @@ from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_engine import VllmEngine
 from vcap_jax.rollout.vllm_server import require_loopback
+from vcap_jax.rollout.vllm_weights import HEAD
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
 MEDIA = EncodedMedia(modality="image", duration=0.0, pictures=())
@@ -85,6 +86,9 @@ def test_a_step_is_weights_then_caches_then_groups(policy, batches, tmp_path):
         model = policy.merge()
         for name, array in to_public(model.config, model):
             np.testing.assert_array_equal(server.weights[0][name], array, err_msg=name)
+        # A tied head comes under its own name as well.
+        embedding = "model.language_model.embed_tokens.weight"
+        np.testing.assert_array_equal(server.weights[0][HEAD], server.weights[0][embedding])
         assert not list(tmp_path.glob("*/*"))
 
         changed = jax.tree.map(lambda x: x + 1, policy.trainable)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from flax import nnx
+from safetensors.numpy import save_file
 
 from vcap_jax.policy import Params
-from vcap_jax.qwen3_vl.weights import save_pretrained
+from vcap_jax.qwen3_vl.model import Qwen3VL
+from vcap_jax.qwen3_vl.weights import INDEX_FILE, save_pretrained
 from vcap_jax.rollout.engine import RolloutError
+
+HEAD = "lm_head.weight"
+_HEAD_FILE = "model-head.safetensors"
 
 
 class WeightFiles:
@@ -51,7 +58,21 @@ class WeightFiles:
             )
         unfinished, finished = self.folder / f".{version}", self.folder / version
         save_pretrained(model, unfinished, dtype=self._dtype)
+        if model.config.tie_word_embeddings:
+            self._write_head(model, unfinished)
         return unfinished.replace(finished)
+
+    def _write_head(self, model: Qwen3VL, folder: Path) -> None:
+        """A tied head under its own name too: the server's CPU build computes with a packed copy of it, which it makes
+        anew only when the head itself is among what it reads."""
+        head = np.ascontiguousarray(np.asarray(model.head()).T.astype(self._dtype))
+        save_file({HEAD: head}, folder / _HEAD_FILE, metadata={"format": "pt"})
+        index = folder / INDEX_FILE
+        if index.exists():
+            # With an index, files it does not name are not read.
+            listed = json.loads(index.read_text(encoding="utf-8"))
+            listed["weight_map"][HEAD] = _HEAD_FILE
+            index.write_text(json.dumps(listed), encoding="utf-8")
 
     def remove(self, folder: Path) -> None:
         """Removes a version that every server has read."""
