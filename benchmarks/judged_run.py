@@ -56,7 +56,10 @@ def judge_server(options: argparse.Namespace, model: Path) -> Iterator[str]:
         "--port",
         str(options.port),
     ]
-    command += ["--port-file", str(port_file), "--log-dir", str(options.out / "judge-logs"), *options.serve]
+    command += ["--port-file", str(port_file), "--log-dir", str(options.out / "judge-logs")]
+    # What the small judge and a machine without a GPU have room for.
+    command += ["--media-cache-gb", "1", "--max-model-len", "16384", "--image-pixels", str(512 * 512)]
+    command += ["--video-frames", "32", "--frame-tokens", "64"]
     process = subprocess.Popen(command)
     try:
         while not port_file.exists():
@@ -117,7 +120,6 @@ def main() -> None:
     parser.add_argument(
         "--block", type=int, default=128, help="tokens of a cache block: 128 on the CPU, 16 on CUDA"
     )
-    parser.add_argument("--serve", nargs="*", default=[], help="further options of serve.py")
     options = parser.parse_args()
     options.out.mkdir(parents=True)
     model = options.out / "small-judge"
