@@ -45,6 +45,7 @@ def test_the_command_says_what_the_engine_relies_on(tmp_path):
     assert flags["--logprobs-mode"] == "processed_logprobs"
     assert flags["--generation-config"] == "vllm"
     assert flags["--dtype"] == "float32"
+    assert json.loads(flags["--hf-overrides"]) == {"head_dtype": "float32"}
     assert "--trust-request-mm-kwargs" in flags
     assert json.loads(flags["--limit-mm-per-prompt"]) == {"image": 0, "video": 1}
     video = config("video")

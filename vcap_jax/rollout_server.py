@@ -74,6 +74,8 @@ def serve_command(
         f"--dtype={config.model.dtype}",
         # Log-probabilities of the distribution that is sampled from: temperature, penalty, top-k and top-p applied.
         "--logprobs-mode=processed_logprobs",
+        # Logits that are not rounded to the model's precision, as the trainer's are not.
+        '--hf-overrides={"head_dtype": "float32"}',
         # The folder's own sampling defaults would otherwise fill in what a request leaves out.
         "--generation-config=vllm",
         f"--limit-mm-per-prompt={json.dumps(limits)}",
