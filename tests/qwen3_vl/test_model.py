@@ -224,8 +224,10 @@ def test_caption_cache_is_carried_not_rebuilt() -> None:
 
 
 def test_deepstack_is_a_branch_and_absent_from_decoding() -> None:
-    assert any(equation.primitive.name == "cond" for equation in program(CONFIG, PROGRAMS["hidden"]))
-    text_only = program(CONFIG, lambda model: model.hidden(prompts(), None))
+    # In float32: narrow products are a branch by platform as well.
+    visual = program(CONFIG, PROGRAMS["hidden"], dtype=jnp.float32)
+    assert any(equation.primitive.name == "cond" for equation in visual)
+    text_only = program(CONFIG, lambda model: model.hidden(prompts(), None), dtype=jnp.float32)
     assert not any(equation.primitive.name == "cond" for equation in text_only)
 
 

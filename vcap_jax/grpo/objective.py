@@ -21,6 +21,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from vcap_jax.qwen3_vl.products import einsum_float32
+
 Array = jax.Array
 Metrics = dict[str, Array]
 
@@ -266,9 +268,7 @@ def token_statistics(
 
     @jax.checkpoint
     def of_chunk(hidden: Array, targets: Array) -> tuple[Array, Array | None]:
-        logits = (
-            jnp.matmul(hidden, head.astype(hidden.dtype), preferred_element_type=jnp.float32) / temperature
-        )
+        logits = einsum_float32("...d,dv->...v", hidden, head.astype(hidden.dtype)) / temperature
         # Relative to the largest: a log-probability near 0 then keeps its digits whatever the logits' level.
         logits -= jax.lax.stop_gradient(logits.max(-1, keepdims=True))
         normaliser = jnp.log(jnp.exp(logits).sum(-1))

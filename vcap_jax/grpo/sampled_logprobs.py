@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from vcap_jax.qwen3_vl.products import einsum_float32
 from vcap_jax.rollout.sampling import SamplingConfig, sampling_scores
 
 Array = jax.Array
@@ -66,7 +67,7 @@ def sampled_logprobs(
     def of_chunk(start: Array) -> Array:
         part = jax.lax.dynamic_slice_in_dim(hidden, start, chunk, axis=2)
         targets = jax.lax.dynamic_slice_in_dim(tokens, start, chunk, axis=2)
-        logits = jnp.matmul(part, head.astype(part.dtype), preferred_element_type=jnp.float32)
+        logits = einsum_float32("...d,dv->...v", part, head.astype(part.dtype))
         seen = None
         if sampling.repetition_penalty != 1.0:
             seen = first[:, :, None] < (start + jnp.arange(chunk))[:, None]

@@ -2,8 +2,7 @@
 
 Everything that depends on who may see whom is here, behind one signature per pattern, so that a kernel can
 take the place of a function without touching the model. Queries have H heads, keys and values K <= H heads
-(grouped
-queries: query head h reads key head h // (H / K)). Scores and softmax are float32; the weights are rounded to
+(grouped queries: query head h reads key head h // (H / K)). Scores and softmax are float32; the weights are rounded to
 the values' type before they meet them.
 
 Nothing here merges results of partial softmaxes: a caption's scores against the prompt and against itself are
@@ -15,6 +14,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from vcap_jax.qwen3_vl.products import einsum_float32
+
 Array = jax.Array
 
 # Finite, so that a row with nothing to see (padding) gives numbers that are merely unused, not NaN.
@@ -23,7 +24,7 @@ MASKED = -1e30
 
 def _scores(equation: str, queries: Array, keys: Array) -> Array:
     """Scaled scores; the scale meets the float32 product and is not rounded into bfloat16 queries."""
-    return jnp.einsum(equation, queries, keys, preferred_element_type=jnp.float32) * queries.shape[-1] ** -0.5
+    return einsum_float32(equation, queries, keys) * queries.shape[-1] ** -0.5
 
 
 def _group_heads(queries: Array, key_heads: int) -> Array:
@@ -122,7 +123,7 @@ def decode(
     total = to_prompt.sum(-1, keepdims=True) + to_self.sum(-1, keepdims=True)
 
     def weigh(equation: str, weights: Array, values: Array) -> Array:
-        return jnp.einsum(equation, weights.astype(values.dtype), values, preferred_element_type=jnp.float32)
+        return einsum_float32(equation, weights.astype(values.dtype), values)
 
     out = weigh("bgkrp,bkpd->bgkrd", to_prompt, prompt_values)
     out += weigh("bgkrt,bgktd->bgkrd", to_self, caption_values)

@@ -21,6 +21,7 @@ from vcap_jax.qwen3_vl import attention, rope
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.qwen3_vl.layers import normal_param, take_rows
+from vcap_jax.qwen3_vl.products import einsum_float32
 from vcap_jax.qwen3_vl.text import Decoder, gather_features
 from vcap_jax.qwen3_vl.vision import VisionTower
 
@@ -197,7 +198,7 @@ class Qwen3VL(nnx.Module):
 
     def logits(self, hidden: Array) -> Array:
         """[..., D] -> float32 [..., vocab_size]."""
-        return jnp.matmul(hidden, self.head().astype(hidden.dtype), preferred_element_type=jnp.float32)
+        return einsum_float32("...d,dv->...v", hidden, self.head().astype(hidden.dtype))
 
     def _embed_prompt(
         self, prompt: PromptBatch, features: VisualFeatures | None
