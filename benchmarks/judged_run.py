@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -72,9 +71,8 @@ def judge_server(options: argparse.Namespace, model: Path) -> Iterator[str]:
         process.wait(timeout=180)
 
 
-def train(options: argparse.Namespace, modality: str, manifest: Path, url: str) -> Path:
-    """Two steps; the run's folder."""
-    folder = options.out / modality
+def train_command(folder: Path, modality: str, manifest: Path, url: str, groups: int) -> list[str]:
+    """A training run of few groups in ``folder``, judged at ``url``; a random judge gets little to write."""
     command = [
         sys.executable,
         str(ROOT / "launch" / "train.py"),
@@ -83,12 +81,22 @@ def train(options: argparse.Namespace, modality: str, manifest: Path, url: str) 
         "--run-dir",
         str(folder),
     ]
-    command += [f"data.manifest={manifest}", f"judge.urls=[{url}]", "max_steps=2", "judge.deadline_s=300"]
+    command += [f"data.manifest={manifest}", f"judge.urls=[{url}]", "judge.deadline_s=300"]
     command += ["judge.max_tokens=200", "judge.max_analysis_chars=60", "reward.local.min_overlap=0.0"]
     for size in ("grpo.groups_per_step", "grpo.groups_per_micro_batch", "rollout.groups_per_batch"):
-        command.append(f"{size}={options.groups}")
-    subprocess.run(command, check=True, env={**os.environ, "TRANSFORMERS_VERBOSITY": "error"})
-    return folder
+        command.append(f"{size}={groups}")
+    return command
+
+
+def write_manifest(media: Path, modality: str, out: Path) -> Path | None:
+    """A manifest of the folder's files of one modality; None if it has none."""
+    files = sorted(path for path in media.iterdir() if path.suffix.lower() in SUFFIXES[modality])
+    if not files:
+        return None
+    manifest = out / f"{modality}s.jsonl"
+    rows = [{"id": path.stem, modality: str(path.resolve())} for path in files]
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return manifest
 
 
 def saved(store: Path, url: str, block: int) -> dict[str, float]:
@@ -128,20 +136,19 @@ def main() -> None:
     begin = time.monotonic()
     with judge_server(options, model) as url:
         results["server_ready_s"] = round(time.monotonic() - begin, 1)
-        for modality, suffixes in SUFFIXES.items():
-            files = sorted(path for path in options.media.iterdir() if path.suffix.lower() in suffixes)
-            if not files:
+        for modality in SUFFIXES:
+            manifest = write_manifest(options.media, modality, options.out)
+            if manifest is None:
                 print(f"no {modality}s in {options.media}: left out")
                 continue
-            manifest = options.out / f"{modality}s.jsonl"
-            rows = [{"id": path.stem, modality: str(path.resolve())} for path in files]
-            manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
             before, began = counters(url), time.monotonic()
-            folder = train(options, modality, manifest, url)
+            folder = options.out / modality
+            command = train_command(folder, modality, manifest, url, options.groups)
+            subprocess.run([*command, "max_steps=2"], check=True)
             steps = read_metrics(folder / "metrics.jsonl")
             after = counters(url)
             results[modality] = {
-                "files": len(files),
+                "files": manifest.read_text().count("\n"),
                 "run_s": round(time.monotonic() - began, 1),
                 "steps": len(steps),
                 "requests": sum(row["judge/requests"] for row in steps),

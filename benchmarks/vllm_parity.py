@@ -13,8 +13,9 @@ for each precision, in which the JAX side computes too. On every held-out scene:
   distribution after those rules. A token at the border of top-k or top-p may be kept by one side alone; its share is
   given.
 
-Prints a table and writes JSON. Exits with 1 if float32 captions differ, or a largest difference of a log-probability
-exceeds 1e-3 in float32 or 2e-2 in bfloat16.
+Prints a table and writes JSON. Exits with 1 if float32 captions differ, if any log-probability differs by more than
+1e-3 in float32, or if the mean difference exceeds 2e-2 in bfloat16. There no bound holds for every token: a logit of 16 is
+known to 0.06. The share of tokens within the bound is given.
 """
 
 from __future__ import annotations
@@ -61,18 +62,30 @@ ROOT = Path(__file__).resolve().parent.parent
 GREEDY = SamplingConfig(temperature=0.0, top_p=1.0, top_k=0, repetition_penalty=1.0)
 DRAWN = SamplingConfig(temperature=1.1, top_p=0.9, top_k=50, repetition_penalty=1.05)
 DRAWN_CAPTIONS = 4
-HEADER = ("modality", "dtype", "same captions", "greedy: mean", "max", "drawn: mean", "max", "outside")
+HEADER = (
+    "modality",
+    "dtype",
+    "same captions",
+    "greedy: mean",
+    "max",
+    "within",
+    "drawn: mean",
+    "max",
+    "within",
+)
 LIMITS = {"float32": 1e-3, "bfloat16": 2e-2}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """|difference| of log-probabilities in nats. outside: share of tokens that JAX's rules exclude."""
+    """|difference| of log-probabilities in nats. within: share of tokens that differ by no more than the precision's
+    bound; outside: share of tokens that JAX's rules exclude."""
 
     tokens: int
     mean: float
     p99: float
     largest: float
+    within: float
     correlation: float
     outside: float
 
@@ -92,9 +105,10 @@ class Parity:
 
     @property
     def holds(self) -> bool:
-        largest = max(self.greedy.largest, self.drawn.largest)
-        exact = self.dtype != "float32" or self.same_captions == self.scenes
-        return exact and largest <= LIMITS[self.dtype]
+        sides = (self.greedy, self.drawn)
+        if self.dtype == "bfloat16":
+            return all(side.mean <= LIMITS[self.dtype] for side in sides)
+        return self.same_captions == self.scenes and all(side.within == 1 for side in sides)
 
 
 def export(model: Path, target: Path, dtype: str) -> None:
@@ -268,7 +282,7 @@ class JaxSide:
         return of(rows, sampling), of(likeliest, GREEDY)
 
 
-def agreement(ours: np.ndarray, groups: Sequence[SampledGroup]) -> Agreement:
+def agreement(ours: np.ndarray, groups: Sequence[SampledGroup], dtype: str) -> Agreement:
     """ours: [N, G, T]."""
     theirs = np.stack([group.logprobs for group in groups])
     real = np.isfinite(theirs)
@@ -280,6 +294,7 @@ def agreement(ours: np.ndarray, groups: Sequence[SampledGroup]) -> Agreement:
         mean=float(difference.mean()),
         p99=float(np.quantile(difference, 0.99)),
         largest=float(difference.max()),
+        within=float((difference <= LIMITS[dtype]).mean()),
         correlation=float(np.corrcoef(x[kept], y[kept])[0, 1]),
         outside=float(1 - kept.mean()),
     )
@@ -313,14 +328,8 @@ def compare(
     logprobs, best = ours.logprobs(examples, captions, GREEDY)
     real = np.isfinite(np.stack([group.logprobs for group in theirs]))
     gaps = [float((mine - given)[ok].max()) for mine, given, ok in zip(best, logprobs, real, strict=True)]
-    if dtype == "float32" or jax.default_backend() != "cpu":
-        mine = ours.greedy(examples)
-        pairs = zip(mine, theirs, strict=True)
-        same = [np.array_equal(caption, group.tokens[0, : group.lengths[0]]) for caption, group in pairs]
-    else:
-        # XLA for the CPU lacks a bfloat16 product of the sampler's decoding step; the forward pass tells as well
-        # whether JAX prefers another token anywhere in a caption.
-        same = [gap == 0 for gap in gaps]
+    pairs = zip(ours.greedy(examples), theirs, strict=True)
+    same = [np.array_equal(caption, group.tokens[0, : group.lengths[0]]) for caption, group in pairs]
     drawn = asyncio.run(ask(url, policy, examples, rules_of(policy, DRAWN, DRAWN_CAPTIONS, tokens)))
     drawn_logprobs, _ = ours.logprobs(examples, np.stack([group.tokens for group in drawn]), DRAWN)
     return Parity(
@@ -329,8 +338,8 @@ def compare(
         scenes=len(examples),
         same_captions=sum(same),
         gaps=tuple(gap for gap, equal in zip(gaps, same, strict=True) if not equal),
-        greedy=agreement(logprobs, theirs),
-        drawn=agreement(drawn_logprobs, drawn),
+        greedy=agreement(logprobs, theirs, dtype),
+        drawn=agreement(drawn_logprobs, drawn, dtype),
     )
 
 
@@ -384,8 +393,8 @@ def main() -> int:
 
 def print_row(row: Parity) -> None:
     cells = [row.modality, row.dtype, f"{row.same_captions}/{row.scenes}"]
-    cells += [f"{x:.1e}" for x in (row.greedy.mean, row.greedy.largest, row.drawn.mean, row.drawn.largest)]
-    cells += [f"{row.drawn.outside:.1e}"]
+    for side in (row.greedy, row.drawn):
+        cells += [f"{side.mean:.1e}", f"{side.largest:.1e}", f"{side.within:.2%}"]
     print("  ".join(f"{c:>13}" for c in cells), "" if row.holds else "  LIMIT EXCEEDED", flush=True)
     if row.gaps:
         print(
