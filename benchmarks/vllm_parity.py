@@ -14,8 +14,8 @@ for each precision, in which the JAX side computes too. On every held-out scene:
   given.
 
 Prints a table and writes JSON. Exits with 1 if float32 captions differ, if any log-probability differs by more than
-1e-3 in float32, or if the mean difference exceeds 2e-2 in bfloat16. There no bound holds for every token: a logit of 16 is
-known to 0.06. The share of tokens within the bound is given.
+1e-3 in float32, or if the mean difference exceeds 2e-2 in bfloat16. There no bound holds for every token: a logit of
+16 is known to 0.06. The share of tokens within the bound is given.
 """
 
 from __future__ import annotations
