@@ -204,7 +204,7 @@ def test_content_in_parts_is_joined(judge: Any, settings: Any, replies: Any) -> 
 
 def test_concurrency_is_bounded_and_used(judge: Any, settings: Any, replies: Any) -> None:
     reply = replies.verdict()
-    reply.delay = 0.05
+    reply.delay = 0.25
     judge.answer = lambda body, n: reply
     outcome = ask(settings(concurrency=4), times=16)
     assert all(isinstance(answer.result, Scores) for answer in outcome.answers)

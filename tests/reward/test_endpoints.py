@@ -101,7 +101,7 @@ def test_a_group_goes_to_one_endpoint_and_groups_to_all(judges: list[Any], setti
 
 def test_concurrency_is_of_each_endpoint(judges: list[Any], settings: Any, replies: Any) -> None:
     reply = replies.verdict()
-    reply.delay = 0.1
+    reply.delay = 0.3
     for judge in judges:
         judge.answer = lambda body, n: reply
     Asked(settings(urls=tuple(j.url for j in judges), concurrency=2), [f"g{k}" for k in range(24)])

@@ -174,7 +174,7 @@ def test_one_request_carries_the_media_of_a_group_and_all_questions_follow_at_on
 
     def answer(body: dict[str, Any], n: int) -> Any:
         reply = cache(body, n)
-        reply.delay = 0.15
+        reply.delay = 1.0
         running.append(judge.running)
         return reply
 
@@ -202,7 +202,7 @@ def test_no_lead_where_it_is_switched_off_or_no_use(
 
     def answer(body: dict[str, Any], n: int) -> Any:
         reply = replies.verdict() if "media_uuid" in change else cache(body, n)
-        reply.delay = 0.3
+        reply.delay = 1.0
         return reply
 
     judge.answer = answer
