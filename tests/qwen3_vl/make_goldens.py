@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tests.qwen3_vl import parity_cases as cases
-from tests.qwen3_vl import published
+from vcap_jax.qwen3_vl import published
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 
 GOLDEN = Path(__file__).parent / "golden"

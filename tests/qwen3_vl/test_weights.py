@@ -17,9 +17,9 @@ from flax import nnx
 from safetensors.numpy import load_file, save_file
 
 from tests.live_reference import require_torch
-from tests.qwen3_vl import make_goldens, published
+from tests.qwen3_vl import make_goldens
 from tests.qwen3_vl import parity_cases as cases
-from vcap_jax.qwen3_vl import weights
+from vcap_jax.qwen3_vl import published, weights
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.weight_table import Tensor

@@ -1,11 +1,13 @@
 """The configurations of the published dense Qwen3-VL checkpoints, as their config.json files state them.
 
-Tokenizer and generation entries are left out.
+Tokenizer and generation entries are left out. A run is planned from these before any weights are there.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 
 
 def _factory(
@@ -81,3 +83,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 BILLIONS = {"2B": 2.13, "4B": 4.44, "8B": 8.77, "32B": 33.4}
 """Parameters of each checkpoint as its public page counts them."""
+
+
+def published_config(size: str) -> Qwen3VLConfig:
+    """The model of a published size. Raises ValueError for a size that is not published."""
+    if size not in CONFIGS:
+        raise ValueError(f"{size!r} is no published Qwen3-VL size; known: {', '.join(CONFIGS)}")
+    return Qwen3VLConfig.from_dict(CONFIGS[size])
