@@ -35,6 +35,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--help-config", action="store_true", help="list every key of the configuration and exit"
     )
+    parser.add_argument(
+        "--print-config", action="store_true", help="print the resolved configuration and exit"
+    )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     return parser.parse_args(arguments)
 
@@ -47,7 +50,7 @@ def main() -> int:
     import jax
 
     from vcap_jax.config import RunConfig
-    from vcap_jax.configuration import ConfigError, describe, load_config
+    from vcap_jax.configuration import ConfigError, describe, dump_config, load_config
     from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError
     from vcap_jax.grpo.trainer import TrainingStopped
     from vcap_jax.judge_process import JudgeStartError
@@ -74,6 +77,9 @@ def main() -> int:
         overrides.append(f"modality={args.modality}")
     try:
         config = load_config(RunConfig, files, overrides)
+        if args.print_config:
+            print(dump_config(config), end="")
+            return 0
         folder = RunFolder.open(
             args.run_dir or Path("runs") / config.name,
             config,

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the commands that set themselves up: finds a Python and keeps a virtual environment up to date.
 #
 #   ensure_venv DIR "first requirements" "next requirements" ...

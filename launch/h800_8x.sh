@@ -1,0 +1,190 @@
+#!/usr/bin/env bash
+# The paper's run on one node of 8 GPUs (H800, H100, A100 ...): a vLLM judge on some, the policy on the others.
+#
+#   bash launch/h800_8x.sh --model /models/Qwen3-VL-8B-Instruct --manifest /data/train.jsonl --dry-run
+#   bash launch/h800_8x.sh --model /models/Qwen3-VL-8B-Instruct --manifest /data/clips.jsonl --modality video
+#   bash launch/h800_8x.sh --model ... --manifest ... --judge-url http://judge:8000     # all 8 GPUs for the policy
+#
+# Checks everything first, starts the judge, waits until it judges, trains, and ends both in order on SIGTERM, Ctrl-C or
+# failure. Run the same command again to go on after an interruption. Logs lie in RUN.logs/. What follows `--` goes to
+# launch/train.py, for instance section.key=value.
+# The small predicates are called by `check`, the handlers by `trap`.
+# shellcheck disable=SC2329
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source launch/cluster.sh
+
+usage() {
+  cat <<'TEXT'
+usage: bash launch/h800_8x.sh --model DIR --manifest FILE [options] [-- section.key=value ...]
+
+  --model DIR             Qwen3-VL checkpoint of the policy
+  --manifest FILE         JSON Lines with the training samples
+  --modality image|video  default image
+  --config FILE           default configs/paper/MODALITY.yaml
+  --run-dir DIR           default runs/vcap-MODALITY
+  --policy-gpus LIST      default 0,1,2,3,4,5; with a judge elsewhere 0,1,2,3,4,5,6,7
+  --judge-gpus LIST       default 6,7; with a judge elsewhere none
+  --judge-model DIR       default: the policy's checkpoint
+  --judge-url URL         a judge that the trainer is to ask, instead of the local one; may be repeated. With
+                          --judge-gpus as well, a local judge is started and must be among the addresses
+  --judge-host ADDRESS    where the local judge listens (default 127.0.0.1; any other needs VCAP_JUDGE_KEY)
+  --judge-port PORT       of its first server (default 8000)
+  --policy-memory SHARE   of each policy GPU that JAX may take (default 0.92)
+  --judge-memory SHARE    of each judge GPU that vLLM may take (default 0.90)
+  --judge-timeout S       until the judge judges (default 1800)
+  --stop-timeout S        for the trainer to save after SIGTERM (default 1800: one step)
+  --python FILE           default .venv/bin/python (made by VCAP_EXTRAS=cuda13 bash launch/quickstart.sh --help)
+  --vllm FILE             default .venv-vllm/bin/vllm (see gpu_judge/README.md)
+  --dry-run               check and print everything, start nothing
+TEXT
+}
+
+model='' manifest='' modality=image config='' run_dir='' policy_gpus='' judge_gpus='' judge_model=''
+judge_urls=() judge_host=127.0.0.1 judge_port=8000 policy_memory=0.92 judge_memory=0.90
+judge_timeout=1800 stop_timeout=1800 python=.venv/bin/python vllm=.venv-vllm/bin/vllm dry_run=false more=()
+while (($#)); do
+  case $1 in
+    --help | -h) usage && exit 0 ;;
+    --dry-run) dry_run=true && shift && continue ;;
+    --) shift && more=("$@") && break ;;
+    --model | --manifest | --modality | --config | --run-dir | --policy-gpus | --judge-gpus | --judge-model | \
+      --judge-host | --judge-port | --policy-memory | --judge-memory | --judge-timeout | --stop-timeout | --python | --vllm)
+      need_value "$1" $#
+      name=${1#--}
+      printf -v "${name//-/_}" '%s' "$2"
+      ;;
+    --judge-url) need_value "$1" $# && judge_urls+=("$2") ;;
+    *) echo "error: $1 is no option of this script; put what is for launch/train.py behind --" >&2 && exit 2 ;;
+  esac
+  shift 2
+done
+for required in model manifest; do
+  if [[ -z ${!required} ]]; then
+    usage >&2
+    echo "error: --$required is missing" >&2
+    exit 2
+  fi
+done
+if [[ $modality != image && $modality != video ]]; then
+  echo "error: --modality is $modality; it must be image or video" >&2
+  exit 2
+fi
+: "${config:=configs/paper/$modality.yaml}" "${run_dir:=runs/vcap-$modality}" "${judge_model:=$model}"
+if ((${#judge_urls[@]})); then
+  : "${policy_gpus:=0,1,2,3,4,5,6,7}"
+else
+  : "${policy_gpus:=0,1,2,3,4,5}" "${judge_gpus:=6,7}"
+  for ((i = 0; i < $(count_list "$judge_gpus"); i++)); do
+    judge_urls+=("http://127.0.0.1:$((judge_port + i))")
+  done
+fi
+logs=$run_dir.logs
+
+judge_command=("$python" gpu_judge/serve.py --backend vllm --vllm "$vllm" --model "$judge_model" --gpus "$judge_gpus"
+  --modality "$modality" --host "$judge_host" --port "$judge_port" --gpu-memory-utilization "$judge_memory"
+  --log-dir "$logs/judge" --port-file "$logs/judge.addresses" --start-timeout-s "$judge_timeout")
+key=()
+if [[ $judge_host != 127.0.0.1 ]]; then judge_command+=(--api-key-env VCAP_JUDGE_KEY); fi
+if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
+train_arguments=(--config "$config" --run-dir "$run_dir" --resume "model.path=$model" "data.manifest=$manifest"
+  "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${more[@]}")
+train_environment=("CUDA_VISIBLE_DEVICES=$policy_gpus" "XLA_PYTHON_CLIENT_MEM_FRACTION=$policy_memory")
+
+# -- checks: all of them, before anything starts -------------------------------------------------------------------
+gpu_exists() { nvidia-smi --id="$1" --query-gpu=name --format=csv,noheader; }
+gpu_idle() { [[ -z $(nvidia-smi --id="$1" --query-compute-apps=pid --format=csv,noheader) ]]; }
+no_gpu_twice() { [[ -z $(tr , '\n' <<<"$policy_gpus${judge_gpus:+,$judge_gpus}" | sort | uniq -d) ]]; }
+jax_sees_cuda() { "$python" -c 'import importlib.util as u, sys
+sys.exit(not any(u.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13)))'; }
+
+echo "checks"
+check "nvidia-smi answers" "install the NVIDIA driver; a node without GPUs cannot run this" nvidia-smi
+check "no GPU is given twice" "judge and policy need GPUs of their own: --policy-gpus, --judge-gpus" no_gpu_twice
+for gpu in ${policy_gpus//,/ } ${judge_gpus//,/ }; do
+  check "GPU $gpu exists" "see nvidia-smi; choose with --policy-gpus and --judge-gpus" gpu_exists "$gpu"
+  check "GPU $gpu is idle" "nvidia-smi shows what runs on it: end that" gpu_idle "$gpu"
+done
+check "$python has JAX for CUDA" "VCAP_EXTRAS=cuda13 bash launch/quickstart.sh --help makes it; or --python" jax_sees_cuda
+check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint with --model" test -f "$model/config.json"
+check "manifest $manifest" "give a JSON Lines file with --manifest" test -s "$manifest"
+check "configuration $config" "its message: $(quoted "$python" launch/train.py --print-config "${train_arguments[@]}")" \
+  config_loads "$python" "${train_arguments[@]}"
+if [[ -n $judge_gpus ]]; then
+  check "judge (checkpoint, vLLM, memory, ports)" "its message: $(quoted "${judge_command[@]}" --print)" \
+    "${judge_command[@]}" --print
+  if [[ $judge_host != 127.0.0.1 ]]; then
+    check "VCAP_JUDGE_KEY is set" "beyond loopback the judge needs a key: export VCAP_JUDGE_KEY=..." test -n "${VCAP_JUDGE_KEY:-}"
+  fi
+else
+  for url in "${judge_urls[@]}"; do
+    check "judge at $url answers" "start it, or set VCAP_JUDGE_KEY if it wants a key" answers "$url"
+  done
+fi
+
+echo "run"
+echo "  logs    $logs/"
+if [[ -n $judge_gpus ]]; then echo "  judge   $(quoted "${judge_command[@]}")"; fi
+echo "  trainer $(quoted env "${train_environment[@]}" "$python" launch/train.py "${train_arguments[@]}")"
+finish_checks
+if $dry_run; then
+  echo "dry run: everything is in order, nothing was started"
+  exit 0
+fi
+
+# -- the run -------------------------------------------------------------------------------------------------------
+judge_pid='' train_pid='' stopping=false
+shut_down() {
+  end_process "$train_pid" trainer "$stop_timeout"
+  end_process "$judge_pid" judge 120
+}
+# The handler only notes the signal: `wait` returns at once, and the loops below decide.
+trap 'stopping=true' TERM INT
+trap shut_down EXIT
+
+mkdir -p "$logs"
+if [[ -n $judge_gpus ]]; then
+  rm -f "$logs/judge.addresses"
+  # Sessions of their own: Ctrl-C reaches this script alone, which then ends them in order.
+  setsid "${judge_command[@]}" >>"$logs/judge.log" 2>&1 &
+  judge_pid=$!
+  say "the judge starts on GPUs $judge_gpus; its log is $logs/judge.log"
+  began=$SECONDS
+  until [[ -s $logs/judge.addresses ]]; do
+    if $stopping; then say "stopped by a signal while the judge started" && exit 1; fi
+    if ! kill -0 "$judge_pid" 2>/dev/null; then
+      say "the judge ended before it judged; the end of $logs/judge.log:"
+      tail -n 20 "$logs/judge.log"
+      exit 1
+    fi
+    if ((SECONDS - began > judge_timeout)); then say "the judge did not judge within $judge_timeout s" && exit 1; fi
+    sleep 1
+  done
+  say "the judge judges at $(tr '\n' ' ' <"$logs/judge.addresses")after $((SECONDS - began)) s"
+fi
+
+setsid env "${train_environment[@]}" "$python" launch/train.py "${train_arguments[@]}" \
+  > >(tee -a "$logs/train.log") 2>&1 &
+train_pid=$!
+say "the trainer runs on GPUs $policy_gpus; its log is $logs/train.log"
+judge_reported=false
+while kill -0 "$train_pid" 2>/dev/null; do
+  if $stopping; then
+    say "a signal: the trainer finishes its step and saves"
+    break
+  fi
+  if [[ -n $judge_pid ]] && ! $judge_reported && ! kill -0 "$judge_pid" 2>/dev/null; then
+    say "the judge has ended (see $logs/judge.log); the trainer waits judge.outage_timeout_s for it, then saves and ends"
+    judge_reported=true
+  fi
+  sleep 1
+done
+if $stopping; then
+  end_process "$train_pid" trainer "$stop_timeout"
+  say "run this command again to go on"
+  exit 1
+fi
+status=0
+wait "$train_pid" || status=$?
+say "the trainer ended with status $status"
+exit "$status"

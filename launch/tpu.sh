@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# The paper's run on TPU: on one host, or on all hosts of a slice. The judge runs elsewhere (a GPU node, any endpoint).
+#
+#   bash launch/tpu.sh --model DIR --manifest FILE --judge-url http://10.0.0.5:8000 --dry-run
+#   bash launch/tpu.sh --model DIR --manifest FILE --judge-url http://10.0.0.5:8000          # on the TPU host
+#   bash launch/tpu.sh --slice NAME --zone ZONE ... (the same options)                       # from a machine with gcloud
+#   bash launch/tpu.sh --slice NAME --zone ZONE --run-dir DIR --stop                         # saves and ends
+#
+# With --slice the same command runs on every host of the slice, in --remote-dir; checkpoint, data and run folder must be
+# on storage that all hosts share. Run it again to go on after an interruption. A key for the judge is taken from
+# VCAP_JUDGE_KEY. What follows `--` goes to launch/train.py.
+# The small predicates are called by `check`, the handlers by `trap`.
+# shellcheck disable=SC2329
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source launch/cluster.sh
+
+usage() {
+  cat <<'TEXT'
+usage: bash launch/tpu.sh --model DIR --manifest FILE --judge-url URL [options] [-- section.key=value ...]
+
+  --model DIR             Qwen3-VL checkpoint of the policy
+  --manifest FILE         JSON Lines with the training samples
+  --judge-url URL         a judge (see gpu_judge/README.md); may be repeated
+  --modality image|video  default image
+  --config FILE           default configs/tpu/MODALITY.yaml
+  --run-dir DIR           default runs/vcap-MODALITY
+  --python FILE           default .venv/bin/python (made by VCAP_EXTRAS=tpu bash launch/quickstart.sh --help)
+  --slice NAME --zone ZONE [--project NAME] [--remote-dir DIR]
+                          run on all hosts of this slice through gcloud; the repository is in --remote-dir (vcap-jax)
+  --stop                  ask the trainers on the slice to save and end
+  --dry-run               check and print everything, start nothing
+TEXT
+}
+
+model='' manifest='' modality=image config='' run_dir='' python=.venv/bin/python slice='' zone='' project=''
+remote_dir=vcap-jax judge_urls=() stop=false dry_run=false more=() forwarded=() pod=false
+while (($#)); do
+  case $1 in
+    --help | -h) usage && exit 0 ;;
+    --dry-run) dry_run=true && shift && continue ;;
+    --stop) stop=true && shift && continue ;;
+    --pod) pod=true && shift && continue ;; # set by --slice on its hosts
+    --) shift && more=("$@") && break ;;
+    --slice | --zone | --project | --remote-dir) need_value "$1" $# && name=${1#--} && printf -v "${name//-/_}" '%s' "$2" ;;
+    --model | --manifest | --modality | --config | --run-dir | --python)
+      need_value "$1" $#
+      name=${1#--}
+      printf -v "${name//-/_}" '%s' "$2"
+      forwarded+=("$1" "$2")
+      ;;
+    --judge-url) need_value "$1" $# && judge_urls+=("$2") && forwarded+=("$1" "$2") ;;
+    *) echo "error: $1 is no option of this script; put what is for launch/train.py behind --" >&2 && exit 2 ;;
+  esac
+  shift 2
+done
+if [[ $modality != image && $modality != video ]]; then
+  echo "error: --modality is $modality; it must be image or video" >&2
+  exit 2
+fi
+: "${config:=configs/tpu/$modality.yaml}" "${run_dir:=runs/vcap-$modality}"
+
+# -- on a slice: the same command on every host -------------------------------------------------------------------
+if [[ -n $slice ]]; then
+  gcloud=(gcloud compute tpus tpu-vm ssh "$slice" --worker=all ${zone:+"--zone=$zone"} ${project:+"--project=$project"})
+  check "gcloud is on PATH" "install the Google Cloud CLI, or run this on each host with --pod" command -v gcloud
+  check "--zone is given" "name the zone of the slice" test -n "$zone"
+  key=''
+  if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key="VCAP_JUDGE_KEY=$(quoted "$VCAP_JUDGE_KEY")"; fi
+  if $stop; then
+    remote="cd $(quoted "$remote_dir") && kill -TERM \$(cat $(quoted "$run_dir.logs/")train-\$(hostname).pid)"
+  else
+    again=(bash launch/tpu.sh --pod "${forwarded[@]}")
+    if $dry_run; then again+=(--dry-run); fi
+    if ((${#more[@]})); then again+=(-- "${more[@]}"); fi
+    remote="cd $(quoted "$remote_dir") && ${key}$(quoted "${again[@]}")"
+  fi
+  shown=${remote/"$key"/VCAP_JUDGE_KEY=... }
+  if [[ -z $key ]]; then shown=$remote; fi
+  echo "on every host of $slice: $shown"
+  echo "by: $(quoted "${gcloud[@]}") --command ..."
+  finish_checks
+  # A dry run goes to the hosts too: what it checks is there.
+  exec "${gcloud[@]}" --command "$remote"
+fi
+if $stop; then echo "error: --stop needs --slice; on this host: kill -TERM the trainer" >&2 && exit 2; fi
+
+# -- on this host --------------------------------------------------------------------------------------------------
+for required in model manifest; do
+  if [[ -z ${!required} ]]; then
+    usage >&2
+    echo "error: --$required is missing" >&2
+    exit 2
+  fi
+done
+key=()
+if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
+pod_settings=()
+if $pod; then pod_settings=(distributed.automatic=true); fi
+train_arguments=(--config "$config" --run-dir "$run_dir" --resume "model.path=$model" "data.manifest=$manifest"
+  "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${pod_settings[@]}" "${more[@]}")
+logs=$run_dir.logs
+
+tpu_is_here() { compgen -G "/dev/accel*" || compgen -G "/dev/vfio/[0-9]*"; }
+jax_has_libtpu() { "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("libtpu") is None)'; }
+run_dir_is_shared() {
+  local folder=$run_dir
+  while [[ ! -d $folder ]]; do folder=$(dirname "$folder"); done
+  [[ $(stat --file-system --format=%T "$folder") =~ nfs|fuse|lustre|gpfs|smb|ceph ]]
+}
+echo "checks"
+check "a TPU is attached" "no /dev/accel* or /dev/vfio: run this on a TPU VM, or use --slice" tpu_is_here
+check "$python has JAX for TPU" "VCAP_EXTRAS=tpu bash launch/quickstart.sh --help makes it; or --python" jax_has_libtpu
+check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint with --model" test -f "$model/config.json"
+check "manifest $manifest" "give a JSON Lines file with --manifest" test -s "$manifest"
+check "--judge-url is given" "start a judge on a GPU node (gpu_judge/README.md) and name its address" test ${#judge_urls[@]} -gt 0
+for url in "${judge_urls[@]}"; do
+  check "judge at $url answers" "start it, open its port to this host, set VCAP_JUDGE_KEY if it wants a key" answers "$url"
+done
+check "configuration $config" "its message: $(quoted "$python" launch/train.py --print-config "${train_arguments[@]}")" \
+  config_loads "$python" "${train_arguments[@]}"
+if $pod; then
+  check "run folder $run_dir on shared storage" "all hosts write one checkpoint: mount NFS or a bucket" run_dir_is_shared
+fi
+echo "run"
+echo "  log     $logs/train-$(hostname).log"
+echo "  trainer $(quoted "$python" launch/train.py "${train_arguments[@]}")"
+finish_checks
+if $dry_run; then
+  echo "dry run: everything is in order, nothing was started"
+  exit 0
+fi
+mkdir -p "$logs"
+# The process number survives the exec, and the log is written by a tee that ends with the trainer.
+echo $$ >"$logs/train-$(hostname).pid"
+exec "$python" launch/train.py "${train_arguments[@]}" > >(tee -a "$logs/train-$(hostname).log") 2>&1
