@@ -144,7 +144,7 @@ class Checkpointer:
             nothing else is read.
         Raises CheckpointError if there is no such checkpoint, or if paths or shapes differ (all are listed).
         """
-        step = self._existing(step)
+        step = self.existing_step(step)
         wanted = _paths(template)
         self._check(step, wanted, partial)
         restored = self._manager.restore(
@@ -167,18 +167,19 @@ class Checkpointer:
     def meta(self, step: int | None = None) -> dict[str, Any]:
         """What was saved as ``meta`` with a step, by default the latest. Raises CheckpointError if absent."""
         args = ocp.args.Composite(**{_META: ocp.args.JsonRestore()})
-        return dict(self._manager.restore(self._existing(step), args=args)[_META])
+        return dict(self._manager.restore(self.existing_step(step), args=args)[_META])
 
     def stored(self, step: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
         """Dotted path -> shape and dtype of every array of a step, by default the latest."""
-        tree = self._manager.item_metadata(self._existing(step))[_STATE].tree
+        tree = self._manager.item_metadata(self.existing_step(step))[_STATE].tree
         leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
         return {
             ".".join(str(key.key) for key in path): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
             for path, leaf in leaves
         }
 
-    def _existing(self, step: int | None) -> int:
+    def existing_step(self, step: int | None = None) -> int:
+        """``step``, or the latest if None. Raises CheckpointError if there is no complete checkpoint of it."""
         steps = self.steps()
         if not steps:
             raise CheckpointError(

@@ -20,11 +20,10 @@ import jax
 
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.config import RunConfig
-from vcap_jax.data.examples import example_loader
-from vcap_jax.data.manifest import Sample, read_manifest
+from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.embedded import EmbeddedData, prepare_embedded_data
+from vcap_jax.embedded import EmbeddedData
 from vcap_jax.evals.world_facts import fact_metrics
 from vcap_jax.grpo.collect import Collector, GroupRecord
 from vcap_jax.grpo.optimizer import build_optimizer, learning_rate_schedule
@@ -33,7 +32,7 @@ from vcap_jax.grpo.trainer import Training
 from vcap_jax.heldout import HeldOut
 from vcap_jax.judge_process import embedded_judge
 from vcap_jax.observers import RunObserver
-from vcap_jax.policy import load_policy
+from vcap_jax.preparing import prepare
 from vcap_jax.references import reference_pool
 from vcap_jax.report.metrics import MetricsWriter, read_metrics
 from vcap_jax.report.plots import plot_comparison, plot_run
@@ -45,8 +44,7 @@ from vcap_jax.reward.alarms import AlarmWatch
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.rollout.engine import RolloutEngine
-from vcap_jax.sharding import Placement
-from vcap_jax.workplace import Workplace, group_sampler, rollout_engine
+from vcap_jax.workplace import Workplace, rollout_engine
 
 
 def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = print) -> Mapping[str, Any]:
@@ -56,35 +54,10 @@ def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = pr
     typed errors of the phases for input that cannot be used.
     """
     begin = time.monotonic()
-    # -- data ---------------------------------------------------------------------------------------------
-    world: EmbeddedData | None = None
-    if config.data.manifest is not None:
-        manifest = Path(config.data.manifest)
-    else:
-        say(f"rendering the embedded world into {folder.data}")
-        world = prepare_embedded_data(folder.data, config.modality, config.world)
-        manifest = world.train
-    samples = _samples_of(read_manifest(manifest), config.modality, manifest)
-
-    # -- starting policy ----------------------------------------------------------------------------------
-    placement = Placement.build(config.mesh)
-    policy = load_policy(
-        config.model,
-        placement=placement,
-        max_pixels=config.data.max_pixels,
-        max_frames=config.data.max_frames,
-        max_frame_tokens=config.data.max_frame_tokens,
-        fps=config.data.fps,
-    )
-    load = example_loader(
-        policy.processor,
-        image_prompt=config.data.image_prompt,
-        video_prompt=config.data.video_prompt,
-        judge=config.data.judge_media,
-        buckets=config.data.buckets,
-    )
-    sampler = group_sampler(policy, config.rollout)
-    place = Workplace(config, folder, policy, placement, sampler, load, say)
+    # -- data, starting policy ----------------------------------------------------------------------------
+    prepared = prepare(config, folder, say)
+    place, samples, world = prepared.place, prepared.samples, prepared.world
+    policy = place.policy
 
     # -- references ---------------------------------------------------------------------------------------
     pool = reference_pool(place, samples) if config.reward.use_reference else None
@@ -231,13 +204,6 @@ def _facts(world: EmbeddedData | None, records: Sequence[GroupRecord]) -> Mappin
     if world is None:
         return {}
     return fact_metrics(world.train_scenes, {r.example.sample.id: r.captions for r in records})
-
-
-def _samples_of(samples: Sequence[Sample], modality: str, manifest: Path) -> list[Sample]:
-    chosen = [sample for sample in samples if sample.modality == modality]
-    if not chosen:
-        raise ValueError(f"{manifest} has no {modality}s; choose the other modality or another manifest")
-    return chosen
 
 
 def _elapsed(path: Path, seconds: float) -> float:

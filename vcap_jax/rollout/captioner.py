@@ -16,11 +16,15 @@ from vcap_jax.rollout.sampler import GroupSampler
 
 @dataclass(frozen=True)
 class Captioned:
-    """The captions of one sample. captions: G texts; lengths: their tokens, the end token included."""
+    """The captions of one sample.
+
+    captions: G texts; lengths: their tokens, the end token included; truncated: cut off by the token budget.
+    """
 
     sample: Sample
     captions: tuple[str, ...]
     lengths: tuple[int, ...]
+    truncated: tuple[bool, ...]
 
 
 class Captioner:
@@ -89,4 +93,5 @@ class Captioner:
             for index, example in enumerate(batch.examples):
                 group = done[index]
                 texts = self._policy.texts(group.tokens, group.lengths)
-                yield Captioned(example.sample, texts, tuple(int(n) for n in group.lengths))
+                lengths = tuple(int(n) for n in group.lengths)
+                yield Captioned(example.sample, texts, lengths, tuple(bool(t) for t in group.truncated))
