@@ -1,0 +1,237 @@
+"""The scripts for real hardware: checks, what a dry run prints, and the order in which processes begin and end.
+
+A folder of stand-ins takes the place of what this machine lacks: nvidia-smi, SLURM, gcloud, and a Python whose judge
+and trainer only note how they were called. The configuration is checked by the real launch/train.py.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = [
+    *sorted((ROOT / "launch").glob("*.sh")),
+    ROOT / "launch" / "slurm.sbatch",
+    ROOT / "tests" / "run.sh",
+]
+
+NVIDIA_SMI = """#!/bin/bash
+case "$*" in
+  *compute-apps*) if [[ -n $BUSY && $* == *--id=$BUSY* ]]; then echo 4242; fi ;;
+  *--id=*) id=${1#--id=}; ((id < 8)) && echo H800 ;;
+esac
+"""
+
+PYTHON = """#!{python}
+import os, pathlib, signal, sys, time
+words, notes = sys.argv[1:], pathlib.Path(os.environ["NOTES"])
+def note(text):
+    with notes.open("a") as file:
+        file.write(text + "\\n")
+if words[0] == "-c" or "--print" in words:
+    sys.exit(0)
+if "--print-config" in words:
+    os.execv({python!r}, [{python!r}, *words])
+name = "judge" if "serve.py" in words[0] else "trainer"
+def end(*_):
+    note(name + " ended by SIGTERM")
+    sys.exit(1)
+signal.signal(signal.SIGTERM, end)
+note(name + " " + " ".join(words[1:]) + " GPUs=" + os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+if name == "judge":
+    if os.environ.get("JUDGE") == "dies":
+        print("no memory on GPU 7"); sys.exit(3)
+    time.sleep(0.5)
+    pathlib.Path(words[words.index("--port-file") + 1]).write_text("http://127.0.0.1:8000\\n")
+    note("judge ready")
+    time.sleep(60)
+time.sleep(float(os.environ.get("TRAINER_SECONDS", 60)))
+note("trainer done")
+"""
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A folder with the stand-ins in bin/, a checkpoint and a manifest."""
+    for name, text in {
+        "nvidia-smi": NVIDIA_SMI,
+        "python": PYTHON.format(python=sys.executable),
+        "curl": "#!/bin/bash\n[[ -z $JUDGE_DOWN ]]\n",
+        "srun": "#!/bin/bash\n",
+        "scontrol": "#!/bin/bash\n",
+        "gcloud": '#!/bin/bash\nprintf "%s\\n" "$@" > "$NOTES"\n',
+    }.items():
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    return tmp_path
+
+
+def command(node: Path, script: str, *more: str) -> list[str]:
+    return [
+        "bash",
+        str(ROOT / "launch" / script),
+        *("--model", str(node / "model")),
+        *("--manifest", str(node / "rows.jsonl")),
+        *("--run-dir", str(node / "run")),
+        *(() if script == "slurm.sbatch" else ("--python", str(node / "bin" / "python"))),
+        *more,
+    ]
+
+
+def environment(node: Path, **more: str) -> dict[str, str]:
+    path = f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "NOTES": str(node / "notes"), "JAX_PLATFORMS": "cpu", **more}
+
+
+def start(node: Path, script: str, *more: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(node, script, *more),
+        env=environment(node, **variables),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def notes(node: Path) -> list[str]:
+    path = node / "notes"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_for(node: Path, text: str) -> None:
+    deadline = time.monotonic() + 60
+    while not any(text in line for line in notes(node)):
+        assert time.monotonic() < deadline, f"{text!r} did not come; the notes are {notes(node)}"
+        time.sleep(0.1)
+
+
+def test_every_script_passes_shellcheck() -> None:
+    shellcheck = Path(sys.executable).parent / "shellcheck"
+    done = subprocess.run([shellcheck, "-x", *SCRIPTS], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_dry_run_prints_everything_and_starts_nothing(node: Path) -> None:
+    done = start(node, "h800_8x.sh", "--dry-run", "--", "optimizer.learning_rate=1e-6")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing was started" in done.stdout
+    assert "PROBLEM" not in done.stdout
+    assert "--gpus 6\\,7" in done.stdout
+    assert "CUDA_VISIBLE_DEVICES=0\\,1\\,2\\,3\\,4\\,5" in done.stdout
+    assert "http://127.0.0.1:8000\\,http://127.0.0.1:8001" in done.stdout
+    assert "optimizer.learning_rate=1e-6" in done.stdout
+    assert notes(node) == []
+    assert not (node / "run.logs").exists()
+
+
+def test_all_problems_are_told_at_once(node: Path) -> None:
+    (node / "model" / "config.json").unlink()
+    done = start(
+        node, "h800_8x.sh", "--dry-run", "--judge-gpus", "5,9", "--", "optimizer.learning_rat=1", BUSY="3"
+    )
+    assert done.returncode == 2
+    for told in (
+        "GPU 9 exists",
+        "GPU 3 is idle",
+        "no GPU is given twice",
+        "policy checkpoint",
+        "configuration",
+    ):
+        assert f"- {told}" in done.stderr
+    assert "- GPU 2" not in done.stderr
+
+
+def test_a_judge_elsewhere_leaves_all_gpus_to_the_policy(node: Path) -> None:
+    arguments = ("--dry-run", "--judge-url", "http://far:8000")
+    done = start(node, "h800_8x.sh", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "serve.py" not in done.stdout
+    assert "0\\,1\\,2\\,3\\,4\\,5\\,6\\,7" in done.stdout
+    down = start(node, "h800_8x.sh", *arguments, JUDGE_DOWN="1")
+    assert "judge at http://far:8000 answers" in down.stderr
+
+
+def test_a_run_starts_the_judge_first_and_ends_it_last(node: Path) -> None:
+    done = start(node, "h800_8x.sh", TRAINER_SECONDS="0.5")
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = notes(node)
+    assert [line.split()[0] for line in seen] == ["judge", "judge", "trainer", "trainer", "judge"]
+    assert seen[1] == "judge ready"
+    assert seen[2].endswith("GPUs=0,1,2,3,4,5")
+    assert seen[3:] == ["trainer done", "judge ended by SIGTERM"]
+
+
+def test_a_signal_lets_the_trainer_save_before_the_judge_goes(node: Path) -> None:
+    process = subprocess.Popen(
+        command(node, "h800_8x.sh"), env=environment(node), stdout=subprocess.PIPE, text=True
+    )
+    wait_for(node, "GPUs=0,1")
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert notes(node)[-2:] == ["trainer ended by SIGTERM", "judge ended by SIGTERM"]
+    assert "run this command again to go on" in output
+
+
+def test_a_judge_that_cannot_start_ends_the_run_with_its_reason(node: Path) -> None:
+    done = start(node, "h800_8x.sh", JUDGE="dies")
+    assert done.returncode == 1
+    assert "no memory on GPU 7" in done.stdout
+    assert not any("trainer" in line for line in notes(node))
+
+
+def test_a_misspelt_option_is_refused(node: Path) -> None:
+    done = start(node, "h800_8x.sh", "--modaliti", "video")
+    assert done.returncode == 2
+    assert "--modaliti is no option" in done.stderr
+
+
+def test_slurm_gives_every_node_a_judge_and_every_trainer_all_judges(node: Path) -> None:
+    done = start(node, "slurm.sbatch", "--dry-run", "--modality", "video")
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = next(line for line in done.stdout.splitlines() if line.strip().startswith("run  "))
+    for url in ("NODE-1:8000", "NODE-1:8001", "NODE-2:8000", "NODE-2:8001"):
+        assert f"--judge-url http://{url}" in run
+    assert "distributed.processes=2" in run
+    assert "SLURM_PROCID" in run
+    missing = start(node, "slurm.sbatch", "--modality", "video")
+    assert missing.returncode == 2
+    assert "inside a SLURM job" in missing.stderr
+
+
+def test_a_tpu_host_needs_a_tpu_and_a_judge(node: Path) -> None:
+    done = start(node, "tpu.sh", "--dry-run")
+    assert done.returncode == 2
+    assert "- a TPU is attached" in done.stderr
+    assert "- --judge-url is given" in done.stderr
+    assert "- configuration" not in done.stderr
+
+
+def test_a_slice_gets_the_same_command_on_every_host_and_no_key_is_shown(node: Path) -> None:
+    done = start(
+        node,
+        "tpu.sh",
+        *("--slice", "big", "--zone", "z", "--judge-url", "http://far:8000", "--dry-run"),
+        VCAP_JUDGE_KEY="secret",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "secret" not in done.stdout
+    sent = "\n".join(notes(node))
+    assert "--worker=all" in sent
+    assert "--pod" in sent
+    assert "VCAP_JUDGE_KEY=secret" in sent
+    assert "--dry-run" in sent
