@@ -1,0 +1,106 @@
+"""Writes the random Qwen3-VL that the speed comparisons use: small enough for two cores, every part of the real one.
+
+    python benchmarks/small_policy.py --out /tmp/policy
+
+A 4-layer, 256-wide decoder with grouped queries and a 4-layer, 128-wide vision tower with one DeepStack tap, float32, in
+Hugging Face format with tokenizer and preprocessor, so that transformers, TRL and vLLM load the same files. Equal seeds
+give equal files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from PIL import Image
+
+from vcap_jax.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.qwen3_vl.model import Qwen3VL
+from vcap_jax.qwen3_vl.processing.processor import Processor
+from vcap_jax.qwen3_vl.processing.settings import ImageSettings, VideoSettings
+from vcap_jax.qwen3_vl.weights import save_pretrained
+from vcap_jax.world.backbone import backbone_config
+from vcap_jax.world.tokenizer import train_tokenizer, training_texts
+
+POSITIONS = 16_384
+TOKEN_SIDE = 32
+"""Pixels of a picture's side that become one visual token: patch 16, merged 2 by 2."""
+
+
+def write_policy(folder: Path, *, seed: int = 0, visual_tokens: int = 1024) -> Processor:
+    """Writes configuration, weights, tokenizer and preprocessor files.
+
+    visual_tokens: the budget of one image; a picture of ``picture(visual_tokens)`` fills it exactly.
+    """
+    tokenizer = train_tokenizer(training_texts(), max_length=POSITIONS)
+    budget = visual_tokens * TOKEN_SIDE**2
+    processor = Processor(
+        tokenizer,
+        image=ImageSettings(min_pixels=TOKEN_SIDE**2, max_pixels=budget),
+        video=VideoSettings(min_pixels=2 * TOKEN_SIDE**2, max_pixels=budget, max_frames=32),
+    )
+    config = backbone_config(tokenizer)
+    config["dtype"] = "float32"
+    config["text_config"] |= {
+        "hidden_size": 256,
+        "intermediate_size": 768,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "max_position_embeddings": POSITIONS,
+        "rope_scaling": {"rope_type": "default", "mrope_section": [8, 4, 4], "mrope_interleaved": True},
+    }
+    config["vision_config"] |= {
+        "depth": 4,
+        "hidden_size": 128,
+        "intermediate_size": 512,
+        "num_heads": 4,
+        "out_hidden_size": 256,
+        "num_position_embeddings": 1024,
+        "deepstack_visual_indexes": [1],
+    }
+    model = Qwen3VL(Qwen3VLConfig.from_dict(config), rngs=nnx.Rngs(seed), dtype=jnp.float32)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_pretrained(model, folder, dtype=jnp.float32)
+    ends = {"eos_token_id": list(processor.eos_token_ids), "pad_token_id": processor.pad_token_id}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (folder / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n")
+    processor.save_pretrained(folder)
+    return processor
+
+
+def picture(visual_tokens: int, seed: int) -> Image.Image:
+    """A picture of noise that becomes exactly ``visual_tokens`` visual tokens.
+
+    Raises ValueError if they cannot be laid out in a rectangle of at most 2 to 1.
+    """
+    rows = int(visual_tokens**0.5)
+    while visual_tokens % rows:
+        rows -= 1
+    columns = visual_tokens // rows
+    if columns > 2 * rows:
+        raise ValueError(f"{visual_tokens} visual tokens make no rectangle; take a square or twice a square")
+    blocks = np.random.default_rng(seed).integers(0, 256, (2 * rows, 2 * columns, 3), np.uint8)
+    return Image.fromarray(blocks).resize((columns * TOKEN_SIDE, rows * TOKEN_SIDE), Image.Resampling.BICUBIC)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--visual-tokens", type=int, default=1024, help="budget of one image")
+    args = parser.parse_args()
+    write_policy(args.out, seed=args.seed, visual_tokens=args.visual_tokens)
+    print(f"{args.out}: written")
+
+
+if __name__ == "__main__":
+    main()
