@@ -1,4 +1,4 @@
-"""The four attention patterns of the model, and nothing else.
+"""The attention patterns of whole sequences: causal, grouped, frames.
 
 Everything that depends on who may see whom is here, behind one signature per pattern, so that a kernel can
 take the place of a function without touching the model. Queries have H heads, keys and values K <= H heads
@@ -14,23 +14,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from vcap_jax.qwen3_vl.products import einsum_float32
+from vcap_jax.qwen3_vl.attention.scores import MASKED, group_heads, scores
 
 Array = jax.Array
-
-# Finite, so that a row with nothing to see (padding) gives numbers that are merely unused, not NaN.
-MASKED = -1e30
-
-
-def _scores(equation: str, queries: Array, keys: Array) -> Array:
-    """Scaled scores; the scale meets the float32 product and is not rounded into bfloat16 queries."""
-    return einsum_float32(equation, queries, keys) * queries.shape[-1] ** -0.5
-
-
-def _group_heads(queries: Array, key_heads: int) -> Array:
-    """Split the heads by the key head they read: [..., H, d] -> [..., K, H / K, d]."""
-    *lead, heads, dim = queries.shape
-    return queries.reshape(*lead, key_heads, heads // key_heads, dim)
 
 
 def causal(queries: Array, keys: Array, values: Array) -> Array:
@@ -43,9 +29,9 @@ def causal(queries: Array, keys: Array, values: Array) -> Array:
         [B, S, H, d].
     """
     length = queries.shape[1]
-    scores = _scores("bqkrd,bskd->bkrqs", _group_heads(queries, keys.shape[2]), keys)
+    logits = scores("bqkrd,bskd->bkrqs", group_heads(queries, keys.shape[2]), keys)
     visible = jnp.tril(jnp.ones((length, length), bool))
-    weights = jax.nn.softmax(jnp.where(visible, scores, MASKED), axis=-1).astype(values.dtype)
+    weights = jax.nn.softmax(jnp.where(visible, logits, MASKED), axis=-1).astype(values.dtype)
     return jnp.einsum("bkrqs,bskd->bqkrd", weights, values).reshape(queries.shape)
 
 
@@ -73,61 +59,18 @@ def grouped(
     def by_caption(x: Array) -> Array:
         return x.reshape(batch, group, -1, *x.shape[2:])
 
-    caption_q = by_caption(_group_heads(caption_q, keys.shape[2]))  # [B, G, T, K, H / K, d]
+    caption_q = by_caption(group_heads(caption_q, keys.shape[2]))  # [B, G, T, K, H / K, d]
     caption_k, caption_v = by_caption(caption_k), by_caption(caption_v)  # [B, G, T, K, d]
     tokens = caption_q.shape[2]
-    to_prompt = _scores("bgtkrd,bpkd->bgkrtp", caption_q, prompt_k)
+    to_prompt = scores("bgtkrd,bpkd->bgkrtp", caption_q, prompt_k)
     real = jnp.arange(prompt_tokens) < lengths[:, None]
     to_prompt = jnp.where(real[:, None, None, None, None, :], to_prompt, MASKED)
-    to_self = _scores("bgtkrd,bgskd->bgkrts", caption_q, caption_k)
+    to_self = scores("bgtkrd,bgskd->bgkrts", caption_q, caption_k)
     to_self = jnp.where(jnp.tril(jnp.ones((tokens, tokens), bool)), to_self, MASKED)
     weights = jax.nn.softmax(jnp.concatenate([to_prompt, to_self], axis=-1), axis=-1).astype(values.dtype)
     caption_out = jnp.einsum("bgkrtp,bpkd->bgtkrd", weights[..., :prompt_tokens], prompt_v)
     caption_out += jnp.einsum("bgkrts,bgskd->bgtkrd", weights[..., prompt_tokens:], caption_v)
     return jnp.concatenate([prompt_out, caption_out.reshape(batch, group * tokens, heads, dim)], axis=1)
-
-
-def decode(
-    queries: Array,
-    prompt_keys: Array,
-    prompt_values: Array,
-    lengths: Array,
-    caption_keys: Array,
-    caption_values: Array,
-    step: Array,
-) -> Array:
-    """One new token of each of the G captions of each group.
-
-    The group is a batch axis of the queries only: a prompt's keys and values are read once for all G.
-
-    Args:
-        queries: [B, G, H, d].
-        prompt_keys, prompt_values: [B, K, P, d].
-        lengths: [B] int32, real prompt tokens.
-        caption_keys, caption_values: [B, G, K, T, d], slots 0..step filled.
-        step: int32 scalar.
-
-    Returns:
-        [B, G, H, d].
-    """
-    prompt_tokens, slots = prompt_keys.shape[2], caption_keys.shape[3]
-    grouped_queries = _group_heads(queries, prompt_keys.shape[1])  # [B, G, K, R, d]
-    to_prompt = _scores("bgkrd,bkpd->bgkrp", grouped_queries, prompt_keys)
-    to_self = _scores("bgkrd,bgktd->bgkrt", grouped_queries, caption_keys)
-    real = jnp.arange(prompt_tokens) < lengths[:, None]
-    to_prompt = jnp.where(real[:, None, None, None, :], to_prompt, MASKED)
-    to_self = jnp.where(jnp.arange(slots) <= step, to_self, MASKED)
-    # One softmax over both, without the copies that joining them would cost: a common maximum and a common sum.
-    largest = jnp.maximum(to_prompt.max(-1, keepdims=True), to_self.max(-1, keepdims=True))
-    to_prompt, to_self = jnp.exp(to_prompt - largest), jnp.exp(to_self - largest)
-    total = to_prompt.sum(-1, keepdims=True) + to_self.sum(-1, keepdims=True)
-
-    def weigh(equation: str, weights: Array, values: Array) -> Array:
-        return einsum_float32(equation, weights.astype(values.dtype), values)
-
-    out = weigh("bgkrp,bkpd->bgkrd", to_prompt, prompt_values)
-    out += weigh("bgkrt,bgktd->bgkrd", to_self, caption_values)
-    return (out / total).astype(queries.dtype).reshape(queries.shape)
 
 
 def frames(queries: Array, keys: Array, values: Array, patches: Array) -> Array:
@@ -140,7 +83,7 @@ def frames(queries: Array, keys: Array, values: Array, patches: Array) -> Array:
     Returns:
         [N, L, H, d].
     """
-    scores = _scores("nqhd,nshd->nhqs", queries, keys)
+    logits = scores("nqhd,nshd->nhqs", queries, keys)
     real = jnp.arange(keys.shape[1]) < patches[:, None]
-    weights = jax.nn.softmax(jnp.where(real[:, None, None, :], scores, MASKED), axis=-1).astype(values.dtype)
+    weights = jax.nn.softmax(jnp.where(real[:, None, None, :], logits, MASKED), axis=-1).astype(values.dtype)
     return jnp.einsum("nhqs,nshd->nqhd", weights, values)
