@@ -65,8 +65,9 @@ class Attention(nnx.Module):
         qkv = self.qkv(x).reshape(*x.shape[:-1], -1, self.dim)
         qk, values = jnp.split(qkv, [self.heads + self.key_heads], axis=-2)
         # Queries and keys are normalised and rotated as one array: half the operations.
-        norms = ((self.q_norm, self.heads), (self.k_norm, self.key_heads))
-        scales = jnp.concatenate([jnp.broadcast_to(n.scale[...], (heads, self.dim)) for n, heads in norms])
+        # (Their scales are chosen, not joined: XLA's GPU compiler, JAX 0.10, fails on a join of broadcasts here.)
+        is_query = jnp.arange(self.heads + self.key_heads)[:, None] < self.heads
+        scales = jnp.where(is_query, self.q_norm.scale[...], self.k_norm.scale[...])
         qk = rope.apply_rope(rms_norm(qk, scales, self.q_norm.eps), cos, sin)
         queries, keys = jnp.split(qk, [self.heads], axis=-2)
         out, state, y = attend(queries, keys, values, state, xs)
