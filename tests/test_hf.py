@@ -50,6 +50,7 @@ def test_pytorch_loads_what_is_exported(tmp_path):
     from transformers import Qwen3VLForConditionalGeneration
 
     from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, collate
+    from vcap_jax.qwen3_vl.vision import normalise
 
     checkpoint_from_hf(BACKBONE_FOLDER, tmp_path / "orbax")
     checkpoint_to_hf(tmp_path / "orbax", tmp_path / "hf", dtype="float32")
@@ -59,11 +60,12 @@ def test_pytorch_loads_what_is_exported(tmp_path):
     model = load_model(tmp_path / "orbax", placement=Placement.build(MeshConfig(fsdp=1)), dtype=jnp.float32)
     prompt = collate([encoded], Buckets(), processor.merge_size)
     ours = np.asarray(model.logits(model.hidden(prompt, model.encode_vision(prompt.vision))))[0]
+    levels, config = jnp.asarray(encoded.frames[0]), model.config.vision
     public = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path / "hf", dtype=torch.float32)
     with torch.no_grad():
         theirs = public(
             input_ids=torch.tensor(encoded.tokens[None].astype(np.int64)),
-            pixel_values=torch.tensor(encoded.frames[0]),
+            pixel_values=torch.tensor(np.asarray(normalise(levels, encoded.scale, config, jnp.float32))),
             image_grid_thw=torch.tensor([[1, *encoded.grids[0].tolist()]]),
             mm_token_type_ids=torch.tensor(encoded.is_visual[None].astype(np.int32)),
         ).logits.numpy()[0]

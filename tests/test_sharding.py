@@ -141,7 +141,7 @@ def example_batch(groups: int = 8, prompt: int = 9, size: int = 2, length: int =
     visual_index = np.full((groups, prompt), -1, np.int32)
     visual_index[:, 2:4] = [0, 1]
     # Two merged tokens from one frame of 2 x 4 patches.
-    patches = rng.normal(size=(groups, 1, 8, CONFIG.vision.patch_dim)).astype(np.float32)
+    patches = rng.integers(0, 256, (groups, 1, 8, CONFIG.vision.patch_dim), np.uint8)
     grids = np.tile(np.array([2, 4], np.int32), (groups, 1, 1))
     return {
         "prompt": PromptBatch(

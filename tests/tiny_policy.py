@@ -62,6 +62,6 @@ def tiny_prompts(groups: int, seed: int = 0, *, tokens: int = 12) -> PromptBatch
     visual_index[:, 1:5] = np.arange(4)
     ids[:, 1:5] = 5
     positions = np.broadcast_to(np.arange(tokens, dtype=np.int32), (groups, 3, tokens)).copy()
-    patches = rng.normal(size=(groups, 1, 16, 3 * 2 * 2)).astype(np.float32)
+    patches = rng.integers(0, 256, (groups, 1, 16, 3 * 2 * 2), np.uint8)
     grids = np.full((groups, 1, 2), 4, np.int32)
     return PromptBatch(ids, positions, lengths, visual_index, VisionInputs(patches, grids))

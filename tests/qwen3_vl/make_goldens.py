@@ -62,7 +62,9 @@ def torch_inputs(prompts: list[cases.RawPrompt]) -> dict[str, Any]:
         ("pixel_values_videos", "video_grid_thw", [medium for prompt in prompts for medium in prompt.videos]),
     ):
         if media:
-            inputs[key] = torch.from_numpy(np.concatenate([patches for patches, _ in media]))
+            inputs[key] = torch.from_numpy(
+                np.concatenate([cases.normalised(patches) for patches, _ in media])
+            )
             inputs[grid] = torch.tensor([size for _, size in media])
     if len(inputs) == 3:  # without media the public model counts positions itself
         del inputs["mm_token_type_ids"]

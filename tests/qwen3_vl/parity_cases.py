@@ -141,7 +141,7 @@ def weights(config: Qwen3VLConfig, seed: int) -> dict[str, np.ndarray]:
 class RawPrompt:
     """A prompt before positions: media as the public model takes them.
 
-    types: 0 text, 1 image, 2 video per token. images, videos: (patches [t * h * w, patch_dim], (t, h, w)).
+    types: 0 text, 1 image, 2 video per token. images, videos: (uint8 patches [t * h * w, patch_dim], (t, h, w)).
     order: "image" or "video" for each medium as it appears.
     """
 
@@ -164,6 +164,11 @@ def patchify(frames: np.ndarray, config: VisionConfig) -> tuple[np.ndarray, tupl
     return cut.transpose(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(t * h * w, -1), (t, h, w)
 
 
+def normalised(levels: np.ndarray) -> np.ndarray:
+    """uint8 patches as the public processor hands them to its model."""
+    return ((levels / 255 - 0.5) / 0.5).astype(np.float32)
+
+
 def raw_prompt(name: str, config: Qwen3VLConfig) -> RawPrompt:
     """One of ``PROMPTS`` with random text and random pixels."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
@@ -181,7 +186,7 @@ def raw_prompt(name: str, config: Qwen3VLConfig) -> RawPrompt:
             rows * vision.patch_size,
             columns * vision.patch_size,
         )
-        medium = patchify(rng.standard_normal(pixels).astype(np.float32), vision)
+        medium = patchify(rng.integers(0, 256, pixels, np.uint8), vision)
         each = rows * columns // vision.spatial_merge_size**2
         prompt.order.append(kind)
         if kind == "image":
@@ -221,7 +226,7 @@ def batch(prompts: list[EncodedPrompt], config: Qwen3VLConfig, tokens: int = TOK
     padded = rng.integers(0, IMAGE, (count, tokens)).astype(np.int32)
     positions = rng.integers(0, 99, (count, 3, tokens)).astype(np.int32)
     visual_index = np.full((count, tokens), -1, np.int32)
-    patches = rng.standard_normal((count, FRAMES, PATCHES, config.vision.patch_dim)).astype(np.float32)
+    patches = rng.integers(0, 256, (count, FRAMES, PATCHES, config.vision.patch_dim), np.uint8)
     grids = np.zeros((count, FRAMES, 2), np.int32)
     for row, prompt in enumerate(prompts):
         length = len(prompt.tokens)

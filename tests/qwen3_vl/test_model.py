@@ -170,7 +170,7 @@ def decode_once(model: Qwen3VL) -> Any:
 
 
 def encode(model: Qwen3VL) -> VisualFeatures:
-    patches = np.zeros((1, 2, 8, CONFIG.vision.patch_dim), np.float32)
+    patches = np.zeros((1, 2, 8, CONFIG.vision.patch_dim), np.uint8)
     return model.encode_vision(VisionInputs(patches, np.array([[[2, 4], [0, 0]]], np.int32)))
 
 

@@ -8,7 +8,7 @@ features never leave its device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -18,15 +18,29 @@ Array = Any  # numpy on the host, jax.Array on the device
 
 
 @dataclass(frozen=True)
+class PixelScale:
+    """What the vision tower makes of a grey level: ``(level * rescale_factor - mean) / std``, by channel.
+
+    The defaults are those of the published checkpoints.
+    """
+
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    rescale_factor: float = 1 / 255
+
+
+@dataclass(frozen=True)
 class EncodedPrompt:
     """One prompt on the host, unpadded (numpy).
 
     tokens: [P] int32, visual placeholders expanded.
     positions: [3, P] int32, M-RoPE (temporal, height, width).
-    frames: one [l_f, patch_dim] float32 array per frame, patches in merge-block order.
+    frames: one uint8 [l_f, C * depth * patch * patch] array per frame, patches in merge-block order, grey levels;
+        depth is the temporal patch size, or 1 for a still image, which the vision tower repeats.
     grids: [F, 2] int32, patch rows and columns of each frame.
     is_visual: [P] bool, True where a merged visual feature replaces the token embedding. Placeholders appear in
         the order of the frames, ``grids[f].prod() // merge**2`` for each.
+    scale: how the grey levels are normalised.
     """
 
     tokens: np.ndarray
@@ -34,19 +48,24 @@ class EncodedPrompt:
     frames: tuple[np.ndarray, ...]
     grids: np.ndarray
     is_visual: np.ndarray
+    scale: PixelScale = PixelScale()
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class VisionInputs:
-    """Padded frames of a batch of prompts.
+    """Padded frames of a batch of prompts, as grey levels: an eighth (image) or a quarter (video) of their bytes as
+    float32, which the vision tower normalises where it uses them.
 
-    patches: [B, F, L, C * temporal_patch * patch * patch], merge-block order; L is a multiple of merge**2.
+    patches: uint8 [B, F, L, C * depth * patch * patch], merge-block order; L is a multiple of merge**2. depth is the
+        temporal patch size, or 1 if all frames are still images.
     grids: [B, F, 2] int32 patch rows and columns; (0, 0) marks a padding frame.
+    scale: how the grey levels are normalised; part of the compiled program.
     """
 
     patches: Array
     grids: Array
+    scale: PixelScale = field(default=PixelScale(), metadata={"static": True})
 
 
 @jax.tree_util.register_dataclass

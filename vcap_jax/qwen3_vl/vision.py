@@ -17,10 +17,43 @@ from flax import nnx
 
 from vcap_jax.qwen3_vl import attention, rope
 from vcap_jax.qwen3_vl.config import VisionConfig
-from vcap_jax.qwen3_vl.inputs import VisionInputs, VisualFeatures
+from vcap_jax.qwen3_vl.inputs import PixelScale, VisionInputs, VisualFeatures
 from vcap_jax.qwen3_vl.layers import ACTIVATIONS, LayerNorm, Linear, normal_param, scan_layers, take_rows
 
 Array = jax.Array
+
+
+def normalise(levels: Array, scale: PixelScale, config: VisionConfig, dtype: Any) -> Array:
+    """Grey levels of patches to what the patch embedding takes, as the public processor computes it on the host.
+
+    Args:
+        levels: uint8 [..., C * depth * patch * patch]; depth is ``temporal_patch_size``, or 1 for still images,
+            which are repeated in time.
+
+    Returns:
+        ``dtype`` [..., patch_dim].
+
+    Raises:
+        TypeError: levels that are not uint8.
+        ValueError: patches of another size, or a scale of another number of channels.
+    """
+    if levels.dtype != jnp.uint8:
+        raise TypeError(
+            f"patches are {levels.dtype}: the vision tower takes grey levels, uint8, and normalises them"
+        )
+    channels, depth, lead = config.in_channels, config.temporal_patch_size, levels.shape[:-1]
+    area = config.patch_size**2
+    if levels.shape[-1] not in (config.patch_dim, config.patch_dim // depth):
+        raise ValueError(
+            f"patches of {levels.shape[-1]} numbers: the model takes {config.patch_dim}, or {channels * area} for "
+            "still images; encode the prompt with this checkpoint's processor"
+        )
+    if len(scale.mean) != channels or len(scale.std) != channels:
+        raise ValueError(f"{scale} has not one mean and std for each of {channels} channels")
+    mean, std = (np.asarray(x, np.float32)[:, None, None] for x in (scale.mean, scale.std))
+    pixels = levels.reshape(*lead, channels, -1, area).astype(jnp.float32) * np.float32(scale.rescale_factor)
+    pixels = ((pixels - mean) / std).astype(dtype)
+    return jnp.broadcast_to(pixels, (*lead, channels, depth, area)).reshape(*lead, -1)
 
 
 def patch_coordinates(grids: Array, length: int, merge: int) -> tuple[Array, Array]:
@@ -171,7 +204,7 @@ class VisionTower(nnx.Module):
             self.deepstack_mergers = PatchMerger(config, norm_after_merge=True, stack=(taps,), **common)
 
     def __call__(self, vision: VisionInputs) -> VisualFeatures:
-        """Frames [B, F, L, patch_dim] to features of V = F * L / merge^2 visual tokens per prompt."""
+        """Frames of uint8 patches [B, F, L, :] to features of V = F * L / merge^2 visual tokens per prompt."""
         config = self.config
         batch, frames, length, _ = vision.patches.shape
         grids = jnp.asarray(vision.grids, jnp.int32).reshape(-1, 2)
@@ -179,7 +212,8 @@ class VisionTower(nnx.Module):
         rows, columns = patch_coordinates(grids, length, config.spatial_merge_size)
         cos, sin = rope.vision_rope(rows, columns, config.head_dim, config.rope_theta)
 
-        x = self.patch_embed(jnp.asarray(vision.patches, self.dtype).reshape(batch * frames, length, -1))
+        levels = jnp.asarray(vision.patches).reshape(batch * frames, length, -1)
+        x = self.patch_embed(normalise(levels, vision.scale, config, self.dtype))
         x = x + interpolate_positions(self.pos_embed[...], rows, columns, grids).astype(x.dtype)
 
         taps = config.deepstack_visual_indexes

@@ -103,7 +103,6 @@ def picture_parts(
         for patches, (rows, columns) in zip(prompt.frames, prompt.grids, strict=True)
     ]
     if np.isin(prompt.tokens, processor.image_token_id).any():
-        # An image is repeated to fill its temporal patch.
         urls = [f"data:image/png;base64,{_png(picture[0])}" for picture in pictures]
         return [{"type": "image_url", "image_url": {"url": url}} for url in urls], None
     frames = np.concatenate(pictures)

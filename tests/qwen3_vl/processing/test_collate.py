@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from tests.qwen3_vl.processing.cases import CASES
+from vcap_jax.qwen3_vl.inputs import PixelScale
 from vcap_jax.qwen3_vl.processing import Buckets, PromptTooLargeError, collate
 
 
@@ -39,6 +42,25 @@ def test_sizes_are_the_smallest_that_hold_the_batch_or_multiples(prompts: list) 
     batch = collate(prompts[2:], Buckets(token_multiple=50, patch_multiple=20), 2)
     assert batch.tokens.shape == (1, 50)
     assert batch.vision.patches.shape[:3] == (1, 1, 40)
+
+
+def test_stills_stay_one_frame_deep_unless_a_video_is_beside_them(prompts: list) -> None:
+    mixed, text, image = prompts
+    alone = collate([image, text], Buckets(), 2).vision
+    assert alone.patches.dtype == np.uint8
+    assert alone.patches.shape[-1] == 3 * 16 * 16
+    beside = collate([image, mixed], Buckets(), 2).vision
+    count = len(image.frames[0])
+    both = beside.patches[0, 0, :count].reshape(count, 3, 2, 256)
+    for half in (both[:, :, 0], both[:, :, 1]):
+        np.testing.assert_array_equal(half, alone.patches[0, 0, :count].reshape(count, 3, 256))
+
+
+def test_pixels_of_two_scales_do_not_share_a_batch(prompts: list) -> None:
+    other = dataclasses.replace(prompts[2], scale=PixelScale(mean=(0.4, 0.5, 0.6)))
+    assert collate([other], Buckets(), 2).vision.scale == other.scale
+    with pytest.raises(ValueError, match=r"b is normalised by .*0\.4.* one batch has one scale"):
+        collate([prompts[2], other], Buckets(), 2, names=["a", "b"])
 
 
 def test_text_alone_has_no_frames(prompts: list) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from vcap_jax.qwen3_vl.inputs import EncodedPrompt, PromptBatch, VisionInputs
 from vcap_jax.qwen3_vl.processing.errors import PromptTooLargeError
 
+_CHANNELS = 3
 _SINGULAR = {"tokens": "token", "frames": "frame", "patches": "patch"}
 
 
@@ -92,7 +93,8 @@ def collate(
 
     Raises:
         PromptTooLargeError: a prompt beyond the largest bucket, by name.
-        ValueError: no prompts, more than batch_size, or a patch bucket that merge_size**2 does not divide.
+        ValueError: no prompts, more than batch_size, pixels of different scales, or a patch bucket that
+            merge_size**2 does not divide.
     """
     rows = len(prompts) if batch_size is None else batch_size
     if not prompts or len(prompts) > rows:
@@ -131,10 +133,28 @@ def _collate_frames(
         raise ValueError(
             f"a patch bucket of {length} is no multiple of {merge_size**2} patches per visual token"
         )
-    patches = np.zeros((rows, frames, length, seen[0][0].frames[0].shape[1]), np.float32)
+    scale = seen[0][0].scale
+    for prompt, name in seen:
+        if prompt.scale != scale:
+            raise ValueError(
+                f"{name} is normalised by {prompt.scale}, {seen[0][1]} by {scale}: one batch has one scale; correct "
+                "the preprocessor files, or keep images and videos apart"
+            )
+    # Stills travel one frame deep; beside a video they are repeated to its depth.
+    size = max(frame.shape[1] for prompt, _ in seen for frame in prompt.frames)
+    patches = np.zeros((rows, frames, length, size), np.uint8)
     grids = np.zeros((rows, frames, 2), np.int32)
     for row, prompt in enumerate(prompts):
         for i, frame in enumerate(prompt.frames):
-            patches[row, i, : len(frame)] = frame
+            patches[row, i, : len(frame)] = _as_deep(frame, size)
         grids[row, : len(prompt.grids)] = prompt.grids
-    return VisionInputs(patches=patches, grids=grids)
+    return VisionInputs(patches=patches, grids=grids, scale=scale)
+
+
+def _as_deep(frame: np.ndarray, size: int) -> np.ndarray:
+    """The patches [l, C * depth * n] of a frame, repeated in time to ``size`` numbers each."""
+    if frame.shape[1] == size:
+        return frame
+    times = size // frame.shape[1]
+    levels = frame.reshape(len(frame), _CHANNELS, 1, -1)
+    return np.repeat(levels, times, axis=2).reshape(len(frame), size)

@@ -1,8 +1,9 @@
-"""From uint8 pictures to flattened patches: sizes, bicubic resizing, normalising, patching.
+"""From uint8 pictures to flattened uint8 patches: sizes, bicubic resizing, patching.
 
 Sizes and layout equal the public Qwen2-VL image processor and Qwen3-VL video processor (transformers 5.23).
 Resizing is Pillow's bicubic: the public image processor's own in its PIL form, and within one grey level of
-the torchvision antialiased bicubic that the public video processor uses.
+the torchvision antialiased bicubic that the public video processor uses. After it pixels are whole grey levels there
+too, so they stay uint8 here and the vision tower normalises them.
 """
 
 from __future__ import annotations
@@ -93,49 +94,34 @@ def resize(picture: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def patchify(frames: np.ndarray, settings: PatchSettings) -> np.ndarray:
-    """Patches of one temporal patch, normalised.
+    """Patches of one temporal patch.
 
-    frames: uint8 [temporal_patch, H, W, 3], H and W multiples of ``settings.factor``.
-    Returns float32 [rows * columns, 3 * temporal_patch * patch * patch]: patches in merge-block order (the
-    merge x merge patches of one visual token are neighbours), numbers of a patch in the order channel, time,
-    row, column.
+    frames: uint8 [depth, H, W, 3], H and W multiples of ``settings.factor``.
+    Returns uint8 [rows * columns, 3 * depth * patch * patch]: patches in merge-block order (the merge x merge
+    patches of one visual token are neighbours), numbers of a patch in the order channel, time, row, column.
     """
     depth, height, width, _ = frames.shape
     size, merge = settings.patch_size, settings.merge_size
     rows, columns = height // size, width // size
     blocks = frames.reshape(depth, rows // merge, merge, size, columns // merge, merge, size, 3)
     # -> block row, block column, row in block, column in block, channel, time, pixel row, pixel column
-    patches = blocks.transpose(1, 4, 2, 5, 7, 0, 3, 6).reshape(rows * columns, 3, -1)
-    table = _normalised_levels(settings)
-    flat = np.empty(patches.shape, np.float32)
-    for channel in range(3):
-        np.take(table[channel], patches[:, channel], out=flat[:, channel])
-    return flat.reshape(rows * columns, settings.patch_dim)
+    return blocks.transpose(1, 4, 2, 5, 7, 0, 3, 6).reshape(rows * columns, -1)
 
 
 def unpatchify(patches: np.ndarray, rows: int, columns: int, settings: PatchSettings) -> np.ndarray:
-    """The way back from ``patchify``: uint8 [temporal_patch, H, W, 3], exactly the pixels that went in.
+    """The way back from ``patchify``: uint8 [depth, H, W, 3].
 
-    patches: [rows * columns, patch_dim] float32, as ``patchify`` makes them.
+    patches: uint8 [rows * columns, 3 * depth * patch * patch].
     """
-    size, merge, depth = settings.patch_size, settings.merge_size, settings.temporal_patch_size
-    mean, std = (np.asarray(x, np.float64)[:, None] for x in (settings.mean, settings.std))
-    levels = patches.reshape(rows * columns, 3, -1) * std + mean
-    pixels = np.rint(levels / settings.rescale_factor).astype(np.uint8)
-    blocks = pixels.reshape(rows // merge, columns // merge, merge, merge, 3, depth, size, size)
-    return blocks.transpose(5, 0, 2, 6, 1, 3, 7, 4).reshape(depth, rows * size, columns * size, 3)
-
-
-def _normalised_levels(settings: PatchSettings) -> np.ndarray:
-    """[3, 256] float32: what each of the 256 levels of a channel becomes."""
-    levels = (np.arange(256) * settings.rescale_factor).astype(np.float32)
-    mean = np.asarray(settings.mean, np.float32)[:, None]
-    std = np.asarray(settings.std, np.float32)[:, None]
-    return (levels[None, :] - mean) / std
+    size, merge = settings.patch_size, settings.merge_size
+    blocks = patches.reshape(rows // merge, columns // merge, merge, merge, 3, -1, size, size)
+    return blocks.transpose(5, 0, 2, 6, 1, 3, 7, 4).reshape(-1, rows * size, columns * size, 3)
 
 
 def image_patches(image: np.ndarray, settings: ImageSettings) -> tuple[np.ndarray, tuple[int, int]]:
     """Patches and (rows, columns) in patches of a uint8 [H, W, 3] image.
+
+    The image fills its temporal patch with itself, which the vision tower does: here it is one frame deep.
 
     Raises:
         InputError: wrong type or shape, or a size that cannot be used.
@@ -143,8 +129,7 @@ def image_patches(image: np.ndarray, settings: ImageSettings) -> tuple[np.ndarra
     _check_pixels(image, 3, "image", "[H, W, 3]")
     height, width = image_size(image.shape[0], image.shape[1], settings)
     resized = resize(image, height, width)
-    frames = np.broadcast_to(resized, (settings.temporal_patch_size, *resized.shape))
-    return patchify(frames, settings), (height // settings.patch_size, width // settings.patch_size)
+    return patchify(resized[None], settings), (height // settings.patch_size, width // settings.patch_size)
 
 
 def video_patches(

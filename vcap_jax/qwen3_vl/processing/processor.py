@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vcap_jax.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.qwen3_vl.inputs import EncodedPrompt, PixelScale
 from vcap_jax.qwen3_vl.processing.chat_template import (
     END_OF_TEXT,
     IM_END,
@@ -203,13 +203,15 @@ class Processor:
         content: its parts in order; add_generation_prompt: also open the assistant's turn.
 
         Raises:
-            InputError: a picture or video cannot be used, or a text contains a visual placeholder.
+            InputError: a picture or video cannot be used, or a text contains a visual placeholder, or images and
+            videos of one message are normalised differently.
             ValueError: timestamps do not match frames, or the chat template loses a part.
         """
         message: list[dict[str, str]] = []
         frames: list[np.ndarray] = []
         grids: list[tuple[int, int]] = []
         expansions: list[str] = []
+        scales: set[PixelScale] = set()
         for part in content:
             if isinstance(part, TextPart):
                 if found := _PLACEHOLDER.search(part.text):
@@ -222,15 +224,22 @@ class Processor:
                 message.append({"type": "image"})
                 frames.append(patches)
                 grids.append(grid)
+                scales.add(self.image.scale)
                 expansions.append(IMAGE_PAD)
             elif isinstance(part, VideoPart):
                 pairs, grid = video_patches(part.frames, self.video, resized=part.resized)
                 message.append({"type": "video"})
                 frames.extend(pairs)
                 grids.extend([grid] * len(pairs))
+                scales.add(self.video.scale)
                 expansions.append(self._video_text(part))
             else:
                 raise TypeError(f"{type(part).__name__} is no TextPart, ImagePart or VideoPart")
+        if len(scales) > 1:
+            raise InputError(
+                "the preprocessor files normalise images and videos differently, so one prompt cannot hold both: "
+                "leave one kind out, or give both the same mean, std and rescale_factor"
+            )
         text = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": message}],
             tokenize=False,
@@ -248,6 +257,7 @@ class Processor:
             frames=tuple(frames),
             grids=grid_array,
             is_visual=np.isin(tokens, visual_ids),
+            scale=scales.pop() if scales else PixelScale(),
         )
 
     def _video_text(self, part: VideoPart) -> str:

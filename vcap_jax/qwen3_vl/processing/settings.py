@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vcap_jax.qwen3_vl.inputs import PixelScale
+
 PROCESSOR_FILE = "processor_config.json"
 IMAGE_FILE = "preprocessor_config.json"
 VIDEO_FILE = "video_preprocessor_config.json"
@@ -51,9 +53,9 @@ class PatchSettings:
         return self.patch_size * self.merge_size
 
     @property
-    def patch_dim(self) -> int:
-        """Numbers in one flattened patch: channels x temporal patch x patch x patch."""
-        return 3 * self.temporal_patch_size * self.patch_size**2
+    def scale(self) -> PixelScale:
+        """How the vision tower normalises grey levels."""
+        return PixelScale(tuple(self.mean), tuple(self.std), self.rescale_factor)
 
 
 @dataclass(frozen=True, kw_only=True)
