@@ -72,17 +72,26 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceConfig:
-    """How the starting policy writes the references that the data lack.
+    """How a captioner writes references: those the data lack, or a pool of its own (launch/references.py).
 
     per_sample: references of each sample; a step uses one of them.
+    segments: windows of each video that get references of their own, drawn as reward.local says, for
+        reward.local.reference: segment.
+    segment_prompt: the request that follows such a window.
     sampling, max_completion_length: as in the rollout where None.
     """
 
     per_sample: int = 1
+    segments: int = 0
+    segment_prompt: str = "Describe this video clip in detail."
     sampling: SamplingConfig | None = None
     max_completion_length: int | None = None
 
     def __post_init__(self) -> None:
+        if self.segments < 0:
+            raise ValueError(
+                f"references.segments is {self.segments}; give a number of windows, or 0 for none"
+            )
         if self.per_sample < 1:
             raise ValueError(f"references.per_sample is {self.per_sample}; it must be at least 1")
 

@@ -34,13 +34,14 @@ class Workplace:
     load: Callable[[Sample], Example]
     say: Callable[[str], None]
 
-    def captioner(self, rollout: RolloutConfig | None = None) -> Captioner:
-        """Captions samples with the run's sampling rules, or with others."""
-        own = rollout is None or rollout == self.config.rollout
+    def captioner(
+        self, sampler: GroupSampler | None = None, load: Callable[[Sample], Example] | None = None
+    ) -> Captioner:
+        """Captions samples with the run's sampling rules and reading, or with others."""
         return Captioner(
             self.policy,
-            self.sampler if own or rollout is None else group_sampler(self.policy, rollout),
-            self.load,
+            sampler or self.sampler,
+            load or self.load,
             buckets=self.config.data.buckets,
             place=self.placement.batch,
             threads=self.config.data.threads,

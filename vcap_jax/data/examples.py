@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from vcap_jax.data.videos import choose_frames, index_video, read_frames
 from vcap_jax.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart
 from vcap_jax.qwen3_vl.processing.pixels import resize
+from vcap_jax.reward.media import TimeWindow, frames_in_window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +40,15 @@ def example_loader(
     video_prompt: str,
     judge: JudgeMediaSettings | None = None,
     buckets: Buckets | None = None,
+    window: Callable[[Sample, float], TimeWindow] | None = None,
 ) -> Callable[[Sample], Example]:
     """A function that reads and encodes a sample; safe to call from several threads.
 
     image_prompt, video_prompt: the text that follows the pictures of a row without a prompt of its own.
     judge: how pictures are compressed for the judge.
     buckets: refuse a prompt that no bucket holds, so that it is reported by name like a damaged file.
+    window: chooses, from a sample and the seconds of its video, the stretch that is read as a clip of its own, its
+        times counted from where it begins; None reads all of a video.
 
     The function raises MediaError for a file that cannot be read, InputError for one that cannot become a
     prompt.
@@ -57,7 +61,7 @@ def example_loader(
         if sample.video is None:
             example = _load_images(sample, text, processor, settings)
         else:
-            example = _load_video(sample, text, processor, settings)
+            example = _load_video(sample, text, processor, settings, window)
         if buckets is not None:
             buckets.check(example.prompt, name=f"sample {sample.id}")
         return example
@@ -73,11 +77,23 @@ def _load_images(sample: Sample, text: TextPart, processor: Processor, judge: Ju
     return Example(sample=sample, request=text.text, prompt=prompt, media=media)
 
 
-def _load_video(sample: Sample, text: TextPart, processor: Processor, judge: JudgeMediaSettings) -> Example:
+def _load_video(
+    sample: Sample,
+    text: TextPart,
+    processor: Processor,
+    judge: JudgeMediaSettings,
+    window: Callable[[Sample, float], TimeWindow] | None,
+) -> Example:
     assert sample.video is not None
     index = index_video(sample.video)
-    indices = choose_frames(index, processor.video).tolist()
-    times = [index.times[i] for i in indices]
+    first, count, duration = 0, len(index), index.duration
+    if window is not None:
+        stretch = window(sample, index.duration)
+        inside = frames_in_window(index.times, stretch)
+        first, count, duration = inside[0], len(inside), stretch.seconds
+    stretched = replace(index, times=index.times[first : first + count])
+    indices = [first + i for i in choose_frames(stretched, processor.video).tolist()]
+    times = [index.times[i] - index.times[first] for i in indices]
     height, width = processor.video_frame_size(len(indices), index.height, index.width)
     # Each frame is brought to the policy's size and compressed for the judge as it comes out of the decoder:
     # at its own size only one is ever held.
@@ -85,14 +101,14 @@ def _load_video(sample: Sample, text: TextPart, processor: Processor, judge: Jud
     pictures: list[EncodedPicture] = []
     for place, pixels in enumerate(read_frames(index, indices)):
         frames[place] = resize(pixels, height, width)
-        picture = encode_picture(pixels, judge, seconds=times[place], index=indices[place])
+        picture = encode_picture(pixels, judge, seconds=times[place], index=indices[place] - first)
         pictures.append(picture)
     prompt = processor.encode([VideoPart(frames, times, resized=True), text])
     media = EncodedMedia(
         modality="video",
-        duration=index.duration,
+        duration=duration,
         pictures=tuple(pictures),
-        source=VideoSource(frames=len(index), fps=index.fps if index.constant_rate else None),
+        source=VideoSource(frames=count, fps=index.fps if index.constant_rate else None),
         quality=judge.quality,
     )
     return Example(sample=sample, request=text.text, prompt=prompt, media=media)

@@ -1,22 +1,24 @@
 """The reference pool: what the adjudicator's witness says about each sample, made before training and kept
 fixed.
 
-One JSON object per line, no header:
+One JSON object per line:
 
     {"version": 1, "id": "a", "references": ["...", "..."]}
     {"version": 1, "id": "c", "references": ["..."], "segments": [{"start": 0.0, "end": 2.0, "references":
     ["..."]}]}
 
 ``segments`` hold references of stretches of a video (paper Section 2.2, the local term). A row without a
-version is version 1.
+version is version 1. A pool that this package wrote begins with a header, which says who wrote it and how, and
+holds a digest of the rows; in a pool of your own there is none.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,34 @@ from vcap_jax.data.jsonl import read_objects, string_list
 from vcap_jax.data.manifest import Sample
 
 VERSION = 1
+HEADER_KEY = "pool"
+"""The first line is a header if it has this key; its value is the header's version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Who wrote a pool and how: equal ones give equal pools.
+
+    writer: a checkpoint or a served model, in words. weights: fingerprint of its parameters; None where they
+    cannot be seen. seed: of the draws. settings: sampling, prompts and visual budget, as JSON holds them.
+    asked: digest of the samples it was written for.
+    """
+
+    writer: str
+    weights: str | None
+    seed: int
+    settings: Mapping[str, Any]
+    asked: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolHeader:
+    """provenance: how the rows came about. created: when (ISO 8601). entries: rows. digest: of their lines."""
+
+    provenance: Provenance
+    created: str
+    entries: int
+    digest: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +88,9 @@ class PoolEntry:
 class ReferencePool:
     """References by sample id. Choices depend on (id, seed, step) alone, so a resumed run repeats them."""
 
-    def __init__(self, entries: Iterable[PoolEntry]) -> None:
-        """Raises ValueError for an id that occurs twice."""
+    def __init__(self, entries: Iterable[PoolEntry], header: PoolHeader | None = None) -> None:
+        """Raises ValueError for an id that occurs twice. header: of the file it was read from, if it had one."""
+        self.header = header
         self._entries: dict[str, PoolEntry] = {}
         for entry in entries:
             if entry.id in self._entries:
@@ -71,31 +102,57 @@ class ReferencePool:
         """Reads a pool.
 
         Raises:
-            ManifestError: missing or empty file, a bad line, a version of another time, an id twice.
+            ManifestError: missing or empty file, a bad line, a version of another time, an id twice, rows that
+                are not those the header was written for.
         """
         source = Path(path)
         entries: dict[str, PoolEntry] = {}
+        header: PoolHeader | None = None
         for number, row in read_objects(source, "reference pool"):
+            if number == 1 and HEADER_KEY in row:
+                header = _header(row, source)
+                continue
             entry = _entry(row, f"{source}:{number}")
             if entry.id in entries:
                 raise ManifestError(f'{source}:{number}: id "{entry.id}" occurs twice: keep one of the rows')
             entries[entry.id] = entry
         if not entries:
             raise ManifestError(f"the reference pool {source} is empty: make references first")
-        return cls(entries.values())
+        pool = cls(entries.values(), header)
+        if header is not None and pool.digest() != header.digest:
+            raise ManifestError(
+                f"{source} was changed after it was written: its rows are not those of its header. Write it "
+                "again, or remove its first line to use it as a pool of your own"
+            )
+        return pool
 
     @classmethod
     def of_samples(cls, samples: Iterable[Sample]) -> ReferencePool:
         """The pool of the references that stand in the manifest itself; samples without any are left out."""
         return cls(PoolEntry(id=s.id, references=s.references) for s in samples if s.references)
 
-    def write(self, path: str | Path) -> None:
-        """Writes all entries, in order; the file appears complete or not at all."""
+    def write(self, path: str | Path, provenance: Provenance | None = None, *, created: str = "") -> None:
+        """Writes all entries, in order; the file appears complete or not at all.
+
+        provenance, created: for a header (see ``PoolHeader``); without the first there is none.
+        """
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(target.name + ".partial")
-        partial.write_text("".join(entry_line(entry) for entry in self._entries.values()), encoding="utf-8")
+        lines = [entry_line(entry) for entry in self._entries.values()]
+        if provenance is not None:
+            head = {HEADER_KEY: VERSION, **asdict(provenance)}
+            head |= {"created": created, "entries": len(lines), "digest": self.digest()}
+            lines.insert(0, json.dumps(head, ensure_ascii=False) + "\n")
+        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        partial.write_text("".join(lines), encoding="utf-8")
         partial.replace(target)
+
+    def digest(self) -> str:
+        """Of the entries in their order, whatever header or spacing the file has."""
+        whole = hashlib.blake2b(digest_size=16)
+        for entry in self._entries.values():
+            whole.update(entry_line(entry).encode())
+        return whole.hexdigest()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -136,14 +193,39 @@ def entry_line(entry: PoolEntry) -> str:
     row: dict[str, Any] = {"version": VERSION, "id": entry.id, "references": list(entry.references)}
     if entry.segments:
         row["segments"] = [
-            {"start": s.start, "end": s.end, "references": list(s.references)} for s in entry.segments
+            {"start": float(s.start), "end": float(s.end), "references": list(s.references)}
+            for s in entry.segments
         ]
     return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def asked_digest(samples: Iterable[Sample]) -> str:
+    """Of the samples a pool is written for: their ids and own prompts, in order."""
+    asked = [[sample.id, sample.prompt] for sample in samples]
+    return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
 
 
 def _choose(options: Sequence[Any], key: str) -> Any:
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     return options[int.from_bytes(digest, "big") % len(options)]
+
+
+def _header(row: dict[str, Any], source: Path) -> PoolHeader:
+    version = row[HEADER_KEY]
+    if version != VERSION:
+        raise ManifestError(
+            f"{source}:1: version {version!r} of the pool format; this program reads version {VERSION}"
+        )
+    try:
+        provenance = Provenance(**{name: row[name] for name in Provenance.__dataclass_fields__})
+        return PoolHeader(
+            provenance=provenance, created=row["created"], entries=row["entries"], digest=row["digest"]
+        )
+    except KeyError as error:
+        raise ManifestError(
+            f"{source}:1: the header lacks {error}: write the pool again, or remove the line to use it as a "
+            "pool of your own"
+        ) from error
 
 
 def _entry(row: dict[str, Any], where: str) -> PoolEntry:

@@ -136,17 +136,24 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
 
 
-class Every:
-    """Says "WHAT done/total" with the time left, at most every so many seconds and at the end."""
+class PoolProgress:
+    """Says "WHAT done/total" with rate and time left, at most every so many seconds and at the end of each WHAT."""
 
-    def __init__(self, say: Callable[[str], None], what: str, *, seconds: float) -> None:
-        self._say, self._what, self._seconds = say, what, seconds
-        self._begin = self._last = time.monotonic()
+    def __init__(
+        self, say: Callable[[str], None], *, seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._say, self._seconds, self._clock = say, seconds, clock
+        self._begin = self._last = clock()
+        self._what = ""
 
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
+    def __call__(self, what: str, done: int, total: int, done_here: int) -> None:
+        """done_here: by this process; the rate is its own."""
+        now = self._clock()
+        if what != self._what:
+            self._what, self._begin = what, self._last
         if now - self._last < self._seconds and done < total:
             return
         self._last = now
-        left = (now - self._begin) / max(done, 1) * (total - done)
-        self._say(f"{self._what} {done}/{total}, {left:.0f} s left")
+        per_second = done_here / max(now - self._begin, 1e-9)
+        left = duration((total - done) / max(per_second, 1e-9))
+        self._say(f"{what} {done}/{total}, {per_second:.1f}/s, {left} left")

@@ -1,0 +1,163 @@
+"""Parts, joins and kills, with a writer that costs nothing; and what a header holds a pool to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import BadSample
+from vcap_jax.data.references import Provenance, ReferencePool, asked_digest
+from vcap_jax.references.writing import PoolError, Shard, Written, write_pool
+from vcap_jax.reward.media import TimeWindow
+
+SAMPLES = [Sample(id=f"v{i}", video=Path(f"{i}.mp4")) for i in range(7)]
+UNREADABLE = "v3"
+
+
+class Killed(Exception):
+    pass
+
+
+class Writer:
+    """Names each caption after its place; ``lives`` captions until it is killed."""
+
+    def __init__(self, *, segments: int = 2, weights: str = "w", lives: int = 10**6) -> None:
+        self.segments, self.lives, self.asked = segments, lives, []
+        self.provenance = Provenance(
+            writer="a test",
+            weights=weights,
+            seed=0,
+            settings={"segments": segments, "sampling": {"top_k": 5}, "sizes": (1, 2)},
+            asked=asked_digest(SAMPLES),
+        )
+
+    def _spend(self, place) -> None:
+        if self.lives == 0:
+            raise Killed
+        self.lives -= 1
+        self.asked.append(place)
+
+    def whole(self, samples, first, on_bad):
+        for place, sample in enumerate(samples, first):
+            if sample.id == UNREADABLE:
+                on_bad(BadSample(id=sample.id, reason="damaged"))
+                continue
+            self._spend(place)
+            yield Written(place=place, references=(f"{sample.id} one", f"{sample.id} two ü"))
+
+    def windows(self, samples, first, on_bad):
+        places = [(s, k) for s in samples for k in range(self.segments)][first % self.segments :]
+        for place, (sample, k) in enumerate(places, first):
+            if sample.id == UNREADABLE:
+                continue
+            self._spend(("window", place))
+            window = TimeWindow(start=k, end=k + 1.5)
+            yield Written(place=place, references=(f"{sample.id} window {k}",), window=window)
+
+
+def test_a_pool_says_who_wrote_it_and_what_about(tmp_path: Path) -> None:
+    bad = []
+    pool = write_pool(tmp_path / "pool.jsonl", Writer(), SAMPLES, on_bad=bad.append)
+    assert pool is not None
+    assert [entry.id for entry in pool.entries()] == [s.id for s in SAMPLES if s.id != UNREADABLE]
+    assert [b.id for b in bad] == [UNREADABLE]
+    assert pool["v2"].references == ("v2 one", "v2 two ü")
+    assert [(s.start, s.end, s.references) for s in pool["v2"].segments] == [
+        (0, 1.5, ("v2 window 0",)),
+        (1, 2.5, ("v2 window 1",)),
+    ]
+    assert pool.header is not None
+    assert pool.header.provenance.writer == "a test"
+    assert pool.header.entries == 6
+    assert pool.header.digest == pool.digest()
+    assert pool.header.created.endswith("+00:00")
+    assert [p.name for p in tmp_path.iterdir()] == ["pool.jsonl"]
+
+
+@pytest.mark.parametrize("shards", [2, 3, 8])
+def test_any_number_of_processes_writes_the_same_pool(tmp_path: Path, shards: int) -> None:
+    alone = write_pool(tmp_path / "alone.jsonl", Writer(), SAMPLES)
+    results = [
+        write_pool(tmp_path / "shared.jsonl", Writer(), SAMPLES, shard=Shard(index=i, count=shards))
+        for i in reversed(range(shards))
+    ]
+    assert results[:-1] == [None] * (shards - 1)
+    assert alone is not None
+    assert results[-1] is not None
+    assert results[-1].entries() == alone.entries()
+    assert results[-1].digest() == alone.digest()
+
+
+@pytest.mark.parametrize("lives", [0, 1, 5, 6, 7, 9, 17])
+def test_killed_anywhere_it_goes_on_and_does_nothing_twice(tmp_path: Path, lives: int) -> None:
+    path = tmp_path / "pool.jsonl"
+    alone = write_pool(tmp_path / "alone.jsonl", Writer(), SAMPLES)
+    first, second = Writer(lives=lives), Writer()
+    with pytest.raises(Killed):
+        write_pool(path, first, SAMPLES)
+    for part in (tmp_path / "pool.jsonl.parts").glob("*.partial"):
+        part.write_bytes(part.read_bytes() + b'{"place": 6, "refer')  # the line it was writing
+    pool = write_pool(path, second, SAMPLES)
+    assert alone is not None
+    assert pool is not None
+    assert pool.entries() == alone.entries()
+    assert len(first.asked) == lives
+    assert first.asked + second.asked == [
+        *range(3),
+        4,
+        5,
+        6,
+        *(("window", p) for p in range(14) if p not in (6, 7)),
+    ]
+
+
+def test_parts_of_another_writer_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pool.jsonl"
+    with pytest.raises(Killed):
+        write_pool(path, Writer(lives=2), SAMPLES)
+    with pytest.raises(PoolError, match=r"(?s)pool\.jsonl\.parts.*weights differ.*remove the folder"):
+        write_pool(path, Writer(weights="others"), SAMPLES)
+    assert write_pool(path, Writer(), SAMPLES) is not None
+    with pytest.raises(PoolError, match=r"already holds another pool, by a test.*weights differ"):
+        write_pool(path, Writer(weights="others"), SAMPLES)
+    kept = Writer(lives=0)
+    assert write_pool(path, kept, SAMPLES) is not None
+    assert kept.asked == []
+
+
+def test_a_file_of_ones_own_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "pool.jsonl"
+    path.write_text('{"id": "v0", "references": ["mine"]}\n')
+    with pytest.raises(PoolError, match="without a header"):
+        write_pool(path, Writer(), SAMPLES)
+    assert "mine" in path.read_text()
+
+
+def test_nothing_captioned_is_no_pool(tmp_path: Path) -> None:
+    only_bad = [s for s in SAMPLES if s.id == UNREADABLE]
+    with pytest.raises(PoolError, match="none of 1 samples"):
+        write_pool(tmp_path / "pool.jsonl", Writer(), only_bad)
+    assert not (tmp_path / "pool.jsonl").exists()
+
+
+def test_rows_changed_behind_the_header_are_found_out(tmp_path: Path) -> None:
+    path = tmp_path / "pool.jsonl"
+    write_pool(path, Writer(), SAMPLES)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], *lines[2:]]))
+    with pytest.raises(ManifestError, match=r"pool\.jsonl was changed.*remove its first line"):
+        ReferencePool.read(path)
+    path.write_text("".join(lines[2:]))  # the remedy
+    assert len(ReferencePool.read(path)) == 5
+    head = json.loads(lines[0])
+    del head["seed"]
+    path.write_text("".join([json.dumps(head) + "\n", *lines[1:]]))
+    with pytest.raises(ManifestError, match="lacks 'seed'"):
+        ReferencePool.read(path)
+    path.write_text("".join([json.dumps(head | {"pool": 9}) + "\n", *lines[1:]]))
+    with pytest.raises(ManifestError, match="version 9"):
+        ReferencePool.read(path)

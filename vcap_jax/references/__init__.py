@@ -1,0 +1,88 @@
+"""Where a run's references come from: a pool, the manifest, or the untrained policy (the paper's pool for e1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.references.by_policy import PolicyWriter, reference_rollout
+from vcap_jax.references.writing import PoolError, Shard, write_pool
+from vcap_jax.report.progress import PoolProgress
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.workplace import Workplace
+
+__all__ = ["PolicyWriter", "PoolError", "Shard", "reference_pool", "references_by_policy", "write_pool"]
+
+_SEED = 1_000_003
+"""Added to the run's seed: never met by the training rollouts, whose fold is (seed, step)."""
+
+
+def reference_pool(place: Workplace, samples: Sequence[Sample]) -> ReferencePool:
+    """The pool that the configuration names, else the manifest's own references, else one by the policy.
+
+    Which one it is, and its digest, is kept in the run folder; a resumed run that would get another is refused.
+    """
+    if place.config.data.references is not None:
+        pool = ReferencePool.read(place.config.data.references)
+        _remember(place, pool, place.config.data.references)
+        return pool
+    own = ReferencePool.of_samples(samples)
+    missing = own.missing(samples)
+    if not missing:
+        _remember(place, own, "the manifest")
+        return own
+    if len(own):
+        place.say(
+            f"{len(missing)} of {len(samples)} samples bring no reference: the starting policy writes them"
+        )
+    path = place.folder.root / "references" / "train.jsonl"
+    written = references_by_policy(place, path, [sample for sample in samples if sample.id not in own])
+    pool = ReferencePool([*(own[s.id] for s in samples if s.id in own), *written.entries()], written.header)
+    _remember(place, pool, str(path))
+    return pool
+
+
+def references_by_policy(place: Workplace, path: Path, samples: Sequence[Sample]) -> ReferencePool:
+    """The starting policy's captions of ``samples`` as a pool at ``path``, as ``config.references`` asks."""
+    if path.exists():
+        return ReferencePool.read(path)
+    config = place.config
+    place.say(f"the starting policy writes references for {len(samples)} samples: {path}")
+    writer = PolicyWriter(
+        place,
+        place.policy.trainable,
+        samples,
+        name=config.model.path,
+        seed=config.seed + _SEED,
+        rollout=reference_rollout(config),
+        segments=config.references.segments,
+    )
+    pool = write_pool(
+        path,
+        writer,
+        samples,
+        on_progress=PoolProgress(place.say, seconds=20),
+        on_bad=place.report_bad_sample,
+    )
+    assert pool is not None  # a single process writes all parts
+    return pool
+
+
+def _remember(place: Workplace, pool: ReferencePool, source: str) -> None:
+    path = place.folder.root / "references.json"
+    digest = pool.digest()
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        if before["digest"] != digest:
+            raise PoolError(
+                f"the run in {place.folder.root} began with the references of {before['source']}, digest "
+                f"{before['digest']}; {source} has {digest}. Give it the pool it began with, or start a new run"
+            )
+        return
+    header = None if pool.header is None else asdict(pool.header)
+    row = {"source": source, "digest": digest, "entries": len(pool), "header": header}
+    replace_file(path, (json.dumps(row, indent=2, ensure_ascii=False) + "\n").encode())

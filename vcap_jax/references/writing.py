@@ -1,0 +1,251 @@
+"""Writing a reference pool: sample by sample, resumable, shared out over processes, joined in order.
+
+Every process writes its own part of the manifest into ``POOL.parts/``, a line for each sample or window as soon as
+it is captioned; whichever finishes last joins the parts. What a caption is depends on the writer, the seed and the
+sample's place in the manifest alone, so one process and many give the same pool.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from vcap_jax.data.jsonl import read_objects
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import BadSample
+from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segment
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.reward.media import TimeWindow
+
+_PLAN = "plan.json"
+
+
+class PoolError(RuntimeError):
+    """A pool that cannot be written where it was asked for; the message says what to do instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """Captions of a sample, or of a window of its video. place: of the item among all that are asked for."""
+
+    place: int
+    references: tuple[str, ...]
+    window: TimeWindow | None = None
+
+
+class ReferenceWriter(Protocol):
+    """Captions samples. Equal provenance, equal captions (as far as a server keeps its word)."""
+
+    @property
+    def provenance(self) -> Provenance: ...
+
+    @property
+    def segments(self) -> int:
+        """Windows of each video that get references of their own."""
+        ...
+
+    def whole(
+        self, samples: Sequence[Sample], first: int, on_bad: Callable[[BadSample], None]
+    ) -> Iterator[Written]:
+        """Captions whole samples, in order; ``first`` is the place of the first one in the manifest."""
+        ...
+
+    def windows(
+        self, samples: Sequence[Sample], first: int, on_bad: Callable[[BadSample], None]
+    ) -> Iterator[Written]:
+        """Captions ``segments`` windows of every video; window k of the sample at place i has place
+        ``i * segments + k``. ``first`` is the place of the first window to caption, inside the first sample."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Which of how many processes this is."""
+
+    index: int = 0
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise ValueError(f"shard {self.index} of {self.count}: the first is 0, the last {self.count - 1}")
+
+    def span(self, items: int) -> tuple[int, int]:
+        """First and last-but-one place of this process: contiguous, all of one size but the last."""
+        size = -(-items // self.count)
+        return min(self.index * size, items), min((self.index + 1) * size, items)
+
+
+def write_pool(
+    path: Path,
+    writer: ReferenceWriter,
+    samples: Sequence[Sample],
+    *,
+    shard: Shard | None = None,
+    on_progress: Callable[[str, int, int, int], None] | None = None,
+    on_bad: Callable[[BadSample], None] | None = None,
+) -> ReferencePool | None:
+    """Writes the pool, or this process's part of it; goes on where an interrupted attempt left off.
+
+    samples: all of them, whatever the shard. on_progress: told (what, done, total, done by this process) after every
+    caption. on_bad: told of samples that cannot be read; they get no entry.
+    Returns the pool, or None while parts of other processes are missing.
+    Raises PoolError if another pool, or parts of another, lie at ``path``, or if no sample could be captioned.
+    """
+    shard = shard or Shard()
+    provenance = writer.provenance
+    if path.exists():
+        return _existing(path, provenance)
+    parts = path.with_name(path.name + ".parts")
+    _check_plan(parts, provenance)
+    first, last = shard.span(len(samples))
+    report = on_bad or (lambda bad: None)
+    jobs: list[tuple[str, int, int, Callable[[int], Iterator[Written]]]] = [
+        ("whole", first, last, lambda place: writer.whole(samples[place:last], place, report))
+    ]
+    per = writer.segments
+    if per:
+        jobs.append(
+            (
+                "windows",
+                first * per,
+                last * per,
+                lambda place: writer.windows(samples[place // per : last], place, report),
+            )
+        )
+    for name, start, stop, captions in jobs:
+        part = _part(parts, name, shard.index, shard.count)
+        if part.exists():
+            continue
+        _write_part(
+            part, start, stop, captions, lambda *told, name=name: on_progress and on_progress(name, *told)
+        )
+    return _join(path, parts, provenance, samples, shard.count, [job[0] for job in jobs])
+
+
+def _write_part(
+    part: Path,
+    start: int,
+    stop: int,
+    captions: Callable[[int], Iterator[Written]],
+    on_progress: Callable[[int, int, int], Any],
+) -> None:
+    partial = part.with_name(part.name + ".partial")
+    # Items are captioned in order, so everything after the last one written is still to do.
+    begin = max(start, _last_place(partial) + 1)
+    with partial.open("a", encoding="utf-8") as file:
+        if begin < stop:
+            for written in captions(begin):
+                row: dict[str, Any] = {"place": written.place, "references": list(written.references)}
+                if written.window is not None:
+                    row["window"] = [written.window.start, written.window.end]
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                file.flush()
+                on_progress(written.place + 1 - start, stop - start, written.place + 1 - begin)
+    partial.rename(part)
+
+
+def _last_place(path: Path) -> int:
+    """The place of the last item written, -1 if there is none; a line torn by a kill is cut off."""
+    if not path.exists():
+        return -1
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        path.write_bytes(whole)
+    if not whole:
+        return -1
+    return int(json.loads(whole.splitlines()[-1])["place"])
+
+
+def _part(parts: Path, name: str, index: int, count: int) -> Path:
+    return parts / f"{name}-{index:05d}-of-{count:05d}.jsonl"
+
+
+def _existing(path: Path, provenance: Provenance) -> ReferencePool:
+    pool = ReferencePool.read(path)
+    if pool.header is None or pool.header.provenance != _as_read(provenance):
+        by = "without a header" if pool.header is None else f"by {pool.header.provenance.writer}"
+        changed = "" if pool.header is None else f" ({_differing(pool.header.provenance, provenance)} differ)"
+        raise PoolError(
+            f"{path} already holds another pool, {by}{changed}: give another path, or remove it to write it anew"
+        )
+    return pool
+
+
+def _check_plan(parts: Path, provenance: Provenance) -> None:
+    """Parts of one pool only ever come from one writer."""
+    parts.mkdir(parents=True, exist_ok=True)
+    plan = parts / _PLAN
+    wanted = _as_read(provenance)
+    if not plan.exists():
+        replace_file(plan, (json.dumps(asdict(wanted), indent=2, ensure_ascii=False) + "\n").encode())
+    begun = Provenance(**json.loads(plan.read_text(encoding="utf-8")))
+    if begun != wanted:
+        raise PoolError(
+            f"the pool begun in {parts} is by {begun.writer} and was to be another one "
+            f"({_differing(begun, wanted)} differ): remove the folder, or give another path"
+        )
+
+
+def _differing(one: Provenance, other: Provenance) -> str:
+    a, b = asdict(one), asdict(_as_read(other))
+    return ", ".join(name for name in a if a[name] != b[name])
+
+
+def _as_read(provenance: Provenance) -> Provenance:
+    """As it comes back from JSON, where tuples are lists."""
+    return Provenance(**json.loads(json.dumps(asdict(provenance))))
+
+
+def _join(
+    path: Path,
+    parts: Path,
+    provenance: Provenance,
+    samples: Sequence[Sample],
+    count: int,
+    names: Sequence[str],
+) -> ReferencePool | None:
+    files = {name: [_part(parts, name, index, count) for index in range(count)] for name in names}
+    if not all(file.exists() for found in files.values() for file in found):
+        # Another process may have joined and tidied up between our part and this look.
+        return ReferencePool.read(path) if path.exists() else None
+    try:
+        whole = dict(_rows(files["whole"]))
+        windows: dict[int, list[Segment]] = {}
+        per = provenance.settings.get("segments", 0)
+        for place, row in _rows(files.get("windows", [])):
+            start, end = row["window"]
+            segment = Segment(start=float(start), end=float(end), references=tuple(row["references"]))
+            windows.setdefault(place // per, []).append(segment)
+    except FileNotFoundError:
+        if path.exists():
+            return ReferencePool.read(path)
+        raise
+    if not whole:
+        raise PoolError(f"none of {len(samples)} samples could be captioned, so {path} is not written")
+    pool = ReferencePool(
+        PoolEntry(
+            id=samples[place].id,
+            references=tuple(row["references"]),
+            segments=tuple(windows.get(place, ())),
+        )
+        for place, row in whole.items()
+    )
+    pool.write(path, provenance, created=datetime.now(UTC).isoformat(timespec="seconds"))
+    pool = ReferencePool.read(path)
+    shutil.rmtree(parts, ignore_errors=True)
+    return pool
+
+
+def _rows(files: Sequence[Path]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for file in files:
+        if not file.exists():
+            raise FileNotFoundError(file)
+        if file.stat().st_size:
+            for _, row in read_objects(file, "part of a reference pool"):
+                yield int(row["place"]), row
