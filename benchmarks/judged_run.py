@@ -37,28 +37,13 @@ def judge_server(options: argparse.Namespace, model: Path) -> Iterator[str]:
     """The address of a ready judge; it is ended and waited for afterwards."""
     port_file = options.out / "judge.address"
     port_file.unlink(missing_ok=True)
-    command = [
-        sys.executable,
-        str(ROOT / "gpu_judge" / "serve.py"),
-        "--backend",
-        "vllm",
-        "--vllm",
-        options.vllm,
-    ]
-    command += [
-        "--model",
-        str(model),
-        "--gpus",
-        options.gpus,
-        "--modality",
-        "both",
-        "--port",
-        str(options.port),
-    ]
-    command += ["--port-file", str(port_file), "--log-dir", str(options.out / "judge-logs")]
+    serve = str(ROOT / "gpu_judge" / "serve.py")
+    command = [sys.executable, serve, "--backend=vllm", f"--vllm={options.vllm}", f"--model={model}"]
+    command += [f"--gpus={options.gpus}", "--modality=both", f"--port={options.port}"]
+    command += [f"--port-file={port_file}", f"--log-dir={options.out / 'judge-logs'}"]
     # What the small judge and a machine without a GPU have room for.
-    command += ["--media-cache-gb", "1", "--max-model-len", "16384", "--image-pixels", str(512 * 512)]
-    command += ["--video-frames", "32", "--frame-tokens", "64"]
+    command += ["--media-cache-gb=1", "--max-model-len=16384", f"--image-pixels={512 * 512}"]
+    command += ["--video-frames=32", "--frame-tokens=64"]
     process = subprocess.Popen(command)
     try:
         while not port_file.exists():
@@ -73,14 +58,8 @@ def judge_server(options: argparse.Namespace, model: Path) -> Iterator[str]:
 
 def train_command(folder: Path, modality: str, manifest: Path, url: str, groups: int) -> list[str]:
     """A training run of few groups in ``folder``, judged at ``url``; a random judge gets little to write."""
-    command = [
-        sys.executable,
-        str(ROOT / "launch" / "train.py"),
-        "--modality",
-        modality,
-        "--run-dir",
-        str(folder),
-    ]
+    command = [sys.executable, str(ROOT / "launch" / "train.py")]
+    command += [f"--modality={modality}", f"--run-dir={folder}"]
     command += [f"data.manifest={manifest}", f"judge.urls=[{url}]", "judge.deadline_s=300"]
     command += ["judge.max_tokens=200", "judge.max_analysis_chars=60", "reward.local.min_overlap=0.0"]
     for size in ("grpo.groups_per_step", "grpo.groups_per_micro_batch", "rollout.groups_per_batch"):
@@ -113,9 +92,10 @@ def saved(store: Path, url: str, block: int) -> dict[str, float]:
     return {"eligible_tokens": eligible, "cached_share_of_eligible": cached / max(eligible, 1)}
 
 
-def main() -> None:
+def options_parser(description: str | None) -> argparse.ArgumentParser:
+    """The options that every trial with a judge of its own takes."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--vllm", required=True, help="the vllm executable of its own environment")
     parser.add_argument("--media", type=Path, required=True, help="folder of photographs and clips")
@@ -125,6 +105,11 @@ def main() -> None:
     parser.add_argument("--gpus", default="none", help="for the judge, as serve.py takes them")
     parser.add_argument("--port", type=int, default=8300)
     parser.add_argument("--groups", type=int, default=2, help="groups per step")
+    return parser
+
+
+def main() -> None:
+    parser = options_parser(__doc__)
     parser.add_argument(
         "--block", type=int, default=128, help="tokens of a cache block: 128 on the CPU, 16 on CUDA"
     )

@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.judged_run import judge_server, train_command, write_manifest
+from benchmarks.judged_run import judge_server, options_parser, train_command, write_manifest
 from benchmarks.small_judge_model import write_judge
 from gpu_judge.vllm_server.processes import family
 from vcap_jax.report.metrics import deterministic, read_metrics
@@ -62,18 +62,7 @@ def server_processes(port: int) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--vllm", required=True, help="the vllm executable of its own environment")
-    parser.add_argument("--media", type=Path, required=True, help="folder with photographs")
-    parser.add_argument(
-        "--out", type=Path, required=True, help="new folder for the judge, the runs and the result"
-    )
-    parser.add_argument("--gpus", default="none", help="for the judge, as serve.py takes them")
-    parser.add_argument("--port", type=int, default=8300)
-    parser.add_argument("--groups", type=int, default=2, help="groups per step")
-    options = parser.parse_args()
+    options = options_parser(__doc__).parse_args()
     options.out.mkdir(parents=True)
     write_judge(options.out / "small-judge", seed=0)
     manifest = write_manifest(options.media, "image", options.out)
