@@ -2,9 +2,9 @@
 
     python benchmarks/small_policy.py --out /tmp/policy
 
-A 4-layer, 256-wide decoder with grouped queries and a 4-layer, 128-wide vision tower with one DeepStack tap, float32, in
-Hugging Face format with tokenizer and preprocessor, so that transformers, TRL and vLLM load the same files. Equal seeds
-give equal files.
+A 4-layer, 256-wide decoder with grouped queries and a 4-layer, 128-wide vision tower with one DeepStack tap, float32,
+in Hugging Face format with tokenizer and preprocessor, so that transformers, TRL and vLLM load the same files. Equal
+seeds give equal files.
 """
 
 from __future__ import annotations
