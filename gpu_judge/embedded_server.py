@@ -13,6 +13,7 @@ from gpu_judge.addresses import url_of
 from gpu_judge.embedded.judge import EmbeddedJudge
 from gpu_judge.lifetime import on_signals, watch_parent, write_whole
 from gpu_judge.openai_api import build_app
+from vcap_jax.world.imperfect_sight import PerceptionConfig
 
 MODEL_NAME = "embedded-judge"
 _DRAIN_S = 10.0
@@ -26,9 +27,15 @@ def run(
     model_name: str | None,
     key: str | None,
     with_parent: bool,
+    perception: PerceptionConfig,
 ) -> int:
-    """Serves until SIGTERM or SIGINT; the exit status. ``key``: what requests must bring, None for nothing."""
-    app = build_app(EmbeddedJudge(), model_name or MODEL_NAME, key)
+    """Serves until SIGTERM or SIGINT; the exit status.
+
+    key: what requests must bring, None for nothing. perception: becomes part of the model's name, by which clients
+    keep the scores of different judges apart.
+    """
+    name = (model_name or MODEL_NAME) + perception.label
+    app = build_app(EmbeddedJudge(perception=perception), name, key)
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(_serve(app, host, port, port_file, with_parent))

@@ -14,14 +14,15 @@ from gpu_judge.vllm_server.settings import ServeSettings
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Reads the command line; ends the process with status 2 where it makes no sense.
 
-    Options of the vllm backend are in the result only if they were given.
+    Options of one backend alone are in the result only if they were given.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
-    given = [name for name in _VLLM_ONLY if hasattr(options, name)]
-    if options.backend == "embedded" and given:
+    other, names = ("vllm", _VLLM_ONLY) if options.backend == "embedded" else ("embedded", _EMBEDDED_ONLY)
+    given = [name for name in names if hasattr(options, name)]
+    if given:
         listed = ", ".join("--" + name.replace("_", "-") for name in given)
-        parser.error(f"{listed} belong to --backend vllm")
+        parser.error(f"{listed} belong to --backend {other}")
     if options.backend == "vllm":
         missing = [f"--{name}" for name in ("model", "gpus") if not hasattr(options, name)]
         if missing:
@@ -36,6 +37,19 @@ def serve_settings(options: argparse.Namespace) -> ServeSettings:
         **{name: value for name, value in given.items() if value is not None or name == "gpus"}
     )
 
+
+def perception_options(options: argparse.Namespace) -> dict[str, Any]:
+    """What was said about the embedded judge's perception, by the names of ``PerceptionConfig``."""
+    return {field: getattr(options, name) for name, field in _EMBEDDED_ONLY.items() if hasattr(options, name)}
+
+
+_EMBEDDED_ONLY = {
+    "miss_rate": "miss",
+    "invent_rate": "invent",
+    "attention": "attention",
+    "error_seed": "seed",
+}
+"""Option -> field of ``PerceptionConfig``."""
 
 _VLLM_ONLY = (
     "model",
@@ -83,6 +97,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--exit-with-parent", action="store_true", help="end when the starting process is gone"
     )
+
+    embedded = parser.add_argument_group(
+        "embedded backend",
+        "How well it sees; part of the name it is served under.",
+        argument_default=argparse.SUPPRESS,
+    )
+    embedded.add_argument(
+        "--miss-rate", type=float, help="share of visible facts it does not see (default: 0)"
+    )
+    embedded.add_argument(
+        "--invent-rate", type=float, help="share of false claims it sees confirmed (default: 0)"
+    )
+    embedded.add_argument(
+        "--attention", type=int, help="objects it notices where no reference points (default: 2)"
+    )
+    embedded.add_argument("--error-seed", type=int, help="of its errors (default: 0)")
 
     vllm = parser.add_argument_group(
         "vllm backend", "Defaults are those of the paper's runs.", argument_default=argparse.SUPPRESS

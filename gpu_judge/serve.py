@@ -19,7 +19,7 @@ if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from gpu_judge.addresses import AccessError, read_api_key
-from gpu_judge.options import parse_arguments, serve_settings
+from gpu_judge.options import parse_arguments, perception_options, serve_settings
 from gpu_judge.vllm_server.settings import SettingsError
 
 
@@ -38,7 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
 def _embedded(options: argparse.Namespace) -> int:
     key = read_api_key(options.host, options.api_key_env)
     from gpu_judge import embedded_server
+    from vcap_jax.world.imperfect_sight import PerceptionConfig
 
+    try:
+        perception = PerceptionConfig(**perception_options(options))
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     return embedded_server.run(
         host=options.host,
         port=options.port,
@@ -46,6 +51,7 @@ def _embedded(options: argparse.Namespace) -> int:
         model_name=options.model_name,
         key=key,
         with_parent=options.exit_with_parent,
+        perception=perception,
     )
 
 

@@ -21,6 +21,7 @@ from vcap_jax.reward.second_judge import SecondJudgeConfig
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.sharding import MeshConfig
+from vcap_jax.world.imperfect_sight import PerceptionConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +29,13 @@ class WorldConfig:
     """The embedded visual world, rendered into the run folder when no manifest is given.
 
     train_scenes, heldout_scenes: how many; seed: of the scenes (the held-out split is independent).
+    judge_perception: how well the judge sees that the run starts itself; other judges have eyes of their own.
     """
 
     train_scenes: int = 1024
     heldout_scenes: int = 256
     seed: int = 0
+    judge_perception: PerceptionConfig = field(default_factory=PerceptionConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +192,11 @@ class RunConfig:
             )
         if self.rollout.sampling.temperature == 0 and self.rollout.group_size > 1:
             raise ValueError("rollout.sampling.temperature is 0: all captions of a group would be the same")
+        if self.judge.urls and self.world.judge_perception != PerceptionConfig():
+            raise ValueError(
+                "world.judge_perception is for the judge that the run starts itself, and judge.urls names others; "
+                "leave judge.urls empty, or start the embedded judge with serve.py --miss-rate, --invent-rate, ..."
+            )
         if self.max_steps is not None and self.max_steps < 1:
             raise ValueError(
                 f"max_steps is {self.max_steps}; it must be at least 1, or null for whole epochs"

@@ -15,22 +15,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vcap_jax.world.imperfect_sight import PerceptionConfig
+
 
 class JudgeStartError(RuntimeError):
     """The embedded judge did not come up; the message carries the end of its log."""
 
 
 @contextmanager
-def embedded_judge(log_path: Path, *, timeout_s: float = 60.0) -> Iterator[str]:
+def embedded_judge(
+    log_path: Path, perception: PerceptionConfig | None = None, *, timeout_s: float = 60.0
+) -> Iterator[str]:
     """Yields the base URL of a freshly started embedded judge; it is ended when the context closes.
 
-    log_path: where the server's output goes. Raises JudgeStartError if it exits or stays silent for ``timeout_s``.
+    log_path: where the server's output goes. perception: how well it sees, by default without errors.
+    Raises JudgeStartError if it exits or stays silent for ``timeout_s``.
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, log_path.open("ab") as log:
         port_file = Path(folder) / "port"
         command = [sys.executable, "-m", "gpu_judge.serve", "--backend", "embedded", "--host", "127.0.0.1"]
         command += ["--port", "0", "--port-file", str(port_file), "--exit-with-parent"]
+        command += _perception_options(perception or PerceptionConfig())
         root = Path(__file__).resolve().parent.parent
         search_path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
         # Its matrices are tiny; threads of numpy would only get in the way of the trainer's.
@@ -45,6 +51,13 @@ def embedded_judge(log_path: Path, *, timeout_s: float = 60.0) -> Iterator[str]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _perception_options(perception: PerceptionConfig) -> list[str]:
+    return [
+        *("--miss-rate", repr(perception.miss), "--invent-rate", repr(perception.invent)),
+        *("--attention", str(perception.attention), f"--error-seed={perception.seed}"),
+    ]
 
 
 def _wait_for_port(

@@ -81,7 +81,9 @@ def run(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = pr
         judge = config.judge
         if not judge.urls:
             say("no judge.urls are configured: starting the embedded judge")
-            url = stack.enter_context(embedded_judge(folder.root / "judge.log"))
+            url = stack.enter_context(
+                embedded_judge(folder.root / "judge.log", config.world.judge_perception)
+            )
             judge = dataclasses.replace(judge, urls=(url,))
         if judge.store is None:
             judge = dataclasses.replace(judge, store=str(folder.root / "judgements.sqlite"))

@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpu_judge.embedded.adjudication import Adjudication, adjudicate
-from vcap_jax.world.perception import Sight
+from vcap_jax.world.imperfect_sight import ImperfectSight
 from vcap_jax.world.sentences import Claim, Slot
 
-ATTENTION = 2
-"""Objects that are looked at."""
 SALIENT = ("shape", "colour")
 LEVELS = ((0.9, 8), (0.5, 5), (0.0, 2))
 """(least share, score), best first."""
 _NO_IMPRESSION = 5
 
 
-def salient_claims(sight: Sight) -> list[Claim]:
-    """Shape and colour of the most prominent objects; of equals, the first in reading order."""
+def salient_claims(sight: ImperfectSight) -> list[Claim]:
+    """Shape and colour, as they are perceived, of the most prominent objects (``perception.attention`` of them); of
+    equals, the first in reading order."""
     prominent = sorted(sight.prominence, key=lambda owner: -sight.prominence[owner])
-    slots: list[Slot] = [(*owner, attribute) for owner in prominent[:ATTENTION] for attribute in SALIENT]
+    noticed = prominent[: sight.perception.attention]
+    slots: list[Slot] = [(*owner, attribute) for owner in noticed for attribute in SALIENT]
     return [(slot, sight.facts[slot]) for slot in slots if slot in sight.facts]
 
 
-def impression(candidate: Sequence[Claim], sight: Sight) -> Adjudication:
+def impression(candidate: Sequence[Claim], sight: ImperfectSight) -> Adjudication:
     """The problems among salient facts; its counts are to be read through ``coarse_score``."""
     return adjudicate(candidate, salient_claims(sight), sight.verdict)
 

@@ -13,7 +13,7 @@ from gpu_judge.embedded.reasonability import reasonability
 from gpu_judge.embedded.request import JudgeRequest, read_request
 from gpu_judge.embedded.windows import Window, claims_in_window, window_shots
 from vcap_jax.world.grammar import parse_image
-from vcap_jax.world.perception import Sight
+from vcap_jax.world.imperfect_sight import ImperfectSight, PerceptionConfig
 from vcap_jax.world.sentences import Claim
 from vcap_jax.world.video_grammar import parse_segment, parse_video
 
@@ -23,10 +23,13 @@ _MAX_ANALYSIS = 900
 
 
 class EmbeddedJudge:
-    """Scores captions of the embedded world. Deterministic: equal requests get equal answers."""
+    """Scores captions of the embedded world. Deterministic: equal requests get equal answers.
 
-    def __init__(self, cache_size: int = 4096) -> None:
-        self._eyes = Eyes(cache_size)
+    cache_size: pictures whose content is remembered. perception: how well it sees, by default without errors.
+    """
+
+    def __init__(self, cache_size: int = 4096, perception: PerceptionConfig | None = None) -> None:
+        self._eyes = Eyes(cache_size, perception)
 
     def answer(self, body: Mapping[str, Any]) -> Answer:
         """The verdict on a chat completion request; raises ``BadRequest`` where there is none to give."""
@@ -41,7 +44,7 @@ class EmbeddedJudge:
                 return judge_video(request, sight)
 
 
-def judge_image(request: JudgeRequest, sight: Sight | None) -> Answer:
+def judge_image(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
     """Correctness, Completeness and Text Quality of an image caption."""
     caption = parse_image(request.candidate)
     reference = None if request.reference is None else parse_image(request.reference).claims
@@ -49,7 +52,7 @@ def judge_image(request: JudgeRequest, sight: Sight | None) -> Answer:
     return _quality_answer(caption.claims, reference, sight, prose)
 
 
-def judge_segment(request: JudgeRequest, sight: Sight | None) -> Answer:
+def judge_segment(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
     """The same of one segment of a video: only what lies in the frames' range is weighed, of either text."""
     caption = parse_video(request.candidate)
     if sight is None:
@@ -64,7 +67,7 @@ def judge_segment(request: JudgeRequest, sight: Sight | None) -> Answer:
     return _quality_answer(claims, reference, sight, read_prose(parts))
 
 
-def judge_video(request: JudgeRequest, sight: Sight | None) -> Answer:
+def judge_video(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
     """Reasonability, Correctness and Completeness of the description of a whole video."""
     caption = parse_video(request.candidate)
     told = None if request.reference is None else parse_video(request.reference)
@@ -87,7 +90,7 @@ def judge_video(request: JudgeRequest, sight: Sight | None) -> Answer:
 
 
 def _quality_answer(
-    claims: Sequence[Claim], reference: Sequence[Claim] | None, sight: Sight | None, prose: Prose
+    claims: Sequence[Claim], reference: Sequence[Claim] | None, sight: ImperfectSight | None, prose: Prose
 ) -> Answer:
     if not claims:
         return _silent("Correctness", "Completeness", "Text Quality")
@@ -97,7 +100,7 @@ def _quality_answer(
 
 
 def _scores(
-    claims: Sequence[Claim], reference: Sequence[Claim] | None, sight: Sight | None
+    claims: Sequence[Claim], reference: Sequence[Claim] | None, sight: ImperfectSight | None
 ) -> tuple[Adjudication, Mapping[str, int]]:
     """Correctness and completeness by what there is: witness and picture, the one, or the other."""
     if reference is None:

@@ -13,18 +13,20 @@ import numpy as np
 from PIL import Image
 
 from gpu_judge.embedded.request import BadRequest, Kind, Picture
-from vcap_jax.world.perception import Sight, see_image, see_video
+from vcap_jax.world.imperfect_sight import ImperfectSight, PerceptionConfig, imperfect
+from vcap_jax.world.perception import see_image, see_video
 
 
 class Eyes:
-    """Looks at pictures, at most once at each of the last ``capacity``."""
+    """Looks at pictures, at most once at each of the last ``capacity``, as well as ``perception`` says."""
 
-    def __init__(self, capacity: int = 4096) -> None:
+    def __init__(self, capacity: int = 4096, perception: PerceptionConfig | None = None) -> None:
         self._capacity = capacity
-        self._seen: OrderedDict[bytes, Sight] = OrderedDict()
+        self._perception = perception or PerceptionConfig()
+        self._seen: OrderedDict[bytes, ImperfectSight] = OrderedDict()
 
-    def look(self, kind: Kind, pictures: Sequence[Picture]) -> Sight:
-        """What the pictures show. Of several pictures of an image request, the first is looked at.
+    def look(self, kind: Kind, pictures: Sequence[Picture]) -> ImperfectSight:
+        """What the judge takes the pictures to show. Of several pictures of an image request, the first is looked at.
 
         Raises BadRequest for a picture that cannot be decoded.
         """
@@ -36,10 +38,10 @@ class Eyes:
             return sight
         frames = [decode(picture.url, number) for number, picture in enumerate(pictures)]
         if kind == "image":
-            sight = see_image(frames[0])
+            pixels = see_image(frames[0])
         else:
-            sight = see_video(frames, [picture.seconds or 0.0 for picture in pictures])
-        self._seen[key] = sight
+            pixels = see_video(frames, [picture.seconds or 0.0 for picture in pictures])
+        sight = self._seen[key] = imperfect(pixels, self._perception, key)
         while len(self._seen) > self._capacity:
             self._seen.popitem(last=False)
         return sight
