@@ -16,14 +16,18 @@ from vcap_jax.sharding import Placement
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionerSource:
-    """Where parameters come from. folder: of the checkpoint; run: it is a run; step: of a run's checkpoint."""
+    """Where parameters come from.
 
+    path: as the user named it; folder: of the checkpoint; run: it is a run; step: of a run's checkpoint.
+    """
+
+    path: str
     folder: Path
     run: bool
     step: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.folder} at step {self.step}" if self.run else str(self.folder)
+        return f"{self.path} at step {self.step}" if self.run else self.path
 
 
 def captioner_source(path: str, step: int | None = None) -> CaptionerSource:
@@ -36,10 +40,10 @@ def captioner_source(path: str, step: int | None = None) -> CaptionerSource:
     if not (run.config.exists() and run.checkpoints.is_dir()):
         if step is not None:
             raise ValueError(f"{folder} is a single checkpoint, not a run: leave the step out")
-        return CaptionerSource(folder=folder, run=False)
+        return CaptionerSource(path=path, folder=folder, run=False)
     # Read only: the run may still be going on.
     with Checkpointer(run.checkpoints, read_only=True) as checkpoints:
-        return CaptionerSource(folder=folder, run=True, step=checkpoints.existing_step(step))
+        return CaptionerSource(path=path, folder=folder, run=True, step=checkpoints.existing_step(step))
 
 
 def load_captioner(config: RunConfig, path: str, placement: Placement, *, step: int | None = None) -> Policy:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from vcap_jax.captioners import load_captioner
 from vcap_jax.config import RunConfig
-from vcap_jax.data.examples import example_loader
+from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.embedded import EmbeddedData, prepare_embedded_data
+from vcap_jax.qwen3_vl.processing import Processor
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.reward.media import TimeWindow
 from vcap_jax.sharding import Placement
 from vcap_jax.workplace import Workplace, group_sampler
 
@@ -29,11 +31,31 @@ class Prepared:
 
 
 def prepare(
-    config: RunConfig, folder: RunFolder, say: Callable[[str], None], *, captioner: str | None = None
+    config: RunConfig,
+    folder: RunFolder,
+    say: Callable[[str], None],
+    *,
+    captioner: str | None = None,
+    step: int | None = None,
 ) -> Prepared:
     """Reads the manifest, or renders the embedded world into the folder, and loads the policy.
 
-    captioner: a checkpoint to load in place of ``config.model.path`` (see ``load_captioner``).
+    captioner, step: a checkpoint to load in place of ``config.model.path`` (see ``load_captioner``).
+    """
+    samples, world = read_samples(config, folder, say)
+    placement = Placement.build(config.mesh)
+    policy = load_captioner(config, captioner or config.model.path, placement, step=step)
+    load = sample_reader(config, policy.processor)
+    place = Workplace(config, folder, policy, placement, group_sampler(policy, config.rollout), load, say)
+    return Prepared(place, samples, world)
+
+
+def read_samples(
+    config: RunConfig, folder: RunFolder, say: Callable[[str], None]
+) -> tuple[list[Sample], EmbeddedData | None]:
+    """The samples of the run's modality, and the scenes behind them where there is no manifest.
+
+    Raises ManifestError for a manifest that cannot be used, ValueError if it has nothing of the modality.
     """
     world: EmbeddedData | None = None
     if config.data.manifest is not None:
@@ -42,23 +64,26 @@ def prepare(
         say(f"rendering the embedded world into {folder.data}")
         world = prepare_embedded_data(folder.data, config.modality, config.world)
         manifest = world.train
-    samples = _samples_of(read_manifest(manifest), config.modality, manifest)
+    chosen = [sample for sample in read_manifest(manifest) if sample.modality == config.modality]
+    if not chosen:
+        raise ValueError(
+            f"{manifest} has no {config.modality}s; choose the other modality or another manifest"
+        )
+    return chosen, world
 
-    placement = Placement.build(config.mesh)
-    policy = load_captioner(config, captioner or config.model.path, placement)
-    load = example_loader(
-        policy.processor,
+
+def sample_reader(
+    config: RunConfig,
+    processor: Processor,
+    *,
+    window: Callable[[Sample, float], TimeWindow] | None = None,
+) -> Callable[[Sample], Example]:
+    """Reads and encodes a sample as the configuration says; ``window``: see ``example_loader``."""
+    return example_loader(
+        processor,
         image_prompt=config.data.image_prompt,
         video_prompt=config.data.video_prompt,
         judge=config.data.judge_media,
         buckets=config.data.buckets,
+        window=window,
     )
-    place = Workplace(config, folder, policy, placement, group_sampler(policy, config.rollout), load, say)
-    return Prepared(place, samples, world)
-
-
-def _samples_of(samples: Sequence[Sample], modality: str, manifest: Path) -> list[Sample]:
-    chosen = [sample for sample in samples if sample.modality == modality]
-    if not chosen:
-        raise ValueError(f"{manifest} has no {modality}s; choose the other modality or another manifest")
-    return chosen

@@ -9,16 +9,13 @@ from pathlib import Path
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.references.by_policy import PolicyWriter, reference_rollout
+from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
 from vcap_jax.references.writing import PoolError, Shard, write_pool
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.workplace import Workplace
 
 __all__ = ["PolicyWriter", "PoolError", "Shard", "reference_pool", "references_by_policy", "write_pool"]
-
-_SEED = 1_000_003
-"""Added to the run's seed: never met by the training rollouts, whose fold is (seed, step)."""
 
 
 def reference_pool(place: Workplace, samples: Sequence[Sample]) -> ReferencePool:
@@ -57,7 +54,7 @@ def references_by_policy(place: Workplace, path: Path, samples: Sequence[Sample]
         place.policy.trainable,
         samples,
         name=config.model.path,
-        seed=config.seed + _SEED,
+        seed=reference_seed(config),
         rollout=reference_rollout(config),
         segments=config.references.segments,
     )

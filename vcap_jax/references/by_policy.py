@@ -8,20 +8,28 @@ from dataclasses import asdict
 from typing import Any
 
 from vcap_jax.config import RunConfig
-from vcap_jax.data.examples import example_loader
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import Provenance, asked_digest
 from vcap_jax.fingerprint import fingerprint
 from vcap_jax.policy import Params
+from vcap_jax.preparing import sample_reader
 from vcap_jax.references.windows import WindowDraw, description
 from vcap_jax.references.writing import Written
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.workplace import Workplace, group_sampler
 
+_SEED = 1_000_003
+"""Added to the run's seed: never met by the training rollouts, whose fold is (seed, step)."""
+
 WINDOW_SEED = 7_000_003
 """Added to a pool's seed for its windows, so that they are not drawn with the numbers of the whole samples."""
+
+
+def reference_seed(config: RunConfig) -> int:
+    """Of the draws of references: a run that writes its own and a pool made beforehand come out the same."""
+    return config.seed + _SEED
 
 
 def reference_rollout(config: RunConfig) -> RolloutConfig:
@@ -117,14 +125,7 @@ class PolicyWriter:
         draw = WindowDraw(config.reward.local, seed=self._seed, prompt=config.references.segment_prompt)
         items = draw.items(samples, self.segments, first % self.segments)
         places = {item.id: first + index for index, item in enumerate(items)}
-        load = example_loader(
-            self._place.policy.processor,
-            image_prompt=config.data.image_prompt,
-            video_prompt=config.references.segment_prompt,
-            judge=config.data.judge_media,
-            buckets=config.data.buckets,
-            window=draw,
-        )
+        load = sample_reader(config, self._place.policy.processor, window=draw)
         captioner = self._place.captioner(self._sampler, load)
         seed = self._seed + WINDOW_SEED
         for done in captioner.run(self._params, items, seed=seed, first=first, on_bad=on_bad):

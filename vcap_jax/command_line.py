@@ -1,0 +1,112 @@
+"""What the commands under ``launch/`` have in common: configuration arguments, and errors a user can act on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # JAX is imported only once the arguments are understood and its environment is set
+    from vcap_jax.config import RunConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def config_parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser of what every command understands; the command adds its own arguments."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--modality", choices=("image", "video"), help="what the data are (default: image)")
+    parser.add_argument(
+        "--config", action="append", type=Path, help="YAML file; given again, later files win"
+    )
+    parser.add_argument(
+        "--help-config", action="store_true", help="list every key of the configuration and exit"
+    )
+    parser.add_argument(
+        "--print-config", action="store_true", help="print the resolved configuration and exit"
+    )
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    return parser
+
+
+def read_config(args: argparse.Namespace, say: Callable[[str], None] = print) -> RunConfig:
+    """The configuration that the arguments ask for; without --config the embedded world's. Raises ConfigError."""
+    from vcap_jax.config import RunConfig
+    from vcap_jax.configuration import load_config
+
+    modality = args.modality or "image"
+    files = args.config
+    if not files:
+        files = [ROOT / "configs" / "embedded" / f"{modality}.yaml"]
+        say(
+            f"No --config given: this is the embedded world ({files[0].relative_to(ROOT)}), a small instance of the "
+            f"real run.\nThe paper's run is --config configs/paper/{modality}.yaml."
+        )
+    overrides = list(args.overrides)
+    if args.modality:
+        overrides.append(f"modality={args.modality}")
+    return load_config(RunConfig, files, overrides)
+
+
+def run_command(args: argparse.Namespace, command: Callable[[RunConfig], int]) -> int:
+    """Reads the configuration and calls ``command``; the exit status.
+
+    Errors that a user can mend are printed without a trace; a run that stopped and can be continued says how.
+    """
+    # The driver's messages about machine features are noise for a user; errors still come through.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    import jax
+
+    from vcap_jax.checkpoint import CheckpointError as RunCheckpointError
+    from vcap_jax.config import RunConfig
+    from vcap_jax.configuration import ConfigError, describe, dump_config
+    from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError
+    from vcap_jax.grpo.trainer import TrainingStopped
+    from vcap_jax.judge_process import JudgeStartError
+    from vcap_jax.qwen3_vl.weights import CheckpointError
+    from vcap_jax.references.writing import PoolError
+    from vcap_jax.report.run_folder import RunFolderError
+    from vcap_jax.reward.errors import JudgeUnavailable
+    from vcap_jax.reward.store import StoreError
+    from vcap_jax.rollout.engine import RolloutError
+
+    if args.help_config:
+        print(describe(RunConfig))
+        return 0
+    try:
+        config = read_config(args)
+        if args.print_config:
+            print(dump_config(config), end="")
+            return 0
+        if config.compilation_cache:
+            jax.config.update("jax_compilation_cache_dir", config.compilation_cache)
+        return command(config)
+    except (
+        CheckpointError,
+        ConfigError,
+        FileNotFoundError,
+        JudgeStartError,
+        JudgeUnavailable,
+        ManifestError,
+        MediaError,
+        NoUsableSamplesError,
+        PoolError,
+        RolloutError,
+        RunCheckpointError,
+        RunFolderError,
+        StoreError,
+        TrainingStopped,
+    ) as error:
+        print(f"error: {error}", file=sys.stderr)
+        if isinstance(error, TrainingStopped):
+            resume = hasattr(args, "resume") and not args.resume
+            again = [sys.executable, *sys.argv, *(["--resume"] if resume else [])]
+            print(f"continue with: {shlex.join(again)}", file=sys.stderr)
+        return 1

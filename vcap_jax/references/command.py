@@ -1,0 +1,118 @@
+"""A pool as a user asks for it: which captioner, which file, which share of the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vcap_jax.captioners import captioner_source
+from vcap_jax.config import RunConfig
+from vcap_jax.data.pipeline import BadSample
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.embedded import EmbeddedData
+from vcap_jax.evals.world_facts import count_captions
+from vcap_jax.policy import checkpoint_folder
+from vcap_jax.preparing import prepare, read_samples, sample_reader
+from vcap_jax.qwen3_vl.processing import Processor
+from vcap_jax.references.by_endpoint import EndpointWriter
+from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
+from vcap_jax.references.writing import Shard, write_pool
+from vcap_jax.report.progress import PoolProgress
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.summary import fact_shares
+from vcap_jax.reward.config import JudgeConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolRequest:
+    """captioner, step: a checkpoint (``load_captioner``), by default ``model.path``; or endpoint: a server.
+
+    path: of the pool; an embedded world is rendered into ``data/`` beside it. shard: this process's
+    share. ended_only: leave out captions that the token budget cut off.
+    """
+
+    path: Path
+    captioner: str | None = None
+    step: int | None = None
+    endpoint: JudgeConfig | None = None
+    shard: Shard = field(default_factory=Shard)
+    ended_only: bool = False
+
+
+def write_requested_pool(
+    config: RunConfig, request: PoolRequest, *, say: Callable[[str], None]
+) -> ReferencePool | None:
+    """Writes the pool, or goes on with it; None while other processes' parts are missing.
+
+    Raises what ``write_pool``, ``load_captioner`` and the judge's client raise.
+    """
+    folder = RunFolder(request.path.parent)
+    progress = PoolProgress(say, seconds=10)
+
+    def on_bad(bad: BadSample) -> None:
+        say(f"skipped sample {bad.id}: {bad.reason}")
+
+    if request.endpoint is not None:
+        samples, world = read_samples(config, folder, say)
+        processor = Processor.from_pretrained(
+            checkpoint_folder(config.model.path),
+            max_pixels=config.data.max_pixels,
+            max_frames=config.data.max_frames,
+            max_frame_tokens=config.data.max_frame_tokens,
+            fps=config.data.fps,
+        )
+        with EndpointWriter(
+            config,
+            request.endpoint,
+            samples,
+            load=sample_reader(config, processor),
+            load_windows=lambda draw: sample_reader(config, processor, window=draw),
+            seed=reference_seed(config),
+            say=say,
+        ) as served:
+            say(f"references by {served.provenance.writer}, drawn by temperature and top_p alone")
+            pool = write_pool(
+                request.path, served, samples, shard=request.shard, on_progress=progress, on_bad=on_bad
+            )
+    else:
+        source = captioner_source(request.captioner or config.model.path, request.step)
+        prepared = prepare(config, folder, say, captioner=request.captioner, step=source.step)
+        samples, world = prepared.samples, prepared.world
+        writer = PolicyWriter(
+            prepared.place,
+            prepared.place.policy.trainable,
+            samples,
+            name=str(source),
+            seed=reference_seed(config),
+            rollout=reference_rollout(config),
+            segments=config.references.segments,
+            ended_only=request.ended_only,
+        )
+        say(f"references by {source}, weights {writer.provenance.weights}")
+        pool = write_pool(
+            request.path, writer, samples, shard=request.shard, on_progress=progress, on_bad=on_bad
+        )
+    if pool is None:
+        say(f"share {request.shard.index} of {request.shard.count} is written; others are still at work")
+        return None
+    say(_described(request.path, pool, len(samples), world))
+    return pool
+
+
+def pool_shares(pool: ReferencePool, world: EmbeddedData) -> dict[str, object]:
+    """What a pool for the training scenes covers and makes up (``fact_shares``)."""
+    return fact_shares(count_captions(world.train_scenes, {e.id: e.references for e in pool.entries()}))
+
+
+def _described(path: Path, pool: ReferencePool, samples: int, world: EmbeddedData | None) -> str:
+    references = sum(len(entry.references) for entry in pool.entries())
+    windows = sum(len(entry.segments) for entry in pool.entries())
+    text = f"{path}: {references} references of {len(pool)} of {samples} samples"
+    if windows:
+        text += f", {windows} windows"
+    text += f", digest {pool.digest()}"
+    if world is not None:
+        shares = pool_shares(pool, world)
+        text += f"; facts covered {shares['coverage']:.1%}, false claims {shares['hallucination']:.1%}"
+    return text
