@@ -26,8 +26,8 @@ from vcap_jax.data.references import ReferencePool
 from vcap_jax.embedded import EmbeddedData
 from vcap_jax.evals.world_facts import fact_metrics
 from vcap_jax.grpo.collect import Collector, GroupRecord
-from vcap_jax.grpo.optimizer import build_optimizer, learning_rate_schedule
-from vcap_jax.grpo.step import TrainState, UpdatePrograms
+from vcap_jax.grpo.optimizer import TrainState, build_optimizer, learning_rate_schedule
+from vcap_jax.grpo.step import UpdatePrograms
 from vcap_jax.grpo.trainer import Training
 from vcap_jax.heldout import HeldOut
 from vcap_jax.judge_process import embedded_judge

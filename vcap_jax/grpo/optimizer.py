@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-Params = Any
+from vcap_jax.policy import Params
+from vcap_jax.sharding import Placement
 
 # The Trainer exempts parameters by name; ours carry the same words (q_norm, input_layernorm, norm, bias).
 _NO_DECAY = re.compile(r"(^|_)(bias|norm|layernorm|rmsnorm)\d*$")
@@ -131,3 +132,46 @@ def build_optimizer(config: OptimizerConfig, total_steps: int) -> optax.Gradient
             mask=decay_mask,
         ),
     )
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class TrainState:
+    """What an update changes. step: number of updates done; params: the trainable tree; opt_state: optax's."""
+
+    step: jax.Array
+    params: Params
+    opt_state: Any
+
+
+class OptimizerPrograms:
+    """Jitted programs around one optimizer: its state, gradient sums and updates, whatever the objective."""
+
+    def __init__(self, optimizer: optax.GradientTransformation) -> None:
+        self._optimizer = optimizer
+        self.apply = jax.jit(self._apply, donate_argnums=(0,))
+        self._make_zeros: Any = None
+
+    def initial_state(self, params: Params, placement: Placement) -> TrainState:
+        """A state at step 0 with its own copy of ``params`` (the state is donated from update to update); the
+        optimizer's moments are cut as the parameters are."""
+        copy = jax.tree.map(jnp.copy, params)
+        shardings = placement.shardings(jax.eval_shape(self._optimizer.init, copy))
+        opt_state = jax.jit(self._optimizer.init, out_shardings=shardings)(copy)
+        return TrainState(placement.replicated(jnp.zeros((), jnp.int32)), copy, opt_state)
+
+    def zeros(self, params: Params) -> Params:
+        """A gradient sum to begin with, cut as ``params`` are."""
+        if self._make_zeros is None:
+            shardings = jax.tree.map(lambda x: x.sharding, params)
+            self._make_zeros = jax.jit(
+                lambda params: jax.tree.map(jnp.zeros_like, params), out_shardings=shardings
+            )
+        return self._make_zeros(params)
+
+    def _apply(self, state: TrainState, gradients: Params) -> tuple[TrainState, dict[str, jax.Array]]:
+        """One optimizer update; the state is donated."""
+        norm = optax.global_norm(gradients)
+        updates, opt_state = self._optimizer.update(gradients, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return TrainState(state.step + 1, params, opt_state), {"grad_norm": norm}

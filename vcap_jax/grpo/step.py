@@ -26,21 +26,11 @@ from vcap_jax.grpo.objective import (
     token_statistics,
     truncated_importance_weights,
 )
+from vcap_jax.grpo.optimizer import OptimizerPrograms
 from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
 from vcap_jax.policy import Params, vision_encoder
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.rollout.sampler import RolloutConfig
-from vcap_jax.sharding import Placement
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class TrainState:
-    """What an update changes. step: number of updates done; params: the trainable tree; opt_state: optax's."""
-
-    step: jax.Array
-    params: Params
-    opt_state: Any
 
 
 @jax.tree_util.register_dataclass
@@ -61,7 +51,7 @@ class CaptionBatch:
     sampler_logprobs: Any = None
 
 
-class UpdatePrograms:
+class UpdatePrograms(OptimizerPrograms):
     """Jitted programs for one model definition; all methods are pure functions of their arguments.
 
     temperature: the sampling temperature; log-probabilities are those of logits / temperature.
@@ -77,33 +67,14 @@ class UpdatePrograms:
         temperature: float,
         logprob_chunk: int,
     ) -> None:
+        super().__init__(optimizer)
         self._graphdef = graphdef
         self._objective = objective
-        self._optimizer = optimizer
         self._temperature = temperature
         self._chunk = logprob_chunk
         self.encode = vision_encoder(graphdef)
         self.logprobs = jax.jit(self._logprobs)
         self.accumulate = jax.jit(self._accumulate, donate_argnums=(2,))
-        self.apply = jax.jit(self._apply, donate_argnums=(0,))
-        self._make_zeros: Any = None
-
-    def initial_state(self, params: Params, placement: Placement) -> TrainState:
-        """A state at step 0 with its own copy of ``params`` (the state is donated from update to update); the
-        optimizer's moments are cut as the parameters are."""
-        copy = jax.tree.map(jnp.copy, params)
-        shardings = placement.shardings(jax.eval_shape(self._optimizer.init, copy))
-        opt_state = jax.jit(self._optimizer.init, out_shardings=shardings)(copy)
-        return TrainState(placement.replicated(jnp.zeros((), jnp.int32)), copy, opt_state)
-
-    def zeros(self, params: Params) -> Params:
-        """A gradient sum to begin with, cut as ``params`` are."""
-        if self._make_zeros is None:
-            shardings = jax.tree.map(lambda x: x.sharding, params)
-            self._make_zeros = jax.jit(
-                lambda params: jax.tree.map(jnp.zeros_like, params), out_shardings=shardings
-            )
-        return self._make_zeros(params)
 
     def _statistics(
         self,
@@ -208,13 +179,6 @@ class UpdatePrograms:
 
         (_, metrics), new_gradients = jax.value_and_grad(loss_fn, has_aux=True)(params)
         return jax.tree.map(jnp.add, gradients, new_gradients), metrics
-
-    def _apply(self, state: TrainState, gradients: Params) -> tuple[TrainState, Metrics]:
-        """One optimizer update; the state is donated."""
-        norm = optax.global_norm(gradients)
-        updates, opt_state = self._optimizer.update(gradients, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-        return TrainState(state.step + 1, params, opt_state), {"grad_norm": norm}
 
 
 def take_groups(tree: Any, start: int, stop: int) -> Any:

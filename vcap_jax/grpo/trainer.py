@@ -27,7 +27,8 @@ from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages
 from vcap_jax.grpo.collect import Collector, GroupRecord, StepRollout
 from vcap_jax.grpo.mismatch import Moments, mismatch_metrics
 from vcap_jax.grpo.objective import step_totals
-from vcap_jax.grpo.step import CaptionBatch, TrainState, UpdatePrograms, take_groups
+from vcap_jax.grpo.optimizer import TrainState
+from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms, take_groups
 from vcap_jax.grpo.step_metrics import alarm_metrics, judge_metrics, reward_metrics
 from vcap_jax.policy import Params
 from vcap_jax.report.metrics import MetricsWriter
