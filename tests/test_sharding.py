@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,9 +21,11 @@ from vcap_jax.grpo.objective import token_logprobs
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.qwen3_vl.model import Qwen3VL
-from vcap_jax.sharding import MeshConfig, Placement, partition
+from vcap_jax.qwen3_vl.published import published_config
+from vcap_jax.sharding import MeshConfig, Placement, dotted_path, partition
 
 EIGHT = {"data": 1, "fsdp": 8, "tensor": 1}
+SIX = {"data": 1, "fsdp": 2, "odd": 3, "tensor": 1}
 
 _TIED = MODELS["tied"]
 CONFIG = replace(
@@ -47,7 +50,14 @@ def abstract_model(config: Qwen3VLConfig = CONFIG) -> Any:
 )
 def test_mesh_sizes(config: MeshConfig, sizes: tuple[int, ...]) -> None:
     assert config.sizes(8) == sizes
-    assert tuple(Placement.build(config).mesh.shape.values()) == sizes
+    data, fsdp, tensor = sizes
+    assert tuple(Placement.build(config).mesh.shape.values()) == (data, fsdp, 1, tensor)
+
+
+@pytest.mark.parametrize(("fsdp", "parts"), [(6, (2, 3)), (7, (1, 7)), (3, (1, 3)), (4, (4, 1))])
+def test_the_odd_factor_of_fsdp_has_an_axis_of_its_own(fsdp: int, parts: tuple[int, int]) -> None:
+    shape = Placement.build(MeshConfig(fsdp=fsdp)).mesh.shape
+    assert (shape["fsdp"], shape["odd"]) == parts
 
 
 def test_impossible_meshes_are_refused() -> None:
@@ -75,6 +85,9 @@ def test_impossible_meshes_are_refused() -> None:
         ("text.layers.mlp.down.kernel", (2, 64, 12), EIGHT, Spec(None, "fsdp", None)),
         ("something.new", (3, 16, 64), EIGHT, Spec(None, None, "fsdp")),
         ("opt_state.0.count", (), EIGHT, Spec()),
+        # Six devices: the whole of fsdp on one axis, else its factors 2 and 3 apart, the stack of layers last.
+        ("text.layers.mlp.gate_up.kernel", (36, 4096, 24576), SIX, Spec(None, None, ("fsdp", "odd"))),
+        ("something.new", (3, 10, 9), SIX, Spec(None, "fsdp", "odd")),
     ],
 )  # fmt: skip
 def test_rules(path: str, shape: tuple[int, ...], sizes: dict[str, int], spec: Spec) -> None:
@@ -92,7 +105,38 @@ def test_a_size_that_does_not_divide_is_reported_once(caplog: pytest.LogCaptureF
         "text.embed_tokens (317, 100): tensor=2 does not divide 317; kept whole there"
     ]
     eight = Placement.build(MeshConfig())
-    assert eight.fallbacks(tree) == ["text.embed_tokens (317, 100): fsdp=8 does not divide 100 or 317"]
+    assert eight.fallbacks(tree) == [
+        "text.embed_tokens (317, 100): 8 devices do not divide 100 or 317; kept whole there"
+    ]
+
+
+def test_what_no_matrix_axis_takes_cuts_the_stack_of_layers() -> None:
+    split = partition("text.layers.attention.out.kernel", (36, 4096, 4096), SIX)
+    assert split.spec == Spec("odd", None, "fsdp")
+    assert "share out the 36 layers" in split.fallbacks[0]
+    vocabulary = partition("text.embed_tokens", (151936, 4096), SIX)
+    assert vocabulary.spec == Spec(None, "fsdp")
+    assert "3 devices do not divide 4096 or 151936; kept whole there" in vocabulary.fallbacks[0]
+
+
+@pytest.mark.parametrize(("devices", "most"), [(6, 1.32), (7, 7.01), (8, 1.001)])
+def test_bytes_of_the_8b_model_per_device(devices: int, most: float) -> None:
+    """Trained in float32 with two moments: what a device holds, against an even share. Seven divide nothing."""
+    config = published_config("8B")
+    model = nnx.eval_shape(lambda: Qwen3VL(config, rngs=nnx.Rngs(0), param_dtype=jnp.float32))
+    flat = {
+        dotted_path(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(nnx.state(model))[0]
+    }
+    trained = {path: leaf for path, leaf in flat.items() if not path.startswith("visual.")}
+    placement = Placement.build(MeshConfig(fsdp=devices))
+    held = sum(
+        16 * math.prod(placement.parameter(path, leaf.shape).shard_shape(leaf.shape))
+        for path, leaf in trained.items()
+    )
+    everything = sum(16 * math.prod(leaf.shape) for leaf in trained.values())
+    assert everything / devices <= held <= most * everything / devices
+    if devices == 6:
+        assert held < 30e9  # of which 10 GB are halves of the two vocabulary matrices
 
 
 def test_every_matrix_of_the_model_is_split_and_no_layer_axis() -> None:
@@ -178,8 +222,9 @@ def caption_loss(params: Any, features: VisualFeatures, batch: dict[str, Any]) -
 def loss_and_gradients(placement: Placement) -> tuple[jax.Array, Any]:
     params, batch = placement.state(PARAMS), placement.batch(example_batch())
     down = params["text"]["layers"]["mlp"]["down"]["kernel"].get_value()
-    parts = placement.mesh.shape["fsdp"] * placement.mesh.shape["tensor"]
-    assert down.addressable_shards[0].data.size * parts == down.size
+    if placement.mesh.shape["odd"] == 1:
+        parts = placement.mesh.shape["fsdp"] * placement.mesh.shape["tensor"]
+        assert down.addressable_shards[0].data.size * parts == down.size
     return caption_loss(params, encode(params, batch["prompt"]), batch)
 
 
@@ -192,9 +237,10 @@ def on_one_device() -> tuple[jax.Array, Any]:
     "config",
     [
         MeshConfig(),
+        MeshConfig(fsdp=6),
         pytest.param(MeshConfig(data=2, fsdp=2, tensor=2), marks=pytest.mark.slow),
     ],
-    ids=["fsdp", "data-fsdp-tensor"],
+    ids=["fsdp", "six", "data-fsdp-tensor"],
 )
 def test_loss_and_gradients_on_eight_devices_equal_those_on_one(
     config: MeshConfig, on_one_device: tuple[jax.Array, Any]

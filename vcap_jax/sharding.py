@@ -1,19 +1,25 @@
 """Where arrays live: a mesh of devices and a short table of rules.
 
-Three mesh axes. Groups of a batch are split over ``data`` and ``fsdp`` together. Parameters and optimizer
-state are split over ``fsdp`` (each device keeps a part and gathers a layer when it needs it, as the paper's
-ZeRO-3 does) and, for models too wide for that, over ``tensor``; over ``data`` they are repeated. A parameter
-is a matrix in its last two axes: axes before those stack layers, are scanned, and are never split.
+Groups of a batch are split over ``data`` and ``fsdp`` together. Parameters and optimizer state are split over
+``fsdp`` (each device keeps a part and gathers a layer when it needs it, as the paper's ZeRO-3 does) and, for
+models too wide for that, over ``tensor``; over ``data`` they are repeated. A parameter is a matrix in its last
+two axes; an axis before those stacks layers and is scanned.
 
-A size that an axis does not divide is kept whole on every device of that axis. This is correct but costs
-memory or time, so it is never silent: ``Placement.fallbacks`` lists it and it is logged once.
+Widths of a transformer are powers of two, device counts need not be: six devices divide no matrix of 4,096 x 4,096.
+So the mesh keeps the odd factor of ``fsdp`` on an axis of its own, ``odd`` (6 = 2 x 3), and a matrix that the whole
+of ``fsdp`` does not divide is cut by the parts that do. What no matrix axis takes may cut the stack of layers:
+at rest each device then holds some of the layers, and before a pass the stack is gathered over that axis. What is left
+over is kept whole on every device of its axis. Both are exact but cost memory, so they are never silent:
+``Placement.fallbacks`` lists them and each is logged once.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +30,11 @@ from jax.sharding import PartitionSpec as Spec
 
 from vcap_jax.qwen3_vl.inputs import VisualFeatures
 
-AXES = ("data", "fsdp", "tensor")
-GROUP_AXES = ("data", "fsdp")
+AXES = ("data", "fsdp", "odd", "tensor")
+FSDP_AXES = ("fsdp", "odd")
+GROUP_AXES = ("data", *FSDP_AXES)
+
+_SIZES = ("data", "fsdp", "tensor")
 
 logger = logging.getLogger(__name__)
 
@@ -44,13 +53,13 @@ class MeshConfig:
 
     def __post_init__(self) -> None:
         sizes = (self.data, self.fsdp, self.tensor)
-        for name, size in zip(AXES, sizes, strict=True):
+        for name, size in zip(_SIZES, sizes, strict=True):
             if size < 1 and size != -1:
                 raise ValueError(
                     f"mesh.{name} is {size}; it must be positive, or -1 for the devices left over"
                 )
         if sizes.count(-1) > 1:
-            raise ValueError(f"mesh {sizes}: only one of {', '.join(AXES)} may be -1")
+            raise ValueError(f"mesh {sizes}: only one of {', '.join(_SIZES)} may be -1")
 
     def sizes(self, devices: int) -> tuple[int, int, int]:
         """(data, fsdp, tensor) with -1 resolved. Raises ValueError if that many devices do not fit."""
@@ -71,7 +80,9 @@ def make_mesh(config: MeshConfig, devices: list[Any] | None = None) -> Mesh:
     Raises ValueError if the sizes do not fit, or leave devices of another process without work.
     """
     devices = jax.devices() if devices is None else devices
-    sizes = config.sizes(len(devices))
+    data, fsdp, tensor = config.sizes(len(devices))
+    even = fsdp & -fsdp  # the largest power of two that divides it
+    sizes = (data, even, fsdp // even, tensor)
     used = math.prod(sizes)
     if used < len(devices) and jax.process_count() > 1:
         raise ValueError(f"mesh {sizes} leaves {len(devices) - used} of {len(devices)} devices idle; use all")
@@ -106,14 +117,14 @@ RULES = (
 
 @dataclass(frozen=True)
 class Partition:
-    """How one array is split. fallbacks: a sentence for every axis that could not be used."""
+    """How one array is split. fallbacks: a sentence for every part of an axis that no matrix axis could take."""
 
     spec: Spec
     fallbacks: tuple[str, ...] = ()
 
 
-def partition(path: str, shape: tuple[int, ...], sizes: dict[str, int]) -> Partition:
-    """The split of the parameter (or optimizer moment) at a dotted path.
+def partition(path: str, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Partition:
+    """The split of the parameter (or optimizer moment) at a dotted path. sizes: of the mesh axes; absent ones are 1.
 
     A path may have anything before the parameter's own (``opt_state.1.mu.text.norm.scale``). Paths no rule
     knows are cut by ``fsdp`` along the larger of their last two axes; scalars and vectors stay whole.
@@ -122,22 +133,43 @@ def partition(path: str, shape: tuple[int, ...], sizes: dict[str, int]) -> Parti
     if rule is None:
         by_size = sorted((-2, -1), key=lambda axis: -shape[axis]) if len(shape) > 1 else []
         rule = Rule(path, fsdp=tuple(by_size))
-    names: list[str | None] = [None] * len(shape)
+    names: list[tuple[str, ...]] = [()] * len(shape)
     fallbacks = []
-    if rule.tensor is not None and sizes["tensor"] > 1:
-        if shape[rule.tensor] % sizes["tensor"]:
-            fallbacks.append(f"{path} {shape}: tensor={sizes['tensor']} does not divide {shape[rule.tensor]}")
+    if rule.tensor is not None and (tensor := sizes.get("tensor", 1)) > 1:
+        if shape[rule.tensor] % tensor:
+            fallbacks.append(
+                f"{path} {shape}: tensor={tensor} does not divide {shape[rule.tensor]}; kept whole there"
+            )
         else:
-            names[rule.tensor] = "tensor"
-    if rule.fsdp and sizes["fsdp"] > 1:
-        free = [axis for axis in rule.fsdp if names[axis] is None]
-        fitting = [axis for axis in free if shape[axis] % sizes["fsdp"] == 0]
-        if fitting:
-            names[fitting[0]] = "fsdp"
+            names[rule.tensor] = ("tensor",)
+    parts = tuple(axis for axis in FSDP_AXES if sizes.get(axis, 1) > 1) if rule.fsdp else ()
+    free = [axis for axis in rule.fsdp if not names[axis]]
+    tried = " or ".join(str(shape[axis]) for axis in free)
+    # All of fsdp on one axis where possible, else part by part.
+    whole = _fitting(free, shape, math.prod(sizes[part] for part in parts))
+    if whole is not None:
+        names[whole], parts = parts, ()
+    for part in parts:
+        fitting = _fitting(free, shape, sizes[part])
+        if fitting is not None:
+            names[fitting] = (part,)
+            free.remove(fitting)
+        elif len(shape) > 2 and not names[-3] and shape[-3] % sizes[part] == 0:
+            names[-3] = (part,)
+            fallbacks.append(
+                f"{path} {shape}: {sizes[part]} devices do not divide {tried}; they share out the {shape[-3]} layers"
+            )
         else:
-            tried = " or ".join(str(shape[axis]) for axis in free)
-            fallbacks.append(f"{path} {shape}: fsdp={sizes['fsdp']} does not divide {tried}")
-    return Partition(Spec(*names), tuple(fallbacks))
+            fallbacks.append(f"{path} {shape}: {sizes[part]} devices do not divide {tried}; kept whole there")
+    return Partition(Spec(*map(_entry, names)), tuple(fallbacks))
+
+
+def _fitting(axes: Sequence[int], shape: tuple[int, ...], size: int) -> int | None:
+    return next((axis for axis in axes if shape[axis] % size == 0), None)
+
+
+def _entry(names: tuple[str, ...]) -> str | tuple[str, ...] | None:
+    return names if len(names) > 1 else names[0] if names else None
 
 
 def dotted_path(path: tuple[Any, ...]) -> str:
@@ -162,7 +194,7 @@ class Placement:
         """The sharding of one parameter; fits ``load_pretrained(sharding=placement.parameter)``."""
         split = partition(path, shape, dict(self.mesh.shape))
         for sentence in split.fallbacks:
-            self._report(f"{sentence}; kept whole there")
+            self._report(sentence)
         return NamedSharding(self.mesh, split.spec)
 
     def shardings(self, tree: Any) -> Any:
@@ -196,16 +228,14 @@ class Placement:
     def groups(self, count: int) -> NamedSharding:
         """The sharding of an array with ``count`` groups on its first axis.
 
-        Groups are split over ``data`` and ``fsdp`` together, or over the larger of them that divides their
-        number; if neither does, every device computes all groups.
+        Groups are split over ``data`` and ``fsdp`` together, or over those axes of the mesh that divide their
+        number into the most parts; if none does, every device computes all groups.
         """
-        by_size = sorted(GROUP_AXES, key=lambda axis: -self.mesh.shape[axis])
-        for axes in (GROUP_AXES, *((axis,) for axis in by_size)):
-            if count % math.prod(self.mesh.shape[axis] for axis in axes) == 0:
-                break
-        else:
-            axes = ()
-        ways = math.prod(self.mesh.shape[axis] for axis in GROUP_AXES)
+        choices = [c for n in range(len(GROUP_AXES), 0, -1) for c in itertools.combinations(GROUP_AXES, n)]
+        fitting = [c for c in choices if count % self._ways(c) == 0]
+        axes = max(fitting, key=self._ways, default=())
+        axes = tuple(axis for axis in axes if self.mesh.shape[axis] > 1)
+        ways = self._ways(GROUP_AXES)
         if count % ways:
             self._report(
                 f"{count} groups of a batch are not a multiple of the {ways} devices they could be split "
@@ -232,6 +262,9 @@ class Placement:
         if jax.process_count() > 1:
             return jax.make_array_from_process_local_data(sharding, np.asarray(x))
         return jax.device_put(x, sharding)
+
+    def _ways(self, axes: Sequence[str]) -> int:
+        return math.prod(self.mesh.shape[axis] for axis in axes)
 
     def _report(self, sentence: str) -> None:
         if sentence not in self._reported:

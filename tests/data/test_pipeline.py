@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.data.media_files import write_video
+from tests.processes_in_threads import in_threads
 from tests.qwen3_vl.processing.cases import pixels
 from tests.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
 from vcap_jax.data.errors import MediaError, NoUsableSamplesError
@@ -17,6 +17,7 @@ from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.pipeline import BadSample, GroupBatch, GroupIterator, PipelineSettings
+from vcap_jax.distributed import Processes
 from vcap_jax.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
 from vcap_jax.qwen3_vl.processing.settings import ImageSettings, VideoSettings
@@ -94,22 +95,78 @@ def test_a_state_of_other_data_is_refused() -> None:
     for other in (
         GroupIterator(samples(21), load, PipelineSettings()),
         GroupIterator(samples(20), load, PipelineSettings(seed=1)),
-        GroupIterator(samples(20), load, PipelineSettings(), process_index=0, process_count=2),
     ):
         with pytest.raises(ValueError, match="another manifest"):
             other.set_state(state)
 
 
-def test_processes_share_an_epoch_without_loss_or_overlap() -> None:
-    settings = PipelineSettings(batch_groups=1, epochs=3)
-    seen: Counter[str] = Counter()
-    counts = []
-    for process in range(3):
-        batches = list(GroupIterator(samples(20), load, settings, process_index=process, process_count=3))
-        seen.update(ids(b)[0][0] for b in batches)
-        counts.append(sum(len(b.skipped) + len(b.examples) for b in batches))
-    assert seen == {str(i): 3 for i in range(20) if i % 3 != 1}
-    assert max(counts) - min(counts) <= 2
+def batches_of_processes(
+    count: int, steps: int, settings: PipelineSettings, state: dict | None = None
+) -> tuple[list[tuple[list[str], list[str]]], dict]:
+    """Batches as all processes together have them, ids in the order of their places; and the state after them."""
+
+    def work(processes: Processes) -> tuple[list[tuple[dict[int, str], list[str]]], dict]:
+        iterator = GroupIterator(samples(20), load, settings, processes=processes)
+        if state is not None:
+            iterator.set_state(state)
+        found = []
+        for _ in range(steps):
+            batch = next(iterator)
+            placed = zip(batch.places, batch.examples, strict=True)
+            found.append(({place: e.sample.id for place, e in placed}, [bad.id for bad in batch.skipped]))
+        iterator.close()
+        return found, iterator.get_state()
+
+    results = in_threads(count, work)
+    batches = []
+    for step in range(steps):
+        shares = [found[step] for found, _ in results]
+        assert len({len(places) for places, _ in shares}) == 1, (
+            "every process has as many groups as the others"
+        )
+        assert all(skipped == shares[0][1] for _, skipped in shares)
+        places = {place: name for share, _ in shares for place, name in share.items()}
+        assert sorted(places) == list(range(settings.batch_groups))
+        batches.append(([places[place] for place in sorted(places)], shares[0][1]))
+    assert all(state == results[0][1] for _, state in results)
+    return batches, results[0][1]
+
+
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_a_batch_is_the_same_whatever_the_number_of_processes(count: int) -> None:
+    settings = PipelineSettings(batch_groups=6, threads=2, prefetch=3)
+    alone, state = batches_of_processes(1, 9, settings)
+    assert any(skipped for _, skipped in alone)
+    assert batches_of_processes(count, 9, settings) == (alone, state)
+
+
+def test_a_run_goes_on_with_another_number_of_processes() -> None:
+    settings = PipelineSettings(batch_groups=6, threads=2, prefetch=3)
+    alone, end = batches_of_processes(1, 9, settings)
+    first, state = batches_of_processes(2, 4, settings)
+    second, state = batches_of_processes(3, 3, settings, json.loads(json.dumps(state)))
+    third, state = batches_of_processes(1, 2, settings, state)
+    assert (first + second + third, state) == (alone, end)
+
+
+def test_processes_that_cannot_share_evenly_are_refused() -> None:
+    with pytest.raises(ValueError, match="4 groups cannot be shared out evenly over 3"):
+        GroupIterator(samples(3), load, PipelineSettings(batch_groups=4), processes=Processes(0, 3))
+    with pytest.raises(ValueError, match="epochs to 0"):
+        GroupIterator(samples(3), load, PipelineSettings(batch_groups=6, epochs=1), processes=Processes(0, 3))
+
+
+def test_a_bad_sample_is_refused_by_all_processes() -> None:
+    settings = PipelineSettings(batch_groups=6, on_bad_sample="refuse")
+
+    def work(processes: Processes) -> str:
+        with pytest.raises(MediaError) as raised:
+            list(GroupIterator(samples(20), load, settings, processes=processes))
+        return str(raised.value)
+
+    messages = in_threads(3, work)
+    assert len(set(messages)) == 1
+    assert "broken" in messages[0]
 
 
 def test_a_bad_sample_can_be_refused() -> None:
@@ -139,8 +196,6 @@ def test_other_errors_are_not_taken_for_bad_samples() -> None:
 def test_no_samples_and_wrong_processes_are_refused() -> None:
     with pytest.raises(ValueError, match="empty"):
         GroupIterator([], load, PipelineSettings())
-    with pytest.raises(ValueError, match="process_index"):
-        GroupIterator(samples(3), load, PipelineSettings(), process_index=2, process_count=2)
     with pytest.raises(ValueError, match="prefetch"):
         PipelineSettings(prefetch=0)
 

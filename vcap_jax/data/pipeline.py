@@ -1,8 +1,9 @@
 """Batches of groups from a list of samples: shuffled, repeated, read ahead by threads, resumable exactly.
 
-The order is grain's: seeded shuffle, epochs, a share for every process, reading ahead. A sample that cannot
-be used stays in the order as a typed failure, so that what is skipped, and when, is the same in a resumed run
-as in one left alone; only then is it dropped, and reported with the batch it would have been in.
+There is one common order of samples, grain's: seeded shuffle, epoch after epoch. A batch is the next ``batch_groups``
+samples of it that can be used, whatever the number of processes: each reads an equal share of the batch, and where
+samples turn out bad the next ones of the order take their places. So the place in the data is one number, what is
+skipped and when is the same in a resumed run as in one left alone, and a run may be resumed on more or fewer processes.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ import grain
 from vcap_jax.data.errors import MediaError, NoUsableSamplesError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
+from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.qwen3_vl.processing import InputError
 
-_STATE_VERSION = 1
+_STATE_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSettings:
     """How samples become batches.
 
-    batch_groups: groups in one batch of this process.
+    batch_groups: groups in one batch, of all processes together.
     seed, shuffle: the order; epochs: passes over the data, 0 for ever.
     threads: samples read at the same time; prefetch: samples read ahead (they are large: keep it small).
     on_bad_sample: "skip" reports and drops a sample that cannot be used, "refuse" ends the run.
@@ -61,12 +63,14 @@ class BadSample:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupBatch:
-    """examples: one per group, ``batch_groups`` of them (fewer only at the very end of finite epochs).
+    """examples: this process's groups; places: which of the batch's groups they are, ascending.
 
-    skipped: the samples that were dropped on the way to this batch.
+    All processes together have ``batch_groups`` of them (fewer only at the very end of finite epochs).
+    skipped: the samples that were dropped on the way to this batch, by all processes, in order.
     """
 
     examples: tuple[Example, ...]
+    places: tuple[int, ...]
     skipped: tuple[BadSample, ...]
 
 
@@ -80,28 +84,31 @@ class GroupIterator(Iterator[GroupBatch]):
         load: Callable[[Sample], Example],
         settings: PipelineSettings,
         *,
-        process_index: int = 0,
-        process_count: int = 1,
+        processes: Processes = ALONE,
         on_skip: Callable[[BadSample], None] | None = None,
     ) -> None:
         """Builds the pipeline; nothing is read yet.
 
         load: reads one sample, called from several threads; MediaError and InputError mark a bad sample, any
             other exception is raised where the batch is asked for.
-        process_index, process_count: this process gets every process_count-th sample of the one common order.
+        processes: those that share every batch; they must ask for batches at the same pace.
         on_skip: told of every dropped sample, once each time, from the thread that iterates.
 
         Raises:
-            ValueError: no samples, or an index that is not below the count.
+            ValueError: no samples, or processes that cannot have equal shares of every batch.
         """
         if not samples:
             raise ValueError("no samples: the manifest is empty")
-        if not 0 <= process_index < process_count:
-            raise ValueError(f"process_index {process_index} must be from 0 to {process_count - 1}")
-        self._settings = settings
-        self._on_skip = on_skip
+        if settings.batch_groups % processes.count:
+            raise ValueError(
+                f"a batch of {settings.batch_groups} groups cannot be shared out evenly over "
+                f"{processes.count} processes"
+            )
+        if processes.count > 1 and settings.epochs:
+            raise ValueError("several processes share an endless order of samples: set epochs to 0")
+        self._settings, self._processes, self._on_skip = settings, processes, on_skip
         self._samples = len(samples)
-        self._fingerprint = _fingerprint(samples, settings, process_index, process_count)
+        self._fingerprint = _fingerprint(samples, settings)
         self._skipped_total = 0
         self._yielded = False
         self._fruitless = 0
@@ -115,16 +122,16 @@ class GroupIterator(Iterator[GroupBatch]):
         order = grain.MapDataset.source(list(samples))
         if settings.shuffle:
             order = order.shuffle(seed=settings.seed)
-        # Repeating before sharing out gives all processes equally much and loses no sample.
-        order = order.repeat(settings.epochs or None)
-        if process_count > 1:
-            order = order[process_index::process_count]
-        reading = grain.ReadOptions(num_threads=settings.threads, prefetch_buffer_size=settings.prefetch)
-        self._elements = iter(order.map(load_or_mark).to_iter_dataset(reading))
+        self._order = order.repeat(settings.epochs or None).map(load_or_mark)
+        self._length = len(self._order)
+        self._position = 0
+        # What is read ahead: this process's samples of the coming batches, as they will be if none is bad.
+        self._ahead: Any = None
+        self._ahead_at = 0
 
     @property
     def skipped_total(self) -> int:
-        """Samples dropped since the beginning of the run, those before a resume included."""
+        """Samples dropped by all processes since the beginning of the run, those before a resume included."""
         return self._skipped_total
 
     def __next__(self) -> GroupBatch:
@@ -134,67 +141,121 @@ class GroupIterator(Iterator[GroupBatch]):
             StopIteration: the epochs are over.
             MediaError: a bad sample, with ``on_bad_sample: refuse``.
             NoUsableSamplesError: as many bad samples in a row as there are samples, or no good one at all.
+            PeerFailed: another process has failed.
         """
-        examples: list[Example] = []
-        skipped: list[BadSample] = []
-        for element in self._elements:
-            if isinstance(element, BadSample):
-                skipped.append(element)
-                self._drop(element, skipped)
-                continue
-            self._fruitless = 0
-            examples.append(element)
-            if len(examples) == self._settings.batch_groups:
+        begin = end = self._position
+        wanted, processes = self._settings.batch_groups, self._processes
+        own: list[tuple[int, Example]] = []
+        skipped: dict[int, BadSample] = {}
+        # Which process reads the positions of a window: in turn, so that a batch without bad samples is a stride.
+        readers = [place % processes.count for place in range(wanted)]
+        while readers:
+            window = range(end, min(end + len(readers), self._length))
+            if not window:
                 break
-        if not examples:
+            bad: list[tuple[int, BadSample]] = []
+            for position, reader in zip(window, readers, strict=False):
+                if reader == processes.index:
+                    element = self._read(position)
+                    if isinstance(element, BadSample):
+                        bad.append((position, element))
+                    else:
+                        own.append((position, element))
+            told = processes.exchange("samples", [[position, b.id, b.reason] for position, b in bad])
+            found = {
+                position: BadSample(id=name, reason=reason)
+                for share in told
+                for position, name, reason in share
+            }
+            skipped |= found
+            self._count(window, found, skipped)
+            # Who dropped a sample reads one of those that follow.
+            readers = [readers[position - end] for position in window if position in found]
+            end = window.stop
+        self._position = end
+        if not own and end == self._length:
             if not self._yielded and skipped:
-                raise _nothing_usable(skipped, self._samples)
+                raise _nothing_usable(list(skipped.values()), self._samples)
             raise StopIteration
         self._yielded = True
-        return GroupBatch(examples=tuple(examples), skipped=tuple(skipped))
+        dropped = sorted(skipped)
+        return GroupBatch(
+            examples=tuple(example for _, example in own),
+            places=tuple(p - begin - sum(d < p for d in dropped) for p, _ in own),
+            skipped=tuple(skipped[position] for position in dropped),
+        )
 
     def get_state(self) -> dict[str, Any]:
         """JSON-serialisable; what is read ahead but not yet in a batch is not part of it."""
         return {
             "version": _STATE_VERSION,
-            "order": self._elements.get_state(),
+            "position": self._position,
             "skipped_total": self._skipped_total,
             "fingerprint": self._fingerprint,
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues where ``get_state`` was called.
+        """Continues where ``get_state`` was called, by as many processes as there are now.
 
         Raises:
-            ValueError: the state is of other samples, another seed or another number of processes.
+            ValueError: the state is of other samples or another seed.
         """
         if state.get("version") != _STATE_VERSION:
             raise ValueError(
-                f"version {state.get('version')!r} of the data state, this program reads {_STATE_VERSION}"
+                f"version {state.get('version')!r} of the data state, this program reads {_STATE_VERSION}: "
+                "resume with the program that wrote it, or start a new run"
             )
         if state["fingerprint"] != self._fingerprint:
             raise ValueError(
-                "the saved place in the data is of another manifest, seed, shuffling or number of processes: "
-                "restore those, or start a new run"
+                "the saved place in the data is of another manifest, seed or shuffling: restore those, or start a "
+                "new run"
             )
-        self._elements.set_state(state["order"])
+        self._position = int(state["position"])
         self._skipped_total = int(state["skipped_total"])
         self._yielded = True
         self._fruitless = 0
 
     def close(self) -> None:
         """Stops the reading threads."""
-        self._elements.close()
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
 
-    def _drop(self, bad: BadSample, skipped: list[BadSample]) -> None:
-        if self._settings.on_bad_sample == "refuse":
-            raise MediaError(f"sample {bad.id}: {bad.reason} (or set on_bad_sample to skip)")
-        self._skipped_total += 1
-        self._fruitless += 1
-        if self._on_skip is not None:
-            self._on_skip(bad)
-        if self._fruitless >= self._samples:
-            raise _nothing_usable(skipped, self._samples)
+    def _read(self, position: int) -> Example | BadSample:
+        """The sample at a position of the order, out of what was read ahead if it is next there."""
+        stride = self._processes.count
+        if self._ahead is None or (position != self._ahead_at and position == self._first_of_batch()):
+            # The beginning, or bad samples have moved the batches: read ahead from here.
+            self.close()
+            reading = grain.ReadOptions(
+                num_threads=self._settings.threads, prefetch_buffer_size=self._settings.prefetch
+            )
+            self._ahead = iter(self._order[position::stride].to_iter_dataset(reading))
+            self._ahead_at = position
+        if position != self._ahead_at:
+            element: Example | BadSample = self._order[position]
+            return element
+        self._ahead_at += stride
+        element = next(self._ahead)
+        return element
+
+    def _first_of_batch(self) -> int:
+        return self._position + self._processes.index
+
+    def _count(self, window: range, found: dict[int, BadSample], skipped: dict[int, BadSample]) -> None:
+        for position in window:
+            bad = found.get(position)
+            if bad is None:
+                self._fruitless = 0
+                continue
+            if self._settings.on_bad_sample == "refuse":
+                raise MediaError(f"sample {bad.id}: {bad.reason} (or set on_bad_sample to skip)")
+            self._skipped_total += 1
+            self._fruitless += 1
+            if self._on_skip is not None:
+                self._on_skip(bad)
+            if self._fruitless >= self._samples:
+                raise _nothing_usable(list(skipped.values()), self._samples)
 
 
 def _nothing_usable(skipped: Sequence[BadSample], samples: int) -> NoUsableSamplesError:
@@ -204,13 +265,6 @@ def _nothing_usable(skipped: Sequence[BadSample], samples: int) -> NoUsableSampl
     )
 
 
-def _fingerprint(samples: Sequence[Sample], settings: PipelineSettings, index: int, count: int) -> str:
-    order = [
-        settings.seed,
-        settings.shuffle,
-        settings.epochs,
-        index,
-        count,
-        [sample.id for sample in samples],
-    ]
+def _fingerprint(samples: Sequence[Sample], settings: PipelineSettings) -> str:
+    order = [settings.seed, settings.shuffle, settings.epochs, [sample.id for sample in samples]]
     return hashlib.blake2b(json.dumps(order).encode(), digest_size=16).hexdigest()
