@@ -6,11 +6,11 @@ and printing are in ``vcap_jax.configuration``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from vcap_jax.data.judge_media import JudgeMediaSettings
-from vcap_jax.grpo.advantages import AdvantageConfig
+from vcap_jax.grpo.advantages import AdvantageConfig, OverlongConfig
 from vcap_jax.grpo.objective import ObjectiveConfig
 from vcap_jax.grpo.optimizer import OptimizerConfig
 from vcap_jax.policy import ModelConfig
@@ -20,6 +20,7 @@ from vcap_jax.reward.config import JudgeConfig, RewardConfig
 from vcap_jax.reward.second_judge import SecondJudgeConfig
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
+from vcap_jax.sft.config import SFTConfig
 from vcap_jax.sharding import MeshConfig
 from vcap_jax.world.imperfect_sight import PerceptionConfig
 
@@ -119,6 +120,7 @@ class GRPOConfig:
     caption_buckets: tuple[int, ...] = ()
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     advantages: AdvantageConfig = field(default_factory=AdvantageConfig)
+    overlong: OverlongConfig = field(default_factory=OverlongConfig)
 
     def __post_init__(self) -> None:
         for name in ("groups_per_step", "groups_per_micro_batch", "updates_per_step", "logprob_chunk"):
@@ -175,6 +177,7 @@ class RunConfig:
     alarms: AlarmConfig = field(default_factory=AlarmConfig)
     grpo: GRPOConfig = field(default_factory=GRPOConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    sft: SFTConfig = field(default_factory=SFTConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     compilation_cache: str | None = None
@@ -203,6 +206,14 @@ class RunConfig:
             )
         if self.epochs < 1:
             raise ValueError(f"epochs is {self.epochs}; it must be at least 1")
+
+    @property
+    def objective(self) -> ObjectiveConfig:
+        """``grpo.objective`` with the length that it leaves to the rollout."""
+        objective = self.grpo.objective
+        if objective.max_completion_length is None:
+            objective = replace(objective, max_completion_length=self.rollout.max_completion_length)
+        return objective
 
     def total_steps(self, samples: int) -> int:
         """Optimizer steps: ``max_steps`` if given, else floor(samples / groups_per_step) per epoch.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vcap_jax.grpo.advantages import AdvantageConfig, group_advantages
+from vcap_jax.grpo.advantages import AdvantageConfig, OverlongConfig, group_advantages, overlong_penalty
 
 NAN = float("nan")
 
@@ -104,8 +104,48 @@ def test_the_same_under_jit_with_clean_gradients() -> None:
     assert not np.asarray(gradient)[~valid].any()
 
 
+def test_dropped_flat_groups_are_as_if_they_were_not_in_the_step() -> None:
+    r = np.array([[0.5, 0.5, 0.5], [1.0, 0.0, 0.5], [NAN, 0.2, 0.2], [NAN, NAN, 0.3]])
+    kept = group_advantages(r, ~np.isnan(r), AdvantageConfig())
+    dropped = group_advantages(r, ~np.isnan(r), AdvantageConfig(drop_flat=True))
+    np.testing.assert_array_equal(dropped.advantages, kept.advantages)
+    assert kept.contributes.sum() == 3 + 3 + 2
+    assert dropped.contributes.tolist() == [[False] * 3, [True] * 3, [False] * 3, [False] * 3]
+    # They are counted, and told from groups that the judge left without scores.
+    assert dropped.flat.tolist() == [True, False, True, False]
+    assert dropped.skipped.tolist() == [False, False, False, True]
+
+
+def test_overlong_captions_cost_by_the_formula() -> None:
+    lengths = np.array([[1, 80, 81, 90, 100, 120]])
+    expected = [[0, 0, -0.05, -0.5, -1, -1]]
+    np.testing.assert_allclose(overlong_penalty(lengths, 100, OverlongConfig(weight=1.0)), expected)
+    np.testing.assert_allclose(
+        overlong_penalty(lengths, 100, OverlongConfig(weight=0.3)), 0.3 * np.array(expected)
+    )
+    assert not overlong_penalty(lengths, 100, OverlongConfig()).any()
+    np.testing.assert_allclose(
+        overlong_penalty(jnp.asarray(lengths), 100, OverlongConfig(weight=1.0)), expected, atol=1e-6
+    )
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("longest", "buffer"), [(100, 20), (64, 16), (4096, 1024), (7, 7)])
+def test_overlong_captions_cost_what_they_cost_in_trl(longest: int, buffer: int) -> None:
+    pytest.importorskip("torch")
+    rewards = pytest.importorskip("trl.rewards")
+    theirs = rewards.get_soft_overlong_punishment(longest, buffer)
+    lengths = np.arange(1, longest + 3)
+    ours = overlong_penalty(lengths, longest, OverlongConfig(weight=1.0, buffer=buffer / longest))
+    np.testing.assert_allclose(ours, theirs(completion_ids=[[0] * n for n in lengths]), atol=1e-9)
+
+
 def test_wrong_shapes_and_names_are_refused() -> None:
     with pytest.raises(ValueError, match="groups, candidates"):
         group_advantages(np.zeros(8), np.ones(8, bool), AdvantageConfig())
     with pytest.raises(ValueError, match=r"advantage\.scale"):
         AdvantageConfig(scale="std")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"overlong\.weight"):
+        OverlongConfig(weight=-1)
+    with pytest.raises(ValueError, match=r"overlong\.buffer"):
+        OverlongConfig(buffer=0)

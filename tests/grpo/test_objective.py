@@ -97,7 +97,10 @@ def group_inputs(groups: int = 4, size: int = 3, length: int = 7) -> dict[str, A
     return shaped | {"contributes": contributes}
 
 
-SETTINGS = list(itertools.product(("grpo", "bnpo", "dr_grpo", "dapo"), ("token", "sequence")))
+SETTINGS = [
+    *itertools.product(("grpo", "bnpo", "dr_grpo", "dapo"), ("token", "sequence")),
+    ("grpo", "product"),
+]
 Losses = dict[tuple[str, str], tuple[tuple[jax.Array, dict[str, jax.Array]], jax.Array]]
 
 
@@ -196,6 +199,40 @@ def test_on_policy_gradient_is_the_policy_gradient() -> None:
     np.testing.assert_allclose(jax.grad(loss)(jnp.asarray(inputs["new"])), expected, atol=1e-7)
 
 
+def test_on_policy_every_update_is_its_textbook_gradient() -> None:
+    """Two captions of 1 and 3 tokens, advantages 2 and -1; the weight of each token's log-probability by hand."""
+    lengths, advantages = jnp.asarray([1, 3]), jnp.asarray([2.0, -1.0])
+    mask = objective.caption_mask(lengths, jnp.ones(2, bool), 3)
+    totals = objective.step_totals(lengths, jnp.ones(2, bool))
+    new = jnp.asarray([[-0.5, 0.0, 0.0], [-0.1, -2.0, -0.7]])
+
+    def weights(**config: Any) -> np.ndarray:
+        settings = ObjectiveConfig(beta=0.0, max_completion_length=8, **config)
+        return np.asarray(
+            -jax.grad(lambda x: objective.grpo_loss(x, advantages, mask, totals, settings)[0])(new)
+        )
+
+    mean_of_means = [[2 / 2, 0, 0], [-1 / 6, -1 / 6, -1 / 6]]
+    np.testing.assert_allclose(weights(), mean_of_means, rtol=1e-6)
+    # GSPO without a second update is GRPO.
+    np.testing.assert_allclose(weights(importance="sequence"), mean_of_means, rtol=1e-6)
+    # RLOO: the whole caption is one action, so each of its tokens has the caption's full weight.
+    np.testing.assert_allclose(weights(importance="product"), [[1, 0, 0], [-0.5] * 3], rtol=1e-6)
+    np.testing.assert_allclose(weights(aggregation="dapo"), [[2 / 4, 0, 0], [-1 / 4] * 3], rtol=1e-6)
+    np.testing.assert_allclose(weights(aggregation="dr_grpo"), [[2 / 16, 0, 0], [-1 / 16] * 3], rtol=1e-6)
+
+
+def test_asymmetric_clip_lets_rare_tokens_grow_further() -> None:
+    """DAPO: with advantage 1 the gradient lives up to 1.28 and is 0 above; with -1 it lives down to 0.8."""
+    ratio = jnp.asarray([1.25, 1.27, 1.29, 0.79, 0.81])
+
+    def surrogate(ratio: jax.Array, sign: float) -> jax.Array:
+        return objective.clipped_surrogate(ratio, jnp.full(5, sign), 0.2, 0.28).sum()
+
+    np.testing.assert_allclose(jax.grad(surrogate)(ratio, 1.0), [-1, -1, 0, -1, -1])
+    np.testing.assert_allclose(jax.grad(surrogate)(ratio, -1.0), [1, 1, 1, 0, 1])
+
+
 def test_kl_estimate_is_exact_in_expectation_and_never_negative() -> None:
     rng = np.random.default_rng(0)
     new, reference = (jax.nn.log_softmax(jnp.asarray(rng.normal(0, 1, 50))) for _ in range(2))
@@ -274,8 +311,14 @@ def test_logits_of_all_tokens_never_exist_at_once() -> None:
 
 
 def test_settings_and_missing_inputs_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="max_completion_length"):
-        ObjectiveConfig(aggregation="dr_grpo")
+    with pytest.raises(ValueError, match="max_completion_length is 0"):
+        ObjectiveConfig(aggregation="dr_grpo", max_completion_length=0)
+    tokens = jnp.zeros((1, 2))
+    totals = objective.step_totals(jnp.asarray([2]), jnp.asarray([True]))
+    with pytest.raises(ValueError, match=r"needs objective\.max_completion_length"):
+        objective.aggregate(tokens, tokens == 0, totals, ObjectiveConfig(aggregation="dr_grpo"))
+    with pytest.raises(ValueError, match="not dapo"):
+        ObjectiveConfig(importance="product", aggregation="dapo")
     with pytest.raises(ValueError, match="epsilon_low"):
         ObjectiveConfig(epsilon_low=1.5)
     with pytest.raises(ValueError, match="temperature"):

@@ -1,8 +1,8 @@
 """TRL's own loss code, run on chosen log-probabilities.
 
-``GRPOTrainer._compute_loss`` is called on a stand-in trainer that answers every question the method asks
-of ``self``; the log-probabilities come in where the trainer would run its model. Nothing of the loss is
-rewritten here. ``python tests/grpo/trl_reference.py`` (with torch and TRL installed) writes the golden file.
+``_compute_loss`` of ``GRPOTrainer`` (or ``RLOOTrainer``) is called on a stand-in trainer that answers every question
+the method asks of ``self``; the log-probabilities come in where the trainer would run its model. Nothing of the loss
+is rewritten here. ``python tests/grpo/trl_reference.py`` (with torch and TRL installed) writes the golden file.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def cases() -> dict[str, dict[str, Any]]:
     table["on-policy"] = base | {"without_old": True}
     table["rollout-token"] = base | {"rollout": "token"}
     table["rollout-sequence"] = base | {"rollout": "sequence"}
+    table["rloo"] = base | {"trainer": "RLOO", "beta": 0.0, "importance": "product"}
     return table
 
 
@@ -58,6 +59,7 @@ def trl_loss(inputs: dict[str, np.ndarray], case: dict[str, Any]) -> dict[str, n
     """TRL's loss, its gradient with respect to ``new`` and its metrics, in float64."""
     import torch
     from trl.trainer.grpo_trainer import GRPOTrainer
+    from trl.trainer.rloo_trainer import RLOOTrainer
 
     def tensor(name: str) -> Any:
         return torch.tensor(inputs[name], dtype=torch.float64)
@@ -76,6 +78,7 @@ def trl_loss(inputs: dict[str, np.ndarray], case: dict[str, Any]) -> dict[str, n
     }
     if not case.get("without_old"):
         batch["old_per_token_logps"] = tensor("old")
+    batch["old_logps"] = (tensor("old") * mask).sum(1)
     if case.get("rollout"):
         difference = (tensor("old") - tensor("rollout_logprobs")) * mask
         if case["rollout"] == "sequence":
@@ -98,12 +101,17 @@ def trl_loss(inputs: dict[str, np.ndarray], case: dict[str, Any]) -> dict[str, n
         current_gradient_accumulation_steps=1,
         max_completion_length=MAX_LENGTH,
         accelerator=SimpleNamespace(
-            num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x, sync_gradients=True
+            num_processes=1,
+            gather=lambda x: x,
+            gather_for_metrics=lambda x: x,
+            reduce=lambda x, reduction: x,
+            sync_gradients=True,
         ),
         _entropy_bonus_enabled=False,
         _metrics={"train": defaultdict(list)},
     )
-    loss = GRPOTrainer._compute_loss(trainer, None, batch)
+    source = RLOOTrainer if case.get("trainer") == "RLOO" else GRPOTrainer
+    loss = source._compute_loss(trainer, None, batch)
     loss.backward()
     metrics = trainer._metrics["train"]
     return {

@@ -6,6 +6,10 @@ A candidate whose judge failed has no reward: it is left out of the statistics, 
 part in the update. (Counting it as reward 0, as ms-swift does, drags the group's mean; TRL leaves it out.) A
 group with fewer than two valid candidates has nothing to compare and is left out as a whole.
 
+DAPO's two additions are here as well, as far as a step of fixed shape can have them: groups without spread can be
+left out (``drop_flat``; they are counted, not replaced by further sampling), and captions near the longest allowed
+length can be made to cost (``OverlongConfig``).
+
 The functions accept numpy arrays on the host and JAX arrays under jit alike and answer in kind.
 """
 
@@ -28,11 +32,14 @@ class AdvantageConfig:
     baseline: what is subtracted: the group's mean, or the mean of the other candidates ("leave_one_out",
         RLOO).
     epsilon: added to the standard deviation.
+    drop_flat: groups whose rewards are all equal take no part (DAPO), so that neither the KL acts on them nor the
+        loss's denominators count them. Their places in the step stay empty: nothing is sampled in their stead.
     """
 
     scale: Literal["group", "batch", "none"] = "group"
     baseline: Literal["mean", "leave_one_out"] = "mean"
     epsilon: float = 1e-4
+    drop_flat: bool = False
 
     def __post_init__(self) -> None:
         if self.scale not in ("group", "batch", "none"):
@@ -43,6 +50,36 @@ class AdvantageConfig:
             raise ValueError(f"advantage.epsilon is {self.epsilon}; it must be positive")
 
 
+@dataclass(frozen=True, kw_only=True)
+class OverlongConfig:
+    """What a caption costs that comes near the longest allowed length (DAPO, Eq. 13).
+
+    weight: taken off the reward of a caption of the full length; 0 switches it off. DAPO takes 1 where rewards are
+        -1 and 1.
+    buffer: share of the longest length over which the cost rises from 0 (DAPO: 4,096 of 20,480).
+    """
+
+    weight: float = 0.0
+    buffer: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not self.weight >= 0:
+            raise ValueError(f"overlong.weight is {self.weight}; it must not be negative, 0 switches it off")
+        if not 0 < self.buffer <= 1:
+            raise ValueError(f"overlong.buffer is {self.buffer}; it must be a share above 0 and up to 1")
+
+
+def overlong_penalty(lengths: Array, longest: int, config: OverlongConfig) -> Array:
+    """What is added to rewards for length: 0 down to ``-config.weight``, linear over the last tokens.
+
+    lengths: [...] tokens of each caption, end token included. longest: the most that a caption can have.
+    The same as TRL's ``get_soft_overlong_punishment`` for weight 1 and a whole number of tokens in the buffer.
+    """
+    xp = lengths.__array_namespace__()
+    room = config.buffer * longest
+    return -config.weight * xp.clip((lengths - (longest - room)) / room, 0.0, 1.0)
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class GroupAdvantages:
@@ -50,11 +87,12 @@ class GroupAdvantages:
 
     advantages: [B, G], 0 where a candidate takes no part.
     contributes: [B, G] bool, the candidates that enter the loss and its denominators: valid and in a group of
-        at least two valid ones.
+        at least two valid ones (whose rewards are not all equal, with ``drop_flat``).
     mean, std: [B] over each group's valid candidates (ddof 1); 0 where a group has fewer than one or two.
     valid: [B] int, valid candidates of each group.
-    skipped: [B] bool, groups that contribute nothing.
-    flat: [B] bool, contributing groups whose rewards are all equal: advantage 0, though the KL still acts.
+    skipped: [B] bool, groups with fewer than two valid candidates: they contribute nothing.
+    flat: [B] bool, other groups whose rewards are all equal: advantage 0, though the KL still acts unless they are
+        dropped.
     """
 
     advantages: Array
@@ -88,6 +126,8 @@ def group_advantages(rewards: Array, valid: Array, config: AdvantageConfig) -> G
     lowest = xp.where(valid, rewards, xp.inf).min(axis=1)
     highest = xp.where(valid, rewards, -xp.inf).max(axis=1)
     flat = ~skipped & (lowest == highest)
+    if config.drop_flat:
+        contributes = contributes & ~flat[:, None]
     # Equal rewards may differ from their own rounded mean by one bit, which the division would blow up.
     centred = xp.where(valid & ~flat[:, None], rewards - mean[:, None], 0.0)
     std = _root(xp, (centred**2).sum(axis=1) / xp.maximum(count - 1, 1))

@@ -39,8 +39,11 @@ class ObjectiveConfig:
         "bnpo": mean over the tokens of a micro-batch, then over micro-batches (the only one that depends on
             how the step is cut; in one micro-batch it is "dapo");
         "dr_grpo": sum over tokens / (captions * max_completion_length).
-    importance: ratio per token, or one per caption, the geometric mean of its tokens' ("sequence", GSPO).
-    max_completion_length: tokens, for "dr_grpo".
+    importance: ratio per token ("token"), or one per caption: the geometric mean of its tokens' ("sequence", GSPO)
+        or their product, the ratio of the captions' probabilities ("product", RLOO). The kinds differ where old and
+        new policy do, that is from the second update on the same captions on; "product" also differs before, as
+        its gradient is the sum over a caption's tokens and not their mean.
+    max_completion_length: tokens, for "dr_grpo"; in a run None takes that of the rollout.
     clamp_kl: bound ref - new to +-20 and the KL to +-10 per token, as ms-swift from 4.1 on does.
     """
 
@@ -48,7 +51,7 @@ class ObjectiveConfig:
     epsilon_high: float = 0.2
     beta: float = 1e-3
     aggregation: Literal["grpo", "bnpo", "dr_grpo", "dapo"] = "grpo"
-    importance: Literal["token", "sequence"] = "token"
+    importance: Literal["token", "sequence", "product"] = "token"
     max_completion_length: int | None = None
     clamp_kl: bool = False
 
@@ -63,10 +66,19 @@ class ObjectiveConfig:
             raise ValueError(
                 f"objective.aggregation is {self.aggregation!r}; it must be grpo, bnpo, dr_grpo or dapo"
             )
-        if self.importance not in ("token", "sequence"):
-            raise ValueError(f"objective.importance is {self.importance!r}; it must be token or sequence")
-        if self.aggregation == "dr_grpo" and not self.max_completion_length:
-            raise ValueError("objective.aggregation dr_grpo needs objective.max_completion_length")
+        if self.importance not in ("token", "sequence", "product"):
+            raise ValueError(
+                f"objective.importance is {self.importance!r}; it must be token, sequence or product"
+            )
+        if self.importance == "product" and self.aggregation != "grpo":
+            raise ValueError(
+                "objective.importance product makes one loss of each caption, whose mean over captions is "
+                f"objective.aggregation grpo, not {self.aggregation}"
+            )
+        if self.max_completion_length is not None and self.max_completion_length < 1:
+            raise ValueError(
+                f"objective.max_completion_length is {self.max_completion_length}; it must be at least 1"
+            )
 
 
 @jax.tree_util.register_dataclass
@@ -110,12 +122,13 @@ def k3_kl(new: Array, reference: Array, *, clamp: bool = False) -> Array:
     return jnp.clip(kl, -10.0, 10.0) if clamp else kl
 
 
-def log_ratio(new: Array, old: Array, mask: Array, level: Literal["token", "sequence"]) -> Array:
-    """log rho: [..., T] per token, or [..., 1], the mean over each caption's tokens (GSPO, Eq. 7)."""
+def log_ratio(new: Array, old: Array, mask: Array, level: Literal["token", "sequence", "product"]) -> Array:
+    """log rho: [..., T] per token, or [..., 1], the mean (GSPO, Eq. 7) or the sum over each caption's tokens."""
     difference = jnp.where(mask, new - old, 0.0)
     if level == "token":
         return difference
-    return difference.sum(-1, keepdims=True) / jnp.maximum(mask.sum(-1, keepdims=True), 1)
+    total = difference.sum(-1, keepdims=True)
+    return total if level == "product" else total / jnp.maximum(mask.sum(-1, keepdims=True), 1)
 
 
 def clipped_surrogate(ratio: Array, advantages: Array, epsilon_low: float, epsilon_high: float) -> Array:
@@ -153,7 +166,8 @@ def aggregate(token_losses: Array, mask: Array, totals: StepTotals, config: Obje
         return losses.sum() / jnp.maximum(totals.tokens, 1.0)
     if config.aggregation == "bnpo":
         return losses.sum() / jnp.maximum(mask.sum(), 1) / totals.micro_batches
-    assert config.max_completion_length is not None  # checked when the configuration is made
+    if config.max_completion_length is None:
+        raise ValueError("objective.aggregation dr_grpo needs objective.max_completion_length")
     return losses.sum() / (sequences * config.max_completion_length)
 
 
@@ -183,7 +197,7 @@ def grpo_loss(
         sampled estimate -new.
 
     Metrics (add the shares of all micro-batches): ``kl``, ``entropy``, ``ratio`` token means; ``clip_low``,
-    ``clip_high`` shares of tokens (captions, if importance is "sequence") whose gradient the clip removed at
+    ``clip_high`` shares of tokens (captions, unless importance is "token") whose gradient the clip removed at
     that side; ``policy_loss``, ``kl_loss`` the two terms of the loss under the same aggregation.
 
     Raises ValueError if beta is positive and no reference is given.

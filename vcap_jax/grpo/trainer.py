@@ -23,7 +23,7 @@ from vcap_jax.compile_counter import CompileCounter
 from vcap_jax.config import RunConfig
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupIterator
-from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages
+from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages, overlong_penalty
 from vcap_jax.grpo.collect import Collector, GroupRecord, StepRollout
 from vcap_jax.grpo.mismatch import Moments, mismatch_metrics
 from vcap_jax.grpo.objective import step_totals
@@ -100,13 +100,15 @@ class Training:
                 judge_before = self.collector.session.statistics()
                 rollout = self._collect(state, batch.examples, step, place_in_data)
                 advantages = self._advantages(rollout)
-                if not advantages.contributes.any():
+                if advantages.skipped.all():
                     self._stop_without_rewards(rollout, step)
                 update_begin = time.monotonic()
                 state, update_metrics = self._update(state, rollout, advantages)
                 update_seconds = time.monotonic() - update_begin
                 row: dict[str, Any] = {"step": step + 1}
                 row |= reward_metrics(rollout.records, advantages)
+                if self.config.grpo.overlong.weight:
+                    row["reward/overlong"] = float(self._overlong(rollout.records).mean())
                 row |= self.measure(rollout.records)
                 alarms, warnings = alarm_metrics(self.alarms, step + 1, rollout.records, row)
                 row |= alarms
@@ -160,7 +162,13 @@ class Training:
         rewards = np.array(
             [[np.nan if r is None else r for r in record.scores.rewards] for record in rollout.records]
         )
+        rewards = rewards + self._overlong(rollout.records)
         return group_advantages(rewards, np.isfinite(rewards), self.config.grpo.advantages)
+
+    def _overlong(self, records: Sequence[GroupRecord]) -> np.ndarray:
+        """[B, G]: what length costs the captions."""
+        lengths = np.stack([record.lengths for record in records])
+        return overlong_penalty(lengths, self.config.rollout.max_completion_length, self.config.grpo.overlong)
 
     def _update(
         self, state: TrainState, rollout: StepRollout, advantages: GroupAdvantages
