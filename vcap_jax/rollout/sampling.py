@@ -4,7 +4,8 @@ Order and meaning are those of ``transformers``' generation loop, so that captio
 model have one distribution: repetition penalty, suppressed tokens, temperature, top-k, top-p. Randomness is
 Gumbel noise per (seed, step, group, candidate, position, token): a caption depends neither on the prompts
 that share its batch, nor on padding, nor on how devices split the work. Noise belongs to a token rather than
-to its rank, so logits that differ in their last bits give the same caption.
+to its rank, so logits that differ in their last bits give the same caption; and it is a hash of these numbers, so
+that it is made for the tokens in question and for no others.
 
 The trainer's log-probabilities use logits / temperature alone; penalty, top-k and top-p never enter them.
 """
@@ -16,8 +17,12 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+from jax.extend.random import threefry2x32_p
 
 Array = jax.Array
+
+_BLOCK = 128
+"""Tokens among which the first round of ``best_scores`` looks for the best."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +142,16 @@ def sampling_scores(
     With temperature 0 the warpers are left out: only the penalty and the ban apply.
     Raises ValueError if the repetition penalty is on and ``seen`` is missing.
     """
+    scores = allowed_scores(logits, config, seen=seen, banned=banned)
+    if config.temperature == 0:
+        return scores
+    return keep_likely(scores / config.temperature, top_k=config.top_k, top_p=config.top_p)
+
+
+def allowed_scores(
+    logits: Array, config: SamplingConfig, *, seen: Array | None, banned: Sequence[int]
+) -> Array:
+    """Penalty and ban alone; see ``sampling_scores``."""
     scores = logits.astype(jnp.float32)
     if config.repetition_penalty != 1.0:
         if seen is None:
@@ -146,10 +161,49 @@ def sampling_scores(
             )
         scores = penalise_repetition(scores, seen, config.repetition_penalty)
     if banned:
-        scores = scores.at[..., jnp.asarray(tuple(banned), jnp.int32)].set(-jnp.inf)
-    if config.temperature == 0:
-        return scores
-    return keep_likely(scores / config.temperature, top_k=config.top_k, top_p=config.top_p)
+        # A comparison per token and banned id, which fuses with the rest; a scatter would be a pass of its own.
+        token = jnp.arange(scores.shape[-1])
+        scores = jnp.where((token[:, None] == jnp.asarray(tuple(banned))).any(-1), -jnp.inf, scores)
+    return scores
+
+
+def best_scores(scores: Array, count: int) -> tuple[Array, Array]:
+    """The ``count`` highest of ``scores`` [..., V], descending, and their tokens: two arrays [..., count].
+
+    Equal to ``jax.lax.top_k`` but for which of the tokens tied with the last one are named. In two rounds: a block of
+    tokens with one of the ``count`` best is among the ``count`` blocks with the best maxima. Sorting, which is what
+    top-k comes to on accelerators, then meets V / 128 + 128 count numbers instead of V.
+    """
+    vocab = scores.shape[-1]
+    if vocab < 4 * _BLOCK * count:
+        return tuple(jax.lax.top_k(scores, count))
+    padding = [(0, 0)] * (scores.ndim - 1) + [(0, -vocab % _BLOCK)]
+    blocks = jnp.pad(scores, padding, constant_values=-jnp.inf).reshape(*scores.shape[:-1], -1, _BLOCK)
+    # In ascending order of the tokens, so that ties are resolved as in one round.
+    chosen = jnp.sort(jax.lax.top_k(blocks.max(-1), count)[1], axis=-1)
+    kept = jnp.take_along_axis(blocks, chosen[..., None], axis=-2).reshape(*scores.shape[:-1], -1)
+    best, place = jax.lax.top_k(kept, count)
+    block = jnp.take_along_axis(chosen, place // _BLOCK, axis=-1)
+    return best, block * _BLOCK + place % _BLOCK
+
+
+def gumbel_noise(keys: Array, position: Array, tokens: Array) -> Array:
+    """Standard Gumbel noise float32 [..., n] of ``tokens`` int32 [..., n] at caption ``position`` [...].
+
+    keys: [...] from ``candidate_keys``. A hash (Threefry, as in ``jax.random``) of the three, each value by itself.
+    """
+    words = jax.random.key_data(keys)[..., None, :]
+    shape = jnp.broadcast_shapes(tokens.shape, (*keys.shape, 1))
+    operands = (
+        words[..., 0],
+        words[..., 1],
+        tokens.astype(jnp.uint32),
+        position[..., None].astype(jnp.uint32),
+    )
+    bits = threefry2x32_p.bind(*(jnp.broadcast_to(x, shape) for x in operands))[0]
+    # 23 random bits as a number in (0, 1): never 0, never 1.
+    uniform = ((bits >> 9).astype(jnp.float32) + 0.5) * 2.0**-23
+    return -jnp.log(-jnp.log(uniform))
 
 
 def sample(
@@ -163,15 +217,32 @@ def sample(
 ) -> Array:
     """Draws one token per row: int32 [...].
 
-    logits: [..., V]; keys: [...] from ``candidate_keys``; position: scalar, the caption position to fill;
+    logits: [..., V]; keys: [...] from ``candidate_keys``; position: [...] or a scalar, the caption position to fill;
     seen, banned: as for ``sampling_scores``. Temperature 0 takes the highest score, the lowest id among ties.
+
+    With top-k only the k best scores go through top-p and get noise. Where more tokens tie with the k-th than fit, all
+    of them are looked at; the outcome does not depend on which way was taken.
     """
-    scores = sampling_scores(logits, config, seen=seen, banned=banned)
-    if config.temperature > 0:
-        vocab = scores.shape[-1]
+    if config.temperature == 0:
+        scores = sampling_scores(logits, config, seen=seen, banned=banned)
+        return jnp.argmax(scores, axis=-1).astype(jnp.int32)
+    position = jnp.broadcast_to(jnp.asarray(position, jnp.int32), keys.shape)
+    scores = allowed_scores(logits, config, seen=seen, banned=banned) / config.temperature
+    every = jnp.arange(scores.shape[-1])
 
-        def noise(key: Array) -> Array:
-            return jax.random.gumbel(jax.random.fold_in(key, position), (vocab,), jnp.float32)
+    def among_all(scores: Array) -> Array:
+        kept = keep_likely(scores, top_k=config.top_k, top_p=config.top_p)
+        return jnp.argmax(kept + gumbel_noise(keys, position, every), axis=-1).astype(jnp.int32)
 
-        scores += jax.vmap(noise)(keys.reshape(-1)).reshape(scores.shape)
-    return jnp.argmax(scores, axis=-1).astype(jnp.int32)
+    if not config.top_k or config.top_k >= scores.shape[-1]:
+        return among_all(scores)
+    best, tokens = best_scores(scores, config.top_k)
+
+    def among_best(_: Array) -> Array:
+        kept = keep_likely(best, top_k=config.top_k, top_p=config.top_p)
+        drawn = jnp.argmax(kept + gumbel_noise(keys, position, tokens), axis=-1, keepdims=True)
+        return jnp.take_along_axis(tokens, drawn, axis=-1)[..., 0].astype(jnp.int32)
+
+    last = best[..., -1:]
+    left_out = (scores == last).sum(-1) > (best == last).sum(-1)
+    return jax.lax.cond(left_out.any(), among_all, among_best, scores)
