@@ -60,6 +60,7 @@ def load_captioner(config: RunConfig, path: str, placement: Placement, *, step: 
             dtype=config.model.dtype,
             param_dtype=config.model.param_dtype,
             frozen_dtype=config.model.frozen_dtype,
+            attention=config.model.attention,
             remat=config.model.remat,
         )
     policy = load_policy(

@@ -21,10 +21,12 @@ import numpy as np
 from flax import nnx
 
 from vcap_jax.checkpoint import Checkpointer
+from vcap_jax.qwen3_vl import attention
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.processing import Processor
+from vcap_jax.qwen3_vl.remat import Remat, check_remat
 from vcap_jax.qwen3_vl.weights import load_pretrained
 from vcap_jax.sharding import Placement
 from vcap_jax.world.backbone import BACKBONE_FOLDER
@@ -46,7 +48,10 @@ class ModelConfig:
     frozen_dtype: what frozen parameters and the reference policy are kept in; they are never updated, so they
         need no more digits than products use.
     frozen: path prefixes that receive no gradient.
-    remat: recompute each decoder layer in the backward pass instead of keeping its activations.
+    attention: what computes attention: "cudnn" (NVIDIA GPUs, bfloat16), "splash" (TPU), "chunked" (anywhere), "dense"
+        (anywhere, all scores in memory: small sizes only); "auto" takes the platform's own.
+    remat: what the backward pass of a layer computes again instead of keeping it: "none", "layer" (all of it),
+        "attention" (all but attention), "dots" (all but products with weights); see ``qwen3_vl.remat``.
     """
 
     path: str = "embedded"
@@ -54,12 +59,18 @@ class ModelConfig:
     param_dtype: str = "float32"
     frozen_dtype: str = "float32"
     frozen: tuple[str, ...] = ("visual",)
-    remat: bool = False
+    attention: attention.Name = "auto"
+    remat: Remat = "none"
 
     def __post_init__(self) -> None:
         for name in ("dtype", "param_dtype", "frozen_dtype"):
             if getattr(self, name) not in ("float32", "bfloat16"):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it must be float32 or bfloat16")
+        if self.attention not in attention.NAMES:
+            raise ValueError(
+                f"model.attention is {self.attention!r}; it must be one of {', '.join(attention.NAMES)}"
+            )
+        check_remat(self.remat)
 
 
 @dataclass(frozen=True)
@@ -133,29 +144,41 @@ def checkpoint_folder(path: str) -> Path:
     return BACKBONE_FOLDER if path == "embedded" else Path(path)
 
 
+def attention_kernel(name: str, config: Qwen3VLConfig, dtype: Any, platform: str) -> attention.Kernel:
+    """The attention kernel of that name (``ModelConfig.attention``) for a model on a platform; see
+    ``attention.choose``."""
+    head_sizes = {"text": config.text.head_dim, "vision": config.vision.head_dim}
+    return attention.choose(name, platform=platform, dtype=dtype, head_sizes=head_sizes)
+
+
 def load_model(
     folder: Path,
     *,
     placement: Placement,
     dtype: Any = jnp.float32,
     param_dtype: Any = None,
-    remat: bool = False,
+    remat: str = "none",
+    attention_name: str = "auto",
 ) -> Qwen3VL:
     """Reads a Hugging Face folder, or an Orbax checkpoint folder made of one (``launch/convert.py from-hf``).
 
     param_dtype: what parameters are kept in; None takes the type that config.json says they are stored in.
+    attention_name, remat: as in ``ModelConfig``.
+    Raises UnsupportedAttention if that attention cannot be computed on the devices of ``placement``.
     """
     if param_dtype is None:
         stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         param_dtype = jnp.dtype(stored.get("dtype") or stored.get("torch_dtype") or "bfloat16")
-    if not (folder / PARAMS_FOLDER).is_dir():
-        return load_pretrained(
-            folder, dtype=dtype, param_dtype=param_dtype, remat=remat, sharding=placement.parameter
-        )
     config = Qwen3VLConfig.from_pretrained(folder)
-    model = nnx.eval_shape(
-        lambda: Qwen3VL(config, rngs=nnx.Rngs(0), dtype=dtype, param_dtype=param_dtype, remat=remat)
-    )
+    settings: dict[str, Any] = {
+        "dtype": dtype,
+        "param_dtype": param_dtype,
+        "remat": remat,
+        "kernel": attention_kernel(attention_name, config, dtype, placement.mesh.devices.flat[0].platform),
+    }
+    if not (folder / PARAMS_FOLDER).is_dir():
+        return load_pretrained(folder, sharding=placement.parameter, **settings)
+    model = nnx.eval_shape(lambda: Qwen3VL(config, rngs=nnx.Rngs(0), **settings))
     graphdef, state = nnx.split(model)
     with Checkpointer(folder / PARAMS_FOLDER, read_only=True) as checkpoints:
         restored, _ = checkpoints.restore({"params": placement.abstract(state)})
@@ -185,6 +208,7 @@ def load_policy(
         dtype=jnp.dtype(config.dtype),
         param_dtype=jnp.dtype(config.param_dtype),
         remat=config.remat,
+        attention_name=config.attention,
     )
     graphdef, trainable, frozen = split_model(model, config.frozen)
     frozen = jax.tree.map(lambda x: x.astype(config.frozen_dtype), frozen)

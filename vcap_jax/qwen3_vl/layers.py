@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from vcap_jax.qwen3_vl.remat import rematerialised
+
 Array = jax.Array
 Module = TypeVar("Module", bound=nnx.Module)
 
@@ -119,7 +121,7 @@ def scan_layers(
     carry: Any,
     xs: Any = None,
     *,
-    remat: bool = False,
+    remat: str = "none",
 ) -> tuple[Any, Any]:
     """Run ``carry, y = body(layer, carry, x)`` over the leading axis of a stacked module.
 
@@ -129,7 +131,7 @@ def scan_layers(
             ``xs``.
         carry: passed from layer to layer.
         xs: arrays with a leading layer axis, or None.
-        remat: recompute a layer's interior in the backward pass instead of storing it.
+        remat: what the backward pass computes again, see ``vcap_jax.qwen3_vl.remat``.
 
     Returns:
         The last carry and the stacked ``y`` of the layers.
@@ -141,7 +143,4 @@ def scan_layers(
         layer_params, index, x_layer = x
         return body(nnx.merge(graphdef, layer_params), carry, (index, x_layer))
 
-    if remat:
-        # Inside a scan nothing can be merged across the checkpoint boundary, so no barrier is needed.
-        step = jax.checkpoint(step, prevent_cse=False)
-    return jax.lax.scan(step, carry, (params, np.arange(depth, dtype=np.int32), xs))
+    return jax.lax.scan(rematerialised(step, remat), carry, (params, np.arange(depth, dtype=np.int32), xs))

@@ -71,7 +71,8 @@ class Qwen3VL(nnx.Module):
         rngs: the ``params`` stream draws the initial weights.
         dtype: type of the computation; norms, rotary positions and softmax are float32 in any case.
         param_dtype: type the parameters are kept in, cast to ``dtype`` on use.
-        remat: recompute the interior of each layer in the backward pass.
+        remat: what the backward pass of a layer computes again, see ``vcap_jax.qwen3_vl.remat``.
+        kernel: computes the attention of whole sequences, see ``attention.choose``.
     """
 
     def __init__(
@@ -81,12 +82,14 @@ class Qwen3VL(nnx.Module):
         rngs: nnx.Rngs,
         dtype: Any = jnp.bfloat16,
         param_dtype: Any = jnp.float32,
-        remat: bool = False,
+        remat: str = "none",
+        kernel: attention.Kernel = attention.CHUNKED,
     ) -> None:
         self.config = config
         self.dtype = jnp.dtype(dtype)
+        self.kernel = kernel
         common = {"rngs": rngs, "dtype": self.dtype, "param_dtype": param_dtype, "remat": remat}
-        self.visual = VisionTower(config.vision, **common)
+        self.visual = VisionTower(config.vision, kernel=kernel, **common)
         self.text = Decoder(config.text, **common)
         if not config.tie_word_embeddings:
             table = (config.text.vocab_size, config.text.hidden_size)
@@ -99,14 +102,14 @@ class Qwen3VL(nnx.Module):
     def hidden(self, prompt: PromptBatch, features: VisualFeatures | None) -> Array:
         """Hidden states [B, P, D] after the final norm, plain causal."""
         x, cos, sin = self._embed_prompt(prompt, features)
-        hidden, _, _ = self.text(x, cos, sin, _causal, **self._deepstack(prompt, features))
+        hidden, _, _ = self.text(x, cos, sin, self._causal, **self._deepstack(prompt, features))
         return hidden
 
     def prefill(self, prompt: PromptBatch, features: VisualFeatures | None) -> tuple[Array, PromptCache]:
         """Hidden state [B, D] of each prompt's last real token, and the cache for its captions."""
         x, cos, sin = self._embed_prompt(prompt, features)
         hidden, _, (keys, values) = self.text(
-            x, cos, sin, _causal_keeping, **self._deepstack(prompt, features)
+            x, cos, sin, self._causal_keeping, **self._deepstack(prompt, features)
         )
         lengths = jnp.asarray(prompt.lengths)
         return last_real(hidden, lengths), PromptCache(keys, values, lengths, next_position(prompt))
@@ -183,7 +186,7 @@ class Qwen3VL(nnx.Module):
         lengths = jnp.asarray(prompt.lengths)
 
         def attend(q: Array, k: Array, v: Array, state: None, _: Any) -> tuple[Array, None, None]:
-            return attention.grouped(q, k, v, lengths, prompt_tokens, group), state, None
+            return attention.grouped(q, k, v, lengths, prompt_tokens, group, self.kernel), state, None
 
         hidden, _, _ = self.text(x, cos, sin, attend, **self._deepstack(prompt, features))
         first = last_real(hidden[:, :prompt_tokens], lengths)[:, None, None]
@@ -219,13 +222,12 @@ class Qwen3VL(nnx.Module):
             return {}
         return {"deepstack": features.deepstack, "visual_index": jnp.asarray(prompt.visual_index)}
 
+    def _causal(self, q: Array, k: Array, v: Array, state: None, _: Any) -> tuple[Array, None, None]:
+        return attention.causal(q, k, v, self.kernel), state, None
 
-def _causal(q: Array, k: Array, v: Array, state: None, _: Any) -> tuple[Array, None, None]:
-    return attention.causal(q, k, v), state, None
-
-
-def _causal_keeping(
-    q: Array, k: Array, v: Array, state: None, _: Any
-) -> tuple[Array, None, tuple[Array, Array]]:
-    # Head-major, the order in which decoding contracts them: [B, P, K, d] -> [B, K, P, d].
-    return attention.causal(q, k, v), state, (jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2))
+    def _causal_keeping(
+        self, q: Array, k: Array, v: Array, state: None, _: Any
+    ) -> tuple[Array, None, tuple[Array, Array]]:
+        # Head-major, the order in which decoding contracts them: [B, P, K, d] -> [B, K, P, d].
+        out = attention.causal(q, k, v, self.kernel)
+        return out, state, (jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2))

@@ -120,7 +120,7 @@ class Decoder(nnx.Module):
     """Embedding table, stacked layers and final norm."""
 
     def __init__(
-        self, config: TextConfig, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any, remat: bool = False
+        self, config: TextConfig, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any, remat: str = "none"
     ) -> None:
         self.config = config
         self.dtype = dtype

@@ -130,12 +130,13 @@ class VisionBlock(nnx.Module):
         self.heads = config.num_heads
         self.activation = config.hidden_act
 
-    def __call__(self, x: Array, cos: Array, sin: Array, patches: Array) -> Array:
+    def __call__(self, x: Array, cos: Array, sin: Array, patches: Array, kernel: attention.Kernel) -> Array:
         """x: [N, L, D]; cos, sin: [N, L, head_dim / 2]; patches: [N] real patches of each frame."""
         qkv = self.qkv(self.norm1(x)).reshape(*x.shape[:2], 3, self.heads, -1)
         queries = rope.apply_rope(qkv[:, :, 0], cos, sin)
         keys = rope.apply_rope(qkv[:, :, 1], cos, sin)
-        x = x + self.proj(attention.frames(queries, keys, qkv[:, :, 2], patches).reshape(x.shape))
+        attended = attention.frames(queries, keys, qkv[:, :, 2], patches, kernel)
+        x = x + self.proj(attended.reshape(x.shape))
         return x + self.fc2(ACTIVATIONS[self.activation](self.fc1(self.norm2(x))))
 
 
@@ -184,11 +185,19 @@ class VisionTower(nnx.Module):
     """Patch embedding, learned and rotary positions, blocks, mergers."""
 
     def __init__(
-        self, config: VisionConfig, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any, remat: bool = False
+        self,
+        config: VisionConfig,
+        *,
+        rngs: nnx.Rngs,
+        dtype: Any,
+        param_dtype: Any,
+        remat: str = "none",
+        kernel: attention.Kernel = attention.CHUNKED,
     ) -> None:
         self.config = config
         self.dtype = dtype
         self.remat = remat
+        self.kernel = kernel
         taps = len(config.deepstack_visual_indexes)
         common = {"rngs": rngs, "param_dtype": param_dtype}
         stddev = config.initializer_range
@@ -225,7 +234,7 @@ class VisionTower(nnx.Module):
             layer: VisionBlock, carry: tuple[Array, Array], x_layer: Any
         ) -> tuple[tuple[Array, Array], None]:
             x, tapped = carry
-            x = layer(x, cos, sin, patches)
+            x = layer(x, cos, sin, patches, self.kernel)
             if taps:
                 tapped = jax.lax.dynamic_update_index_in_dim(tapped, x, x_layer[1], 0)
             return (x, tapped), None

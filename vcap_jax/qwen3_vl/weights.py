@@ -20,6 +20,7 @@ from flax import nnx
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from vcap_jax.qwen3_vl.attention import CHUNKED, Kernel
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.weight_table import (
@@ -59,14 +60,15 @@ def load_pretrained(
     *,
     dtype: Any = jnp.bfloat16,
     param_dtype: Any = jnp.float32,
-    remat: bool = False,
+    remat: str = "none",
+    kernel: Kernel = CHUNKED,
     sharding: Sharding | None = None,
 ) -> Qwen3VL:
     """Load a checkpoint folder: ``config.json`` and safetensors, one file or shards with an index.
 
     Args:
         path: the folder.
-        dtype, param_dtype, remat: see ``Qwen3VL``.
+        dtype, param_dtype, remat, kernel: see ``Qwen3VL``.
         sharding: (dotted path, shape) of a parameter -> where it goes; None puts all on the default device.
 
     Raises:
@@ -80,7 +82,7 @@ def load_pretrained(
     for tensor in tensors:
         by_path.setdefault(tensor.path, []).append(tensor)
 
-    model = abstract_model(config, dtype=dtype, param_dtype=param_dtype, remat=remat)
+    model = abstract_model(config, dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel)
     graphdef, state = nnx.split(model)
     default = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     with ExitStack() as stack:

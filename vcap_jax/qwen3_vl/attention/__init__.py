@@ -1,6 +1,43 @@
-"""Who may see whom: the four attention patterns of the model, one function each."""
+"""Who may see whom: the four attention patterns of the model, and the kernels that compute them.
 
+``causal``, ``grouped`` and ``frames`` work on whole sequences with a kernel of one's choice (``choose``);
+``decode`` is the pattern of a generated token and needs no kernel.
+"""
+
+from vcap_jax.qwen3_vl.attention.choice import (
+    NAMES,
+    Dense,
+    Name,
+    choose,
+    kernel,
+    kernels_in,
+    require_kernel,
+)
+from vcap_jax.qwen3_vl.attention.chunked import CHUNKED, Chunked
+from vcap_jax.qwen3_vl.attention.cudnn import CuDNN
 from vcap_jax.qwen3_vl.attention.decode import decode
-from vcap_jax.qwen3_vl.attention.patterns import causal, frames, grouped
+from vcap_jax.qwen3_vl.attention.kernel import Kernel, UnsupportedAttention
+from vcap_jax.qwen3_vl.attention.patterns import LOG_SUM_EXP, OUTPUT, causal, frames, grouped
+from vcap_jax.qwen3_vl.attention.splash import Splash
 
-__all__ = ["causal", "decode", "frames", "grouped"]
+__all__ = [
+    "CHUNKED",
+    "LOG_SUM_EXP",
+    "NAMES",
+    "OUTPUT",
+    "Chunked",
+    "CuDNN",
+    "Dense",
+    "Kernel",
+    "Name",
+    "Splash",
+    "UnsupportedAttention",
+    "causal",
+    "choose",
+    "decode",
+    "frames",
+    "grouped",
+    "kernel",
+    "kernels_in",
+    "require_kernel",
+]

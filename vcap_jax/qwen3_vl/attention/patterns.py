@@ -1,25 +1,34 @@
-"""The attention patterns of whole sequences: causal, grouped, frames.
+"""The three patterns of whole sequences, put together from a kernel's parts: causal, grouped, frames.
 
-Everything that depends on who may see whom is here, behind one signature per pattern, so that a kernel can
-take the place of a function without touching the model. Queries have H heads, keys and values K <= H heads
-(grouped queries: query head h reads key head h // (H / K)). Scores and softmax are float32; the weights are rounded to
-the values' type before they meet them.
+Nothing here is ever as large as queries times keys. A group [prompt | caption 1 | ... | caption G] is three
+products: the prompt with itself (causal), all captions with the real part of the prompt (dense), each caption with
+itself (causal). The last two are parts of one softmax and are merged by their log-sum-exps. That merge has no
+gradient of its own: each pattern is one differentiable function whose backward pass gives the merged output and
+log-sum-exp to the backward pass of each part. It keeps q, k, v, output and log-sum-exp and nothing else.
 
-Nothing here merges results of partial softmaxes: a caption's scores against the prompt and against itself are
-normalised together, so automatic differentiation is exact.
+Queries have H heads, keys and values K <= H heads (grouped queries: query head h reads key head h // (H / K)).
 """
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
-from vcap_jax.qwen3_vl.attention.scores import MASKED, group_heads, scores
+from vcap_jax.qwen3_vl.attention import dense
+from vcap_jax.qwen3_vl.attention.kernel import Kernel
+from vcap_jax.qwen3_vl.attention.scores import MASKED
 
 Array = jax.Array
+Residuals = tuple[Array, Array, Array, Array | None, Array, Array]
+
+OUTPUT, LOG_SUM_EXP = "attention_output", "attention_log_sum_exp"
+"""Names that a rematerialisation policy can keep: with both, the backward pass computes no attention twice."""
 
 
-def causal(queries: Array, keys: Array, values: Array) -> Array:
+def causal(queries: Array, keys: Array, values: Array, kernel: Kernel) -> Array:
     """Every token sees itself and what came before it. Right padding needs no mask: nothing real sees it.
 
     Args:
@@ -28,15 +37,36 @@ def causal(queries: Array, keys: Array, values: Array) -> Array:
     Returns:
         [B, S, H, d].
     """
-    length = queries.shape[1]
-    logits = scores("bqkrd,bskd->bkrqs", group_heads(queries, keys.shape[2]), keys)
-    visible = jnp.tril(jnp.ones((length, length), bool))
-    weights = jax.nn.softmax(jnp.where(visible, logits, MASKED), axis=-1).astype(values.dtype)
-    return jnp.einsum("bkrqs,bskd->bqkrd", weights, values).reshape(queries.shape)
+    batch, length, heads, _ = queries.shape
+    if kernel.materialises(batch * heads * length**2):
+        return dense.causal(queries, keys, values)
+    return _single(kernel, True, queries, keys, values, None)
+
+
+def frames(queries: Array, keys: Array, values: Array, patches: Array, kernel: Kernel) -> Array:
+    """Vision attention: every patch sees all real patches of its own frame; a frame without any gives zeros.
+
+    Args:
+        queries, keys, values: [N, L, H, d].
+        patches: [N] int32, real patches of each frame.
+
+    Returns:
+        [N, L, H, d].
+    """
+    count, length, heads, _ = queries.shape
+    if kernel.materialises(count * heads * length**2):
+        return dense.frames(queries, keys, values, patches)
+    return _single(kernel, False, queries, keys, values, patches)
 
 
 def grouped(
-    queries: Array, keys: Array, values: Array, lengths: Array, prompt_tokens: int, group: int
+    queries: Array,
+    keys: Array,
+    values: Array,
+    lengths: Array,
+    prompt_tokens: int,
+    group: int,
+    kernel: Kernel,
 ) -> Array:
     """The shared-prefix pattern of a group laid out as [prompt | caption 1 | ... | caption G].
 
@@ -51,39 +81,147 @@ def grouped(
     Returns:
         [B, P + G * T, H, d].
     """
-    batch, _, heads, dim = queries.shape
-    split = [jnp.split(x, [prompt_tokens], axis=1) for x in (queries, keys, values)]
-    (prompt_q, caption_q), (prompt_k, caption_k), (prompt_v, caption_v) = split
-    prompt_out = causal(prompt_q, prompt_k, prompt_v)
-
-    def by_caption(x: Array) -> Array:
-        return x.reshape(batch, group, -1, *x.shape[2:])
-
-    caption_q = by_caption(group_heads(caption_q, keys.shape[2]))  # [B, G, T, K, H / K, d]
-    caption_k, caption_v = by_caption(caption_k), by_caption(caption_v)  # [B, G, T, K, d]
-    tokens = caption_q.shape[2]
-    to_prompt = scores("bgtkrd,bpkd->bgkrtp", caption_q, prompt_k)
-    real = jnp.arange(prompt_tokens) < lengths[:, None]
-    to_prompt = jnp.where(real[:, None, None, None, None, :], to_prompt, MASKED)
-    to_self = scores("bgtkrd,bgskd->bgkrts", caption_q, caption_k)
-    to_self = jnp.where(jnp.tril(jnp.ones((tokens, tokens), bool)), to_self, MASKED)
-    weights = jax.nn.softmax(jnp.concatenate([to_prompt, to_self], axis=-1), axis=-1).astype(values.dtype)
-    caption_out = jnp.einsum("bgkrtp,bpkd->bgtkrd", weights[..., :prompt_tokens], prompt_v)
-    caption_out += jnp.einsum("bgkrts,bgskd->bgtkrd", weights[..., prompt_tokens:], caption_v)
-    return jnp.concatenate([prompt_out, caption_out.reshape(batch, group * tokens, heads, dim)], axis=1)
+    batch, length, heads, _ = queries.shape
+    caption_tokens = length - prompt_tokens
+    scores = prompt_tokens**2 + caption_tokens * (prompt_tokens + caption_tokens // group)
+    if kernel.materialises(batch * heads * scores):
+        return dense.grouped(queries, keys, values, lengths, prompt_tokens, group)
+    return _grouped(kernel, prompt_tokens, group, queries, keys, values, lengths)
 
 
-def frames(queries: Array, keys: Array, values: Array, patches: Array) -> Array:
-    """Vision attention: every patch sees all real patches of its own frame.
+def _named(out: Array, lse: Array) -> tuple[Array, Array]:
+    return checkpoint_name(out, OUTPUT), checkpoint_name(lse, LOG_SUM_EXP)
 
-    Args:
-        queries, keys, values: [N, L, H, d].
-        patches: [N] int32, real patches of each frame.
 
-    Returns:
-        [N, L, H, d].
-    """
-    logits = scores("nqhd,nshd->nhqs", queries, keys)
-    real = jnp.arange(keys.shape[1]) < patches[:, None]
-    weights = jax.nn.softmax(jnp.where(real[:, None, None, :], logits, MASKED), axis=-1).astype(values.dtype)
-    return jnp.einsum("nhqs,nshd->nqhd", weights, values)
+def _without_keys(lengths: Array) -> Array:
+    """[N, 1, 1] bool, against log-sum-exps: rows that see nothing."""
+    return (lengths <= 0)[:, None, None]
+
+
+def _forward(
+    kernel: Kernel, causal: bool, queries: Array, keys: Array, values: Array, lengths: Array | None
+) -> tuple[Array, Array]:
+    """A part, with zeros and a log-sum-exp of (nearly) minus infinity for rows that see nothing."""
+    out, lse = kernel.forward(queries, keys, values, lengths, causal=causal)
+    if lengths is None:
+        return out, lse
+    out = jnp.where(_without_keys(lengths)[..., None], jnp.zeros((), out.dtype), out)
+    return out, jnp.where(_without_keys(lengths), MASKED, lse)
+
+
+def _backward(
+    kernel: Kernel, causal: bool, residuals: Residuals, gradient: Array
+) -> tuple[Array, Array, Array]:
+    """A part's gradients; those of rows that see nothing are zero: exp(score - huge) is."""
+    queries, keys, values, lengths, out, lse = residuals
+    if lengths is not None:
+        lse = jnp.where(_without_keys(lengths), -MASKED, lse)
+    return kernel.backward(queries, keys, values, lengths, out, lse, gradient, causal=causal)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _single(
+    kernel: Kernel, causal: bool, queries: Array, keys: Array, values: Array, lengths: Array | None
+) -> Array:
+    return _forward(kernel, causal, queries, keys, values, lengths)[0].astype(queries.dtype)
+
+
+def _single_forward(
+    kernel: Kernel, causal: bool, queries: Array, keys: Array, values: Array, lengths: Array | None
+) -> tuple[Array, Residuals]:
+    out, lse = _forward(kernel, causal, queries, keys, values, lengths)
+    out, lse = _named(out.astype(queries.dtype), lse)
+    return out, (queries, keys, values, lengths, out, lse)
+
+
+def _single_backward(
+    kernel: Kernel, causal: bool, residuals: Residuals, gradient: Array
+) -> tuple[Array, Array, Array, None]:
+    gradients = _backward(kernel, causal, residuals, gradient)
+    d_queries, d_keys, d_values = (g.astype(gradient.dtype) for g in gradients)
+    return d_queries, d_keys, d_values, None
+
+
+_single.defvjp(_single_forward, _single_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _grouped(
+    kernel: Kernel,
+    prompt_tokens: int,
+    group: int,
+    queries: Array,
+    keys: Array,
+    values: Array,
+    lengths: Array,
+) -> Array:
+    return _grouped_forward(kernel, prompt_tokens, group, queries, keys, values, lengths)[0]
+
+
+def _split(x: Array, prompt_tokens: int, group: int) -> tuple[Array, Array, Array]:
+    """[B, P + G * T, ...] -> prompt [B, P, ...], captions in a row [B, G * T, ...] and apart [B * G, T, ...]."""
+    captions = x[:, prompt_tokens:]
+    return x[:, :prompt_tokens], captions, captions.reshape(x.shape[0] * group, -1, *x.shape[2:])
+
+
+def _split_lse(lse: Array, prompt_tokens: int, group: int) -> tuple[Array, Array, Array]:
+    """The same of [B, H, P + G * T]."""
+    captions = lse[..., prompt_tokens:]
+    batch, heads, _ = lse.shape
+    apart = captions.reshape(batch, heads, group, -1).swapaxes(1, 2)
+    return lse[..., :prompt_tokens], captions, apart.reshape(batch * group, heads, -1)
+
+
+def _grouped_forward(
+    kernel: Kernel,
+    prompt_tokens: int,
+    group: int,
+    queries: Array,
+    keys: Array,
+    values: Array,
+    lengths: Array,
+) -> tuple[Array, Residuals]:
+    batch, _, heads, _ = queries.shape
+    (prompt_q, row_q, apart_q), (prompt_k, _, apart_k), (prompt_v, _, apart_v) = (
+        _split(x, prompt_tokens, group) for x in (queries, keys, values)
+    )
+    prompt_out, prompt_lse = _forward(kernel, True, prompt_q, prompt_k, prompt_v, None)
+    to_prompt, to_prompt_lse = _forward(kernel, False, row_q, prompt_k, prompt_v, lengths)
+    to_self, to_self_lse = _forward(kernel, True, apart_q, apart_k, apart_v, None)
+    to_self = to_self.reshape(to_prompt.shape)
+    to_self_lse = to_self_lse.reshape(batch, group, heads, -1).swapaxes(1, 2).reshape(to_prompt_lse.shape)
+
+    lse = jnp.logaddexp(to_prompt_lse, to_self_lse)
+
+    def share(out: Array, part: Array) -> Array:
+        return out.astype(jnp.float32) * jnp.exp(part - lse).swapaxes(1, 2)[..., None]
+
+    captions = share(to_prompt, to_prompt_lse) + share(to_self, to_self_lse)
+    out = jnp.concatenate([prompt_out.astype(queries.dtype), captions.astype(queries.dtype)], axis=1)
+    out, lse = _named(out, jnp.concatenate([prompt_lse, lse], axis=2))
+    return out, (queries, keys, values, lengths, out, lse)
+
+
+def _grouped_backward(
+    kernel: Kernel, prompt_tokens: int, group: int, residuals: Residuals, gradient: Array
+) -> tuple[Array, Array, Array, None]:
+    queries, keys, values, lengths, out, lse = residuals
+    q, k, v, o, g = (_split(x, prompt_tokens, group) for x in (queries, keys, values, out, gradient))
+    logs = _split_lse(lse, prompt_tokens, group)
+    prompt = _backward(kernel, True, (q[0], k[0], v[0], None, o[0], logs[0]), g[0])
+    to_prompt = _backward(kernel, False, (q[1], k[0], v[0], lengths, o[1], logs[1]), g[1])
+    to_self = _backward(kernel, True, (q[2], k[2], v[2], None, o[2], logs[2]), g[2])
+
+    def add(left: Array, right: Array) -> Array:
+        return (left.astype(jnp.float32) + right.astype(jnp.float32)).astype(gradient.dtype)
+
+    def join(prompt: Array, captions: Array) -> Array:
+        captions = captions.reshape(prompt.shape[0], -1, *prompt.shape[2:])
+        return jnp.concatenate([prompt.astype(gradient.dtype), captions.astype(gradient.dtype)], axis=1)
+
+    d_queries = join(prompt[0], add(to_prompt[0], to_self[0].reshape(to_prompt[0].shape)))
+    d_keys, d_values = (join(add(prompt[i], to_prompt[i]), to_self[i]) for i in (1, 2))
+    return d_queries, d_keys, d_values, None
+
+
+_grouped.defvjp(_grouped_forward, _grouped_backward)
