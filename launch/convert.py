@@ -2,10 +2,12 @@
 
     python launch/convert.py to-hf runs/embedded-image exported/             # the run's last checkpoint
     python launch/convert.py to-hf runs/embedded-image exported/ --step 100
+    python launch/convert.py to-hf runs/with-lora adapter/ --adapter         # its adapters alone, for PEFT
     python launch/convert.py from-hf exported/ checkpoint/                   # an Orbax checkpoint of a HF folder
 
 ``to-hf`` writes config.json, safetensors, tokenizer and processor files, which PyTorch transformers loads as they
-are. What the run froze is taken from the checkpoint it started from.
+are. What the run froze is taken from the checkpoint it started from, and LoRA adapters are merged into it.
+``--adapter`` writes them alone; a run starts from such a folder with ``model.lora.adapter=FOLDER``.
 """
 
 from __future__ import annotations
@@ -28,17 +30,19 @@ def main() -> int:
     to_hf.add_argument("target", type=Path)
     to_hf.add_argument("--step", type=int, help="which of the run's checkpoints (default: the last)")
     to_hf.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="of the tensors")
+    to_hf.add_argument("--adapter", action="store_true", help="of a LoRA run, the adapters alone, for PEFT")
     from_hf = commands.add_parser("from-hf", help="Hugging Face folder -> checkpoint")
     from_hf.add_argument("source", type=Path)
     from_hf.add_argument("target", type=Path)
     args = parser.parse_args()
 
-    from vcap_jax.hf import ConversionError, checkpoint_from_hf, checkpoint_to_hf
+    from vcap_jax.hf import ConversionError, adapter_to_peft, checkpoint_from_hf, checkpoint_to_hf
     from vcap_jax.qwen3_vl.weights import CheckpointError
 
     try:
         if args.command == "to-hf":
-            step = checkpoint_to_hf(args.source, args.target, step=args.step, dtype=args.dtype)
+            convert = adapter_to_peft if args.adapter else checkpoint_to_hf
+            step = convert(args.source, args.target, step=args.step, dtype=args.dtype)
             print(f"{args.source} at step {step} -> {args.target}")
         else:
             checkpoint_from_hf(args.source, args.target)

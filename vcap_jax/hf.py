@@ -1,7 +1,8 @@
 """Runs and checkpoints to Hugging Face folders, and back.
 
-A run's checkpoints hold what is trained; what is frozen stays in the folder the run started from. A Hugging Face
-folder written from both is complete: config.json, safetensors, tokenizer and processor files.
+A run's checkpoints hold what is trained; what is frozen stays in the folder the run started from, which the run's
+config.yaml names. A Hugging Face folder written from both is complete: config.json, safetensors, tokenizer and
+processor files. Adapters are merged into it, or written alone as a folder that PEFT reads.
 
 The way back makes an Orbax checkpoint folder of a Hugging Face one: ``params/`` holds all parameters, the small files
 lie beside it. ``model.path`` takes either; Orbax restores each device's part alone, which on a large mesh is quicker
@@ -10,6 +11,7 @@ than cutting it out of safetensors.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -19,6 +21,8 @@ from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import load_config
 from vcap_jax.policy import PARAMS_FOLDER, checkpoint_folder, load_model, load_policy
+from vcap_jax.qwen3_vl.lora_files import save_adapter
+from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.processing import Processor
 from vcap_jax.qwen3_vl.weights import save_pretrained
 from vcap_jax.report.run_folder import RunFolder
@@ -40,31 +44,57 @@ def checkpoint_to_hf(
     dtype: of the stored tensors. Raises ConversionError if ``source`` is neither or ``target`` is not empty.
     """
     _refuse_used(target)
-    run = RunFolder(source)
     placement = Placement.build(MeshConfig())
     if (source / PARAMS_FOLDER).is_dir():
         if step is not None:
             raise ConversionError(f"{source} is a single checkpoint, not a run: leave --step out")
         origin, model = source, load_model(source, placement=placement)
-    elif run.config.exists():
-        config = load_config(RunConfig, [run.config])
-        policy = load_policy(config.model, placement=placement)
-        # Read only: the run may still be going on.
-        with Checkpointer(run.checkpoints, read_only=True) as checkpoints:
-            step = checkpoints.latest_step() if step is None else step
-            template = {"params": placement.abstract(policy.trainable)}
-            restored, _ = checkpoints.restore(template, step, partial=True)
-        origin, model = (
-            checkpoint_folder(config.model.path),
-            policy.with_trainable(restored["params"]).merge(),
-        )
     else:
-        raise ConversionError(
-            f"{source} is neither a run folder (config.yaml) nor a checkpoint ({PARAMS_FOLDER}/)"
-        )
+        config, step, model = _trained(source, step, placement)
+        origin = checkpoint_folder(config.model.path)
     save_pretrained(model, target, dtype=jnp.dtype(dtype))
     _write_small_files(origin, target)
     return step
+
+
+def adapter_to_peft(
+    source: Path, target: Path, *, step: int | None = None, dtype: str = "float32"
+) -> int | None:
+    """Writes the adapters of a LoRA run's checkpoint (``step``, by default the last) to ``target`` as a folder that
+    PEFT reads; returns the step.
+
+    dtype: of the stored tensors. Raises ConversionError if ``source`` is no run with ``model.lora`` or ``target`` is
+    not empty.
+    """
+    _refuse_used(target)
+    config, step, model = _trained(source, step, Placement.build(MeshConfig()))
+    if config.model.lora is None:
+        raise ConversionError(
+            f"{source} trained the parameters themselves and has no adapters: leave --adapter out"
+        )
+    base = checkpoint_folder(config.model.path).absolute()
+    save_adapter(model, target, config.model.lora, base=str(base), dtype=jnp.dtype(dtype))
+    return step
+
+
+def _trained(source: Path, step: int | None, placement: Placement) -> tuple[RunConfig, int | None, Qwen3VL]:
+    """Configuration, step and model of a run's checkpoint; raises ConversionError if ``source`` is no run."""
+    run = RunFolder(source)
+    if not run.config.exists():
+        raise ConversionError(
+            f"{source} is neither a run folder (config.yaml) nor a checkpoint ({PARAMS_FOLDER}/)"
+        )
+    config = load_config(RunConfig, [run.config])
+    model = config.model
+    if model.lora is not None:  # the adapter it started from may be gone, and is in the checkpoint
+        model = replace(model, lora=replace(model.lora, adapter=None))
+    policy = load_policy(model, placement=placement)
+    # Read only: the run may still be going on.
+    with Checkpointer(run.checkpoints, read_only=True) as checkpoints:
+        step = checkpoints.latest_step() if step is None else step
+        template = {"params": placement.abstract(policy.trainable)}
+        restored, _ = checkpoints.restore(template, step, partial=True)
+    return config, step, policy.with_trainable(restored["params"]).merge()
 
 
 def checkpoint_from_hf(source: Path, target: Path) -> None:

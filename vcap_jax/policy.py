@@ -3,7 +3,7 @@
 A Flax NNX module is split once into a static definition and two parameter trees. Programs under jit take the
 trees and merge them inside; nothing else in the project carries module objects around. "Frozen" is a set of path
 prefixes: the paper freezes the vision encoder and the vision-language aligner, which both live under ``visual``
-(Appendix, Training Configuration).
+(Appendix, Training Configuration). With LoRA everything is frozen but the adapters.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from flax import nnx
 
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.qwen3_vl import attention
+from vcap_jax.qwen3_vl.attention import Name as AttentionName
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.qwen3_vl.lora import LoraConfig, attach, is_adapter, without_adapters
+from vcap_jax.qwen3_vl.lora_files import load_adapter
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.processing import Processor
 from vcap_jax.qwen3_vl.remat import Remat, check_remat
@@ -48,6 +51,7 @@ class ModelConfig:
     frozen_dtype: what frozen parameters and the reference policy are kept in; they are never updated, so they
         need no more digits than products use.
     frozen: path prefixes that receive no gradient.
+    lora: low-rank adapters on the decoder, which alone are trained; null trains the parameters themselves.
     attention: what computes attention: "cudnn" (NVIDIA GPUs, bfloat16), "splash" (TPU), "chunked" (anywhere), "dense"
         (anywhere, all scores in memory: small sizes only); "auto" takes the platform's own.
     remat: what the backward pass of a layer computes again instead of keeping it: "none", "layer" (all of it),
@@ -59,7 +63,8 @@ class ModelConfig:
     param_dtype: str = "float32"
     frozen_dtype: str = "float32"
     frozen: tuple[str, ...] = ("visual",)
-    attention: attention.Name = "auto"
+    lora: LoraConfig | None = None
+    attention: AttentionName = "auto"
     remat: Remat = "none"
 
     def __post_init__(self) -> None:
@@ -71,6 +76,11 @@ class ModelConfig:
                 f"model.attention is {self.attention!r}; it must be one of {', '.join(attention.NAMES)}"
             )
         check_remat(self.remat)
+        if self.lora is not None and "visual" not in self.frozen:
+            raise ValueError(
+                f"model.frozen is {list(self.frozen)} beside model.lora: adapters leave everything else frozen, the "
+                "vision tower too; leave model.frozen out, or set model.lora=null"
+            )
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,12 @@ class Policy:
         return tuple(decode(row[:length], skip_special_tokens=True).strip() for row, length in rows)
 
     def reference_params(self, dtype: str) -> Params:
-        """The trainable parameters as they are now, in ``dtype``: the anchor of the KL term."""
+        """The anchor of the KL term: the trainable parameters as they are now, in ``dtype``.
+
+        Of adapters it is the base without them, and no second copy: zeros take the place of their ``b``.
+        """
+        if any(is_adapter(path) for path, _ in nnx.to_flat_state(self.trainable)):
+            return without_adapters(self.trainable)
         return jax.tree.map(lambda x: x.astype(dtype), self.trainable)
 
 
@@ -137,6 +152,13 @@ def split_model(model: Qwen3VL, frozen: tuple[str, ...]) -> tuple[Any, Params, P
     if not jax.tree.leaves(trainable):
         raise ValueError(f"model.frozen = {frozen} leaves nothing to train")
     return graphdef, trainable, frozen_state
+
+
+def split_adapters(model: Qwen3VL) -> tuple[Any, Params, Params]:
+    """(graphdef, adapters, all other parameters) of a model with LoRA adapters."""
+    parts: tuple[Any, ...] = nnx.split(model, is_adapter, ...)
+    graphdef, trainable, frozen = parts
+    return graphdef, trainable, frozen
 
 
 def checkpoint_folder(path: str) -> Path:
@@ -197,6 +219,7 @@ def load_policy(
     """Reads the checkpoint that ``config.path`` names onto the devices of ``placement``.
 
     max_pixels, max_frames, max_frame_tokens, fps: replace the checkpoint's own visual budget.
+    Raises AdapterError if ``config.lora.adapter`` cannot be used.
     """
     folder = checkpoint_folder(config.path)
     processor = Processor.from_pretrained(
@@ -206,10 +229,21 @@ def load_policy(
         folder,
         placement=placement,
         dtype=jnp.dtype(config.dtype),
-        param_dtype=jnp.dtype(config.param_dtype),
+        # Beside adapters every parameter is frozen: none is ever held in more digits.
+        param_dtype=jnp.dtype(config.param_dtype if config.lora is None else config.frozen_dtype),
         remat=config.remat,
         attention_name=config.attention,
     )
+    if config.lora is not None:
+        start = config.lora.adapter
+        attach(
+            model,
+            config.lora,
+            param_dtype=jnp.dtype(config.param_dtype),
+            sharding=placement.parameter,
+            values=None if start is None else load_adapter(Path(start), model.config, config.lora),
+        )
+        return Policy(*split_adapters(model), processor)
     graphdef, trainable, frozen = split_model(model, config.frozen)
     frozen = jax.tree.map(lambda x: x.astype(config.frozen_dtype), frozen)
     return Policy(graphdef, trainable, frozen, processor)

@@ -49,8 +49,54 @@ def take_rows(table: Array, index: Array) -> Array:
     return table.at[index].get(mode="clip", wrap_negative_indices=False)
 
 
+def part_columns(parts: tuple[tuple[int, int], ...], rank: int) -> tuple[tuple[slice, slice], ...]:
+    """Where each part of an adapter lies: its columns of ``a``, its columns of ``b``."""
+    stops = np.cumsum([stop - start for start, stop in parts]).tolist()
+    return tuple(
+        (slice(i * rank, (i + 1) * rank), slice(first, stop))
+        for i, (first, stop) in enumerate(zip([0, *stops], stops, strict=False))
+    )
+
+
+class Adapter(nnx.Module):
+    """A low-rank addition to a ``Linear`` (LoRA): ``scale * (x @ a) @ b``.
+
+    Columns that join several matrices of the public model (q, k and v; gate and up) are parts with an ``a`` and a
+    ``b`` of their own, so that this is exactly what separate adapters of those matrices are.
+
+    a: [*stack, inputs, parts * rank], part after part. b: [*stack, rank, width of all parts together].
+    parts: (first, last + 1) column of each part among the ``outputs`` of the layer, ascending; columns between them
+        get nothing.
+    """
+
+    def __init__(
+        self, a: Any, b: Any, *, rank: int, scale: float, parts: tuple[tuple[int, int], ...], outputs: int
+    ) -> None:
+        self.a, self.b = nnx.Param(a), nnx.Param(b)
+        self.rank, self.scale, self.parts, self.outputs = rank, scale, parts, outputs
+
+    def __call__(self, x: Array) -> Array:
+        """[..., inputs] -> [..., outputs]."""
+        low = (x @ self.a[...].astype(x.dtype)) * self.scale
+        b = self.b[...].astype(x.dtype)
+        pieces, filled = [], 0
+        for (start, stop), (inner, outer) in zip(
+            self.parts, part_columns(self.parts, self.rank), strict=True
+        ):
+            if start > filled:
+                pieces.append(jnp.zeros((*x.shape[:-1], start - filled), x.dtype))
+            pieces.append(low[..., inner] @ b[..., outer])
+            filled = stop
+        if filled < self.outputs:
+            pieces.append(jnp.zeros((*x.shape[:-1], self.outputs - filled), x.dtype))
+        return jnp.concatenate(pieces, axis=-1) if len(pieces) > 1 else pieces[0]
+
+
 class Linear(nnx.Module):
-    """``x @ kernel + bias``: kernel [*stack, inputs, outputs], bias [*stack, outputs]."""
+    """``x @ kernel + bias``: kernel [*stack, inputs, outputs], bias [*stack, outputs].
+
+    ``adapter``, where there is one, adds to the product (see ``lora.attach``).
+    """
 
     def __init__(
         self,
@@ -67,10 +113,13 @@ class Linear(nnx.Module):
         self.use_bias = use_bias
         if use_bias:
             self.bias = nnx.Param(jnp.zeros((*stack, outputs), param_dtype))
+        self.adapter: Adapter | None = None
 
     def __call__(self, x: Array) -> Array:
         """[..., inputs] -> [..., outputs]; with a stack, x leads with it: [*stack, n, inputs]."""
         y = x @ self.kernel[...].astype(x.dtype)
+        if self.adapter is not None:
+            y = y + self.adapter(x)
         if self.use_bias:
             bias = self.bias[...].astype(x.dtype)
             y = y + (bias if bias.ndim == 1 else bias[..., None, :])

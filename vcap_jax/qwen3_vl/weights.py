@@ -22,6 +22,7 @@ from safetensors.numpy import save_file
 
 from vcap_jax.qwen3_vl.attention import CHUNKED, Kernel
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.qwen3_vl.lora import Additions, is_adapter
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.weight_table import (
     Shape,
@@ -102,6 +103,8 @@ def save_pretrained(
 ) -> None:
     """Write ``config.json`` and safetensors under public names, one shard in memory at a time.
 
+    Adapters are merged into the matrices they add to, in float32.
+
     Args:
         model: parameters may be sharded over this process's devices.
         path: folder, made if absent.
@@ -113,7 +116,7 @@ def save_pretrained(
     """
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    params = flat_parameters(model)
+    params, additions = flat_parameters(model), Additions(model)
     tensors = checkpoint_tensors(model.config)
 
     def stored(tensor: Tensor) -> np.dtype:
@@ -138,7 +141,8 @@ def save_pretrained(
     _refuse_leftovers(folder, {*files, INDEX_FILE} if count > 1 else set(files))
     for file, shard in zip(files, shards, strict=True):
         arrays = {
-            tensor.name: _export(params[tensor.path], tensor).astype(stored(tensor)) for tensor in shard
+            tensor.name: _export(params[tensor.path], tensor, additions.of(tensor)).astype(stored(tensor))
+            for tensor in shard
         }
         save_file(arrays, folder / file, metadata={"format": "pt"})
     if count > 1:
@@ -157,8 +161,15 @@ def to_public(config: Qwen3VLConfig, state: Any) -> Iterator[tuple[str, np.ndarr
     Args:
         state: a model, or a state of the same structure (gradients, optimizer moments). Parts that are absent
             (filtered out) are skipped.
+
+    Raises:
+        CheckpointError: the state holds adapters, which are no tensors of a checkpoint.
     """
     leaves = flat_parameters(state)
+    if found := [path for path in leaves if is_adapter(tuple(path.split(".")))]:
+        raise CheckpointError(
+            f"{found[0]} belongs to an adapter: save_pretrained merges adapters, lora_files.save_adapter writes them"
+        )
     for tensor in checkpoint_tensors(config):
         if tensor.path in leaves:
             yield tensor.name, _export(leaves[tensor.path], tensor)
@@ -166,6 +177,8 @@ def to_public(config: Qwen3VLConfig, state: Any) -> Iterator[tuple[str, np.ndarr
 
 def from_public(model: Qwen3VL, arrays: Mapping[str, np.ndarray]) -> None:
     """Set all parameters of ``model`` in place from arrays under public names, cast to the parameters' type.
+
+    Adapters stay as they are.
 
     Raises:
         CheckpointError: as ``load_pretrained``.
@@ -179,6 +192,8 @@ def from_public(model: Qwen3VL, arrays: Mapping[str, np.ndarray]) -> None:
     sources = {canonical_name(name): array for name, array in arrays.items()}
     state = nnx.state(model, nnx.Param)
     for keys, param in nnx.to_flat_state(state):
+        if is_adapter(keys):
+            continue
         old = param.get_value()
         block = _read_block(sources, by_path[".".join(map(str, keys))], old.shape, old.dtype, None)
         param.set_value(jnp.asarray(block))
@@ -279,15 +294,19 @@ def _read_block(
     return out
 
 
-def _export(leaf: Any, tensor: Tensor) -> np.ndarray:
-    """One public tensor, cut out of our parameter on its device before it comes to the host."""
+def _export(leaf: Any, tensor: Tensor, addition: np.ndarray | None = None) -> np.ndarray:
+    """One public tensor, cut out of our parameter on its device before it comes to the host.
+
+    addition: added to our block of it in float32.
+    """
     if isinstance(leaf, jax.Array) and leaf.sharding.device_set <= set(jax.local_devices(backend="cpu")):
         leaf = np.asarray(leaf)  # a view, and no program to compile for the cut
     if isinstance(leaf, np.ndarray):
         leaf = leaf if tensor.layer is None else leaf[tensor.layer]
     elif tensor.layer is not None:
         leaf = jax.lax.dynamic_index_in_dim(leaf, tensor.layer, 0, keepdims=False)
-    return tensor.write(np.asarray(leaf[..., tensor.columns[0] : tensor.columns[1]]))
+    block = np.asarray(leaf[..., tensor.columns[0] : tensor.columns[1]])
+    return tensor.write(block if addition is None else block.astype(np.float32) + addition)
 
 
 def _refuse_leftovers(folder: Path, written: set[str]) -> None:

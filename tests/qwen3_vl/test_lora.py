@@ -1,0 +1,144 @@
+"""Adapters: zero at first, equal to what they merge into, and the only thing that is trained."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from tests.tiny_policy import tiny_model, tiny_prompts
+from vcap_jax.policy import ModelConfig, split_adapters
+from vcap_jax.qwen3_vl.lora import TARGETS, LoraConfig, adapters, attach, without_adapters
+from vcap_jax.qwen3_vl.model import Qwen3VL
+from vcap_jax.qwen3_vl.weight_table import abstract_model, flat_parameters
+from vcap_jax.qwen3_vl.weights import CheckpointError, load_pretrained, save_pretrained, to_public
+
+
+def adapted(lora: LoraConfig, *, seed: int | None = 0) -> Qwen3VL:
+    """The tiny model with adapters; seed: of a random ``b``, None leaves it zero."""
+    model = tiny_model()
+    attach(model, lora)
+    rng = np.random.default_rng(seed)
+    for node in adapters(model).values() if seed is not None else ():
+        node.b.set_value(jnp.asarray(0.1 * rng.normal(size=node.b.shape), jnp.float32))
+    return model
+
+
+@jax.jit
+def hidden(model: Qwen3VL) -> jax.Array:
+    prompt = tiny_prompts(2)
+    return model.hidden(prompt, model.encode_vision(prompt.vision))
+
+
+@pytest.fixture(scope="module")
+def base() -> np.ndarray:
+    return np.asarray(hidden(tiny_model()))
+
+
+def test_new_adapters_change_nothing(base):
+    np.testing.assert_array_equal(hidden(adapted(LoraConfig(rank=3), seed=None)), base)
+
+
+@pytest.mark.parametrize(
+    "targets", [TARGETS, ("q_proj", "v_proj", "down_proj"), ("k_proj", "up_proj"), ("o_proj",)]
+)
+@pytest.mark.parametrize("rslora", [False, True])
+def test_the_merged_export_is_the_adapted_model(tmp_path, base, targets, rslora):
+    lora = LoraConfig(rank=4, alpha=6.0, targets=targets, use_rslora=rslora)
+    model = adapted(lora)
+    ours = np.asarray(hidden(model))
+    assert np.abs(ours - base).max() > 1e-2
+    save_pretrained(model, tmp_path / "merged")
+    merged = load_pretrained(tmp_path / "merged", dtype=jnp.float32)
+    np.testing.assert_allclose(np.asarray(hidden(merged)), ours, rtol=0, atol=2e-6 * np.abs(ours).max())
+    # Only what was named has changed, by the product that the public definition gives.
+    names = dict(to_public(model.config, tiny_model()))
+    scale = 6.0 / (2.0 if rslora else 4.0)
+    node = (
+        adapters(model)["text.layers.attention.out" if "o_proj" in targets else "text.layers.mlp.gate_up"]
+        if ("o_proj" in targets or "up_proj" in targets)
+        else adapters(model)["text.layers.mlp.down"]
+    )
+    product = scale * np.asarray(node.a[...][1][:, -4:]) @ np.asarray(node.b[...][1][:, -node_width(node) :])
+    changed = {
+        name for name, array in to_public(model.config, merged) if not np.array_equal(array, names[name])
+    }
+    assert {name.split(".")[-2] for name in changed} == set(targets)
+    name = {"out": "self_attn.o_proj", "gate_up": "mlp.up_proj", "down": "mlp.down_proj"}
+    path = next(p for p, n in adapters(model).items() if n is node).rsplit(".", 1)[-1]
+    public = f"model.language_model.layers.1.{name[path]}.weight"
+    difference = dict(to_public(model.config, merged))[public] - names[public]
+    np.testing.assert_allclose(difference, product.T, atol=1e-6)
+
+
+def node_width(node) -> int:
+    start, stop = node.parts[-1]
+    return stop - start
+
+
+def test_gradients_reach_the_adapters_and_nothing_else():
+    graphdef, trainable, frozen = split_adapters(adapted(LoraConfig(rank=2)))
+    names = set(flat_parameters(trainable))
+    assert names == {
+        f"text.layers.{place}.adapter.{half}"
+        for place in ("attention.qkv", "attention.out", "mlp.gate_up", "mlp.down")
+        for half in "ab"
+    }
+    assert not any("adapter" in name for name in flat_parameters(frozen))
+
+    def loss(params):
+        return jnp.sum(jnp.sin(hidden(nnx.merge(graphdef, params, frozen))))
+
+    for name, gradient in flat_parameters(jax.grad(loss)(trainable)).items():
+        assert np.abs(gradient).max() > 0, name
+
+
+def test_adapters_off_are_the_base_and_share_its_memory(base):
+    graphdef, trainable, frozen = split_adapters(adapted(LoraConfig(rank=2)))
+    off = without_adapters(trainable)
+    np.testing.assert_array_equal(hidden(nnx.merge(graphdef, off, frozen)), base)
+    before, after = flat_parameters(trainable), flat_parameters(off)
+    assert all(after[name] is before[name] for name in before if name.endswith(".a"))
+
+
+def test_an_abstract_model_gets_abstract_adapters_of_the_same_shapes():
+    lora = LoraConfig(rank=2, targets=("q_proj", "k_proj", "v_proj", "up_proj"))
+    model = abstract_model(tiny_model().config)
+    attach(model, lora, param_dtype=jnp.bfloat16)
+    there = flat_parameters(adapted(lora))
+    here = flat_parameters(model)
+    assert {n: x.shape for n, x in here.items()} == {n: x.shape for n, x in there.items()}
+    assert {str(x.dtype) for n, x in here.items() if ".adapter." in n} == {"bfloat16"}
+    assert isinstance(here["text.layers.attention.qkv.adapter.a"], jax.ShapeDtypeStruct)
+
+
+def test_the_draw_depends_on_the_seed_and_the_place_alone():
+    first, again, other = (
+        flat_parameters(adapted(LoraConfig(rank=2, seed=seed), seed=None)) for seed in (0, 0, 1)
+    )
+    down, out = "text.layers.mlp.down.adapter.a", "text.layers.attention.out.adapter.a"
+    np.testing.assert_array_equal(first[down], again[down])
+    assert not np.array_equal(first[down], other[down])
+    fewer = flat_parameters(adapted(LoraConfig(rank=2, targets=("o_proj",)), seed=None))
+    np.testing.assert_array_equal(first[out], fewer[out])
+    # Uniform within 1 / sqrt(24 inputs).
+    assert 0.8 < float(jnp.abs(first[down]).max()) * 24**0.5 <= 1
+
+
+def test_settings_that_cannot_be_are_refused_with_their_names():
+    for settings, message in (
+        ({"rank": 0}, "model.lora.rank is 0"),
+        ({"alpha": 0.0}, "model.lora.alpha is 0.0"),
+        ({"targets": ("qkv",)}, "give one or more of q_proj"),
+        ({"targets": ()}, "give one or more of q_proj"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            LoraConfig(**settings)
+    with pytest.raises(ValueError, match=r"model\.frozen is \[\] beside model\.lora"):
+        ModelConfig(lora=LoraConfig(), frozen=())
+    with pytest.raises(CheckpointError, match="belongs to an adapter"):
+        dict(to_public(tiny_model().config, adapted(LoraConfig(rank=1))))
