@@ -37,7 +37,9 @@ from vcap_jax.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
 from vcap_jax.qwen3_vl.weights import load_pretrained, save_pretrained
-from vcap_jax.sft.step import make_sft_step, pad_captions
+from vcap_jax.sft.step import SFTPrograms, TargetBatch
+from vcap_jax.sft.targets import pad_captions
+from vcap_jax.sharding import MeshConfig, Placement
 from vcap_jax.world.backbone import BACKBONE_FOLDER, IMAGE_SETTINGS, VIDEO_SETTINGS, backbone_config
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
 from vcap_jax.world.dataset import write_mp4
@@ -135,7 +137,7 @@ class Teacher:
             ]
             captions.append([caption_tokens(self.processor, text) for text in texts])
         width = (FULL_CAPTION_TOKENS if weak is None else CAPTION_TOKENS)[self.modality]
-        return (prompt, *pad_captions(captions, width))
+        return prompt, TargetBatch(*pad_captions(captions, width, groups=size, per_group=CAPTIONS_PER_SCENE))
 
     def _prompts(self, step: int, size: int) -> tuple:
         rng = np.random.default_rng([step, MODALITIES.index(self.modality)])
@@ -339,16 +341,16 @@ def main() -> None:
         # Vision stays as the probes made it: what the decoder cannot read yet would otherwise be unlearned again.
         split, trainable, vision = split_model(nnx.merge(graphdef, params), ("visual",))
         optimizer = make_optimizer(trainable, steps, peak)
-        update, opt_state = make_sft_step(split, optimizer), optimizer.init(trainable)
+        programs = SFTPrograms(split, optimizer, logprob_chunk=None)
+        state = programs.initial_state(trainable, Placement.build(MeshConfig()))
         begin = time.monotonic()
         for step in range(steps):
             batch = teachers[step % 2].batch(step, args.batch, weak)
-            trainable, opt_state, metrics = update(trainable, vision, opt_state, *batch)
+            state, metrics = programs.update(state, vision, [batch], int(batch[1].lengths.sum()))
             if step % 100 < 2:
-                what = f"loss {metrics['loss']:.4f} accuracy {metrics['token_accuracy']:.4f}"
-                report(name, step, steps, begin, what)
+                report(name, step, steps, begin, f"loss {metrics['nll']:.4f}")
             if (step + 1) % 1000 == 0 or step + 1 == steps:
-                params = nnx.state(nnx.merge(split, trainable, vision))
+                params = nnx.state(nnx.merge(split, state.params, vision))
                 for check in checks:
                     print(
                         name, step + 1, check.modality, greedy_facts(graphdef, params, check, 128), flush=True

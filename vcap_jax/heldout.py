@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vcap_jax.data.manifest import read_manifest
@@ -13,7 +12,7 @@ from vcap_jax.evals.world_facts import count_captions
 from vcap_jax.policy import Params
 from vcap_jax.references import references_by_policy
 from vcap_jax.report.step_log import replace_file
-from vcap_jax.report.summary import comparison
+from vcap_jax.report.summary import FactCounts, comparison
 from vcap_jax.workplace import Workplace
 
 _SEED = 2_000_003
@@ -48,13 +47,13 @@ class HeldOut:
     def summary(self, seconds: float, **more: Any) -> dict[str, Any]:
         """The rows references, start and trained with their intervals."""
         pool = ReferencePool.read(self._folder / "references.jsonl")
-        rows: dict[str, Mapping[str, Sequence[str]]] = {
-            "references": {entry.id: entry.references for entry in pool.entries()}
-        }
-        for name in ("start", "trained"):
-            lines = (self._folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-            rows[name] = {row["id"]: row["captions"] for row in map(json.loads, lines)}
-        counts = {
-            name: count_captions(self._world.heldout_scenes, captions) for name, captions in rows.items()
-        }
-        return comparison(counts["references"], counts["start"], counts["trained"], seconds, **more)
+        references = count_captions(
+            self._world.heldout_scenes, {entry.id: entry.references for entry in pool.entries()}
+        )
+        return comparison(references, self.counts("start"), self.counts("trained"), seconds, **more)
+
+    def counts(self, name: str) -> FactCounts:
+        """The facts of the captions that ``captions`` wrote under ``name``."""
+        lines = (self._folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+        captions = {row["id"]: row["captions"] for row in map(json.loads, lines)}
+        return count_captions(self._world.heldout_scenes, captions)

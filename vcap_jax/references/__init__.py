@@ -15,7 +15,15 @@ from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.workplace import Workplace
 
-__all__ = ["PolicyWriter", "PoolError", "Shard", "reference_pool", "references_by_policy", "write_pool"]
+__all__ = [
+    "PolicyWriter",
+    "PoolError",
+    "Shard",
+    "reference_pool",
+    "references_by_policy",
+    "remember_pool",
+    "write_pool",
+]
 
 
 def reference_pool(place: Workplace, samples: Sequence[Sample]) -> ReferencePool:
@@ -25,12 +33,12 @@ def reference_pool(place: Workplace, samples: Sequence[Sample]) -> ReferencePool
     """
     if place.config.data.references is not None:
         pool = ReferencePool.read(place.config.data.references)
-        _remember(place, pool, place.config.data.references)
+        remember_pool(place, pool, place.config.data.references)
         return pool
     own = ReferencePool.of_samples(samples)
     missing = own.missing(samples)
     if not missing:
-        _remember(place, own, "the manifest")
+        remember_pool(place, own, "the manifest")
         return own
     if len(own):
         place.say(
@@ -39,7 +47,7 @@ def reference_pool(place: Workplace, samples: Sequence[Sample]) -> ReferencePool
     path = place.folder.root / "references" / "train.jsonl"
     written = references_by_policy(place, path, [sample for sample in samples if sample.id not in own])
     pool = ReferencePool([*(own[s.id] for s in samples if s.id in own), *written.entries()], written.header)
-    _remember(place, pool, str(path))
+    remember_pool(place, pool, str(path))
     return pool
 
 
@@ -69,14 +77,15 @@ def references_by_policy(place: Workplace, path: Path, samples: Sequence[Sample]
     return pool
 
 
-def _remember(place: Workplace, pool: ReferencePool, source: str) -> None:
+def remember_pool(place: Workplace, pool: ReferencePool, source: str) -> None:
+    """Notes in the run folder (references.json) which captions the run uses; refuses others when it is resumed."""
     path = place.folder.root / "references.json"
     digest = pool.digest()
     if path.exists():
         before = json.loads(path.read_text(encoding="utf-8"))
         if before["digest"] != digest:
             raise PoolError(
-                f"the run in {place.folder.root} began with the references of {before['source']}, digest "
+                f"the run in {place.folder.root} began with the captions of {before['source']}, digest "
                 f"{before['digest']}; {source} has {digest}. Give it the pool it began with, or start a new run"
             )
         return

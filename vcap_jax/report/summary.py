@@ -123,14 +123,20 @@ def _finite(value: Any) -> Any:
 
 def comparison_table(summary: Mapping[str, Any]) -> str:
     """The three rows as text for a terminal, in per cent with intervals."""
-    lines = [f"{'':<12}{'facts covered':>24}{'false claims':>24}"]
-    for row in ("references", "start", "trained"):
+    return shares_table({row: summary[row] for row in ("references", "start", "trained")})
+
+
+def shares_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Rows of ``fact_shares`` by name, as text for a terminal, in per cent with intervals."""
+    width = max(12, *(len(name) + 2 for name in rows))
+    lines = [f"{'':<{width}}{'facts covered':>24}{'false claims':>24}"]
+    for row, shares in rows.items():
         cells = []
         for share in ("coverage", "hallucination"):
-            value, bounds = summary[row][share], summary[row][f"{share}_interval"]
+            value, bounds = shares[share], shares[f"{share}_interval"]
             if value is None or math.isnan(value):
                 cells.append("nothing claimed")
             else:
                 cells.append(f"{value:.1%} ({bounds[0]:.1%} to {bounds[1]:.1%})")
-        lines.append(f"{row:<12}{cells[0]:>24}{cells[1]:>24}")
+        lines.append(f"{row:<{width}}{cells[0]:>24}{cells[1]:>24}")
     return "\n".join(lines)

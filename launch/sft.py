@@ -1,0 +1,46 @@
+"""Fine-tunes a captioner on captions: next-token prediction, loss on the caption only.
+
+    python launch/sft.py sft.captions=pools/base.jsonl                       # the embedded world, its backbone
+    python launch/sft.py sft.captions=pools/base.jsonl --run-dir runs/sft --resume
+    python launch/sft.py --config configs/paper/image.yaml model.path=/models/Qwen3-VL-8B-Instruct \
+        data.manifest=/data/train.jsonl sft.captions=/data/captions.jsonl
+
+Captions are a pool as launch/references.py writes it, or one JSON object per line with "id" and "references" of your
+own; several captions of one picture are learned together and compute the picture once. Settings are ``sft.*``; model,
+data, mesh and logging are those of training.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from vcap_jax.command_line import config_parser, run_command
+
+
+def main() -> int:
+    parser = config_parser(__doc__)
+    parser.add_argument("--run-dir", type=Path, help="folder of the run (default: runs/NAME-sft)")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with the run in the folder, if there is one"
+    )
+    args = parser.parse_args()
+
+    def command(config) -> int:
+        from vcap_jax.report.run_folder import RunFolder
+        from vcap_jax.run import device_summary
+        from vcap_jax.sft.run import run_sft
+
+        root = args.run_dir or Path("runs") / f"{config.name}-sft"
+        folder = RunFolder.open(root, config, resume=args.resume, may_differ=("logging",))
+        print(f"run {folder.root} on {device_summary()}", flush=True)
+        run_sft(config, folder, say=lambda text: print(text, flush=True))
+        return 0
+
+    return run_command(args, command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

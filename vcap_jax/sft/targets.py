@@ -1,0 +1,78 @@
+"""Captions to learn, as tokens: each ends with the end token, which is learned too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.qwen3_vl.processing import Processor
+
+
+@dataclass(frozen=True)
+class Targets:
+    """captions: by sample id, each [t] int32 with its end token. too_long: how many were left out for length."""
+
+    captions: Mapping[str, tuple[np.ndarray, ...]]
+    too_long: int
+
+    @property
+    def per_sample(self) -> int:
+        """G: the most captions that a sample has."""
+        return max(len(captions) for captions in self.captions.values())
+
+    def of(self, samples: Sequence[Sample]) -> list[tuple[np.ndarray, ...]]:
+        return [self.captions[sample.id] for sample in samples]
+
+
+def tokenise_targets(
+    pool: ReferencePool, samples: Sequence[Sample], processor: Processor, max_tokens: int
+) -> Targets:
+    """The pool's captions of ``samples``; samples without any that fits are not in the result.
+
+    max_tokens: of a caption, the end token included. Raises ValueError if not a single one is left.
+    """
+    end = processor.eos_token_ids[0]
+    captions: dict[str, tuple[np.ndarray, ...]] = {}
+    too_long = 0
+    for sample in samples:
+        if sample.id not in pool:
+            continue
+        tokens = [
+            np.array([*processor.tokenizer(text, add_special_tokens=False)["input_ids"], end], np.int32)
+            for text in pool[sample.id].references
+        ]
+        fitting = tuple(row for row in tokens if len(row) <= max_tokens)
+        too_long += len(tokens) - len(fitting)
+        if fitting:
+            captions[sample.id] = fitting
+    if not captions:
+        raise ValueError(
+            f"none of {len(samples)} samples has a caption of at most {max_tokens} tokens "
+            f"({too_long} are longer): give a pool that fits the manifest, or raise sft.max_caption_tokens"
+        )
+    return Targets(captions, too_long)
+
+
+def pad_captions(
+    captions: Sequence[Sequence[Sequence[int] | np.ndarray]], length: int, *, groups: int, per_group: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Token rows [b][g] -> (tokens [groups, per_group, length] int32, lengths [groups, per_group] int32).
+
+    What a group or the batch lacks becomes captions of length 0.
+    Raises ValueError if a caption is longer than ``length``: cutting it would teach an unfinished caption.
+    """
+    tokens = np.zeros((groups, per_group, length), np.int32)
+    lengths = np.zeros((groups, per_group), np.int32)
+    for b, group in enumerate(captions):
+        for g, caption in enumerate(group):
+            if len(caption) > length:
+                raise ValueError(
+                    f"a caption has {len(caption)} tokens, the budget is {length}; raise the budget"
+                )
+            tokens[b, g, : len(caption)] = caption
+            lengths[b, g] = len(caption)
+    return tokens, lengths
