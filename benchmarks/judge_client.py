@@ -34,11 +34,11 @@ from vcap_jax.data.judge_media import (
 from vcap_jax.data.videos import choose_frames, index_video, read_frames
 from vcap_jax.qwen3_vl.processing.settings import VideoSettings
 from vcap_jax.reward.config import JudgeConfig, LocalConfig, RewardConfig
+from vcap_jax.reward.group import GroupForReward
 from vcap_jax.reward.prompts import fill_instruction
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.store import JudgementKey, read_judgements
 from vcap_jax.reward.templates import load_instruction
-from vcap_jax.reward.witness_adjudicator import GroupForReward
 
 CANDIDATES = 8
 _REFERENCE = "A witness saw something round in front of something flat, and a colour that may have been red."
@@ -118,7 +118,7 @@ def measure(judge: JudgeConfig, media: dict[str, EncodedMedia], run: str) -> dic
         store = Path(folder) / "judgements.sqlite"
         reward = RewardConfig(local=LocalConfig(min_overlap=0.0))
         before, began = [counters(url) for url in judge.urls], time.perf_counter()
-        with RewardSession.witness_adjudicator(reward, replace(judge, store=str(store)), seed=0) as session:
+        with RewardSession(reward, replace(judge, store=str(store)), seed=0) as session:
             session.wait_until_ready()
             futures = [
                 session.submit(

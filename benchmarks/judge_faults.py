@@ -43,8 +43,8 @@ from gpu_judge.embedded.judge import EmbeddedJudge
 from tests.reward.fault_server import FAULTS, FINAL, USABLE, FaultServer, Plan
 from vcap_jax.grpo.advantages import AdvantageConfig, group_advantages
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.group import GroupForReward
 from vcap_jax.reward.session import RewardSession
-from vcap_jax.reward.witness_adjudicator import GroupForReward
 from vcap_jax.world.captions import full_caption, weak_caption
 from vcap_jax.world.scenes import sample_scene
 
@@ -181,7 +181,7 @@ def endure(
     plan = plan_for(kinds, rate=rate, seed=f"{seed}/{name}")
     with FaultServer(EmbeddedJudge(), plan, deadline_s=deadline_s, **outages) as server:
         config = judge_config(server, deadline_s=deadline_s, concurrency=concurrency)
-        session = RewardSession.witness_adjudicator(RewardConfig(), config, seed=seed, say=lambda text: None)
+        session = RewardSession(RewardConfig(), config, seed=seed, say=lambda text: None)
         with session, Stalls() as stalls:
             session.wait_until_ready()
             began = time.monotonic()
@@ -235,7 +235,7 @@ def true_rewards(groups: Sequence[GroupForReward], *, seed: int = 0) -> list[lis
     """The groups' rewards from a judge that never fails."""
     with FaultServer(EmbeddedJudge(), deadline_s=60.0) as server:
         config = judge_config(server, deadline_s=60.0)
-        with RewardSession.witness_adjudicator(RewardConfig(), config, seed=seed) as session:
+        with RewardSession(RewardConfig(), config, seed=seed) as session:
             futures = [session.submit(group) for group in groups]
             rewards = [future.result().rewards for future in futures]
     assert all(reward is not None for group in rewards for reward in group)

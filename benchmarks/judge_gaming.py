@@ -43,9 +43,9 @@ from gpu_judge.embedded.judge import EmbeddedJudge
 from tests.reward.fault_server import FaultServer
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.group import GroupForReward
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.templates import DELIMITERS, load_instruction
-from vcap_jax.reward.witness_adjudicator import GroupForReward
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.captions import full_caption, weak_caption
 from vcap_jax.world.rendering import render
@@ -186,7 +186,7 @@ def play(
     by_key = {(attack.category, attack.name): attack for attack in attacks}
     with FaultServer(judge, deadline_s=60.0) as server:
         config = JudgeConfig(urls=(server.url,), deadline_s=60.0, max_tries=1, concurrency=4)
-        with RewardSession.witness_adjudicator(RewardConfig(), config, seed=seed) as session:
+        with RewardSession(RewardConfig(), config, seed=seed) as session:
             for index in range(scenes):
                 scene = sample_scene(modality, seed, index, "gaming")
                 rng = np.random.default_rng([seed, index])

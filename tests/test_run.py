@@ -174,7 +174,7 @@ def test_video_runs_with_the_local_term(tmp_path, cache):
     train(folder, cache, "max_steps=2", "rollout.max_completion_length=72", modality="video")
     rows = read_metrics(folder / "metrics.jsonl")
     assert len(rows) == 2
-    assert all("reward/local" in row for row in rows)
+    assert all("reward/local/correctness" in row for row in rows)
 
 
 def test_user_data_with_broken_files(tmp_path, cache):

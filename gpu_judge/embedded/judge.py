@@ -9,6 +9,7 @@ from gpu_judge.embedded.adjudication import Adjudication, Verdict, adjudicate, c
 from gpu_judge.embedded.coarse import coarse_scores, impression
 from gpu_judge.embedded.looking import Eyes
 from gpu_judge.embedded.prose import Prose, read_prose, text_quality
+from gpu_judge.embedded.questions import answer_questions, asks_questions
 from gpu_judge.embedded.reasonability import reasonability
 from gpu_judge.embedded.request import JudgeRequest, read_request
 from gpu_judge.embedded.windows import Window, claims_in_window, window_shots
@@ -32,7 +33,11 @@ class EmbeddedJudge:
         self._eyes = Eyes(cache_size, perception)
 
     def answer(self, body: Mapping[str, Any]) -> Answer:
-        """The verdict on a chat completion request; raises ``BadRequest`` where there is none to give."""
+        """The verdict on a chat completion request, or the answers to its questions; raises ``BadRequest`` where there
+        is none to give.
+        """
+        if asks_questions(body):
+            return answer_questions(body)
         request = read_request(body)
         sight = self._eyes.look(request.kind, request.pictures) if request.pictures else None
         match request.kind:

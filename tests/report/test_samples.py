@@ -31,11 +31,12 @@ def sample(step: int, **changes: object) -> Sample:
         SampleCandidate(
             caption="<script>alert(1)</script> & a red circle",
             reward=0.25,
-            scores={"Correctness": 8},
-            analysis="O1: supported",
+            full_reward=1.0,
+            scores={"correctness": 8, "local/text_quality": 5},
+            notes={"The judge's analysis": "O1: supported"},
             facts=(SampleFact(text="top left: colour red", verdict="true"),),
         ),
-        SampleCandidate(caption="second", reward=0.75, local=0.5, segment=(0.5, 2.0)),
+        SampleCandidate(caption="second", reward=0.75, segment=(0.5, 2.0)),
         SampleCandidate(caption="", reward=None, failure="cut off"),
     )
     content = {"id": f"s{step}", "frames": (picture(pixels),), "candidates": candidates, "reference": "weak"}
@@ -64,7 +65,16 @@ def test_the_page_shows_everything_and_needs_no_other_file(tmp_path: Path) -> No
     assert page.tags.count("article") == 2
     assert page.tags.count("script") == 1  # ours; the caption's is text
     assert "<script>alert(1)</script> & a red circle" in page.text
-    for shown in ("weak", "0.750", "cut off", "O1: supported", "Correctness 8", "✓ top left: colour red"):
+    for shown in (
+        "weak",
+        "0.750",
+        "cut off",
+        "O1: supported",
+        "correctness 8",
+        "local: text quality 5",
+        "The judge's analysis",
+        "✓ top left: colour red",
+    ):
         assert shown in page.text
     assert "segment 0.5 to 2.0 s" in page.text
     assert page.urls

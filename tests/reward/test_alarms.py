@@ -6,8 +6,8 @@ import pytest
 
 from vcap_jax.reward.alarms import AlarmConfig, AlarmWatch, raised, step_alarms
 from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.scores import Scores
-from vcap_jax.reward.witness_adjudicator import CandidateScore, GroupScores
 
 
 def scores(correctness: int = 5, completeness: int = 5, third: int = 5, analysis: str = "Fine.") -> Scores:
@@ -20,12 +20,13 @@ def scores(correctness: int = 5, completeness: int = 5, third: int = 5, analysis
     )
 
 
-def group(*candidates: CandidateScore) -> GroupScores:
-    return GroupScores(sample_id="x", step=0, candidates=candidates, window=None, seconds=0.0)
+def group(*candidates: CandidateScore, full: float | None = 1.0) -> GroupScores:
+    return GroupScores(sample_id="x", step=0, candidates=candidates, full_reward=full)
 
 
 def candidate(value: Scores, local: Scores | None = None) -> CandidateScore:
-    return CandidateScore(reward=value.correctness / 10, global_scores=value, local_scores=local)
+    verdicts = {"global": value} if local is None else {"global": value, "local": local}
+    return CandidateScore(reward=value.correctness / 10, verdicts=verdicts)
 
 
 FULL = candidate(scores(10, 10, 10))
@@ -33,11 +34,11 @@ GOOD = candidate(scores(9, 10, 10))
 FAILED = CandidateScore(reward=None, failure=Failure(reason="timeout", detail="late"))
 
 
-def test_saturation_counts_full_marks_on_every_pass_among_the_scored() -> None:
+def test_saturation_counts_full_rewards_among_the_scored_of_groups_that_know_one() -> None:
     row = step_alarms([group(FULL, GOOD, FAILED)], [["a", "b", "c"]])
     assert row["alarms/saturated"] == 0.5
-    half = candidate(scores(10, 10, 10), scores(10, 9, 10))
-    assert step_alarms([group(half, half)], [["a", "b"]])["alarms/saturated"] == 0.0
+    assert step_alarms([group(FULL, FULL, full=1.1)], [["a", "b"]])["alarms/saturated"] == 0.0
+    assert "alarms/saturated" not in step_alarms([group(FULL, FULL, full=None)], [["a", "b"]])
 
 
 def test_groups_without_spread_are_told_from_groups_that_cannot_be_compared() -> None:

@@ -20,10 +20,10 @@ from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, VideoSou
 from vcap_jax.judge_process import embedded_judge
 from vcap_jax.reward.aggregation import RewardWeights
 from vcap_jax.reward.config import JudgeConfig, LocalConfig, RewardConfig
+from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.restudy import restudy
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.statistics import JudgeStatistics
-from vcap_jax.reward.witness_adjudicator import GroupForReward, GroupScores
 from vcap_jax.world.captions import full_caption
 from vcap_jax.world.rendering import render_image, render_video
 from vcap_jax.world.scenes import VIDEO_FPS, sample_image_scene, sample_video_scene
@@ -68,7 +68,7 @@ REWARD = RewardConfig(local=LocalConfig(min_overlap=0.0))
 
 
 def run(judge: JudgeConfig, reward: RewardConfig = REWARD) -> tuple[list[GroupScores], JudgeStatistics]:
-    with RewardSession.witness_adjudicator(reward, judge, seed=3) as session:
+    with RewardSession(reward, judge, seed=3) as session:
         session.wait_until_ready(30)
         futures = [session.submit(group) for group in GROUPS]
         return [future.result(60) for future in futures], session.statistics()
@@ -88,8 +88,8 @@ def test_a_second_run_asks_nothing_and_gets_the_same_rewards(url: str, tmp_path:
     again, warm = run(judge)
     assert (warm.requests, warm.judged, warm.store_hits) == (0, 0, cold.judged)
     assert [g.rewards for g in again] == [g.rewards for g in first]
-    scores = [[(c.global_scores, c.local_scores, c.segments) for c in g.candidates] for g in first]
-    assert [[(c.global_scores, c.local_scores, c.segments) for c in g.candidates] for g in again] == scores
+    scores = [[(c.verdicts, c.components) for c in g.candidates] for g in first]
+    assert [[(c.verdicts, c.components) for c in g.candidates] for g in again] == scores
     assert [g.window for g in again] == [g.window for g in first]
     assert any(len({*g.rewards}) > 1 for g in first)
 
@@ -143,7 +143,7 @@ def test_a_judge_killed_in_the_middle_is_waited_for_and_the_rewards_are_those_of
         store=str(tmp_path / "s.sqlite"),
     )
     try:
-        with RewardSession.witness_adjudicator(REWARD, judge, seed=3, say=said.append) as session:
+        with RewardSession(REWARD, judge, seed=3, say=said.append) as session:
             session.wait_until_ready(30)
             futures = [session.submit(group) for group in GROUPS]
             while session.statistics().judged < 5:
@@ -167,7 +167,7 @@ def test_a_judge_killed_in_the_middle_is_waited_for_and_the_rewards_are_those_of
 def test_an_interrupted_run_pays_only_for_what_was_not_judged(url: str, tmp_path: Path) -> None:
     judge = JudgeConfig(urls=(url,), store=str(tmp_path / "s.sqlite"), concurrency=1)
     expected, undisturbed = run(JudgeConfig(urls=(url,)))
-    with RewardSession.witness_adjudicator(REWARD, judge, seed=3) as session:
+    with RewardSession(REWARD, judge, seed=3) as session:
         for group in GROUPS:
             session.submit(group)
         while session.statistics().judged < 7:

@@ -26,11 +26,11 @@ from tests.reward.fault_server import FAULTS, USABLE, FaultServer
 from vcap_jax.reward.client import JudgeClient, JudgeOutage
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.group import GroupForReward
 from vcap_jax.reward.identity import is_foreign, new_identity
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.templates import QUALITY_KEYS
-from vcap_jax.reward.witness_adjudicator import GroupForReward
 
 # Faults that take a whole deadline, or whose number of tries depends on the clock, are mixed in below only.
 _QUICK = [
@@ -62,7 +62,7 @@ def test_a_fault_on_every_try_is_never_a_score(
     """
     with FaultServer(EmbeddedJudge(), lambda question, attempt: kind, deadline_s=2.0) as server:
         config = replace(judge_config(server, deadline_s=20.0), outage_timeout_s=0.3)
-        with RewardSession.witness_adjudicator(RewardConfig(), config, seed=3) as session:
+        with RewardSession(RewardConfig(), config, seed=3) as session:
             if kind == "another request's answer":
                 server.plan = lambda question, attempt: None
                 assert session.submit(groups[1]).result(60).rewards == truth[1]

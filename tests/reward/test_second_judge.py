@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.family import FamilyError
+from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.media import JudgeFrame, TimeWindow
-from vcap_jax.reward.scores import Scores
 from vcap_jax.reward.second_judge import SecondJudge, SecondJudgeConfig, agreement, is_held_out
 from vcap_jax.reward.session import RewardSession
-from vcap_jax.reward.witness_adjudicator import CandidateScore, GroupForReward, GroupScores
 
 
 class Picture:
@@ -30,10 +31,9 @@ def group(sample: str, captions: int = 8) -> GroupForReward:
 
 
 def candidate(reward: float | None, correctness: int = 5, third: int = 5) -> CandidateScore:
-    scores = Scores(
-        analysis="", correctness=correctness, completeness=5, third=third, third_key="Text Quality"
-    )
-    return CandidateScore(reward=reward, global_scores=scores)
+    failure = Failure(reason="timeout", detail="late") if reward is None else None
+    components = {"correctness": float(correctness), "completeness": 5.0, "text_quality": float(third)}
+    return CandidateScore(reward=reward, components=components, failure=failure)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -70,7 +70,7 @@ def test_agreement_of_equal_and_of_opposite_judges() -> None:
     opposite = agreement(list(zip(first, second, strict=True)))
     assert opposite["second_judge/pearson"] == pytest.approx(-1.0)
     assert opposite["second_judge/difference_correctness"] == pytest.approx((8 + 4 + 0 + 7) / 4)
-    assert opposite["second_judge/difference_third"] == 3
+    assert opposite["second_judge/difference_text_quality"] == 3
 
 
 def test_ranks_of_ties_are_shared() -> None:
@@ -108,7 +108,7 @@ def test_it_sees_its_share_and_its_scores_stay_out_of_the_reward(
     first = settings(model="first", media_uuid="never")
     groups = [group(f"s{n}") for n in range(6)]
     with (
-        RewardSession.witness_adjudicator(RewardConfig(), first, seed=0) as session,
+        RewardSession(RewardConfig(), first, seed=0) as session,
         SecondJudge(second, RewardConfig(), seed=0) as other,
     ):
         futures = [session.submit(one) for one in groups]
@@ -140,7 +140,7 @@ def test_one_that_is_not_there_disturbs_nobody(judge: Any, settings: Any) -> Non
     said: list[str] = []
     dead = settings(urls=("http://127.0.0.1:9",), model="dead", outage_timeout_s=0.2, max_tries=1)
     config = SecondJudgeConfig(share=1.0, judge=dead, max_pending=16)
-    with RewardSession.witness_adjudicator(RewardConfig(), settings(), seed=0) as session:
+    with RewardSession(RewardConfig(), settings(), seed=0) as session:
         other = SecondJudge(config, RewardConfig(), seed=0, say=said.append)
         began = time.monotonic()
         for n in range(3):
@@ -171,9 +171,7 @@ def test_a_slow_one_is_not_waited_for_and_its_queue_is_bounded(
     judge.answer = lambda body, n: replies.Reply(content="{}", delay=30.0)
     config = SecondJudgeConfig(share=1.0, judge=settings(deadline_s=60.0), max_pending=10)
     done: Future[GroupScores] = Future()
-    done.set_result(
-        GroupScores(sample_id="x", step=3, candidates=(candidate(0.5),) * 8, window=None, seconds=0.0)
-    )
+    done.set_result(GroupScores(sample_id="x", step=3, candidates=(candidate(0.5),) * 8))
     other = SecondJudge(config, RewardConfig(), seed=0)
     began = time.monotonic()
     for n in range(3):
@@ -182,3 +180,8 @@ def test_a_slow_one_is_not_waited_for_and_its_queue_is_bounded(
     assert (row["second_judge/pending"], row["second_judge/passed_over"]) == (8, 16)
     other.close()
     assert time.monotonic() - began < 10
+
+
+def test_a_family_that_asks_no_judge_has_no_second_one(settings: Any) -> None:
+    with pytest.raises(FamilyError, match=r"imitation.*leave out second_judge"):
+        SecondJudge(SecondJudgeConfig(judge=settings()), RewardConfig(family="imitation"), seed=0)

@@ -10,10 +10,10 @@ import pytest
 
 from vcap_jax.reward.client import JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.config import InstructionPaths, JudgeConfig, RewardConfig
+from vcap_jax.reward.group import GroupForReward
 from vcap_jax.reward.media import JudgeFrame, TimeWindow
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.templates import TemplateError
-from vcap_jax.reward.witness_adjudicator import GroupForReward
 
 
 class Picture:
@@ -36,7 +36,7 @@ def test_groups_are_scored_while_others_are_still_made(judge: Any, settings: Any
         return reply
 
     judge.answer = answer
-    with RewardSession.witness_adjudicator(RewardConfig(), settings(), seed=0) as session:
+    with RewardSession(RewardConfig(), settings(), seed=0) as session:
         assert session.wait_until_ready(5) == "the-judge"
         began = time.monotonic()
         slow, quick = session.submit(group("slow")), session.submit(group("quick"))
@@ -48,7 +48,7 @@ def test_groups_are_scored_while_others_are_still_made(judge: Any, settings: Any
 
 
 def test_many_groups_from_several_threads(judge: Any, settings: Any) -> None:
-    with RewardSession.witness_adjudicator(RewardConfig(), settings(concurrency=16), seed=0) as session:
+    with RewardSession(RewardConfig(), settings(concurrency=16), seed=0) as session:
         futures: list[Any] = []
 
         def submit(first: int) -> None:
@@ -68,7 +68,7 @@ def test_many_groups_from_several_threads(judge: Any, settings: Any) -> None:
 def test_a_dead_judge_is_waited_for_and_then_ends_the_run(settings: Any) -> None:
     config = settings(urls=("http://127.0.0.1:9/v1",), model="m", max_tries=2, outage_timeout_s=0.3)
     said: list[str] = []
-    with RewardSession.witness_adjudicator(RewardConfig(), config, seed=0, say=said.append) as session:
+    with RewardSession(RewardConfig(), config, seed=0, say=said.append) as session:
         with pytest.raises(JudgeOutage):
             session.submit(group("a")).result(10)
         assert "does not answer since" in said[0]
@@ -81,7 +81,7 @@ def test_closing_ends_what_is_under_way(judge: Any, settings: Any, replies: Any)
     reply = replies.verdict()
     reply.delay = 30.0
     judge.answer = lambda body, n: reply
-    session = RewardSession.witness_adjudicator(RewardConfig(), settings(deadline_s=60), seed=0)
+    session = RewardSession(RewardConfig(), settings(deadline_s=60), seed=0)
     future = session.submit(group("a"))
     while judge.running < 4:
         time.sleep(0.01)
@@ -98,14 +98,14 @@ def test_closing_ends_what_is_under_way(judge: Any, settings: Any, replies: Any)
 
 def test_unfit_settings_are_refused_before_anything_starts(tmp_path: Any, settings: Any) -> None:
     with pytest.raises(JudgeUnavailable, match=r"judge\.urls"):
-        RewardSession.witness_adjudicator(RewardConfig(), JudgeConfig(), seed=0)
+        RewardSession(RewardConfig(), JudgeConfig(), seed=0)
     config = RewardConfig(instructions=InstructionPaths(image=str(tmp_path / "absent.txt")))
     with pytest.raises(TemplateError, match=r"absent\.txt"):
-        RewardSession.witness_adjudicator(config, settings(), seed=0)
+        RewardSession(config, settings(), seed=0)
 
 
 def test_a_mistake_in_the_group_is_raised_by_its_future(judge: Any, settings: Any) -> None:
-    with RewardSession.witness_adjudicator(RewardConfig(), settings(), seed=0) as session:
+    with RewardSession(RewardConfig(), settings(), seed=0) as session:
         wrong = GroupForReward(sample_id="x", step=0, media=Picture(), reference=None, captions=("a",))
         with pytest.raises(ValueError, match="'x' has no reference"):
             session.submit(wrong).result(5)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from vcap_jax.reward.aggregation import RewardWeights
+from vcap_jax.reward.asking import instruction_version
 from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.restudy import main, restudy
 from vcap_jax.reward.scores import Scores
@@ -24,7 +25,7 @@ from vcap_jax.reward.store import (
     JudgementStore,
     StoredCandidate,
     StoreError,
-    instruction_version,
+    read_candidates,
     read_judgements,
 )
 from vcap_jax.reward.templates import load_instruction
@@ -49,7 +50,7 @@ def judgement(correctness: int = 9, completeness: int = 8, third: int = 7) -> Ju
         third_key="Text Quality",
     )
     usage = Usage(prompt_tokens=100, cached_tokens=64, completion_tokens=9)
-    return Judgement(scores=scores, usage=usage, seconds=1.5, tries=2)
+    return Judgement(answer=scores.as_answer(), usage=usage, seconds=1.5, tries=2)
 
 
 def key(number: int) -> JudgementKey:
@@ -108,7 +109,7 @@ def test_the_first_verdict_stays(tmp_path: Path) -> None:
     with JudgementStore(tmp_path / "s") as store:
         store.put(KEY, judgement(9)).result(10)
         store.put(KEY, judgement(1)).result(10)
-        assert store.find([KEY])[KEY.digest].scores.correctness == 9
+        assert store.find([KEY])[KEY.digest].answer["Correctness"] == 9
 
 
 def test_many_threads_write_and_read_at_once(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_many_threads_write_and_read_at_once(tmp_path: Path) -> None:
         def work(first: int) -> None:
             for number in range(first, first + 100):
                 store.put(key(number), judgement(number % 11)).result(30)
-                if store.find([key(number)])[key(number).digest].scores.correctness != number % 11:
+                if store.find([key(number)])[key(number).digest].answer["Correctness"] != number % 11:
                     wrong.append(number)
 
         threads = [threading.Thread(target=work, args=(100 * t,)) for t in range(8)]
@@ -186,6 +187,8 @@ def test_what_is_no_store_is_named(tmp_path: Path) -> None:
         JudgementStore(newer)
     with pytest.raises(StoreError, match="does not exist"):
         list(read_judgements(tmp_path / "absent"))
+    with pytest.raises(StoreError, match="version 99"):
+        list(read_candidates(newer))
 
 
 def test_a_write_that_fails_says_so_to_whoever_waits(tmp_path: Path) -> None:
@@ -219,7 +222,7 @@ def studied(tmp_path: Path) -> Path:
     def row(
         place: int, verdicts: dict[str, str | None], reward: float | None, **more: Any
     ) -> StoredCandidate:
-        named = {"step": 0, "sample_id": "a", "caption": "x", **more}
+        named = {"step": 0, "sample_id": "a", "caption": "x", "family": "judge", "components": {}, **more}
         return StoredCandidate(place=place, verdicts=verdicts, reward=reward, **named)
 
     with JudgementStore(path) as store:
@@ -264,13 +267,39 @@ def test_other_weights(studied: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_step_that_is_done_again_replaces_its_rows(studied: Path) -> None:
     with JudgementStore(studied) as store:
         again = StoredCandidate(
-            step=0, sample_id="a", place=1, caption="y", verdicts={"global": None}, reward=0.0
+            step=0,
+            sample_id="a",
+            place=1,
+            caption="y",
+            family="witness_adjudicator",
+            components={"correctness": 0.0},
+            verdicts={"global": None},
+            reward=0.0,
         )
         for future in store.put_candidates([again]):
             future.result(10)
     rows = list(restudy(studied, RewardWeights()))
     assert len(rows) == 6
     assert rows[1].candidate == again
+
+
+def test_rewards_of_another_family_have_no_such_weights(studied: Path) -> None:
+    with JudgementStore(studied) as store:
+        other = StoredCandidate(
+            step=9,
+            sample_id="b",
+            place=0,
+            caption="y",
+            family="imitation",
+            components={"cider": 3.0},
+            verdicts={},
+            reward=0.3,
+        )
+        for future in store.put_candidates([other]):
+            future.result(10)
+    assert [c.components for c, _ in read_candidates(studied)][-1] == {"cider": 3.0}
+    with pytest.raises(StoreError, match="family 'imitation'"):
+        list(restudy(studied, RewardWeights()))
 
 
 def test_reading_does_not_wait_for_a_writer(studied: Path) -> None:

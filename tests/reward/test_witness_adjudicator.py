@@ -11,10 +11,12 @@ import pytest
 from vcap_jax.reward.aggregation import RewardWeights
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import InstructionPaths, JudgeConfig, LocalConfig, RewardConfig
+from vcap_jax.reward.family import FamilyTools
+from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.media import JudgeFrame, TimeWindow, frames_in_window
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.templates import TemplateError
-from vcap_jax.reward.witness_adjudicator import GroupForReward, GroupScores, WitnessAdjudicatorReward
+from vcap_jax.reward.witness_adjudicator import WitnessAdjudicatorReward
 
 
 @dataclass
@@ -53,7 +55,8 @@ def score(
 ) -> GroupScores:
     async def run() -> GroupScores:
         async with JudgeClient(judge_config) as client:
-            reward = WitnessAdjudicatorReward(config or RewardConfig(), judge_config, client, seed=0)
+            tools = FamilyTools(seed=0, judge=client, judge_config=judge_config)
+            reward = WitnessAdjudicatorReward(config or RewardConfig(), tools)
             return await reward.score_group(asked)
 
     return asyncio.run(run())
@@ -81,11 +84,10 @@ def test_an_image_group(judge: Any, settings: Any, replies: Any) -> None:
     assert media.calls == [None]
     assert len(judge.bodies) == 3
     first = result.candidates[0]
-    assert first.global_scores is not None
-    assert first.global_scores.by_key() == {"Correctness": 1, "Completeness": 8, "Text Quality": 7}
-    assert first.analyses == {"global": "seen"}
-    assert first.local_scores is None
-    assert first.segments is None
+    assert first.components == {"correctness": 1, "completeness": 8, "text_quality": 7}
+    assert set(first.verdicts) == {"global"}
+    assert first.notes == {"The judge's analysis": "seen"}
+    assert result.full_reward == pytest.approx(1.0)
     assert first.judge_seconds > 0
     assert result.window is None
     content = judge.bodies[0]["messages"][0]["content"]
@@ -141,7 +143,7 @@ def test_a_failed_judgement_masks_its_candidate_only(judge: Any, settings: Any, 
     assert masked.failure is not None
     assert masked.failure.reason == "no_verdict"
     assert masked.failure.detail.startswith("global pass: ")
-    assert masked.global_scores is None
+    assert not masked.verdicts
     assert len(judge.bodies) == 4
 
 
@@ -246,11 +248,11 @@ def test_a_video_group(judge: Any, settings: Any, replies: Any) -> None:
     assert result.rewards == pytest.approx([whole + 0.1 * local] * 2 + [whole])
     silent = result.candidates[2]
     assert silent.failure is None
-    assert silent.segments == 0
-    assert silent.local_scores is not None
-    assert silent.local_scores.by_key() == {"Correctness": 0, "Completeness": 0, "Text Quality": 0}
-    assert result.candidates[0].segments == 2
-    assert set(result.candidates[0].analyses) == {"global", "local"}
+    assert silent.verdicts["local"].by_key() == {"Correctness": 0, "Completeness": 0, "Text Quality": 0}
+    assert silent.components["local/correctness"] == 0
+    assert result.full_reward == pytest.approx(1.1)
+    assert set(result.candidates[0].verdicts) == {"global", "local"}
+    assert len(result.candidates[0].notes) == 2
     # Two captions have the same segments: the window is asked about once, on its own frames.
     (local_body,) = local_bodies(judge, replies)
     assert len(judge.bodies) == 4
@@ -288,7 +290,7 @@ def test_a_failed_local_pass_masks_a_candidate_whose_global_pass_succeeded(
     assert masked.reward is None
     assert masked.failure is not None
     assert masked.failure.detail.startswith("local pass: ")
-    assert masked.global_scores is not None
+    assert set(masked.verdicts) == {"global"}
     assert spared.reward == pytest.approx(0.05 * 9 + 0.04 * 8 + 0.01 * 6)
 
 

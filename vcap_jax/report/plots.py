@@ -7,8 +7,9 @@ touched and no display is needed.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ _BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _GREY = (
     "#8a8f98",
 )
 _INK = "#2d3138"
+_CATEGORICAL = (_BLUE, _ORANGE, _GREY, _GREEN, _PURPLE, _RED)
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,20 @@ class Line:
     color: str
 
 
+Panel = tuple[tuple[str, ...], Callable[[Axes, Rows], None]]
+"""The keys that a panel speaks of, and what draws it."""
+
+
 def plot_run(rows: Rows, path: str | Path, *, title: str = "") -> None:
     """Draws the metrics of a run into a PNG, one panel for each matter that the rows speak of.
 
     Thin lines are the values, thick ones their moving average. Panels whose keys no row has are left out;
     facts are drawn where rows have ``facts/coverage`` and ``facts/hallucination``. Rows may be empty.
     """
-    panels = [draw for wanted, draw in _PANELS if any(key in row for row in rows for key in wanted)]
+    keys = dict.fromkeys(key for row in rows for key in row)
+    reward, *others = _PANELS
+    candidates = [reward, *_component_panels(keys), *others]
+    panels = [draw for wanted, draw in candidates if any(key in keys for key in wanted)]
     columns = 4 if len(panels) > 9 else 3 if len(panels) > 4 else max(1, min(2, len(panels)))
     lines = max(1, math.ceil(len(panels) / columns))
     figure = Figure(figsize=(4.4 * columns, 3.0 * lines + 0.5))
@@ -208,12 +217,29 @@ def _reward(axes: Axes, rows: Rows) -> None:
 
 def _lines_panel(
     title: str, *lines: Line, zero: bool = True, percent: bool = False, smooth: bool = True
-) -> tuple[tuple[str, ...], Callable[[Axes, Rows], None]]:
+) -> Panel:
     def draw(axes: Axes, rows: Rows) -> None:
         _draw_lines(axes, rows, lines, smooth=smooth)
         _finish(axes, title, zero=zero, percent=percent)
 
     return tuple(line.key for line in lines), draw
+
+
+def _component_panels(keys: Iterable[str]) -> list[Panel]:
+    """What the reward is made of, by the family's own names: a panel for ``reward/NAME`` and one for each area of
+    ``reward/AREA/NAME``.
+    """
+    areas: dict[str, list[str]] = {}
+    for key in keys:
+        if key.startswith("reward/") and key not in ("reward/mean", "reward/std"):
+            areas.setdefault(key.rpartition("/")[0], []).append(key)
+    panels = []
+    for area, inside in areas.items():
+        colors = itertools.cycle(_CATEGORICAL)
+        lines = [Line(key, key.rpartition("/")[2].replace("_", " "), next(colors)) for key in inside]
+        title = "Components of the reward" + (f": {area.split('/')[1]}" if "/" in area else "")
+        panels.append(_lines_panel(title, *lines, zero=False))
+    return panels
 
 
 def _lengths(axes: Axes, rows: Rows) -> None:
@@ -258,21 +284,8 @@ def _seconds(axes: Axes, rows: Rows) -> None:
     _finish(axes, title, zero=True)
 
 
-_PANELS: tuple[tuple[tuple[str, ...], Callable[[Axes, Rows], None]], ...] = (
+_PANELS: tuple[Panel, ...] = (
     (("reward/mean",), _reward),
-    _lines_panel(
-        "Scores, 0 to 10",
-        Line("reward/correctness", "correctness", _BLUE),
-        Line("reward/completeness", "completeness", _ORANGE),
-        Line("reward/third", "third", _GREY),
-        zero=False,
-    ),
-    _lines_panel(
-        "Scores of a segment, 0 to 10",
-        Line("reward/local_correctness", "correctness", _BLUE),
-        Line("reward/local_completeness", "completeness", _ORANGE),
-        zero=False,
-    ),
     _lines_panel(
         "Facts",
         Line("facts/coverage", "covered", _BLUE),

@@ -13,7 +13,10 @@ from typing import TextIO
 
 @dataclass(frozen=True)
 class Shown:
-    """A metric on the progress line: its key in the row, the label before it and the format of its value."""
+    """A metric on the progress line: its key in the row, the label before it and the format of its value.
+
+    "area/*" are the area's further metrics but ``std`` and those of areas inside it, each under its own name.
+    """
 
     key: str
     label: str
@@ -22,9 +25,7 @@ class Shown:
 
 SHOWN: tuple[Shown, ...] = (
     Shown("reward/mean", "reward", ".3f"),
-    Shown("reward/correctness", "correct", ".1f"),
-    Shown("reward/completeness", "complete", ".1f"),
-    Shown("reward/local", "local", ".2f"),
+    Shown("reward/*", "", ".3g"),
     Shown("facts/coverage", "facts", ".0%"),
     Shown("facts/hallucination", "false", ".1%"),
     Shown("kl", "kl", ".4f"),
@@ -108,13 +109,25 @@ class Progress:
         width = len(str(self._total))
         parts = [f"{step:>{width}}/{self._total}"]
         for item in self._shown:
-            value = row.get(item.key)
-            if isinstance(value, int | float):
-                parts.append(f"{item.label} {value:{item.format}}")
+            for key, label in self._named(item, row):
+                value = row.get(key)
+                if isinstance(value, int | float):
+                    parts.append(f"{label} {value:{item.format}}")
         seconds = sum(self._seconds) / len(self._seconds) if self._seconds else self._first or 0.0
         parts.append(rate(seconds))
         parts.append(f"{duration(seconds * (self._total - step))} left")
         return "  ".join(parts)
+
+    def _named(self, item: Shown, row: Mapping[str, float | int | str]) -> list[tuple[str, str]]:
+        """Key and label of each metric that an item stands for."""
+        area, star, _ = item.key.partition("*")
+        if not star:
+            return [(item.key, item.label)]
+        known = {shown.key for shown in self._shown} | {f"{area}std"}
+        inside = [key for key in row if key.startswith(area) and key not in known]
+        return [
+            (key, name.replace("_", " ")) for key in inside if "/" not in (name := key.removeprefix(area))
+        ]
 
 
 def rate(seconds_per_step: float) -> str:

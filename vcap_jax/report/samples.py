@@ -44,22 +44,22 @@ class SampleFrame:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleCandidate:
-    """One caption of a group. ``reward`` is None where the judge failed, and ``failure`` then says why.
+    """One caption of a group. ``reward`` is None where it could not be scored, and ``failure`` then says why.
 
-    scores: each judge score by name (correctness, completeness, text quality or reasonability), 0 to 10.
-    local: reward of the local term in 0..1 and the segment in seconds it was judged on, for videos.
+    full_reward: the most it could be, where there is a limit. scores: the reward's components by name.
+    notes: texts by their headings, such as the judge's analysis. segment: of a video, in seconds, that a part of the
+    reward was judged on.
     """
 
     caption: str
     reward: float | None
+    full_reward: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
-    analysis: str = ""
+    notes: Mapping[str, str] = field(default_factory=dict)
     failure: str | None = None
     advantage: float | None = None
     truncated: bool = False
-    local: float | None = None
     segment: tuple[float, float] | None = None
-    local_analysis: str = ""
     facts: tuple[SampleFact, ...] = ()
 
 

@@ -1,5 +1,5 @@
-"""The witness-adjudicator reward: instructions, scores, aggregation and the judge client. Imports no JAX.
+"""Rewards: families behind one interface, instructions, scores, aggregation and the judge client. Imports no JAX.
 
-Start at :mod:`vcap_jax.reward.session` (what a trainer calls) and :mod:`vcap_jax.reward.witness_adjudicator`
-(what happens to one group).
+Start at :mod:`vcap_jax.reward.session` (what a trainer calls), :mod:`vcap_jax.reward.family` (what a family is) and
+:mod:`vcap_jax.reward.witness_adjudicator` (what happens to one group in the paper's).
 """

@@ -12,23 +12,24 @@ from dataclasses import dataclass, fields
 from statistics import fmean
 
 from vcap_jax.reward.contradictions import contradiction
-from vcap_jax.reward.scores import MAX_SCORE
-from vcap_jax.reward.witness_adjudicator import CandidateScore, GroupScores
+from vcap_jax.reward.group import GroupScores
 
 Row = dict[str, float | int | str]
 PREFIX = "alarms/"
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmConfig:
     """Limits of the alarms; null switches one off.
 
-    saturated: share of scored candidates with full marks everywhere, at which the judge tells nothing apart any more.
+    saturated: share of scored candidates with the full reward, at which the judge tells nothing apart any more; of
+        families that know a full reward.
     no_spread: share of groups whose rewards are all equal, from which nothing is learned.
     length_ratio: mean caption length over that of the first ``baseline_steps`` steps.
     duplicates: share of captions that repeat another one of their group.
     mismatch: share of judgements whose analysis and scores contradict each other
-        (``vcap_jax.reward.contradictions``).
+        (``vcap_jax.reward.contradictions``); of families that ask for verdicts.
     every_steps: an alarm that stays is repeated in the output after so many steps.
     """
 
@@ -58,7 +59,7 @@ class AlarmConfig:
 
 
 _MEANINGS: Mapping[str, str] = {
-    "saturated": "{value:.0%} of the scored captions have full marks: the judge tells good from better no more",
+    "saturated": "{value:.0%} of the scored captions have the full reward: it tells good from better no more",
     "no_spread": "{value:.0%} of the groups have captions of one and the same reward: there is little to learn from",
     "length_ratio": "captions are {value:.1f} times as long as in the first steps: look whether they say more",
     "duplicates": "{value:.0%} of the captions repeat another one of their group: the policy loses its variety",
@@ -75,18 +76,15 @@ def step_alarms(groups: Sequence[GroupScores], captions: Sequence[Sequence[str]]
     rewards = [[r for r in group.rewards if r is not None] for group in groups]
     compared = [group for group in rewards if len(group) > 1]
     row: Row = {}
-    _put(row, "saturated", [is_saturated(c) for c in candidates if c.reward is not None])
+    limited = [(group.full_reward, group.rewards) for group in groups if group.full_reward is not None]
+    _put(
+        row, "saturated", [r >= full - _ROUNDING for full, earned in limited for r in earned if r is not None]
+    )
     _put(row, "no_spread", [min(group) == max(group) for group in compared])
     _put(row, "duplicates", [1 - len(set(texts)) / len(texts) for texts in captions if texts])
-    verdicts = [s for c in candidates for s in (c.global_scores, c.local_scores) if s is not None]
+    verdicts = [scores for candidate in candidates for scores in candidate.verdicts.values()]
     _put(row, "mismatch", [contradiction(scores) is not None for scores in verdicts])
     return row
-
-
-def is_saturated(candidate: CandidateScore) -> bool:
-    """Full marks on all scores of all passes."""
-    passes = [s for s in (candidate.global_scores, candidate.local_scores) if s is not None]
-    return bool(passes) and all(min(s.by_key().values()) == MAX_SCORE for s in passes)
 
 
 def length_ratio(length: float, first_lengths: Sequence[float], baseline_steps: int) -> float | None:

@@ -3,40 +3,107 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.media import JudgeMedia, TimeWindow
-from vcap_jax.reward.prompts import build_messages, content_hash, fill_instruction, response_format
-from vcap_jax.reward.scores import Scores, parse_scores
+from vcap_jax.reward.prompts import (
+    build_messages,
+    content_hash,
+    fill_instruction,
+    response_format,
+    verdict_schema,
+)
+from vcap_jax.reward.scores import Scores, parse_scores, scores_of
 from vcap_jax.reward.shown import Shown, show, show_nothing
-from vcap_jax.reward.store import Judgement, JudgementKey, JudgementStore, instruction_version
+from vcap_jax.reward.store import Judgement, JudgementKey, JudgementStore
 from vcap_jax.reward.templates import Instruction
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(Generic[T]):
     """What came of one text.
 
-    seconds: in HTTP requests; 0 where the store knew it. key: of the judgement in the store; None for a text
-    that nobody was asked about, "" for one that failed.
+    seconds: in HTTP requests; 0 where the store knew it. key: of the answer in the store; None for a text that
+    nobody was asked about, "" for one that failed or was not stored.
     """
 
-    result: Scores | Failure
+    result: T | Failure
     seconds: float = 0.0
     key: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pass:
-    """What the questions of a pass have in common. route: of the group, for choosing its endpoint."""
+class Form(Generic[T]):
+    """A kind of answer.
 
-    instruction: Instruction
+    name, version: in the store; the version changes with the instruction's text and the answer's schema.
+    response_format: the field that holds a server to the schema. read: (content, finish_reason) to a value or a
+    Failure. pack, unpack: between the value and the JSON object that the store keeps.
+    """
+
+    name: str
+    version: str
+    response_format: dict[str, Any]
+    read: Callable[[str | None, str | None], T | Failure]
+    pack: Callable[[T], Mapping[str, Any]]
+    unpack: Callable[[Mapping[str, Any]], T]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass(Generic[T]):
+    """What the questions of a pass have in common.
+
+    fill: the prompt for a text. reference: of the store's key, None where there is none. shown: the visual part,
+    None for a question about text alone. route: of the group, for choosing its endpoint. prefix: what the prompts
+    share.
+    """
+
+    form: Form[T]
+    fill: Callable[[str], str]
     reference: str | None
-    shown: Shown
+    shown: Shown | None
     route: str
+    prefix: str
+
+
+def verdict_form(instruction: Instruction, max_analysis_chars: int) -> Form[Scores]:
+    """The verdict that an instruction of the judge asks for."""
+    spec = instruction.spec
+    return Form(
+        name=spec.name,
+        version=instruction_version(instruction, max_analysis_chars),
+        response_format=response_format(spec, max_analysis_chars),
+        read=lambda content, finish: parse_scores(content, spec.score_keys, finish),
+        pack=Scores.as_answer,
+        unpack=scores_of,
+    )
+
+
+def instruction_version(instruction: Instruction, max_analysis_chars: int) -> str:
+    """Changes with the text of the instruction and with the schema of its answer."""
+    schema = verdict_schema(instruction.spec, max_analysis_chars)
+    return content_hash(instruction.template, json.dumps(schema, sort_keys=True))
+
+
+def verdict_pass(
+    instruction: Instruction, form: Form[Scores], *, reference: str | None, shown: Shown, route: str
+) -> Pass[Scores]:
+    """The pass of one instruction over one view of the media."""
+    return Pass(
+        form=form,
+        fill=lambda text: fill_instruction(instruction, reference=reference, candidate=text),
+        reference=reference,
+        shown=shown,
+        route=route,
+        prefix=content_hash(shown.key, instruction.template, reference or ""),
+    )
 
 
 class Looking:
@@ -71,25 +138,23 @@ class Looking:
 
 
 class Asker:
-    """Asks one judge. store: where judgements are kept; None keeps none."""
+    """Asks one judge. store: where answers are kept; None keeps none."""
 
-    def __init__(self, judge: JudgeClient, store: JudgementStore | None, *, max_analysis_chars: int) -> None:
-        self._judge, self._store, self._max_analysis_chars = judge, store, max_analysis_chars
+    def __init__(self, judge: JudgeClient, store: JudgementStore | None) -> None:
+        self._judge, self._store = judge, store
 
-    async def judge(self, asked: Pass, texts: Sequence[str]) -> dict[str, Verdict]:
+    async def ask(self, asked: Pass[T], texts: Sequence[str]) -> dict[str, Verdict[T]]:
         """A verdict for each of the different ``texts``, all asked at once.
 
         Raises JudgeUnavailable and its kinds, and StoreError.
         """
-        prompts = {
-            text: fill_instruction(asked.instruction, reference=asked.reference, candidate=text)
-            for text in texts
-        }
+        prompts = {text: asked.fill(text) for text in texts}
         if self._store is None:
             keys: dict[str, JudgementKey] = {}
             known: dict[str, Judgement] = {}
         else:
-            keys = await self._keys(asked, prompts)
+            model = await self._judge.model()
+            keys = {text: _key(asked, model, text, prompt) for text, prompt in prompts.items()}
             known = self._store.find(keys.values())
             self._judge.recorder.store_hits(len(known))
         verdicts = await asyncio.gather(
@@ -97,41 +162,40 @@ class Asker:
         )
         return dict(zip(prompts, verdicts, strict=True))
 
-    async def _keys(self, asked: Pass, prompts: dict[str, str]) -> dict[str, JudgementKey]:
-        model = await self._judge.model()
-        version = instruction_version(asked.instruction, self._max_analysis_chars)
-        return {
-            text: JudgementKey(
-                model=model,
-                instruction=asked.instruction.spec.name,
-                version=version,
-                media=asked.shown.key,
-                reference=asked.reference,
-                candidate=text,
-                prompt=content_hash(prompt),
-            )
-            for text, prompt in prompts.items()
-        }
-
     async def _verdict(
-        self, asked: Pass, prompt: str, key: JudgementKey | None, known: dict[str, Judgement]
-    ) -> Verdict:
+        self, asked: Pass[T], prompt: str, key: JudgementKey | None, known: dict[str, Judgement]
+    ) -> Verdict[T]:
+        form = asked.form
         if key is not None and key.digest in known:
-            return Verdict(result=known[key.digest].scores, key=key.digest)
-        spec = asked.instruction.spec
+            return Verdict(result=form.unpack(known[key.digest].answer), key=key.digest)
         answer = await self._judge.ask(
-            build_messages(asked.shown.parts, prompt),
-            lambda content, finish: parse_scores(content, spec.score_keys, finish),
-            response_format=response_format(spec, self._max_analysis_chars),
+            build_messages(() if asked.shown is None else asked.shown.parts, prompt),
+            form.read,
+            response_format=form.response_format,
             shown=asked.shown,
             route=asked.route,
-            prefix=content_hash(asked.shown.key, asked.instruction.template, asked.reference or ""),
+            prefix=asked.prefix,
         )
         if isinstance(answer.result, Failure):
             return Verdict(result=answer.result, seconds=answer.seconds, key="")
         if key is not None and self._store is not None:
             judgement = Judgement(
-                scores=answer.result, usage=answer.usage, seconds=answer.seconds, tries=answer.tries
+                answer=form.pack(answer.result),
+                usage=answer.usage,
+                seconds=answer.seconds,
+                tries=answer.tries,
             )
             await asyncio.wrap_future(self._store.put(key, judgement))
         return Verdict(result=answer.result, seconds=answer.seconds, key="" if key is None else key.digest)
+
+
+def _key(asked: Pass[T], model: str, text: str, prompt: str) -> JudgementKey:
+    return JudgementKey(
+        model=model,
+        instruction=asked.form.name,
+        version=asked.form.version,
+        media="" if asked.shown is None else asked.shown.key,
+        reference=asked.reference,
+        candidate=text,
+        prompt=content_hash(prompt),
+    )

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from vcap_jax.reward.aggregation import RewardWeights
+
+FAMILIES: Mapping[str, str] = {
+    "witness_adjudicator": "vcap_jax.reward.witness_adjudicator:WitnessAdjudicatorReward",
+    "imitation": "vcap_jax.reward.imitation:ImitationReward",
+    "vqa": "vcap_jax.reward.vqa:VqaReward",
+    "judge": "vcap_jax.reward.holistic_judge:HolisticJudgeReward",
+}
+"""Reward families of this project, by name, with their import paths."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,20 +62,73 @@ class LocalConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardConfig:
-    """The witness-adjudicator reward and its ablations.
+class ImitationConfig:
+    """Weights of the imitation family's components, both on CIDEr's scale from 0 to 10.
 
-    use_reference: False asks the judge without the witness ("- reference caption" in the paper).
-    use_image: False asks it without the picture or frames ("- reference image").
+    cider: of CIDEr-D with the document frequencies of the reference pool. bleu: of sentence BLEU-4.
     """
 
+    cider: float = 0.1
+    bleu: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("cider", "bleu"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"reward.imitation.{name} is {value}: give a finite number, 0 or above")
+        if self.cider == self.bleu == 0:
+            raise ValueError("reward.imitation: cider and bleu are both 0; leave one above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VqaConfig:
+    """Questions about a sample that are answered from the caption alone.
+
+    questions: JSONL file (:mod:`vcap_jax.reward.questions`). Null: made for the scenes of the embedded world.
+    about: of the embedded world's facts, those that a reference of the sample states rightly ("reference": the
+        m facts of the paper's analysis), or all ("scene").
+    instruction: path of the user's own template; null keeps the packaged one.
+    """
+
+    questions: str | None = None
+    about: Literal["reference", "scene"] = "reference"
+    instruction: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig:
+    """The reward family and its settings.
+
+    family: witness_adjudicator (the paper's reward), imitation (n-gram overlap with the references), vqa (questions
+        answered from the caption), judge (a judge with the picture and no reference: the paper's Instruction 2), or
+        the import path package.module:Class of another one (:mod:`vcap_jax.reward.family`).
+    weights, instructions: of witness_adjudicator and judge. imitation, vqa: of these families.
+    local: of witness_adjudicator.
+    use_reference: False asks the witness-adjudicator's judge without the witness ("- reference caption" in the
+        paper). use_image: False asks it without the picture or frames ("- reference image").
+    options: settings for a family of the user's own.
+    """
+
+    family: str = "witness_adjudicator"
     weights: RewardWeights = field(default_factory=RewardWeights)
     use_reference: bool = True
     use_image: bool = True
     local: LocalConfig = field(default_factory=LocalConfig)
     instructions: InstructionPaths = field(default_factory=InstructionPaths)
+    imitation: ImitationConfig = field(default_factory=ImitationConfig)
+    vqa: VqaConfig = field(default_factory=VqaConfig)
+    options: dict[str, str | int | float | bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.family in FAMILIES and self.options:
+            raise ValueError(
+                f"reward.options {sorted(self.options)} are for a family of your own; reward.family is {self.family}"
+            )
+        if self.family != "witness_adjudicator" and not (self.use_reference and self.use_image):
+            raise ValueError(
+                "reward.use_reference and reward.use_image are the witness-adjudicator's ablations, and "
+                f"reward.family is {self.family}: leave them true"
+            )
         if not (self.use_reference or self.use_image):
             raise ValueError(
                 "reward.use_reference and reward.use_image are both false: the judge would have nothing to "

@@ -18,6 +18,7 @@ FailureReason = Literal[
     "unexpected_key",
     "bad_score",
     "bad_analysis",
+    "bad_answer",
     # the answer did not arrive
     "connection",
     "timeout",
@@ -28,6 +29,9 @@ FailureReason = Literal[
     "media",
     "no_reference",
     "no_reference_segment",
+    "no_questions",
+    # of a family of the user's own
+    "other",
 ]
 
 

@@ -1,5 +1,7 @@
 """Rewards of a run computed anew from its store: other weights, no judge, no accelerator.
 
+For the families whose rewards are weighted verdicts: witness_adjudicator and judge.
+
 PYTHONPATH=. python -m vcap_jax.reward.restudy runs/mine/judgements.sqlite --correctness 0.1 --text-quality 0
 """
 
@@ -13,9 +15,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from vcap_jax.reward.aggregation import RewardWeights, video_reward, weighted_reward
-from vcap_jax.reward.scores import Scores, zero_scores
+from vcap_jax.reward.scores import Scores, scores_of, zero_scores
 from vcap_jax.reward.store import StoredCandidate, StoreError, read_candidates
 from vcap_jax.reward.templates import QUALITY_KEYS
+
+WEIGHTED = ("witness_adjudicator", "judge")
+"""Families whose rewards follow from verdicts and ``reward.weights``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +37,23 @@ class Restudied:
 def restudy(path: str | Path, weights: RewardWeights) -> Iterator[Restudied]:
     """Every candidate of the store at ``path``, in the order of step, sample and place.
 
-    Raises StoreError for a file that is no store.
+    Raises StoreError for a file that is no store, and for candidates of another family.
     """
-    for candidate, scores in read_candidates(path):
+    for candidate, answers in read_candidates(path):
+        if candidate.family not in WEIGHTED:
+            raise StoreError(
+                f"{path} holds candidates of the reward family {candidate.family!r}, whose rewards have no such "
+                f"weights; restudy knows {' and '.join(WEIGHTED)}"
+            )
+        scores = {name: None if a is None else scores_of(a) for name, a in answers.items()}
         yield Restudied(candidate=candidate, reward=_reward(candidate, scores, weights))
 
 
 def _reward(
     candidate: StoredCandidate, scores: dict[str, Scores | None], weights: RewardWeights
 ) -> float | None:
+    if not candidate.verdicts:  # nothing was asked: the group's own data failed
+        return None
     whole = _verdict("global", candidate, scores)
     if whole is None:
         return None

@@ -19,8 +19,9 @@ from statistics import fmean
 import numpy as np
 
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.family import FamilyError, load_family
+from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.session import RewardSession
-from vcap_jax.reward.witness_adjudicator import CandidateScore, GroupForReward, GroupScores
 
 Row = dict[str, float | int | str]
 PREFIX = "second_judge/"
@@ -61,19 +62,16 @@ def is_held_out(share: float, *, seed: int, step: int, sample_id: str, candidate
 def agreement(pairs: Sequence[tuple[CandidateScore, CandidateScore]]) -> Row:
     """How two judges agree about candidates that both have scored.
 
-    ``difference_...``: mean absolute differences, of the scores in points from 0 to 10 (of the whole picture or video)
-    and of the reward. ``pearson``, ``spearman``: of the rewards, left out below three candidates and where one judge
-    gives them all the same.
+    ``difference_...``: mean absolute differences, of each component that both have and of the reward. ``pearson``,
+    ``spearman``: of the rewards, left out below three candidates and where one judge gives them all the same.
     """
     both = [(a, b) for a, b in pairs if a.reward is not None and b.reward is not None]
     row: Row = {f"{PREFIX}count": len(both)}
-    passes = [(a.global_scores, b.global_scores) for a, b in both]
-    scores = [(a, b) for a, b in passes if a is not None and b is not None]
-    if scores:
-        for name in ("correctness", "completeness", "third"):
-            row[f"{PREFIX}difference_{name}"] = fmean(
-                abs(getattr(a, name) - getattr(b, name)) for a, b in scores
-            )
+    for name in dict.fromkeys(name for a, b in both for name in a.components if name in b.components):
+        pairs_of = [(a.components, b.components) for a, b in both]
+        row[f"{PREFIX}difference_{name}"] = fmean(
+            abs(a[name] - b[name]) for a, b in pairs_of if name in a and name in b
+        )
     if both:
         first, second = zip(*((float(a.reward or 0), float(b.reward or 0)) for a, b in both), strict=True)
         row[f"{PREFIX}difference_reward"] = fmean(abs(a - b) for a, b in zip(first, second, strict=True))
@@ -101,7 +99,7 @@ def _result(future: Future[GroupScores] | None) -> GroupScores | BaseException |
 class SecondJudge:
     """Asks along with a run; ``consider`` and ``metrics`` may be called from the trainer's thread, neither waits.
 
-    Raises TemplateError and JudgeUnavailable for settings that cannot work at all.
+    Raises TemplateError, FamilyError and JudgeUnavailable for settings that cannot work at all.
     """
 
     def __init__(
@@ -112,9 +110,14 @@ class SecondJudge:
         seed: int,
         say: Callable[[str], None] = _log.warning,
     ) -> None:
+        if not load_family(reward).asks_judge(reward):
+            raise FamilyError(
+                f"reward.family {reward.family!r} asks no judge, so a second one has nothing to agree with: leave out "
+                "second_judge"
+            )
         self._config, self._seed, self._say = config, seed, say
         self._complained = False
-        self._session = RewardSession.witness_adjudicator(reward, config.judge, seed=seed, say=self._complain)
+        self._session = RewardSession(reward, config.judge, seed=seed, say=self._complain)
         self._lock = threading.Lock()
         self._pairs: list[tuple[CandidateScore, CandidateScore]] = []
         self._pending = self._failed = self._passed_over = 0

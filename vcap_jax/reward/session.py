@@ -2,7 +2,7 @@
 
 ::
 
-    with RewardSession.witness_adjudicator(config.reward, config.judge, seed=config.seed) as session:
+    with RewardSession(config.reward, config.judge, seed=config.seed) as session:
         session.wait_until_ready()
         futures = [session.submit(group) for group in groups_as_they_complete]
         scores = [future.result() for future in futures]
@@ -15,81 +15,73 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Protocol, Self
+from typing import Self
 
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.family import FamilyTools, checked, load_family
+from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.statistics import JudgeStatistics
-from vcap_jax.reward.store import JudgementStore
-from vcap_jax.reward.witness_adjudicator import GroupForReward, GroupScores, WitnessAdjudicatorReward
-
-
-class GroupReward(Protocol):
-    """Anything that scores groups."""
-
-    async def score_group(self, group: GroupForReward) -> GroupScores: ...
+from vcap_jax.reward.store import JudgementStore, StoredCandidate
 
 
 class RewardSession:
-    """Runs one reward over one judge; ``submit`` may be called from any thread.
+    """Runs the reward family that ``reward.family`` names; ``submit`` may be called from any thread.
 
-    store: closed with the session. say: where messages about outages go, by default the log.
+    judge: its endpoints, asked only if the family asks a judge. What every candidate earned goes into the store that
+    ``judge.store`` names. seed: of the family's random choices. references: the whole pool by sample, for families
+    that look at all of it. say: where messages about outages go, by default the log.
+
+    Raises FamilyError, JudgeUnavailable, StoreError and the family's own kinds of ValueError (TemplateError) for
+    settings that cannot work.
     """
 
     def __init__(
         self,
-        judge: JudgeConfig,
-        make_reward: Callable[[JudgeClient], GroupReward],
-        *,
-        store: JudgementStore | None = None,
-        say: Callable[[str], None] | None = None,
-    ) -> None:
-        self._judge = judge
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="reward", daemon=True)
-        self._closed, self._store = False, store
-        try:
-            # Everything that can be wrong with the settings is raised here, before a thread runs.
-            self._client = JudgeClient(judge) if say is None else JudgeClient(judge, say=say)
-            self._reward = make_reward(self._client)
-        except BaseException:
-            self._loop.close()
-            raise
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._client.__aenter__(), self._loop).result()
-
-    @classmethod
-    def witness_adjudicator(
-        cls,
         reward: RewardConfig,
         judge: JudgeConfig,
         *,
         seed: int,
+        references: Mapping[str, Sequence[str]] | None = None,
         say: Callable[[str], None] | None = None,
-    ) -> Self:
-        """The paper's reward, with the store that ``judge.store`` names.
-
-        Raises TemplateError, JudgeUnavailable and StoreError for settings that cannot work.
-        """
-        store = None if judge.store is None else JudgementStore(judge.store)
+    ) -> None:
+        family = load_family(reward)
+        self._name, self._judge = reward.family, judge
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="reward", daemon=True)
+        self._closed = False
+        self._store: JudgementStore | None = None
+        self._client: JudgeClient | None = None
         try:
-            return cls(
-                judge,
-                lambda client: WitnessAdjudicatorReward(reward, judge, client, seed=seed, store=store),
-                store=store,
-                say=say,
+            # Everything that can be wrong with the settings is raised here, before a thread runs.
+            if family.asks_judge(reward):
+                self._client = JudgeClient(judge) if say is None else JudgeClient(judge, say=say)
+            self._store = None if judge.store is None else JudgementStore(judge.store)
+            tools = FamilyTools(
+                seed=seed,
+                judge=self._client,
+                judge_config=judge,
+                store=self._store,
+                references={} if references is None else references,
             )
+            self._family = family(reward, tools)
         except BaseException:
-            if store is not None:
-                store.close()
+            self._loop.close()
+            if self._store is not None:
+                self._store.close()
             raise
+        self._thread.start()
+        if self._client is not None:
+            asyncio.run_coroutine_threadsafe(self._client.__aenter__(), self._loop).result()
 
-    def wait_until_ready(self, timeout_s: float | None = None) -> str:
-        """Block until the judge answers (``judge.ready_timeout_s`` by default); its model. Raises
-        JudgeUnavailable.
+    def wait_until_ready(self, timeout_s: float | None = None) -> str | None:
+        """Block until the judge answers (``judge.ready_timeout_s`` by default); its model, None without a judge.
+        Raises JudgeUnavailable.
         """
+        if self._client is None:
+            return None
         timeout_s = self._judge.ready_timeout_s if timeout_s is None else timeout_s
         return asyncio.run_coroutine_threadsafe(self._client.wait_until_ready(timeout_s), self._loop).result()
 
@@ -97,15 +89,15 @@ class RewardSession:
         """Begin to score ``group``; a judgement that fails is part of the result.
 
         The future raises for mistakes in the group itself, and what must end the run: JudgeOutage after too
-        long without a judge, MediaMismatch, other kinds of JudgeUnavailable, StoreError.
+        long without a judge, MediaMismatch, other kinds of JudgeUnavailable, StoreError, FamilyError.
         """
         if self._closed:
             raise RuntimeError("the reward session is closed")
-        return asyncio.run_coroutine_threadsafe(self._reward.score_group(group), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._score(group), self._loop)
 
     def statistics(self) -> JudgeStatistics:
-        """Totals since the start."""
-        return self._client.statistics()
+        """Totals since the start; all 0 without a judge."""
+        return JudgeStatistics() if self._client is None else self._client.statistics()
 
     def close(self) -> None:
         """Cancel what is under way, close the connections and end the thread. May be called again."""
@@ -119,12 +111,34 @@ class RewardSession:
         if self._store is not None:
             self._store.close()
 
+    async def _score(self, group: GroupForReward) -> GroupScores:
+        scores = checked(await self._family.score_group(group), group, self._name)
+        if self._store is not None:
+            written = self._store.put_candidates(
+                StoredCandidate(
+                    step=group.step,
+                    sample_id=group.sample_id,
+                    place=place,
+                    caption=caption,
+                    family=self._name,
+                    components=candidate.components,
+                    verdicts=candidate.keys,
+                    reward=candidate.reward,
+                )
+                for place, (caption, candidate) in enumerate(
+                    zip(group.captions, scores.candidates, strict=True)
+                )
+            )
+            await asyncio.gather(*map(asyncio.wrap_future, written))
+        return scores
+
     async def _shut_down(self) -> None:
         pending = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
-        await self._client.__aexit__()
+        if self._client is not None:
+            await self._client.__aexit__()
         await self._loop.shutdown_default_executor()
 
     def __enter__(self) -> Self:

@@ -1,10 +1,11 @@
 """Judgements on disk (SQLite), so that none is paid for twice and a study can be done without a judge.
 
-Two tables. ``judgements`` holds each verdict once, under a key of everything that decided it: judge model,
-instruction version, media, reference, candidate. ``candidates`` says which verdicts each candidate of a training
-group got, so that rewards can be computed anew with other weights (:mod:`vcap_jax.reward.restudy`).
+Two tables. ``judgements`` holds each answer once, as the JSON object that was asked for, under a key of everything
+that decided it: judge model, instruction version, media, reference, candidate. ``candidates`` says what each candidate
+of a training group earned and which answers it got, so that rewards can be computed anew with other weights
+(:mod:`vcap_jax.reward.restudy`).
 
-Failures are never stored. A verdict is on disk (write-ahead log) before anybody gets it, so a process that is
+Failures are never stored. An answer is on disk (write-ahead log) before anybody gets it, so a process that is
 killed has every verdict it used; other processes may read at any time.
 """
 
@@ -22,24 +23,22 @@ from pathlib import Path
 from typing import Any, Self
 
 from vcap_jax.reward.http_answers import Usage
-from vcap_jax.reward.prompts import content_hash, verdict_schema
-from vcap_jax.reward.scores import Scores
-from vcap_jax.reward.templates import Instruction, InstructionName
+from vcap_jax.reward.prompts import content_hash
 
-VERSION = 1
+VERSION = 2
 _BUSY_S = 60.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS judgements (
     key TEXT PRIMARY KEY, model TEXT NOT NULL, instruction TEXT NOT NULL, version TEXT NOT NULL,
     media TEXT NOT NULL, reference TEXT, candidate TEXT NOT NULL,
-    correctness INTEGER NOT NULL, completeness INTEGER NOT NULL, third INTEGER NOT NULL,
-    third_key TEXT NOT NULL, analysis TEXT NOT NULL,
+    answer TEXT NOT NULL,
     prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
     seconds REAL NOT NULL, tries INTEGER NOT NULL, stored_at REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS candidates (
     step INTEGER NOT NULL, sample_id TEXT NOT NULL, place INTEGER NOT NULL, caption TEXT NOT NULL,
-    verdicts TEXT NOT NULL, reward REAL, PRIMARY KEY (step, sample_id, place)
+    family TEXT NOT NULL, components TEXT NOT NULL, verdicts TEXT NOT NULL, reward REAL,
+    PRIMARY KEY (step, sample_id, place)
 ) WITHOUT ROWID;
 """
 
@@ -50,15 +49,15 @@ class StoreError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgementKey:
-    """Everything that decides a verdict.
+    """Everything that decides an answer.
 
-    instruction: name of the pass. version: of its text and schema (:func:`instruction_version`).
-    media: content hash of what is shown. reference: None in the ablation without it.
+    instruction: name of the pass. version: of its text and schema.
+    media: content hash of what is shown, "" for nothing. reference: None where there is none.
     prompt: hash of the filled instruction, which also tells how captions were made harmless.
     """
 
     model: str
-    instruction: InstructionName
+    instruction: str
     version: str
     media: str
     reference: str | None
@@ -75,9 +74,9 @@ class JudgementKey:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """A verdict with what it cost. seconds: inside HTTP requests."""
+    """An answer with what it cost. answer: the JSON object that was asked for. seconds: inside HTTP requests."""
 
-    scores: Scores
+    answer: Mapping[str, Any]
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     tries: int = 1
@@ -87,6 +86,7 @@ class Judgement:
 class StoredCandidate:
     """One candidate of a group and where its verdicts are.
 
+    family: what ``reward.family`` was. components: by the family's names.
     verdicts: by pass ("global", "local") the key of a judgement; None for a text that was worth 0 unasked;
         "" for a judgement that failed.
     reward: as it was computed; None if it was masked.
@@ -96,14 +96,10 @@ class StoredCandidate:
     sample_id: str
     place: int
     caption: str
+    family: str
+    components: Mapping[str, float]
     verdicts: Mapping[str, str | None]
     reward: float | None
-
-
-def instruction_version(instruction: Instruction, max_analysis_chars: int) -> str:
-    """Changes with the text of the instruction and with the schema of its answer."""
-    schema = verdict_schema(instruction.spec, max_analysis_chars)
-    return content_hash(instruction.template, json.dumps(schema, sort_keys=True))
 
 
 class JudgementStore:
@@ -139,8 +135,8 @@ class JudgementStore:
         with self._reading:
             for key in keys:
                 row = self._reader.execute(
-                    "SELECT correctness, completeness, third, third_key, analysis, prompt_tokens, cached_tokens, "
-                    "completion_tokens, seconds, tries FROM judgements WHERE key = ?",
+                    "SELECT answer, prompt_tokens, cached_tokens, completion_tokens, seconds, tries "
+                    "FROM judgements WHERE key = ?",
                     (key.digest,),
                 ).fetchone()
                 if row is not None:
@@ -152,9 +148,9 @@ class JudgementStore:
 
         What is there already stays: the first verdict is the one that was used.
         """
-        scores, usage = judgement.scores, judgement.usage
+        usage = judgement.usage
         return self._enqueue(
-            f"INSERT INTO judgements VALUES ({', '.join('?' * 18)}) ON CONFLICT (key) DO NOTHING",
+            f"INSERT INTO judgements VALUES ({', '.join('?' * 14)}) ON CONFLICT (key) DO NOTHING",
             (
                 *(
                     key.digest,
@@ -165,7 +161,7 @@ class JudgementStore:
                     key.reference,
                     key.candidate,
                 ),
-                *(scores.correctness, scores.completeness, scores.third, scores.third_key, scores.analysis),
+                json.dumps(dict(judgement.answer), ensure_ascii=False),
                 *(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens),
                 *(judgement.seconds, judgement.tries, time.time()),
             ),
@@ -175,8 +171,11 @@ class JudgementStore:
         """Says which verdicts candidates got; a step that is done again overwrites what it wrote."""
         return [
             self._enqueue(
-                "INSERT OR REPLACE INTO candidates VALUES (?, ?, ?, ?, ?, ?)",
-                (c.step, c.sample_id, c.place, c.caption, json.dumps(dict(c.verdicts)), c.reward),
+                "INSERT OR REPLACE INTO candidates VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(c.step, c.sample_id, c.place, c.caption, c.family),
+                    *(json.dumps(dict(c.components)), json.dumps(dict(c.verdicts)), c.reward),
+                ),
             )
             for c in candidates
         ]
@@ -239,32 +238,35 @@ def _still_waited_for(entries: Sequence[tuple[str, Sequence[Any], Future[None]]]
 
 def read_candidates(
     path: str | Path,
-) -> Iterator[tuple[StoredCandidate, dict[str, Scores | None]]]:
-    """Every candidate with its scores by pass (None where a text was worth 0 unasked or its judgement failed),
-    in the order of step, sample and place. Reads while another process writes.
+) -> Iterator[tuple[StoredCandidate, dict[str, Mapping[str, Any] | None]]]:
+    """Every candidate with its answers by pass (None where a text was worth 0 unasked or its judgement failed), in the
+    order of step, sample and place. Reads while another process writes.
     """
     connection = _connect(Path(path), read_only=True)
     try:
-        rows = connection.execute("SELECT * FROM candidates ORDER BY step, sample_id, place").fetchall()
-        for step, sample_id, place, caption, verdicts, reward in rows:
+        _check_version(connection, Path(path))
+        rows = connection.execute(
+            "SELECT step, sample_id, place, caption, family, components, verdicts, reward FROM candidates "
+            "ORDER BY step, sample_id, place"
+        ).fetchall()
+        for step, sample_id, place, caption, family, components, verdicts, reward in rows:
             stored = StoredCandidate(
                 step=step,
                 sample_id=sample_id,
                 place=place,
                 caption=caption,
+                family=family,
+                components=json.loads(components),
                 verdicts=json.loads(verdicts),
                 reward=reward,
             )
-            scores: dict[str, Scores | None] = {}
+            answers: dict[str, Mapping[str, Any] | None] = {}
             for name, key in stored.verdicts.items():
-                scores[name] = None
+                answers[name] = None
                 if key:
-                    row = connection.execute(
-                        "SELECT correctness, completeness, third, third_key, analysis FROM judgements WHERE key = ?",
-                        (key,),
-                    ).fetchone()
-                    scores[name] = None if row is None else _scores(row)
-            yield stored, scores
+                    row = connection.execute("SELECT answer FROM judgements WHERE key = ?", (key,)).fetchone()
+                    answers[name] = None if row is None else json.loads(row[0])
+            yield stored, answers
     finally:
         connection.close()
 
@@ -273,10 +275,10 @@ def read_judgements(path: str | Path) -> Iterator[tuple[JudgementKey, Judgement]
     """Every judgement, without its prompt's hash, in the order in which they were stored."""
     connection = _connect(Path(path), read_only=True)
     try:
+        _check_version(connection, Path(path))
         rows = connection.execute(
-            "SELECT model, instruction, version, media, reference, candidate, correctness, completeness, third, "
-            "third_key, analysis, prompt_tokens, cached_tokens, completion_tokens, seconds, tries "
-            "FROM judgements ORDER BY stored_at"
+            "SELECT model, instruction, version, media, reference, candidate, answer, prompt_tokens, cached_tokens, "
+            "completion_tokens, seconds, tries FROM judgements ORDER BY stored_at"
         ).fetchall()
     finally:
         connection.close()
@@ -300,20 +302,21 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    (found,) = connection.execute("PRAGMA user_version").fetchone()
-    if found not in (0, VERSION):
-        raise StoreError(
-            f"{path} is a store of version {found}, this program writes version {VERSION}: name another file in "
-            "judge.store"
-        )
+    if connection.execute("PRAGMA user_version").fetchone() != (0,):
+        _check_version(connection, path)
     connection.executescript(_TABLES)
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found != VERSION:
+        raise StoreError(
+            f"{path} is a store of version {found}, this program knows version {VERSION}: name another file in "
+            "judge.store"
+        )
+
+
 def _judgement(row: Sequence[Any]) -> Judgement:
-    usage = Usage(prompt_tokens=row[5], cached_tokens=row[6], completion_tokens=row[7])
-    return Judgement(scores=_scores(row[:5]), usage=usage, seconds=row[8], tries=row[9])
-
-
-def _scores(row: Sequence[Any]) -> Scores:
-    return Scores(correctness=row[0], completeness=row[1], third=row[2], third_key=row[3], analysis=row[4])
+    usage = Usage(prompt_tokens=row[1], cached_tokens=row[2], completion_tokens=row[3])
+    return Judgement(answer=json.loads(row[0]), usage=usage, seconds=row[4], tries=row[5])

@@ -11,18 +11,18 @@ import asyncio
 import math
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from vcap_jax.reward.aggregation import video_reward, weighted_reward
-from vcap_jax.reward.asking import Asker, Looking, Pass, Verdict
-from vcap_jax.reward.client import JudgeClient
-from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.asking import Asker, Looking, Verdict, verdict_form, verdict_pass
+from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.media import JudgeMedia, TimeWindow
-from vcap_jax.reward.scores import Scores, zero_scores
+from vcap_jax.reward.family import FamilyTools
+from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, all_failed
+from vcap_jax.reward.media import TimeWindow
+from vcap_jax.reward.scores import Scores, full_scores, zero_scores
 from vcap_jax.reward.segments import (
-    Segment,
     SegmentedCaption,
     choose_window,
     format_segments,
@@ -30,93 +30,36 @@ from vcap_jax.reward.segments import (
     sample_window,
     select_segments,
 )
-from vcap_jax.reward.store import JudgementStore, StoredCandidate
 from vcap_jax.reward.templates import Instruction, InstructionName, load_instruction
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupForReward:
-    """One prompt with its witness and its G candidates.
-
-    reference: the witness's caption; None only where the reward uses none.
-    captions: the G sampled texts as they are, cut off or not.
-    reference_segments: the reference pool's own segments of a video, for ``local.reference: segment``.
-    """
-
-    sample_id: str
-    step: int
-    media: JudgeMedia
-    reference: str | None
-    captions: tuple[str, ...]
-    reference_segments: tuple[Segment, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class CandidateScore:
-    """What one candidate earned.
-
-    reward: None if any judgement it needs failed; then ``failure`` says why, and what did succeed is still
-        here.
-    local_scores: only for videos with the local pass.
-    segments: parsed segments of a video caption; None for images.
-    judge_seconds: time in HTTP requests for it; candidates with the same text share one judgement and its
-        time.
-    """
-
-    reward: float | None
-    global_scores: Scores | None = None
-    local_scores: Scores | None = None
-    failure: Failure | None = None
-    segments: int | None = None
-    judge_seconds: float = 0.0
-
-    @property
-    def analyses(self) -> dict[str, str]:
-        """The judge's analysis texts by pass ("global", "local")."""
-        passes = {"global": self.global_scores, "local": self.local_scores}
-        return {name: scores.analysis for name, scores in passes.items() if scores is not None}
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupScores:
-    """The group's candidates in the order of its captions.
-
-    window: of the local pass, None without one. seconds: from the call to the last verdict.
-    """
-
-    sample_id: str
-    step: int
-    candidates: tuple[CandidateScore, ...]
-    window: TimeWindow | None
-    seconds: float
-
-    @property
-    def rewards(self) -> list[float | None]:
-        return [candidate.reward for candidate in self.candidates]
-
-
 class WitnessAdjudicatorReward:
-    """Scores groups with one judge. Holds no state between groups but what is in the store.
+    """Scores groups with one judge. The seed of its tools is that of the local windows.
 
-    seed: of the local windows. store: judgements that were made before, and where new ones go.
+    Its components are the scores from 0 to 10: ``correctness``, ``completeness``, and ``text_quality`` or, for a
+    whole video, ``reasonability``; those of the local pass stand under ``local/``.
+
     Raises TemplateError for an instruction that does not fit its pass.
     """
 
-    def __init__(
-        self,
-        config: RewardConfig,
-        judge_config: JudgeConfig,
-        judge: JudgeClient,
-        *,
-        seed: int,
-        store: JudgementStore | None = None,
-    ) -> None:
+    def __init__(self, config: RewardConfig, tools: FamilyTools) -> None:
         self._config = config
-        self._judge = judge
-        self._asker = Asker(judge, store, max_analysis_chars=judge_config.max_analysis_chars)
-        self._store = store
-        self._seed = seed
+        self._judge = tools.client()
+        self._asker = Asker(self._judge, tools.store)
+        self._seed = tools.seed
         self._instructions = load_instructions(config)
+        most = tools.judge_config.max_analysis_chars
+        self._forms = {name: verdict_form(one, most) for name, one in self._instructions.items()}
+
+    @classmethod
+    def uses_reference(cls, config: RewardConfig) -> bool:
+        """Unless the ablation without the witness is asked for."""
+        return config.use_reference
+
+    @classmethod
+    def asks_judge(cls, config: RewardConfig) -> bool:
+        """Always."""
+        return True
 
     async def score_group(self, group: GroupForReward) -> GroupScores:
         """Ask for every candidate at once and aggregate.
@@ -135,39 +78,31 @@ class WitnessAdjudicatorReward:
             failure = Failure(
                 reason="no_reference", detail=f"the reference of {group.sample_id!r} has no text"
             )
-            return self._all_failed(group, failure, began)
+            return all_failed(group, failure)
         if group.media.modality == "video" and not 0 < group.media.duration < math.inf:
             detail = f"{group.sample_id!r}: a video of {group.media.duration} seconds"
-            return self._all_failed(group, Failure(reason="media", detail=detail), began)
+            return all_failed(group, Failure(reason="media", detail=detail))
         looking = Looking(
             group.media, sample_id=group.sample_id, use_image=self._config.use_image, judge=self._judge
         )
-        verdicts: list[dict[str, Verdict]]
+        verdicts: list[dict[str, Verdict[Scores]]]
         if group.media.modality == "image":
             verdicts, window = await self._judge_image(group, reference, looking), None
-            segments: list[int | None] = [None] * len(verdicts)
         else:
-            parsed = [parse_segments(caption) for caption in group.captions]
-            verdicts, window = await self._judge_video(group, reference, looking, parsed)
-            segments = [len(caption.segments) for caption in parsed]
-        candidates = [
-            self._candidate(passes, count) for passes, count in zip(verdicts, segments, strict=True)
-        ]
-        await self._keep(group, verdicts, candidates)
+            verdicts, window = await self._judge_video(group, reference, looking)
         return GroupScores(
             sample_id=group.sample_id,
             step=group.step,
-            candidates=tuple(candidates),
+            candidates=tuple(self._candidate(passes) for passes in verdicts),
+            full_reward=self._full_reward(local=window is not None),
             window=window,
             seconds=time.perf_counter() - began,
         )
 
     async def _judge_image(
         self, group: GroupForReward, reference: str | None, looking: Looking
-    ) -> list[dict[str, Verdict]]:
-        whole = await self._judge_texts(
-            self._instruction("image"), reference, looking, list(group.captions), None
-        )
+    ) -> list[dict[str, Verdict[Scores]]]:
+        whole = await self._judge_texts("image", reference, looking, list(group.captions), None)
         return [{"global": whole[caption]} for caption in group.captions]
 
     async def _judge_video(
@@ -175,16 +110,14 @@ class WitnessAdjudicatorReward:
         group: GroupForReward,
         reference: str | None,
         looking: Looking,
-        parsed: Sequence[SegmentedCaption],
-    ) -> tuple[list[dict[str, Verdict]], TimeWindow | None]:
-        instruction = self._instruction("video_global")
-        passes: list[Coroutine[Any, Any, Mapping[str, Verdict]]] = [
-            self._judge_texts(instruction, reference, looking, list(group.captions), None)
+    ) -> tuple[list[dict[str, Verdict[Scores]]], TimeWindow | None]:
+        passes: list[Coroutine[Any, Any, Mapping[str, Verdict[Scores]]]] = [
+            self._judge_texts("video_global", reference, looking, list(group.captions), None)
         ]
         window = self._window(group) if self._config.local_active else None
         local_texts: list[str] = []
         if window is not None:
-            local_texts = [self._local_text(caption, window) for caption in parsed]
+            local_texts = [self._local_text(parse_segments(caption), window) for caption in group.captions]
             passes.append(self._judge_local(group, reference, looking, local_texts, window))
         whole, *local = await asyncio.gather(*passes)
         verdicts = [{"global": whole[caption]} for caption in group.captions]
@@ -200,7 +133,7 @@ class WitnessAdjudicatorReward:
         looking: Looking,
         texts: list[str],
         window: TimeWindow,
-    ) -> Mapping[str, Verdict]:
+    ) -> Mapping[str, Verdict[Scores]]:
         if reference is not None and self._config.local.reference == "segment":
             segments = group.reference_segments or parse_segments(reference).segments
             reference = format_segments(select_segments(segments, window, self._config.local.min_overlap))
@@ -209,18 +142,20 @@ class WitnessAdjudicatorReward:
                 detail = f"the reference of {group.sample_id!r} says nothing on {stretch}"
                 failure = Failure(reason="no_reference_segment", detail=detail)
                 return {text: Verdict(result=failure, key="") for text in texts}
-        return await self._judge_texts(self._instruction("video_segment"), reference, looking, texts, window)
+        return await self._judge_texts("video_segment", reference, looking, texts, window)
 
     async def _judge_texts(
         self,
-        instruction: Instruction,
+        name: InstructionName,
         reference: str | None,
         looking: Looking,
         texts: Sequence[str],
         window: TimeWindow | None,
-    ) -> Mapping[str, Verdict]:
+    ) -> Mapping[str, Verdict[Scores]]:
         """One verdict per different text; a text without content scores 0 unasked."""
-        verdicts: dict[str, Verdict] = {}
+        name = name if self._config.use_reference else _WITHOUT_REFERENCE[name]
+        instruction = self._instructions[name]
+        verdicts: dict[str, Verdict[Scores]] = {}
         asked = []
         for text in dict.fromkeys(texts):
             if text.strip():
@@ -237,29 +172,8 @@ class WitnessAdjudicatorReward:
         if isinstance(shown, Failure):
             return verdicts | {text: Verdict(result=shown, key="") for text in asked}
         route = await looking.route()
-        one = Pass(instruction=instruction, reference=reference, shown=shown, route=route)
-        return verdicts | await self._asker.judge(one, asked)
-
-    async def _keep(
-        self,
-        group: GroupForReward,
-        verdicts: Sequence[Mapping[str, Verdict]],
-        candidates: Sequence[CandidateScore],
-    ) -> None:
-        if self._store is None:
-            return
-        written = self._store.put_candidates(
-            StoredCandidate(
-                step=group.step,
-                sample_id=group.sample_id,
-                place=place,
-                caption=group.captions[place],
-                verdicts={name: verdict.key for name, verdict in passes.items()},
-                reward=candidate.reward,
-            )
-            for place, (passes, candidate) in enumerate(zip(verdicts, candidates, strict=True))
-        )
-        await asyncio.gather(*map(asyncio.wrap_future, written))
+        one = verdict_pass(instruction, self._forms[name], reference=reference, shown=shown, route=route)
+        return verdicts | await self._asker.ask(one, asked)
 
     def _window(self, group: GroupForReward) -> TimeWindow:
         local = self._config.local
@@ -279,45 +193,46 @@ class WitnessAdjudicatorReward:
     def _local_text(self, caption: SegmentedCaption, window: TimeWindow) -> str:
         return format_segments(select_segments(caption.segments, window, self._config.local.min_overlap))
 
-    def _candidate(self, passes: Mapping[str, Verdict], segments: int | None) -> CandidateScore:
-        whole, local = passes["global"], passes.get("local")
+    def _candidate(self, passes: Mapping[str, Verdict[Scores]]) -> CandidateScore:
         failure: Failure | None = None
-        for name, verdict in (("local", local), ("global", whole)):
-            if verdict is not None and isinstance(verdict.result, Failure):
-                failure = Failure(
-                    reason=verdict.result.reason, detail=f"{name} pass: {verdict.result.detail}"
-                )
-        whole_scores = None if isinstance(whole.result, Failure) else whole.result
-        local_scores = None if local is None or isinstance(local.result, Failure) else local.result
-        reward: float | None = None
-        if failure is None and whole_scores is not None:
-            weights = self._config.weights
-            if segments is None:
-                reward = weighted_reward(whole_scores, weights)
+        scores: dict[str, Scores] = {}
+        for name in ("local", "global"):  # where both have failed, the global failure is told
+            if name not in passes:
+                continue
+            result = passes[name].result
+            if isinstance(result, Failure):
+                failure = replace(result, detail=f"{name} pass: {result.detail}")
             else:
-                reward = video_reward(whole_scores, local_scores, weights)
+                scores[name] = result
         return CandidateScore(
-            reward=reward,
-            global_scores=whole_scores,
-            local_scores=local_scores,
+            reward=None if failure is not None else self._reward(scores),
+            components={
+                f"{'local/' if name == 'local' else ''}{key}": float(value)
+                for name in ("global", "local")
+                if name in scores
+                for key, value in scores[name].by_name().items()
+            },
             failure=failure,
-            segments=segments,
-            judge_seconds=whole.seconds + (local.seconds if local is not None else 0.0),
+            notes={_HEADINGS[name]: scores[name].analysis for name in _HEADINGS if name in scores},
+            verdicts=scores,
+            keys={name: verdict.key for name, verdict in passes.items()},
+            judge_seconds=sum(verdict.seconds for verdict in passes.values()),
         )
 
-    def _all_failed(self, group: GroupForReward, failure: Failure, began: float) -> GroupScores:
-        return GroupScores(
-            sample_id=group.sample_id,
-            step=group.step,
-            candidates=tuple(CandidateScore(reward=None, failure=failure) for _ in group.captions),
-            window=None,
-            seconds=time.perf_counter() - began,
-        )
+    def _reward(self, scores: Mapping[str, Scores]) -> float:
+        if "local" in scores:
+            return video_reward(scores["global"], scores["local"], self._config.weights)
+        return weighted_reward(scores["global"], self._config.weights)
 
-    def _instruction(self, name: InstructionName) -> Instruction:
-        return self._instructions[name if self._config.use_reference else _WITHOUT_REFERENCE[name]]
+    def _full_reward(self, *, local: bool) -> float:
+        full = full_scores()
+        return self._reward({"global": full, "local": full} if local else {"global": full})
 
 
+_HEADINGS: Mapping[str, str] = {
+    "global": "The judge's analysis",
+    "local": "The judge's analysis of the segment",
+}
 _WITHOUT_REFERENCE: Mapping[InstructionName, InstructionName] = {
     "image": "image_no_reference",
     "video_global": "video_global_no_reference",

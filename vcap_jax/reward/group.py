@@ -1,0 +1,107 @@
+"""What goes into a reward family and what comes out of it: a group, and the scores of its candidates.
+
+A score is a value or a failure. What a candidate earns is a number with named components; what judge or data lack is a
+:class:`Failure`, which masks the candidate and never becomes a number.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.media import JudgeMedia, TimeWindow
+from vcap_jax.reward.scores import Scores
+from vcap_jax.reward.segments import Segment
+
+_COMPONENT = re.compile(r"[a-z][a-z0-9_]*(?:/[a-z][a-z0-9_]*)?")
+_RESERVED = ("mean", "std")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupForReward:
+    """One prompt with its reference and its G candidates.
+
+    reference: the caption that this step compares with; None only where the family uses none.
+    captions: the G sampled texts as they are, cut off or not.
+    references: all that the pool has of the sample, for families that compare with every one.
+    reference_segments: the reference pool's own segments of a video, for ``local.reference: segment``.
+    """
+
+    sample_id: str
+    step: int
+    media: JudgeMedia
+    reference: str | None
+    captions: tuple[str, ...]
+    references: tuple[str, ...] = ()
+    reference_segments: tuple[Segment, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateScore:
+    """What one candidate earned.
+
+    reward: None if anything it needs failed; then ``failure`` says why, and what did succeed is still here.
+    components: what the reward is made of, by the family's own names; the metrics show their means as
+        ``reward/NAME``. "area/name" puts those of one area into a panel of their own.
+    notes: texts for the sample page by their headings, such as the judge's analysis.
+    verdicts: by pass, of families that ask for verdicts.
+    keys: by pass the key of an answer in the store; None for a text that nobody was asked about, "" for one that
+        failed or was not stored.
+    judge_seconds: time in HTTP requests for it; candidates with the same text share one answer and its time.
+
+    Raises ValueError for a reward or a component that is not finite, a reward with a failure or without either, and
+    a name that cannot be a metric's.
+    """
+
+    reward: float | None
+    components: Mapping[str, float] = field(default_factory=dict)
+    failure: Failure | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
+    verdicts: Mapping[str, Scores] = field(default_factory=dict)
+    keys: Mapping[str, str | None] = field(default_factory=dict)
+    judge_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.reward is None) != (self.failure is not None):
+            raise ValueError(
+                f"a candidate has a reward or a failure, not reward {self.reward} and failure {self.failure}"
+            )
+        if self.reward is not None and not math.isfinite(self.reward):
+            raise ValueError(f"the reward {self.reward} is not finite: make it a failure")
+        for name, value in self.components.items():
+            if not _COMPONENT.fullmatch(name) or name in _RESERVED:
+                raise ValueError(
+                    f"the component {name!r} cannot be named so: small letters, digits and _, one / at most, "
+                    f"and not {' or '.join(_RESERVED)}"
+                )
+            if not math.isfinite(value):
+                raise ValueError(f"the component {name!r} is {value}: leave out what has no value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupScores:
+    """The group's candidates in the order of its captions.
+
+    full_reward: the most that a candidate of this group could earn; None where the family knows no limit.
+    window: of a pass over a part of a video, None without one. seconds: from the call to the last answer.
+    """
+
+    sample_id: str
+    step: int
+    candidates: tuple[CandidateScore, ...]
+    full_reward: float | None = None
+    window: TimeWindow | None = None
+    seconds: float = 0.0
+
+    @property
+    def rewards(self) -> list[float | None]:
+        return [candidate.reward for candidate in self.candidates]
+
+
+def all_failed(group: GroupForReward, failure: Failure) -> GroupScores:
+    """The scores of a group about which nothing can be said."""
+    candidates = tuple(CandidateScore(reward=None, failure=failure) for _ in group.captions)
+    return GroupScores(sample_id=group.sample_id, step=group.step, candidates=candidates)

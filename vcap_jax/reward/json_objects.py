@@ -1,0 +1,134 @@
+"""JSON objects in what a model really writes.
+
+Accepted around them: code fences, prose before and after, a ``<think>`` block, a comma after the last entry, raw line
+breaks inside strings. An answer that the server reports as cut off, filtered or aborted is refused, and so is one that
+stops inside an object or holds one that does not parse.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from vcap_jax.reward.failures import Failure
+
+_OBJECT_BEGINS = re.compile(r"""\{\s*["']""")  # the second as Python would write it
+_THOUGHT_END = "</think>"
+_CUT_OFF = ("length", "max_tokens")
+_STOPPED = {"content_filter": "filtered", "abort": "filtered", "error": "filtered", "refusal": "filtered"}
+
+
+class JsonObject(list[tuple[str, Any]]):
+    """A parsed JSON object with its repeated keys kept; a type of its own to tell it from a JSON list."""
+
+
+def read_objects(text: str | None, finish_reason: str | None) -> list[JsonObject] | Failure:
+    """The outermost objects of an answer, without those of its thoughts; none if it has none.
+
+    text: the content of the answer. finish_reason: as the server gave it; None where it gives none.
+    """
+    if finish_reason in _CUT_OFF:
+        return Failure(reason="cut_off", detail=f"the answer reached its token limit: {tail(text or '')}")
+    if finish_reason in _STOPPED:
+        return Failure(reason="filtered", detail=f"the server ended the answer with {finish_reason!r}")
+    if text is None or not text.strip():
+        return Failure(reason="empty_answer", detail="the judge wrote nothing")
+    spoken = text if _is_one_object(text) else _without_thought(text)
+    if spoken is None:
+        return Failure(reason="cut_off", detail=f"the answer ends inside its <think> block: {tail(text)}")
+    return _objects(spoken)
+
+
+def _is_one_object(text: str) -> bool:
+    """Whether the whole answer is an object, as under an enforced schema: "</think>" is then a quotation inside it."""
+    text = text.strip()
+    try:
+        return text.startswith("{") and _DECODER.raw_decode(text)[1] == len(text)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _without_thought(text: str) -> str | None:
+    """The answer after its thoughts; None if it never leaves them.
+
+    Some chat templates put the opening tag into the prompt, so only the closing one need be there.
+    """
+    _, end, after = text.rpartition(_THOUGHT_END)
+    spoken = after if end else text
+    return None if "<think>" in spoken.split("{", 1)[0] else spoken
+
+
+# strict=False: models write raw line breaks into the analysis.
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=JsonObject)
+
+
+def _objects(text: str) -> list[JsonObject] | Failure:
+    """The outermost JSON objects of the text, or a failure if one of them is broken."""
+    found: list[JsonObject] = []
+    position = 0
+    while (brace := text.find("{", position)) >= 0:
+        if not _OBJECT_BEGINS.match(text, brace):  # {}, or a brace in prose
+            position = brace + 1
+            continue
+        decoded = _decode(text, brace)
+        if decoded is None:
+            cut = _object_end(text, brace) is None
+            detail = (
+                "stops inside its JSON object: " + tail(text)
+                if cut
+                else "has a broken JSON object: " + head(text)
+            )
+            return Failure(reason="cut_off" if cut else "broken_json", detail=f"the answer {detail}")
+        value, position = decoded
+        found.append(value)
+    return found
+
+
+def _decode(text: str, start: int) -> tuple[JsonObject, int] | None:
+    try:
+        return _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        pass
+    end = _object_end(text, start)
+    if end is None:
+        return None
+    try:
+        return _DECODER.decode(_without_trailing_commas(text[start:end])), end
+    except (ValueError, RecursionError):
+        return None
+
+
+# An unterminated string counts up to the end of the text, or looking for its end would start at every quote.
+_STRING = r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)'
+_TOKEN = re.compile(rf"{_STRING}|[{{}}]", re.DOTALL)
+_STRING_OR_TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*+[}}\]])", re.DOTALL)
+
+
+def _object_end(text: str, start: int) -> int | None:
+    """Index after the brace that closes the one at ``start``, minding strings; None if there is none."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        if token.group() == "{":
+            depth += 1
+        elif token.group() == "}":
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    return None
+
+
+def _without_trailing_commas(text: str) -> str:
+    return _STRING_OR_TRAILING_COMMA.sub(lambda match: match.group(1) or "", text)
+
+
+def head(text: str, limit: int = 160) -> str:
+    """The beginning of a text, for messages."""
+    text = " ".join(text[: 2 * limit].split())
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+def tail(text: str, limit: int = 160) -> str:
+    """The end of a text, for messages."""
+    text = " ".join(text[-2 * limit :].split())
+    return text if len(text) <= limit else "..." + text[-limit:]

@@ -1,0 +1,112 @@
+"""Questions about samples, their file, and whether an answer is right.
+
+One JSON object per line, several lines for a sample with several questions, in the order in which they are asked:
+
+    {"id": "a", "question": "What colour is the car?", "options": ["red", "blue", "white"], "answer": "red"}
+    {"id": "a", "question": "How many people are there?", "answer": "3"}
+
+Without options the answer is compared as text: in lower case, without punctuation and articles.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.jsonl import read_objects, string_list
+
+UNKNOWN = "?"
+"""The answer that a caption does not tell."""
+_LETTERS = string.ascii_uppercase
+_LETTER = re.compile(r"\(?([A-Za-z])\)?[.):]?(?:\s.*)?", re.DOTALL)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_SIGNS = re.compile(r"[^\w\s.]|\.(?!\d)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One question; ``answer`` is one of the options where there are any.
+
+    Raises ValueError for an empty text, repeated or too many options, and an answer that is none of them.
+    """
+
+    text: str
+    answer: str
+    options: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.text.strip() and self.answer.strip()):
+            raise ValueError(
+                f"a question and its answer must have text, not {self.text!r} and {self.answer!r}"
+            )
+        if len(set(self.options)) < len(self.options) or not len(self.options) <= len(_LETTERS):
+            raise ValueError(f"{self.text!r}: give at most {len(_LETTERS)} different options")
+        if self.options and (self.answer not in self.options or len(self.options) < 2):
+            raise ValueError(f"{self.text!r}: the answer {self.answer!r} must be one of two or more options")
+
+    @property
+    def letters(self) -> str:
+        """One for each option."""
+        return _LETTERS[: len(self.options)]
+
+    def right(self, answer: str) -> bool:
+        """Whether an answer, as :meth:`accepted` gives it, is the true one."""
+        if self.options:
+            return answer != UNKNOWN and self.options[self.letters.index(answer)] == self.answer
+        return _plain(answer) == _plain(self.answer)
+
+    def accepted(self, answer: str) -> str | None:
+        """A model's answer in its shortest form, a letter where there are options; None for none of them."""
+        answer = answer.strip()
+        if answer == UNKNOWN or not self.options:
+            return answer or UNKNOWN
+        for letter, option in zip(self.letters, self.options, strict=True):
+            if answer.casefold() == option.casefold():
+                return letter
+        found = _LETTER.fullmatch(answer)
+        letter = found[1].upper() if found else ""
+        return letter if letter and letter in self.letters else None
+
+
+def _plain(text: str) -> str:
+    return " ".join(_ARTICLES.sub(" ", _SIGNS.sub(" ", text.casefold())).split())
+
+
+def question_lines(questions: Mapping[str, Sequence[Question]]) -> str:
+    """The content of a file of questions by sample."""
+    rows: list[dict[str, Any]] = []
+    for identity, asked in questions.items():
+        for one in asked:
+            options = {"options": list(one.options)} if one.options else {}
+            rows.append({"id": identity, "question": one.text, **options, "answer": one.answer})
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def read_questions(path: str | Path) -> dict[str, tuple[Question, ...]]:
+    """Questions by sample. Raises ManifestError for a missing or empty file and for a bad line, by its number."""
+    found: dict[str, list[Question]] = {}
+    for number, row in read_objects(Path(path), "file of questions"):
+        where = f"{path}:{number}"
+        for key in ("id", "question", "answer"):
+            if not isinstance(row.get(key), str):
+                raise ManifestError(f'{where}: "{key}" must be a text, got {row.get(key)!r}')
+        try:
+            asked = Question(
+                text=row["question"],
+                answer=row["answer"],
+                options=string_list(row.get("options", []), where, "options"),
+            )
+        except ManifestError:
+            raise
+        except ValueError as error:
+            raise ManifestError(f"{where}: {error}") from error
+        found.setdefault(row["id"], []).append(asked)
+    if not found:
+        raise ManifestError(f"the file of questions {path} is empty: write one JSON object per line")
+    return {identity: tuple(asked) for identity, asked in found.items()}

@@ -1,0 +1,213 @@
+"""The VQA family: questions about a sample, answered from the caption alone; the share of right answers is the reward.
+
+The questions are the family's reference (Appendix "Comparison of Reference Roles"): what they do not ask for earns
+nothing, and what a caption makes up beside them costs nothing. All questions of a sample are one request per caption,
+text only, with the caption last, so that a server's prefix cache holds the questions for the whole group. Questions
+that give each other's answers away should therefore not be asked about one sample.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from vcap_jax.reward.asking import Asker, Form, Pass, Verdict
+from vcap_jax.reward.config import RewardConfig
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.family import FamilyError, FamilyTools
+from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, all_failed
+from vcap_jax.reward.json_objects import head, read_objects
+from vcap_jax.reward.prompts import content_hash, delimited
+from vcap_jax.reward.questions import UNKNOWN, Question, read_questions
+from vcap_jax.reward.templates import TemplateError
+
+Answers = Mapping[str, str]
+"""Question number ("Q1") -> a letter, a few words, or ``UNKNOWN``."""
+
+_PLACE = re.compile(r"\{(QUESTIONS|CAPTION)\}")
+
+
+class VqaReward:
+    """Components: ``accuracy``, the share of questions answered rightly, which is the reward; ``answered``, the share
+    that the caption answers at all.
+
+    Raises FamilyError without questions, ManifestError and TemplateError for files that cannot be used.
+    """
+
+    def __init__(self, config: RewardConfig, tools: FamilyTools) -> None:
+        if config.vqa.questions is None:
+            raise FamilyError(
+                "reward.vqa.questions is null: give a JSONL file with questions about the samples"
+            )
+        self._questions = read_questions(config.vqa.questions)
+        self._template = load_vqa_template(config.vqa.instruction)
+        self._asker = Asker(tools.client(), tools.store)
+
+    @classmethod
+    def uses_reference(cls, config: RewardConfig) -> bool:
+        """Only where the run makes the questions from what the references state."""
+        return config.vqa.questions is None and config.vqa.about == "reference"
+
+    @classmethod
+    def asks_judge(cls, config: RewardConfig) -> bool:
+        """Always: the endpoints answer the questions; they are sent no picture."""
+        return True
+
+    async def score_group(self, group: GroupForReward) -> GroupScores:
+        """One request per different caption; one without text answers nothing and is worth 0 unasked."""
+        began = time.perf_counter()
+        questions = self._questions.get(group.sample_id)
+        if not questions:
+            detail = f"there is no question about {group.sample_id!r}"
+            return all_failed(group, Failure(reason="no_questions", detail=detail))
+        asked = questions_pass(questions, self._template, route=content_hash(group.sample_id))
+        answers: dict[str, Verdict[Answers]] = {}
+        texts = [text for text in dict.fromkeys(group.captions) if text.strip()]
+        if texts:
+            answers = await self._asker.ask(asked, texts)
+        silent: Verdict[Answers] = Verdict(result={name: UNKNOWN for name, _ in numbered(questions)})
+        return GroupScores(
+            sample_id=group.sample_id,
+            step=group.step,
+            candidates=tuple(_candidate(answers.get(text, silent), questions) for text in group.captions),
+            full_reward=1.0,
+            seconds=time.perf_counter() - began,
+        )
+
+
+def _candidate(verdict: Verdict[Answers], questions: Sequence[Question]) -> CandidateScore:
+    keys, seconds = {"answers": verdict.key}, verdict.seconds
+    if isinstance(verdict.result, Failure):
+        return CandidateScore(reward=None, failure=verdict.result, keys=keys, judge_seconds=seconds)
+    answers = verdict.result
+    right = [question.right(answers[name]) for name, question in numbered(questions)]
+    told = [answers[name] != UNKNOWN for name, _ in numbered(questions)]
+    accuracy = sum(right) / len(right)
+    return CandidateScore(
+        reward=accuracy,
+        components={"accuracy": accuracy, "answered": sum(told) / len(told)},
+        notes={"Questions and answers": "\n".join(_lines(questions, answers, right))},
+        keys=keys,
+        judge_seconds=seconds,
+    )
+
+
+def _lines(questions: Sequence[Question], answers: Answers, right: Sequence[bool]) -> list[str]:
+    lines = []
+    for (name, question), is_right in zip(numbered(questions), right, strict=True):
+        given = answers[name]
+        if question.options and given != UNKNOWN:
+            given = question.options[question.letters.index(given)]
+        outcome = "right" if is_right else f"wrong, it is {question.answer}"
+        lines.append(f"{question.text} {given} ({outcome})")
+    return lines
+
+
+def numbered(questions: Sequence[Question]) -> list[tuple[str, Question]]:
+    """The questions with the names that they have in the prompt and in its answer."""
+    return [(f"Q{number}", question) for number, question in enumerate(questions, 1)]
+
+
+def questions_pass(questions: Sequence[Question], template: str, *, route: str) -> Pass[Answers]:
+    """What is asked of every caption of a sample."""
+    listed = "\n".join(_listed(name, question) for name, question in numbered(questions))
+    block = delimited(listed, "questions")
+    schema = answers_schema(questions)
+    return Pass(
+        form=Form(
+            name="vqa",
+            version=content_hash(template, json.dumps(schema, sort_keys=True)),
+            response_format={
+                "type": "json_schema",
+                "json_schema": {"name": "vcap_vqa", "strict": True, "schema": schema},
+            },
+            read=lambda content, finish: parse_answers(content, questions, finish),
+            pack=dict,
+            unpack=dict,
+        ),
+        fill=lambda text: _PLACE.sub(
+            lambda place: block if place[1] == "QUESTIONS" else delimited(text, "caption"), template
+        ),
+        reference=listed,
+        shown=None,
+        route=route,
+        prefix=content_hash(template, block),
+    )
+
+
+def _listed(name: str, question: Question) -> str:
+    text = " ".join(question.text.split())
+    options = [
+        f"({letter}) {' '.join(option.split())}"
+        for letter, option in zip(question.letters, question.options, strict=True)
+    ]
+    return " ".join([f"{name}: {text}", *options])
+
+
+def answers_schema(questions: Sequence[Question]) -> dict[str, Any]:
+    """JSON schema of the answers: one string each, a letter or ``UNKNOWN`` where there are options."""
+    properties: dict[str, Any] = {}
+    for name, question in numbered(questions):
+        properties[name] = {"type": "string"}
+        if question.options:
+            properties[name]["enum"] = [*question.letters, UNKNOWN]
+        else:
+            properties[name]["maxLength"] = 100
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def parse_answers(
+    text: str | None, questions: Sequence[Question], finish_reason: str | None
+) -> Answers | Failure:
+    """One answer to each question, or a Failure: not exactly one JSON object with an answer, a key too many or too
+    few, an answer that is no text or none of the options.
+    """
+    objects = read_objects(text, finish_reason)
+    if isinstance(objects, Failure):
+        return objects
+    names = [name for name, _ in numbered(questions)]
+    found = [pairs for pairs in objects if any(key in names for key, _ in pairs)]
+    if len(found) != 1:
+        detail = f"{len(found)} JSON objects with answers in: {head(text or '')}"
+        return Failure(reason="ambiguous" if found else "no_verdict", detail=detail)
+    keys = [key for key, _ in found[0]]
+    if sorted(keys) != sorted(names):
+        return Failure(
+            reason="missing_key", detail=f"asked for {', '.join(names)}, answered {', '.join(keys)}"
+        )
+    given, answers = dict(found[0]), {}
+    for name, question in numbered(questions):
+        answer = question.accepted(given[name]) if isinstance(given[name], str) else None
+        if answer is None:
+            detail = f"{name}: {head(repr(given[name]))} is no answer to {question.text!r}"
+            return Failure(reason="bad_answer", detail=detail)
+        answers[name] = answer
+    return answers
+
+
+def load_vqa_template(path: str | None = None) -> str:
+    """The packaged instruction, or the user's own at ``path``. Raises TemplateError."""
+    if path is None:
+        source = resources.files("vcap_jax.reward").joinpath("instructions/vqa.txt")
+        template = source.read_text(encoding="utf-8")
+    else:
+        try:
+            template = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TemplateError(f"instruction 'vqa': cannot read {path!r}: {error}") from error
+    for place in ("{QUESTIONS}", "{CAPTION}"):
+        if template.count(place) != 1:
+            raise TemplateError(
+                f"instruction 'vqa' ({path or 'packaged'}) has {place} {template.count(place)} times: write it once"
+            )
+    return template.strip() + "\n"
