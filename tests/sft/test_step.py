@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,15 +20,29 @@ from vcap_jax.sharding import MeshConfig, Placement
 LONGEST = 6
 
 
-def targets(groups: int = 2, per_group: int = 2) -> TargetBatch:
-    """The last group lacks its last caption."""
+@pytest.fixture(autouse=True, scope="module")
+def quick_to_compile():
+    """Every program here runs a few times at most."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def targets(groups: int = 2, per_group: int = 2, *, complete: bool = False) -> TargetBatch:
+    """Captions of 3 and 5 tokens; the last group lacks its last one, unless complete."""
     rng = np.random.default_rng(0)
     captions = [
-        [rng.integers(9, VOCABULARY, rng.integers(2, LONGEST)).tolist() for _ in range(per_group)]
-        for _ in range(groups)
+        [rng.integers(9, VOCABULARY, 3 + 2 * g).tolist() for g in range(per_group)] for _ in range(groups)
     ]
-    captions[-1].pop()
+    if not complete:
+        captions[-1].pop()
     return TargetBatch(*pad_captions(captions, LONGEST, groups=groups, per_group=per_group))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _plain_logprobs(graphdef, params, joined: PromptBatch) -> jax.Array:
+    model = nnx.merge(graphdef, params)
+    return jax.nn.log_softmax(model.logits(model.hidden(joined, model.encode_vision(joined.vision))))
 
 
 def plain_losses(model, prompt: PromptBatch, row: int, caption: np.ndarray) -> np.ndarray:
@@ -44,43 +60,48 @@ def plain_losses(model, prompt: PromptBatch, row: int, caption: np.ndarray) -> n
         ],
         vision=jax.tree.map(lambda x: x[row : row + 1], prompt.vision),
     )
-    hidden = model.hidden(joined, model.encode_vision(joined.vision))
-    logprobs = np.asarray(jax.nn.log_softmax(model.logits(hidden)))[0]
+    graphdef, params = nnx.split(model)
+    logprobs = np.asarray(_plain_logprobs(graphdef, params, joined))[0]
     return np.array([-logprobs[length - 1 + t, token] for t, token in enumerate(caption)])
 
 
-@pytest.mark.parametrize("chunk", [None, 4])
-def test_losses_are_those_of_each_caption_alone_after_its_prompt(chunk) -> None:
-    model, prompts, batch = tiny_model(), tiny_prompts(2), targets()
-    losses = np.asarray(caption_losses(model, prompts, jax.tree.map(jnp.asarray, batch), chunk))
+def test_losses_are_those_of_each_caption_alone_after_its_prompt() -> None:
+    """The second prompt is padded, and its captions of 3 and 5 tokens do not fill the chunks of 4."""
+    model, prompts, batch = tiny_model(), tiny_prompts(2), targets(complete=True)
+    graphdef, params = nnx.split(model)
+    losses = np.asarray(jax.jit(lambda p: caption_losses(nnx.merge(graphdef, p), prompts, batch, 4))(params))
     assert losses.shape == (2, 2, LONGEST)
-    for b in range(2):
-        for g in range(2):
-            length = batch.lengths[b, g]
-            plain = plain_losses(model, prompts, b, batch.tokens[b, g, :length])
-            np.testing.assert_allclose(losses[b, g, :length], plain, rtol=2e-5, atol=2e-5)
-            assert not losses[b, g, length:].any()
+    for g in range(2):
+        length = batch.lengths[1, g]
+        # As long for both, so that one program serves them; what follows a caption changes nothing before it.
+        plain = plain_losses(model, prompts, 1, batch.tokens[1, g, : LONGEST - 1])[:length]
+        np.testing.assert_allclose(losses[1, g, :length], plain, rtol=2e-5, atol=2e-5)
+        assert not losses[1, g, length:].any()
 
 
 def test_padding_carries_neither_loss_nor_gradient() -> None:
     model, prompts, batch = tiny_model(), tiny_prompts(2), targets()
     graphdef, params = nnx.split(model)
     noise = np.where(np.arange(LONGEST) < batch.lengths[..., None], batch.tokens, 11).astype(np.int32)
-    answers = [
-        jax.value_and_grad(
-            lambda p, t=tokens: caption_losses(
-                nnx.merge(graphdef, p), prompts, TargetBatch(t, jnp.asarray(batch.lengths)), None
-            ).sum()
-        )(params)
-        for tokens in (jnp.asarray(batch.tokens), jnp.asarray(noise))
-    ]
+
+    @jax.jit
+    @jax.value_and_grad
+    def total(params, tokens):
+        model = nnx.merge(graphdef, params)
+        return caption_losses(model, prompts, TargetBatch(tokens, batch.lengths), None).sum()
+
+    answers = [total(params, jnp.asarray(tokens)) for tokens in (batch.tokens, noise)]
     np.testing.assert_allclose(answers[0][0], answers[1][0], rtol=1e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), answers[0][1], answers[1][1])
 
 
-def updated(micro, steps: int = 1):
-    graphdef, params = nnx.split(tiny_model())
-    programs = SFTPrograms(graphdef, optax.sgd(0.1), logprob_chunk=None)
+@pytest.fixture(scope="module")
+def programs() -> SFTPrograms:
+    return SFTPrograms(nnx.split(tiny_model())[0], optax.sgd(0.1), logprob_chunk=None)
+
+
+def updated(programs: SFTPrograms, micro, steps: int = 1):
+    params = nnx.split(tiny_model())[1]
     state = programs.initial_state(params, Placement.build(MeshConfig(fsdp=1)))
     tokens = sum(int(batch.lengths.sum()) for _, batch in micro)
     measured = []
@@ -90,18 +111,18 @@ def updated(micro, steps: int = 1):
     return state, measured
 
 
-def test_a_step_does_not_depend_on_how_it_is_cut() -> None:
+def test_a_step_does_not_depend_on_how_it_is_cut(programs) -> None:
     """Groups with fewer captions weigh by their tokens, in whichever micro-batch they stand."""
     prompts, batch = tiny_prompts(4), targets(groups=4)
-    whole, loss = updated([(prompts, batch)])
+    whole, loss = updated(programs, [(prompts, batch)])
     cut = [jax.tree.map(lambda x, s=s: x[s : s + 2], (prompts, batch)) for s in (2, 0)]
-    parts, loss_of_parts = updated(cut)
+    parts, loss_of_parts = updated(programs, cut)
     assert loss[0] == pytest.approx(loss_of_parts[0], rel=1e-5)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole.params, parts.params
     )
 
 
-def test_a_few_updates_lower_the_loss() -> None:
-    _, losses = updated([(tiny_prompts(2), targets())], steps=12)
+def test_a_few_updates_lower_the_loss(programs) -> None:
+    _, losses = updated(programs, [(tiny_prompts(4), targets(groups=4))], steps=16)
     assert losses[-1] < 0.7 * losses[0]

@@ -44,6 +44,18 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, dict[str, Any]]]:
             ) from error
 
 
+def last_row(path: Path) -> dict[str, Any] | None:
+    """The last row of a file that grows line by line, None if it has none; what a kill tore off is cut away."""
+    if not path.exists():
+        return None
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        path.write_bytes(whole)
+    row: dict[str, Any] | None = json.loads(whole.splitlines()[-1]) if whole else None
+    return row
+
+
 def string_list(value: Any, where: str, key: str) -> tuple[str, ...]:
     """A JSON list of texts that are not blank, as a tuple.
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from vcap_jax.data.jsonl import read_objects
+from vcap_jax.data.jsonl import last_row, read_objects
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segment
@@ -136,7 +136,8 @@ def _write_part(
 ) -> None:
     partial = part.with_name(part.name + ".partial")
     # Items are captioned in order, so everything after the last one written is still to do.
-    begin = max(start, _last_place(partial) + 1)
+    last = last_row(partial)
+    begin = start if last is None else int(last["place"]) + 1
     with partial.open("a", encoding="utf-8") as file:
         if begin < stop:
             for written in captions(begin):
@@ -147,19 +148,6 @@ def _write_part(
                 file.flush()
                 on_progress(written.place + 1 - start, stop - start, written.place + 1 - begin)
     partial.rename(part)
-
-
-def _last_place(path: Path) -> int:
-    """The place of the last item written, -1 if there is none; a line torn by a kill is cut off."""
-    if not path.exists():
-        return -1
-    content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if whole != content:
-        path.write_bytes(whole)
-    if not whole:
-        return -1
-    return int(json.loads(whole.splitlines()[-1])["place"])
 
 
 def _part(parts: Path, name: str, index: int, count: int) -> Path:

@@ -1,0 +1,43 @@
+"""Trains round after round, each from the base and on references by the round before: e1, e2, ...
+
+    python launch/self_improve.py                                     # the embedded world, two rounds
+    python launch/self_improve.py --modality video --rounds 3 --dir runs/clips
+    python launch/self_improve.py --config configs/paper/image.yaml model.path=/models/Qwen3-VL-8B-Instruct \
+        data.manifest=/data/train.jsonl 'judge.urls=[http://127.0.0.1:8000]'
+
+Started again, it goes on where it stopped. DIR/e1, DIR/e2, ... are runs as launch/train.py makes them, DIR/pools what
+they learned from, DIR/summary.json the table that is printed at the end.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from vcap_jax.command_line import config_parser, run_command
+
+
+def main() -> int:
+    parser = config_parser(__doc__)
+    parser.add_argument("--dir", type=Path, help="folder of all rounds (default: runs/NAME-self-improve)")
+    parser.add_argument("--rounds", type=int, default=2, help="how many (default: 2)")
+    args = parser.parse_args()
+
+    def command(config) -> int:
+        from vcap_jax.report.run_folder import RunFolder
+        from vcap_jax.run import device_summary
+        from vcap_jax.self_improve import self_improve
+
+        root = args.dir or Path("runs") / f"{config.name}-self-improve"
+        folder = RunFolder.open(root, config, resume=True, may_differ=("logging", "judge"))
+        print(f"{args.rounds} rounds in {root} on {device_summary()}", flush=True)
+        self_improve(config, folder, rounds=args.rounds, say=lambda text: print(text, flush=True))
+        return 0
+
+    return run_command(args, command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""Best-of-N distillation: students of the base that imitate the best of N captions of a teacher.
+
+    for each teacher:  candidates -> scores -> best -> student (supervised, from the base) -> held-out captions
+
+Teachers are the base itself (self-distillation) and any checkpoints, such as the rounds of self-improvement (paper,
+Section "Best-of-N Distillation", N = 8). All students start from ``model.path`` and differ in their targets alone;
+all candidates are scored with the same references. Every stage is a file or folder, skipped when it is there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from vcap_jax.best_of import choose_best, score_candidates
+from vcap_jax.captioners import captioner_source
+from vcap_jax.config import RunConfig
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.heldout import HeldOut
+from vcap_jax.judging import reward_family, reward_session, reward_settings
+from vcap_jax.preparing import Prepared, prepare
+from vcap_jax.references import PolicyWriter, reference_pool, write_pool
+from vcap_jax.references.command import pool_shares
+from vcap_jax.report.progress import PoolProgress
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.summary import fact_shares, shares_table, write_summary
+from vcap_jax.sft.run import run_sft
+from vcap_jax.stages import share_world
+
+_SEED = 8_000_009
+"""Added to the run's seed: candidates are not drawn with the numbers of rollouts or references."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teacher:
+    """name: of its folder and row. source: a checkpoint (``load_captioner``); None is the base itself."""
+
+    name: str
+    source: str | None = None
+
+
+def distill(
+    config: RunConfig,
+    folder: RunFolder,
+    teachers: Sequence[Teacher],
+    *,
+    candidates: int = 8,
+    say: Callable[[str], None] = print,
+) -> Mapping[str, Any]:
+    """Distils every teacher, or goes on with it, in ``folder``; returns the summary.
+
+    candidates: N, captions drawn per sample. Raises ValueError for teachers of one name, and what the stages raise.
+    """
+    names = [teacher.name for teacher in teachers]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two teachers of one name: {', '.join(names)}; give each its own")
+    rows: dict[str, Any] = {}
+    stages: dict[str, Any] = {}
+    for teacher in teachers:
+        stage = folder.root / teacher.name
+        say(f"-- teacher {teacher.name}: {teacher.source or config.model.path}")
+        best = stage / "best.jsonl"
+        if not (stage / "teacher.json").exists():
+            _candidates_to_best(config, folder, teacher, stage, candidates, say)
+        told = json.loads((stage / "teacher.json").read_text(encoding="utf-8"))
+        student = dataclasses.replace(
+            config,
+            name=f"{config.name}-from-{teacher.name}",
+            sft=dataclasses.replace(config.sft, captions=str(best)),
+        )
+        run = RunFolder.open(stage / "student", student, resume=True, may_differ=("logging", "judge"))
+        share_world(config, folder, run)
+        if run.summary.exists():
+            say(f"{run.root} is complete")
+            learned = json.loads(run.summary.read_text(encoding="utf-8"))
+        else:
+            learned = run_sft(student, run, say=say)
+        stages[teacher.name] = told | {"student": learned}
+        if "heldout" in told:
+            rows.setdefault("base", learned["start"])
+            if teacher.source is not None:
+                rows[teacher.name] = told["heldout"]
+            rows[f"distilled from {teacher.name}"] = learned["trained"]
+    summary = {"candidates": candidates, "stages": stages, "rows": rows}
+    write_summary(folder.summary, summary)
+    for name, told in stages.items():
+        chosen = told["selection"]
+        say(
+            f"{name}: best of {candidates} on {chosen['samples']} samples, reward {chosen['best']:.3f} "
+            f"(all candidates {chosen['mean']:.3f}); {chosen['ties']} ties, {chosen['failed']} candidates and "
+            f"{chosen['without']} samples without a score"
+        )
+    if rows:
+        say(shares_table(rows))
+    return summary
+
+
+def _candidates_to_best(
+    config: RunConfig,
+    folder: RunFolder,
+    teacher: Teacher,
+    stage: Path,
+    candidates: int,
+    say: Callable[[str], None],
+) -> None:
+    """Everything that needs the teacher; leaves candidates.jsonl, scores.jsonl, best.jsonl and teacher.json."""
+    family = reward_family(config)
+    references: ReferencePool | None = None
+    base = prepare(config, folder, say)
+    samples = base.samples
+    if family.uses_reference(config.reward):
+        # By the base or as configured, once for all teachers.
+        references = reference_pool(base.place, samples)
+        samples = [sample for sample in samples if sample.id in references]
+    source = captioner_source(teacher.source or config.model.path)
+    taught = base if teacher.source is None else prepare(config, folder, say, captioner=teacher.source)
+    stage_place = dataclasses.replace(taught.place, folder=RunFolder(stage))
+
+    writer = PolicyWriter(
+        taught.place,
+        taught.place.policy.trainable,
+        samples,
+        name=str(source),
+        seed=config.seed + _SEED,
+        rollout=dataclasses.replace(config.rollout, group_size=candidates),
+        ended_only=True,
+    )
+    drawn = write_pool(
+        stage / "candidates.jsonl",
+        writer,
+        samples,
+        on_progress=PoolProgress(say, seconds=10),
+        on_bad=taught.place.report_bad_sample,
+    )
+    assert drawn is not None  # one process writes all parts
+    told: dict[str, Any] = {"teacher": str(source), "weights": writer.provenance.weights}
+    if taught.world is not None:
+        heldout = HeldOut(stage_place, taught.world)
+        heldout.captions("teacher", taught.place.policy.trainable)
+        told["heldout"] = fact_shares(heldout.counts("teacher"))
+    scored = stage / "scores.jsonl"
+    if not scored.exists():
+        _score(stage_place, taught, drawn, samples, references, scored)
+    best, selection = choose_best(scored, drawn)
+    provenance = dataclasses.replace(
+        writer.provenance,
+        writer=f"best of {candidates} by {source}",
+        settings=dict(writer.provenance.settings) | {"reward": asdict(config.reward)},
+    )
+    best.write(stage / "best.jsonl", provenance, created=datetime.now(UTC).isoformat(timespec="seconds"))
+    told["selection"] = asdict(selection)
+    told["left_out"] = len(samples) - selection.samples
+    if taught.world is not None:
+        told["candidates"] = pool_shares(drawn, taught.world)
+        told["best"] = pool_shares(best, taught.world)
+    replace_file(stage / "teacher.json", (json.dumps(told, indent=2) + "\n").encode())
+
+
+def _score(
+    place: Any,
+    prepared: Prepared,
+    drawn: ReferencePool,
+    samples: Sequence[Sample],
+    references: ReferencePool | None,
+    path: Path,
+) -> None:
+    config: RunConfig = place.config
+    reward = reward_settings(place, references, prepared.world)
+    with reward_session(place, reward, references) as session:
+        score_candidates(
+            path,
+            drawn,
+            [sample for sample in samples if sample.id in drawn],
+            place.load,
+            session,
+            references,
+            seed=config.seed,
+            threads=config.data.threads,
+            on_progress=PoolProgress(place.say, seconds=10),
+            on_bad=place.report_bad_sample,
+        )
