@@ -5,7 +5,10 @@
     python launch/train.py --config configs/paper/image.yaml model.path=/models/Qwen3-VL-8B-Instruct \
         data.manifest=/data/coconut/manifest.jsonl 'judge.urls=[http://127.0.0.1:8000]'
 
-Anything in the configuration can be set on the command line as section.key=value.
+Anything in the configuration can be set on the command line as section.key=value. Several processes share a run when
+each is started with the same command and, in addition,
+
+    distributed.coordinator=HOST:PORT distributed.processes=4 distributed.process_id=0      # 1, 2, 3 for the others
 """
 
 from __future__ import annotations
@@ -15,7 +18,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import config_parser, run_command
+from vcap_jax.command_line import config_parser, run_shared_command
+
+# What a run may be resumed with that it was not begun with: how it reports, whom it asks, and what it runs on.
+MAY_DIFFER = (
+    "logging",
+    "judge",
+    "distributed",
+    "mesh",
+    "grpo.groups_per_micro_batch",
+    "rollout.groups_per_batch",
+)
 
 
 def main() -> int:
@@ -26,21 +39,25 @@ def main() -> int:
     )
     args = parser.parse_args()
 
-    def command(config) -> int:
+    def command(config, processes) -> int:
         from vcap_jax.report.run_folder import RunFolder
         from vcap_jax.run import device_summary, run
 
-        folder = RunFolder.open(
-            args.run_dir or Path("runs") / config.name,
-            config,
-            resume=args.resume,
-            may_differ=("logging", "judge"),
+        root = args.run_dir or Path("runs") / config.name
+        resumed = processes.by_first(
+            "run folder",
+            lambda: RunFolder.open(root, config, resume=args.resume, may_differ=MAY_DIFFER).resumed,
         )
-        print(f"run {folder.root} on {device_summary()}", flush=True)
-        run(config, folder, say=lambda text: print(text, flush=True))
+        name = "" if processes.first else f"process {processes.index}: "
+
+        def say(text: str) -> None:
+            print(f"{name}{text}", flush=True)
+
+        say(f"run {root} on {device_summary(processes)}")
+        run(config, RunFolder(root, resumed=resumed), say=say, processes=processes)
         return 0
 
-    return run_command(args, command)
+    return run_shared_command(args, command)
 
 
 if __name__ == "__main__":

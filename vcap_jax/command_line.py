@@ -7,11 +7,13 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # JAX is imported only once the arguments are understood and its environment is set
     from vcap_jax.config import RunConfig
+    from vcap_jax.distributed import Processes
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -59,6 +61,15 @@ def run_command(args: argparse.Namespace, command: Callable[[RunConfig], int]) -
 
     Errors that a user can mend are printed without a trace; a run that stopped and can be continued says how.
     """
+    return _run(args, lambda config, _: command(config), several=False)
+
+
+def run_shared_command(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int]) -> int:
+    """``run_command`` for a command that several processes may do together, as ``config.distributed`` says."""
+    return _run(args, command, several=True)
+
+
+def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int], *, several: bool) -> int:
     # The driver's messages about machine features are noise for a user; errors still come through.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -68,6 +79,7 @@ def run_command(args: argparse.Namespace, command: Callable[[RunConfig], int]) -
     from vcap_jax.config import RunConfig
     from vcap_jax.configuration import ConfigError, describe, dump_config
     from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError
+    from vcap_jax.distributed import ALONE, PeerFailed, joined
     from vcap_jax.grpo.trainer import TrainingStopped
     from vcap_jax.judge_process import JudgeStartError
     from vcap_jax.qwen3_vl.weights import CheckpointError
@@ -80,33 +92,41 @@ def run_command(args: argparse.Namespace, command: Callable[[RunConfig], int]) -
     if args.help_config:
         print(describe(RunConfig))
         return 0
-    try:
-        config = read_config(args)
-        if args.print_config:
-            print(dump_config(config), end="")
-            return 0
-        if config.compilation_cache:
-            jax.config.update("jax_compilation_cache_dir", config.compilation_cache)
-        return command(config)
-    except (
-        CheckpointError,
-        ConfigError,
-        FileNotFoundError,
-        JudgeStartError,
-        JudgeUnavailable,
-        ManifestError,
-        MediaError,
-        NoUsableSamplesError,
-        PoolError,
-        RolloutError,
-        RunCheckpointError,
-        RunFolderError,
-        StoreError,
-        TrainingStopped,
-    ) as error:
-        print(f"error: {error}", file=sys.stderr)
-        if isinstance(error, TrainingStopped):
-            resume = hasattr(args, "resume") and not args.resume
-            again = [sys.executable, *sys.argv, *(["--resume"] if resume else [])]
-            print(f"continue with: {shlex.join(again)}", file=sys.stderr)
-        return 1
+    with ExitStack() as stack:
+        processes = ALONE
+        try:
+            config = read_config(args)
+            if args.print_config:
+                print(dump_config(config), end="")
+                return 0
+            if config.compilation_cache:
+                jax.config.update("jax_compilation_cache_dir", config.compilation_cache)
+            if config.distributed.several and not several:
+                raise ConfigError("this command is for one process: leave distributed.* out")
+            processes = stack.enter_context(joined(config.distributed))
+            return command(config, processes)
+        except (
+            CheckpointError,
+            ConfigError,
+            FileNotFoundError,
+            JudgeStartError,
+            JudgeUnavailable,
+            ManifestError,
+            MediaError,
+            NoUsableSamplesError,
+            PeerFailed,
+            PoolError,
+            RolloutError,
+            RunCheckpointError,
+            RunFolderError,
+            StoreError,
+            TrainingStopped,
+        ) as error:
+            # Before leaving the others, which may take long.
+            processes.fail(error)
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            if isinstance(error, TrainingStopped | PeerFailed):
+                resume = hasattr(args, "resume") and not args.resume
+                again = [sys.executable, *sys.argv, *(["--resume"] if resume else [])]
+                print(f"continue with: {shlex.join(again)}", file=sys.stderr)
+            return 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from vcap_jax.data.judge_media import JudgeMediaSettings
+from vcap_jax.distributed import DistributedConfig
 from vcap_jax.grpo.advantages import AdvantageConfig, OverlongConfig
 from vcap_jax.grpo.objective import ObjectiveConfig
 from vcap_jax.grpo.optimizer import OptimizerConfig
@@ -179,6 +180,7 @@ class RunConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     sft: SFTConfig = field(default_factory=SFTConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     compilation_cache: str | None = None
 

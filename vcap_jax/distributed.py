@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -148,8 +149,14 @@ class Processes:
         value = self.together(what, lambda: work() if self.first else None)
         return self.exchange(f"{what}: result", value)[0]
 
+    def led(self, what: str, work: Callable[[], T]) -> T:
+        """``work()`` of process 0 first, then of the others, which find the files that it has left."""
+        result = self.together(what, lambda: work() if self.first else None)
+        others = self.together(f"{what}: the others", lambda: None if self.first else work())
+        return result if self.first else others  # type: ignore[return-value]  # work's own, either way
+
     def fail(self, error: BaseException) -> None:
-        """Leaves word for the others that this process ends. To be called once, without meeting anybody."""
+        """Leaves word for the others that this process ends. Meets nobody; only the first call counts."""
         if self.count > 1:
             # Where the coordinator is gone, so is everybody who could be told.
             with suppress(jax.errors.JaxRuntimeError):
@@ -196,6 +203,8 @@ def joined(config: DistributedConfig) -> Iterator[Processes]:
             # Whatever cluster this looks like: the configuration says it all.
             "cluster_detection_method": "deactivate",
         }
+    # Its handler of SIGTERM would take the place of the trainer's, which ends a run after the step in work.
+    jax.config.update("jax_enable_preemption_service", False)
     if config.local_devices:
         how["local_device_ids"] = list(config.local_devices)
     try:
@@ -221,6 +230,8 @@ def joined(config: DistributedConfig) -> Iterator[Processes]:
             yield processes
         except BaseException as error:
             processes.fail(error)
+            # Now: leaving may take long, and end in an abort.
+            traceback.print_exception(error)
             raise
         finally:
             _leave()

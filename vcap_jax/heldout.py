@@ -32,17 +32,29 @@ class HeldOut:
         references_by_policy(self._place, self._folder / "references.jsonl", self._samples)
 
     def captions(self, name: str, params: Params) -> None:
-        """Samples captions of every scene as training does and writes them to ``heldout/NAME.jsonl``."""
-        path = self._folder / f"{name}.jsonl"
-        if path.exists():
+        """Samples captions of every scene as training does and writes them to ``heldout/NAME.jsonl``.
+
+        params: of the whole mesh. Each process captions a share of the scenes; the first one writes them down in order.
+        """
+        path, processes = self._folder / f"{name}.jsonl", self._place.processes
+        if processes.by_first(f"held-out captions, {name}", path.exists):
             return
         seed = self._place.config.seed + _SEED
+        mine = processes.share(len(self._samples))
+        own = self._place.own_params(params)
+        captioned = self._place.captioner().run(
+            own, self._samples[mine.start : mine.stop], seed=seed, first=mine.start
+        )
         lines = [
             json.dumps({"id": c.sample.id, "captions": c.captions, "tokens": c.lengths}, ensure_ascii=False)
-            for c in self._place.captioner().run(params, self._samples, seed=seed)
+            for c in captioned
         ]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, ("\n".join(lines) + "\n").encode())
+        shares = processes.exchange(f"captions, {name}", lines)
+        if processes.first:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = "".join(f"{line}\n" for share in shares for line in share)
+            replace_file(path, text.encode())
+        processes.barrier(f"captions written, {name}")
 
     def summary(self, seconds: float, **more: Any) -> dict[str, Any]:
         """The rows references, start and trained with their intervals."""

@@ -70,14 +70,14 @@ def reward_session(
 
     Raises FamilyError, JudgeUnavailable, JudgeStartError, StoreError, TemplateError.
     """
-    config, folder, judge = place.config, place.folder, place.config.judge
+    config, judge = place.config, place.config.judge
     asks = load_family(reward).asks_judge(reward)
     if judge.store is None:
-        judge = dataclasses.replace(judge, store=str(folder.root / "judgements.sqlite"))
+        judge = dataclasses.replace(judge, store=str(place.own_file("judgements.sqlite")))
     with ExitStack() as stack:
         if asks and not judge.urls:
             place.say("no judge.urls are configured: starting the embedded judge")
-            log = folder.root / "judge.log"
+            log = place.own_file("judge.log")
             url = stack.enter_context(embedded_judge(log, config.world.judge_perception))
             judge = dataclasses.replace(judge, urls=(url,))
         references = {} if pool is None else {entry.id: entry.references for entry in pool.entries()}

@@ -12,11 +12,9 @@ from vcap_jax.config import RunConfig
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.embedded import EmbeddedData
 from vcap_jax.evals.world_facts import fact_list
-from vcap_jax.grpo.collect import GroupRecord
-from vcap_jax.grpo.trainer import StepResult
+from vcap_jax.grpo.records import GroupRecord, StepReport
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.plots import plot_run
-from vcap_jax.report.progress import Progress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.samples import (
     Sample,
@@ -39,19 +37,17 @@ class RunObserver:
     processes; samples logged after them are dropped, for they will be written again.
     """
 
-    def __init__(
-        self, config: RunConfig, folder: RunFolder, progress: Progress, world: EmbeddedData | None, done: int
-    ) -> None:
-        self._config, self._folder, self._progress, self._world = config, folder, progress, world
+    def __init__(self, config: RunConfig, folder: RunFolder, world: EmbeddedData | None, done: int) -> None:
+        self._config, self._folder, self._world = config, folder, world
         self._writer = SamplesWriter(folder.samples)
         self._writer.truncate_after(done)
 
-    def __call__(self, result: StepResult) -> None:
+    def __call__(self, report: StepReport) -> None:
         logging = self._config.logging
-        if result.step == 1 or result.step % logging.samples_every == 0:
-            shown = range(min(logging.samples_per_step, len(result.records)))
-            self._writer.write(self._sample(result, index) for index in shown)
-        if result.step % logging.plot_every == 0:
+        if report.step == 1 or report.step % logging.samples_every == 0:
+            shown = report.records[: logging.samples_per_step]
+            self._writer.write(self._sample(report, record) for record in shown)
+        if report.step % logging.plot_every == 0:
             self._draw()
 
     def close(self) -> None:
@@ -66,16 +62,15 @@ class RunObserver:
         if samples:
             write_samples_page(samples, self._folder.samples_page, title=self._config.name)
 
-    def _sample(self, result: StepResult, index: int) -> Sample:
-        record = result.records[index]
-        identity = record.example.sample.id
+    def _sample(self, report: StepReport, record: GroupRecord) -> Sample:
+        identity = record.sample_id
         facts = self._facts(identity)
         return Sample(
-            step=result.step,
+            step=report.step,
             id=identity,
             frames=frames_of(record.example.media),
             candidates=tuple(
-                _candidate(record, g, float(result.advantages.advantages[index, g]), facts)
+                _candidate(record, g, float(report.advantages.advantages[record.place, g]), facts)
                 for g in range(len(record.captions))
             ),
             reference=record.reference,
@@ -95,18 +90,16 @@ def _candidate(
 ) -> SampleCandidate:
     score = record.scores.candidates[g]
     window = record.scores.window
-    local = score.local_scores
     return SampleCandidate(
         caption=record.captions[g],
         reward=score.reward,
-        scores={} if score.global_scores is None else dict(score.global_scores.by_key()),
-        analysis=score.analyses.get("global", ""),
+        full_reward=record.scores.full_reward,
+        scores=dict(score.components),
+        notes=dict(score.notes),
         failure=None if score.failure is None else f"{score.failure.reason}: {score.failure.detail}",
         advantage=advantage,
         truncated=bool(record.truncated[g]),
-        local=None if local is None else (local.correctness + local.completeness) / 20,
-        segment=None if window is None or local is None else (window.start, window.end),
-        local_analysis=score.analyses.get("local", ""),
+        segment=None if window is None else (window.start, window.end),
         facts=facts(record.captions[g]),
     )
 

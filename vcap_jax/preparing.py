@@ -10,6 +10,7 @@ from vcap_jax.captioners import load_captioner
 from vcap_jax.config import RunConfig
 from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.manifest import Sample, read_manifest
+from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.embedded import EmbeddedData, prepare_embedded_data
 from vcap_jax.qwen3_vl.processing import Processor
 from vcap_jax.report.run_folder import RunFolder
@@ -37,16 +38,19 @@ def prepare(
     *,
     captioner: str | None = None,
     step: int | None = None,
+    processes: Processes = ALONE,
 ) -> Prepared:
     """Reads the manifest, or renders the embedded world into the folder, and loads the policy.
 
     captioner, step: a checkpoint to load in place of ``config.model.path`` (see ``load_captioner``).
+    processes: those that share the work.
     """
-    samples, world = read_samples(config, folder, say)
+    samples, world = processes.led("samples", lambda: read_samples(config, folder, say))
     placement = Placement.build(config.mesh)
     policy = load_captioner(config, captioner or config.model.path, placement, step=step)
     load = sample_reader(config, policy.processor)
-    place = Workplace(config, folder, policy, placement, group_sampler(policy, config.rollout), load, say)
+    sampler = group_sampler(policy, config.rollout)
+    place = Workplace(config, folder, policy, placement, sampler, load, say, processes)
     return Prepared(place, samples, world)
 
 

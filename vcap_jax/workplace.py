@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 from vcap_jax.config import RunConfig
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
-from vcap_jax.policy import Policy
+from vcap_jax.distributed import ALONE, Processes
+from vcap_jax.policy import Params, Policy
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.captioner import Captioner
 from vcap_jax.rollout.engine import JaxEngine, RolloutEngine
@@ -23,6 +27,8 @@ from vcap_jax.sharding import Placement
 class Workplace:
     """A run's settings, folder, starting policy and devices.
 
+    placement: on the devices of all processes; ``own_placement``, ``own_policy`` and ``own_params`` are on this
+        process's devices alone, where it captions at its own pace. With one process the two are the same.
     sampler: draws captions as training does. load: reads a sample. say: where messages to the user go.
     """
 
@@ -33,19 +39,40 @@ class Workplace:
     sampler: GroupSampler
     load: Callable[[Sample], Example]
     say: Callable[[str], None]
+    processes: Processes = ALONE
+
+    @cached_property
+    def own_placement(self) -> Placement:
+        """See the class."""
+        return self.placement.local()
+
+    @cached_property
+    def own_policy(self) -> Policy:
+        """The starting policy; its trainable parameters are those of ``policy``."""
+        return dataclasses.replace(self.policy, frozen=self.own_params(self.policy.frozen))
+
+    def own_params(self, params: Params) -> Params:
+        """Trained parameters for this process's devices. All processes must call it at the same time."""
+        return self.placement.gathered(params)
 
     def captioner(
         self, sampler: GroupSampler | None = None, load: Callable[[Sample], Example] | None = None
     ) -> Captioner:
         """Captions samples with the run's sampling rules and reading, or with others."""
         return Captioner(
-            self.policy,
+            self.own_policy,
             sampler or self.sampler,
             load or self.load,
             buckets=self.config.data.buckets,
-            place=self.placement.batch,
+            place=self.own_placement.batch,
             threads=self.config.data.threads,
         )
+
+    def own_file(self, name: str) -> Path:
+        """A file in the run folder that every process has one of; that of the first is called ``name``."""
+        path = self.folder.root / name
+        index = self.processes.index
+        return path.with_stem(f"{path.stem}-{index}") if index else path
 
     def report_bad_sample(self, bad: BadSample) -> None:
         """Says which sample is left out, and why."""
@@ -68,7 +95,7 @@ def rollout_engine(place: Workplace) -> Iterator[RolloutEngine]:
     config = place.config
     if config.rollout.engine == "jax":
         place.say("captions are drawn by the JAX sampler")
-        yield JaxEngine(place.sampler, place.policy.frozen, config.seed)
+        yield JaxEngine(place.sampler, place.own_policy.frozen, config.seed)
         return
     with VllmEngine(place.policy, config.rollout, seed=config.seed, dtype=config.model.dtype) as engine:
         for server in engine.connect():

@@ -58,7 +58,10 @@ def batches(policy) -> list[RolloutBatch]:
         )
 
     examples = [example(i) for i in range(5)]
-    return [RolloutBatch(0, examples[:3], None, None), RolloutBatch(3, examples[3:], None, None)]
+    return [
+        RolloutBatch(examples[:3], range(3), None, None),
+        RolloutBatch(examples[3:], range(3, len(examples)), None, None),
+    ]
 
 
 def engine(policy: Policy, folder: Path, *servers: RolloutServer, seed: int = 0, **settings) -> VllmEngine:

@@ -7,62 +7,33 @@ groups behind them; what is left to wait for at the end is measured as the judge
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from vcap_jax.data.examples import Example
+from vcap_jax.data.pipeline import GroupBatch
 from vcap_jax.data.references import ReferencePool
+from vcap_jax.distributed import ALONE, Processes
+from vcap_jax.grpo.meeting import common_sizes
+from vcap_jax.grpo.records import GroupRecord, StepRollout
 from vcap_jax.grpo.step import UpdatePrograms
 from vcap_jax.policy import Params, Policy
-from vcap_jax.qwen3_vl.processing import Buckets, collate
+from vcap_jax.qwen3_vl.processing import Buckets, PaddedSizes, collate, padded_sizes
+from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
-from vcap_jax.reward.witness_adjudicator import GroupForReward, GroupScores
 from vcap_jax.rollout.engine import RolloutBatch, RolloutEngine
 
 
 @dataclass(frozen=True)
-class GroupRecord:
-    """One group with everything known of it.
-
-    tokens: [G, T] int32; lengths: [G]; truncated: [G] bool; captions: their texts; scores: the judge's.
-    sampler_logprobs: [G, T] float32, what the rollout engine drew each token with; None from the JAX sampler.
-    """
-
-    example: Example
-    reference: str | None
-    tokens: np.ndarray
-    lengths: np.ndarray
-    truncated: np.ndarray
-    captions: tuple[str, ...]
-    scores: GroupScores
-    sampler_logprobs: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
-class StepRollout:
-    """A step's groups in order, and the batches whose prompts and features stay on the device for the update.
-
-    rollout_seconds: encoding and decoding; judge_seconds: waiting for scores after the last caption had ended.
-    """
-
-    batches: tuple[RolloutBatch, ...]
-    records: tuple[GroupRecord, ...]
-    rollout_seconds: float
-    judge_seconds: float
-
-
-@dataclass(frozen=True)
 class Collector:
-    """Gathers the experience of one step.
+    """Gathers the experience of one step: this process's groups, on its own devices.
 
-    groups_per_batch: groups that share a device batch. place: puts a host batch on the devices.
-    use_reference: whether the reward has a witness. seed: of the choice of references.
+    groups_per_batch: groups of this process that share a device batch. place: puts a host batch on its devices.
+    pool: None where the reward uses no references. seed: of the choice of references.
     second_judge: asked about some of the captions as well; nothing waits for it.
     """
 
@@ -73,20 +44,24 @@ class Collector:
     pool: ReferencePool | None
     buckets: Buckets
     groups_per_batch: int
-    use_reference: bool
     seed: int
     place: Callable[[Any], Any]
+    processes: Processes = ALONE
     second_judge: SecondJudge | None = None
 
-    def collect(self, params: Params, examples: Sequence[Example], step: int) -> StepRollout:
-        """Captions and scores for all ``examples``. Raises KeyError for a sample without a needed reference, and
-        RolloutError if the engine fails."""
+    def collect(self, params: Params, batch: GroupBatch, step: int) -> StepRollout:
+        """Captions and scores for the groups of this process. Raises KeyError for a sample without a needed reference,
+        and RolloutError if the engine fails."""
         begin = time.monotonic()
+        examples = batch.examples
+        index_of = {place: index for index, place in enumerate(batch.places)}
         batches: list[RolloutBatch] = []
         pending: list[tuple[Example, str | None, Any, tuple[str, ...], Future[GroupScores]] | None]
         pending = [None] * len(examples)
-        for group in self.engine.stream(params, self._batches(params, examples, batches), step=step):
-            example = examples[group.index]
+        sizes = self._sizes(batch)
+        for group in self.engine.stream(params, self._batches(params, batch, sizes, batches), step=step):
+            index = index_of[group.index]
+            example = examples[index]
             captions = self.policy.texts(group.tokens, group.lengths)
             reference, segments = self._reference(example, step)
             asked = GroupForReward(
@@ -95,19 +70,22 @@ class Collector:
                 media=example.media,
                 reference=reference,
                 captions=captions,
+                references=() if self.pool is None else self.pool[example.sample.id].references,
                 reference_segments=segments,
             )
             future = self.session.submit(asked)
             if self.second_judge is not None:
                 self.second_judge.consider(asked, future)
-            pending[group.index] = (example, reference, group, captions, future)
+            pending[index] = (example, reference, group, captions, future)
         decoded = time.monotonic()
         records = []
-        for entry in pending:
+        for place, entry in zip(batch.places, pending, strict=True):
             assert entry is not None  # the engine yields every real group once
             example, reference, group, captions, future = entry
             records.append(
                 GroupRecord(
+                    place=place,
+                    sample_id=example.sample.id,
                     example=example,
                     reference=reference,
                     tokens=group.tokens,
@@ -118,14 +96,29 @@ class Collector:
                     sampler_logprobs=group.logprobs,
                 )
             )
-        return StepRollout(tuple(batches), tuple(records), decoded - begin, time.monotonic() - decoded)
+        return StepRollout(
+            batches=tuple(batches),
+            records=tuple(records),
+            rollout_seconds=decoded - begin,
+            judge_seconds=time.monotonic() - decoded,
+        )
+
+    def _sizes(self, batch: GroupBatch) -> list[PaddedSizes]:
+        """Of each device batch; the same in all processes, whose batches become one in the update."""
+        sizes = []
+        for first in range(0, len(batch.examples), self.groups_per_batch):
+            part = batch.examples[first : first + self.groups_per_batch]
+            names = [example.sample.id for example in part]
+            sizes.append(padded_sizes([example.prompt for example in part], self.buckets, names))
+        return common_sizes(self.processes, sizes)
 
     def _batches(
-        self, params: Params, examples: Sequence[Example], made: list[RolloutBatch]
+        self, params: Params, batch: GroupBatch, sizes: list[PaddedSizes], made: list[RolloutBatch]
     ) -> Iterator[RolloutBatch]:
-        """Device batches of ``examples``, made as the engine asks for them and appended to ``made``."""
-        for first in range(0, len(examples), self.groups_per_batch):
-            part = examples[first : first + self.groups_per_batch]
+        """Device batches of the groups, made as the engine asks for them and appended to ``made``."""
+        for number, padded in enumerate(sizes):
+            cut = slice(number * self.groups_per_batch, (number + 1) * self.groups_per_batch)
+            part = batch.examples[cut]
             prompt = self.place(
                 collate(
                     [example.prompt for example in part],
@@ -133,16 +126,17 @@ class Collector:
                     self.policy.processor.merge_size,
                     names=[example.sample.id for example in part],
                     batch_size=self.groups_per_batch,
+                    sizes=padded,
                 )
             )
             features = None
             if prompt.vision is not None:
                 features = self.programs.encode(params, self.policy.frozen, prompt)
-            made.append(RolloutBatch(first, part, prompt, features))
+            made.append(RolloutBatch(part, batch.places[cut], prompt, features))
             yield made[-1]
 
     def _reference(self, example: Example, step: int) -> tuple[str | None, tuple[Segment, ...]]:
-        if not self.use_reference or self.pool is None:
+        if self.pool is None:
             return None, ()
         identity = example.sample.id
         chosen = self.pool.pick_segment(identity, self.seed, step)

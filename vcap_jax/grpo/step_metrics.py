@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from vcap_jax.grpo.advantages import GroupAdvantages
-from vcap_jax.grpo.collect import GroupRecord
+from vcap_jax.grpo.records import GroupResult
 from vcap_jax.reward.alarms import AlarmWatch
 from vcap_jax.reward.statistics import JudgeStatistics
 
 Row = dict[str, float | int | str]
 
 
-def reward_metrics(records: Sequence[GroupRecord], advantages: GroupAdvantages) -> Row:
-    """Means over the candidates that were scored (NaN if none was): reward, each score, lengths, failures.
+def reward_metrics(records: Sequence[GroupResult], advantages: GroupAdvantages) -> Row:
+    """Means over the candidates that were scored (NaN if none was): reward, its components by the family's names,
+    lengths, failures.
 
     ``reward/std`` is the mean standard deviation within a group: what the update has to go by.
     """
@@ -25,15 +26,8 @@ def reward_metrics(records: Sequence[GroupRecord], advantages: GroupAdvantages) 
     row["reward/std"] = _mean(
         [s for s, skip in zip(advantages.std, advantages.skipped, strict=True) if not skip]
     )
-    passes = [c.global_scores for c in scored if c.global_scores is not None]
-    row["reward/correctness"] = _mean([s.correctness for s in passes])
-    row["reward/completeness"] = _mean([s.completeness for s in passes])
-    row["reward/third"] = _mean([s.third for s in passes])
-    local = [c.local_scores for c in scored if c.local_scores is not None]
-    if local:
-        row["reward/local"] = _mean([(s.correctness + s.completeness) / 20 for s in local])
-        row["reward/local_correctness"] = _mean([s.correctness for s in local])
-        row["reward/local_completeness"] = _mean([s.completeness for s in local])
+    for name in dict.fromkeys(name for c in scored for name in c.components):
+        row[f"reward/{name}"] = _mean([c.components[name] for c in scored if name in c.components])
     lengths = np.concatenate([record.lengths for record in records])
     truncated = np.concatenate([record.truncated for record in records])
     texts = [len(set(record.captions)) / len(record.captions) for record in records]
@@ -50,7 +44,7 @@ def reward_metrics(records: Sequence[GroupRecord], advantages: GroupAdvantages) 
 
 
 def alarm_metrics(
-    watch: AlarmWatch, step: int, records: Sequence[GroupRecord], row: Row
+    watch: AlarmWatch, step: int, records: Sequence[GroupResult], row: Row
 ) -> tuple[Row, list[str]]:
     """The alarms of ``step`` (from 1), whose row so far is ``row``, and what to tell the user."""
     groups = [record.scores for record in records]

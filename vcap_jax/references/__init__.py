@@ -53,13 +53,14 @@ def reference_pool(place: Workplace, samples: Sequence[Sample]) -> ReferencePool
 
 def references_by_policy(place: Workplace, path: Path, samples: Sequence[Sample]) -> ReferencePool:
     """The starting policy's captions of ``samples`` as a pool at ``path``, as ``config.references`` asks."""
-    if path.exists():
+    processes = place.processes
+    if processes.by_first(f"references {path.name}", path.exists):
         return ReferencePool.read(path)
     config = place.config
     place.say(f"the starting policy writes references for {len(samples)} samples: {path}")
     writer = PolicyWriter(
         place,
-        place.policy.trainable,
+        place.own_params(place.policy.trainable),
         samples,
         name=config.model.path,
         seed=reference_seed(config),
@@ -70,11 +71,13 @@ def references_by_policy(place: Workplace, path: Path, samples: Sequence[Sample]
         path,
         writer,
         samples,
+        shard=Shard(index=processes.index, count=processes.count),
         on_progress=PoolProgress(place.say, seconds=20),
         on_bad=place.report_bad_sample,
     )
-    assert pool is not None  # a single process writes all parts
-    return pool
+    # Whoever wrote the last part has joined them all.
+    processes.barrier(f"references {path.name} written")
+    return pool or ReferencePool.read(path)
 
 
 def remember_pool(place: Workplace, pool: ReferencePool, source: str) -> None:

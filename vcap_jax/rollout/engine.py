@@ -21,11 +21,12 @@ class RolloutError(RuntimeError):
 class RolloutBatch:
     """Groups of a step that share a padded device batch, which the update uses again.
 
-    first: the place of the first example in the step. examples: the real groups, at most the rows of ``prompt``.
+    examples: the real groups, at most the rows of ``prompt``. places: of each in the step of all processes, which is
+    what its draws depend on.
     """
 
-    first: int
     examples: Sequence[Example]
+    places: Sequence[int]
     prompt: PromptBatch
     features: VisualFeatures | None
 
@@ -63,7 +64,7 @@ class JaxEngine:
                 batch.features,
                 seed=self.seed,
                 step=step,
-                group_ids=range(batch.first, batch.first + batch.groups),
+                group_ids=batch.places,
             )
             for group in groups:
-                yield dataclasses.replace(group, index=batch.first + group.index)
+                yield dataclasses.replace(group, index=batch.places[group.index])

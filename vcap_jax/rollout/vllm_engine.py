@@ -93,7 +93,7 @@ class VllmEngine:
         futures: list[Future[SampledGroup]] = []
         try:
             for batch in batches:
-                for place, example in enumerate(batch.examples, start=batch.first):
+                for place, example in zip(batch.places, batch.examples, strict=True):
                     future = asyncio.run_coroutine_threadsafe(self._group(example, place, step), self._loop)
                     future.add_done_callback(arrived.put)
                     futures.append(future)

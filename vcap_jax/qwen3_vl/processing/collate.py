@@ -77,6 +77,36 @@ class Buckets:
             self.fit("patches", max(len(frame) for frame in prompt.frames), name=name)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PaddedSizes:
+    """What a batch measures: tokens of a prompt, frames of a prompt, patches of a frame, numbers of a patch; the last
+    three are 0 where no prompt has a frame."""
+
+    tokens: int = 0
+    frames: int = 0
+    patches: int = 0
+    numbers: int = 0
+
+
+def padded_sizes(
+    prompts: Sequence[EncodedPrompt], buckets: Buckets, names: Sequence[str] | None = None
+) -> PaddedSizes:
+    """The smallest buckets that hold all ``prompts``.
+
+    names: what to call each prompt in an error. Raises PromptTooLargeError for one beyond the largest bucket, by name.
+    """
+    names = names or [f"prompt {i}" for i in range(len(prompts))]
+    named = list(zip(prompts, names, strict=True))
+    seen = [(p, n) for p, n in named if p.frames]
+    return PaddedSizes(
+        tokens=max((buckets.fit("tokens", len(p.tokens), name=n) for p, n in named), default=0),
+        frames=max((buckets.fit("frames", len(p.frames), name=n) for p, n in seen), default=0),
+        patches=max((buckets.fit("patches", max(map(len, p.frames)), name=n) for p, n in seen), default=0),
+        # Stills travel one frame deep; beside a video they are repeated to its depth.
+        numbers=max((frame.shape[1] for prompt, _ in seen for frame in prompt.frames), default=0),
+    )
+
+
 def collate(
     prompts: Sequence[EncodedPrompt],
     buckets: Buckets,
@@ -84,8 +114,9 @@ def collate(
     *,
     batch_size: int | None = None,
     names: Sequence[str] | None = None,
+    sizes: PaddedSizes | None = None,
 ) -> PromptBatch:
-    """Pads prompts to the smallest buckets that hold them all.
+    """Pads prompts to the smallest buckets that hold them all, or to ``sizes``, which must.
 
     batch_size: B; missing rows become padding groups of length 0 (default: as many as there are prompts).
     names: what to call each prompt in an error.
@@ -100,12 +131,12 @@ def collate(
     if not prompts or len(prompts) > rows:
         raise ValueError(f"{len(prompts)} prompts for a batch of {rows}: give between 1 and {rows}")
     names = names or [f"prompt {i}" for i in range(len(prompts))]
-    width = max(buckets.fit("tokens", len(p.tokens), name=n) for p, n in zip(prompts, names, strict=True))
-    tokens = np.zeros((rows, width), np.int32)
-    positions = np.zeros((rows, 3, width), np.int32)
+    sizes = sizes or padded_sizes(prompts, buckets, names)
+    tokens = np.zeros((rows, sizes.tokens), np.int32)
+    positions = np.zeros((rows, 3, sizes.tokens), np.int32)
     lengths = np.zeros(rows, np.int32)
-    visual_index = np.full((rows, width), -1, np.int32)
-    vision = _collate_frames(prompts, buckets, merge_size, rows, names)
+    visual_index = np.full((rows, sizes.tokens), -1, np.int32)
+    vision = _collate_frames(prompts, sizes, merge_size, rows, names)
     per_frame = 0 if vision is None else vision.patches.shape[2] // merge_size**2
     for row, prompt in enumerate(prompts):
         count = len(prompt.tokens)
@@ -122,16 +153,14 @@ def collate(
 
 
 def _collate_frames(
-    prompts: Sequence[EncodedPrompt], buckets: Buckets, merge_size: int, rows: int, names: Sequence[str]
+    prompts: Sequence[EncodedPrompt], sizes: PaddedSizes, merge_size: int, rows: int, names: Sequence[str]
 ) -> VisionInputs | None:
     seen = [(p, n) for p, n in zip(prompts, names, strict=True) if p.frames]
     if not seen:
         return None
-    frames = max(buckets.fit("frames", len(p.frames), name=n) for p, n in seen)
-    length = max(buckets.fit("patches", max(map(len, p.frames)), name=n) for p, n in seen)
-    if length % merge_size**2:
+    if sizes.patches % merge_size**2:
         raise ValueError(
-            f"a patch bucket of {length} is no multiple of {merge_size**2} patches per visual token"
+            f"a patch bucket of {sizes.patches} is no multiple of {merge_size**2} patches per visual token"
         )
     scale = seen[0][0].scale
     for prompt, name in seen:
@@ -140,13 +169,11 @@ def _collate_frames(
                 f"{name} is normalised by {prompt.scale}, {seen[0][1]} by {scale}: one batch has one scale; correct "
                 "the preprocessor files, or keep images and videos apart"
             )
-    # Stills travel one frame deep; beside a video they are repeated to its depth.
-    size = max(frame.shape[1] for prompt, _ in seen for frame in prompt.frames)
-    patches = np.zeros((rows, frames, length, size), np.uint8)
-    grids = np.zeros((rows, frames, 2), np.int32)
+    patches = np.zeros((rows, sizes.frames, sizes.patches, sizes.numbers), np.uint8)
+    grids = np.zeros((rows, sizes.frames, 2), np.int32)
     for row, prompt in enumerate(prompts):
         for i, frame in enumerate(prompt.frames):
-            patches[row, i, : len(frame)] = _as_deep(frame, size)
+            patches[row, i, : len(frame)] = _as_deep(frame, sizes.numbers)
         grids[row, : len(prompt.grids)] = prompt.grids
     return VisionInputs(patches=patches, grids=grids, scale=scale)
 

@@ -1,0 +1,150 @@
+"""The update of a step: micro-batches out of what the rollout left on the devices, gradients, the optimizer.
+
+Every process brings its own groups, an equal number of them to every micro-batch; the programs run over the whole mesh.
+The denominators are those of the whole step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vcap_jax.config import RunConfig
+from vcap_jax.grpo.advantages import GroupAdvantages
+from vcap_jax.grpo.mismatch import Moments, mismatch_metrics
+from vcap_jax.grpo.objective import step_totals
+from vcap_jax.grpo.optimizer import TrainState
+from vcap_jax.grpo.records import StepRollout
+from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms, take_groups
+from vcap_jax.policy import Params
+from vcap_jax.sharding import Placement
+
+_METRIC_NAMES = {"clip_low": "clip/low", "clip_high": "clip/high"}
+
+MicroBatch = tuple[Any, Any, CaptionBatch]
+
+
+@dataclass(frozen=True)
+class StepUpdate:
+    """Updates the policy with one step's captions.
+
+    reference: the frozen reference policy's parameters, or None when beta is 0.
+    rollout_weights: ``UpdatePrograms.rollout_weights`` if captions come from another engine than the JAX sampler.
+    processes: how many bring groups.
+    """
+
+    config: RunConfig
+    programs: UpdatePrograms
+    frozen: Params
+    reference: Params | None
+    placement: Placement
+    rollout_weights: Callable[..., tuple[jax.Array, Moments]] | None
+    processes: int = 1
+
+    def __call__(
+        self, state: TrainState, rollout: StepRollout, lengths: np.ndarray, advantages: GroupAdvantages
+    ) -> tuple[TrainState, dict[str, float]]:
+        """The state (donated) after the step's updates, and what they say of themselves.
+
+        rollout: this process's groups. lengths: [B, G] tokens, and advantages: of the groups of all processes, in the
+        order of their places.
+        """
+        grpo = self.config.grpo
+        width = self._caption_width(int(lengths.max()))
+        micro = list(self._micro_batches(rollout, advantages, lengths, width))
+        totals = self.placement.replicated(
+            step_totals(jnp.asarray(lengths), jnp.asarray(advantages.contributes), len(micro))
+        )
+        reference = [self._logprobs(self.reference, part) for part in micro]
+        weights, moments = self._rollout_weights(state.params, micro)
+        old: list[jax.Array | None] = [None] * len(micro)
+        if grpo.updates_per_step > 1:
+            old = [self._logprobs(state.params, part) for part in micro]
+        shares: list[Any] = []
+        for _ in range(grpo.updates_per_step):
+            gradients = self.programs.zeros(state.params)
+            shares = []
+            for (prompt, features, captions), before, anchor, weight in zip(
+                micro, old, reference, weights, strict=True
+            ):
+                gradients, share = self.programs.accumulate(
+                    state.params,
+                    self.frozen,
+                    gradients,
+                    prompt,
+                    features,
+                    captions,
+                    totals,
+                    before,
+                    anchor,
+                    weight,
+                )
+                shares.append(share)
+            state, applied = self.programs.apply(state, gradients)
+        # One transfer at the very end: until here nothing has waited for the device.
+        shares, applied, moments = jax.device_get((shares, applied, moments))
+        summed = {key: float(sum(share[key] for share in shares)) for key in shares[0]}
+        row = {_METRIC_NAMES.get(key, key): value for key, value in summed.items()}
+        return state, row | {"grad_norm": float(applied["grad_norm"])} | mismatch_metrics(moments)
+
+    def _micro_batches(
+        self, rollout: StepRollout, advantages: GroupAdvantages, lengths: np.ndarray, width: int
+    ) -> Iterator[MicroBatch]:
+        size = self.config.grpo.groups_per_micro_batch // self.processes
+        per_batch = self.config.rollout.groups_per_batch // self.processes
+        local, join = self.placement.local(), self.placement.join
+        own = [record.place for record in rollout.records]
+        tokens = np.stack([record.tokens[:, :width] for record in rollout.records])
+        # None in every record or in none: a step has one engine.
+        reported = [r.sampler_logprobs for r in rollout.records if r.sampler_logprobs is not None]
+        sampler = np.stack(reported)[..., :width] if reported else None
+        first = 0
+        for batch in rollout.batches:
+            # The last batch of a step may be short; its padding groups take no part.
+            rows = slice(first, first + batch.groups)
+            places = own[rows]
+            captions = CaptionBatch(
+                tokens=_pad_rows(tokens[rows], per_batch),
+                lengths=_pad_rows(lengths[places], per_batch),
+                advantages=_pad_rows(np.asarray(advantages.advantages[places], np.float32), per_batch),
+                contributes=_pad_rows(np.asarray(advantages.contributes[places]), per_batch),
+                sampler_logprobs=None if sampler is None else _pad_rows(sampler[rows], per_batch),
+            )
+            for start in range(0, per_batch, size):
+                if start >= batch.groups:
+                    break
+                yield (
+                    join(take_groups(batch.prompt, start, start + size)),
+                    join(take_groups(batch.features, start, start + size)),
+                    join(local.batch(take_groups(captions, start, start + size))),
+                )
+            first += batch.groups
+
+    def _rollout_weights(
+        self, params: Params, micro: Sequence[MicroBatch]
+    ) -> tuple[list[jax.Array | None], list[Moments]]:
+        """Importance weights for captions of another engine than ours, and how far its numbers lie from ours."""
+        if self.rollout_weights is None:
+            return [None] * len(micro), []
+        pairs = [self.rollout_weights(params, self.frozen, *part) for part in micro]
+        return [weights for weights, _ in pairs], [moments for _, moments in pairs]
+
+    def _logprobs(self, params: Params | None, part: MicroBatch) -> jax.Array | None:
+        if params is None:
+            return None
+        prompt, features, captions = part
+        return self.programs.logprobs(params, self.frozen, prompt, features, captions.tokens)
+
+    def _caption_width(self, longest: int) -> int:
+        full = self.config.rollout.max_completion_length
+        return min([b for b in self.config.grpo.caption_buckets if longest <= b] + [full])
+
+
+def _pad_rows(array: np.ndarray, rows: int) -> np.ndarray:
+    missing = rows - len(array)
+    return np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1)) if missing else array

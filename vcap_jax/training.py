@@ -1,0 +1,151 @@
+"""The training phase of a run: optimizer, data, checkpoints and log put together, or found again where they stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+
+from vcap_jax.checkpoint import Checkpointer
+from vcap_jax.config import RunConfig
+from vcap_jax.configuration import ConfigError
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.distributed import Processes
+from vcap_jax.embedded import EmbeddedData
+from vcap_jax.grpo.collect import Collector
+from vcap_jax.grpo.optimizer import TrainState, build_optimizer, learning_rate_schedule
+from vcap_jax.grpo.step import UpdatePrograms
+from vcap_jax.grpo.trainer import Training
+from vcap_jax.grpo.update import StepUpdate
+from vcap_jax.reward.second_judge import SecondJudge
+from vcap_jax.reward.session import RewardSession
+from vcap_jax.rollout.engine import RolloutEngine
+from vcap_jax.run_log import RunLog, SilentLog
+from vcap_jax.sharding import GROUP_AXES, Placement
+from vcap_jax.workplace import Workplace
+
+
+def train(
+    place: Workplace,
+    samples: Sequence[Sample],
+    pool: ReferencePool | None,
+    engine: RolloutEngine,
+    session: RewardSession,
+    second: SecondJudge | None,
+    world: EmbeddedData | None,
+) -> TrainState:
+    """Trains to the last step, from the last checkpoint if there is one; returns the final state.
+
+    A checkpoint may have been written by another number of processes and on another mesh.
+    Raises what ``Training.run`` raises.
+    """
+    config, folder, policy, processes = place.config, place.folder, place.policy, place.processes
+    total = config.total_steps(len(samples))
+    updates = config.grpo.updates_per_step
+    schedule = learning_rate_schedule(config.optimizer, total * updates)
+    programs = UpdatePrograms(
+        policy.graphdef,
+        config.objective,
+        build_optimizer(config.optimizer, total * updates),
+        temperature=config.rollout.sampling.temperature,
+        logprob_chunk=config.grpo.logprob_chunk,
+    )
+    with ExitStack() as stack:
+        data = stack.enter_context(
+            closing(
+                GroupIterator(
+                    samples,
+                    place.load,
+                    PipelineSettings(
+                        batch_groups=config.grpo.groups_per_step,
+                        seed=config.seed,
+                        threads=config.data.threads,
+                        prefetch=config.data.prefetch,
+                        on_bad_sample=config.data.on_bad_sample,
+                    ),
+                    processes=processes,
+                )
+            )
+        )
+        checkpoints = stack.enter_context(Checkpointer(folder.checkpoints, keep=config.logging.keep))
+        state = programs.initial_state(policy.trainable, place.placement)
+        latest = processes.by_first("latest checkpoint", checkpoints.latest_step) if folder.resumed else None
+        if latest is not None:
+            state, data_state = checkpoints.restore(place.placement.abstract(state), latest)
+            data.set_state(data_state)
+        done = int(state.step) // updates
+        if done:
+            place.say(f"resuming after step {done} of {total}")
+        log: RunLog | SilentLog = SilentLog()
+        if processes.first:
+            log = RunLog(
+                config,
+                folder,
+                total=total,
+                done=done,
+                learning_rate=lambda step: schedule(step * updates),
+                world=world,
+                second_judge=second,
+            )
+        stack.callback(log.close)
+        training = Training(
+            config=config,
+            total_steps=total,
+            data=data,
+            collector=Collector(
+                policy=place.own_policy,
+                programs=programs,
+                engine=engine,
+                session=session,
+                pool=pool,
+                buckets=config.data.buckets,
+                groups_per_batch=config.rollout.groups_per_batch // processes.count,
+                seed=config.seed,
+                place=place.own_placement.batch,
+                processes=processes,
+                second_judge=second,
+            ),
+            update=StepUpdate(
+                config=config,
+                programs=programs,
+                frozen=policy.frozen,
+                reference=policy.reference_params(config.model.frozen_dtype)
+                if config.grpo.objective.beta > 0
+                else None,
+                placement=place.placement,
+                rollout_weights=programs.rollout_weights(config.rollout, policy.processor.banned_token_ids)
+                if config.rollout.engine == "vllm"
+                else None,
+                processes=processes.count,
+            ),
+            own_params=place.own_params,
+            checkpoints=checkpoints,
+            log=log,
+            processes=processes,
+        )
+        try:
+            return training.run(state)
+        except BaseException as error:
+            # Before anything is closed: the others may be waiting for this process, and closing for them.
+            processes.fail(error)
+            raise
+
+
+def check_shares(config: RunConfig, processes: Processes, placement: Placement) -> None:
+    """Raises ConfigError unless every process, and every device, can have an equal share of each batch."""
+    if processes.count == 1:
+        return
+    ways = 1
+    for axis in GROUP_AXES:
+        ways *= placement.mesh.shape[axis]
+    for name, groups in (
+        ("grpo.groups_per_micro_batch", config.grpo.groups_per_micro_batch),
+        ("rollout.groups_per_batch", config.rollout.groups_per_batch),
+    ):
+        if groups % ways:
+            raise ConfigError(
+                f"{name} is {groups}, of all {processes.count} processes together; their {ways} devices can share it "
+                f"out only if it is a multiple of {ways}"
+            )
+    placement.local()
