@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import jax
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from tests import quick_compile
 from tests.tiny_policy import tiny_model, tiny_prompts
 from vcap_jax.policy import ModelConfig, split_adapters
 from vcap_jax.qwen3_vl.lora import TARGETS, LoraConfig, adapters, attach, without_adapters
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.weight_table import abstract_model, flat_parameters
 from vcap_jax.qwen3_vl.weights import CheckpointError, load_pretrained, save_pretrained, to_public
+from vcap_jax.sharding import MeshConfig, Placement, partition
 
 
 def adapted(lora: LoraConfig, *, seed: int | None = 0) -> Qwen3VL:
@@ -28,7 +31,7 @@ def adapted(lora: LoraConfig, *, seed: int | None = 0) -> Qwen3VL:
     return model
 
 
-@jax.jit
+@functools.partial(jax.jit, compiler_options=quick_compile.options())
 def hidden(model: Qwen3VL) -> jax.Array:
     prompt = tiny_prompts(2)
     return model.hidden(prompt, model.encode_vision(prompt.vision))
@@ -44,9 +47,9 @@ def test_new_adapters_change_nothing(base):
 
 
 @pytest.mark.parametrize(
-    "targets", [TARGETS, ("q_proj", "v_proj", "down_proj"), ("k_proj", "up_proj"), ("o_proj",)]
+    ("targets", "rslora"),
+    [(TARGETS, False), (("q_proj", "v_proj", "down_proj"), True), (("k_proj", "up_proj"), False)],
 )
-@pytest.mark.parametrize("rslora", [False, True])
 def test_the_merged_export_is_the_adapted_model(tmp_path, base, targets, rslora):
     lora = LoraConfig(rank=4, alpha=6.0, targets=targets, use_rslora=rslora)
     model = adapted(lora)
@@ -55,29 +58,20 @@ def test_the_merged_export_is_the_adapted_model(tmp_path, base, targets, rslora)
     save_pretrained(model, tmp_path / "merged")
     merged = load_pretrained(tmp_path / "merged", dtype=jnp.float32)
     np.testing.assert_allclose(np.asarray(hidden(merged)), ours, rtol=0, atol=2e-6 * np.abs(ours).max())
-    # Only what was named has changed, by the product that the public definition gives.
-    names = dict(to_public(model.config, tiny_model()))
-    scale = 6.0 / (2.0 if rslora else 4.0)
-    node = (
-        adapters(model)["text.layers.attention.out" if "o_proj" in targets else "text.layers.mlp.gate_up"]
-        if ("o_proj" in targets or "up_proj" in targets)
-        else adapters(model)["text.layers.mlp.down"]
+    # What was named has changed and nothing else, by the product that the public definition gives.
+    before = dict(to_public(model.config, tiny_model()))
+    added = {name: array - before[name] for name, array in to_public(model.config, merged)}
+    assert {name.split(".")[-2] for name, array in added.items() if array.any()} == set(targets)
+    path, name = next(
+        (path, name)
+        for path, name in (("down", "mlp.down_proj"), ("gate_up", "mlp.up_proj"))
+        if name.split(".")[1] in targets
     )
-    product = scale * np.asarray(node.a[...][1][:, -4:]) @ np.asarray(node.b[...][1][:, -node_width(node) :])
-    changed = {
-        name for name, array in to_public(model.config, merged) if not np.array_equal(array, names[name])
-    }
-    assert {name.split(".")[-2] for name in changed} == set(targets)
-    name = {"out": "self_attn.o_proj", "gate_up": "mlp.up_proj", "down": "mlp.down_proj"}
-    path = next(p for p, n in adapters(model).items() if n is node).rsplit(".", 1)[-1]
-    public = f"model.language_model.layers.1.{name[path]}.weight"
-    difference = dict(to_public(model.config, merged))[public] - names[public]
-    np.testing.assert_allclose(difference, product.T, atol=1e-6)
-
-
-def node_width(node) -> int:
-    start, stop = node.parts[-1]
-    return stop - start
+    node = adapters(model)[f"text.layers.mlp.{path}"]
+    width = node.parts[-1][1] - node.parts[-1][0]
+    product = np.asarray(node.a[...][1][:, -4:]) @ np.asarray(node.b[...][1][:, -width:])
+    scaled = (3.0 if rslora else 1.5) * product.T
+    np.testing.assert_allclose(added[f"model.language_model.layers.1.{name}.weight"], scaled, atol=1e-6)
 
 
 def test_gradients_reach_the_adapters_and_nothing_else():
@@ -91,9 +85,10 @@ def test_gradients_reach_the_adapters_and_nothing_else():
     assert not any("adapter" in name for name in flat_parameters(frozen))
 
     def loss(params):
-        return jnp.sum(jnp.sin(hidden(nnx.merge(graphdef, params, frozen))))
+        return jnp.sum(jnp.sin(hidden.__wrapped__(nnx.merge(graphdef, params, frozen))))
 
-    for name, gradient in flat_parameters(jax.grad(loss)(trainable)).items():
+    gradients = jax.jit(jax.grad(loss), compiler_options=quick_compile.options())(trainable)
+    for name, gradient in flat_parameters(gradients).items():
         assert np.abs(gradient).max() > 0, name
 
 
@@ -114,6 +109,27 @@ def test_an_abstract_model_gets_abstract_adapters_of_the_same_shapes():
     assert {n: x.shape for n, x in here.items()} == {n: x.shape for n, x in there.items()}
     assert {str(x.dtype) for n, x in here.items() if ".adapter." in n} == {"bfloat16"}
     assert isinstance(here["text.layers.attention.qkv.adapter.a"], jax.ShapeDtypeStruct)
+
+
+def test_on_a_mesh_they_are_cut_with_the_matrices_they_add_to():
+    sizes = {"fsdp": 4, "tensor": 2}
+    for path, shape, spec in (
+        ("attention.qkv.adapter.a", (36, 4096, 48), (None, "fsdp", None)),
+        ("attention.qkv.adapter.b", (36, 16, 6144), (None, "fsdp", "tensor")),
+        ("mlp.down.adapter.a", (36, 12288, 16), (None, "tensor", "fsdp")),
+        ("mlp.down.adapter.b", (36, 16, 4096), (None, None, "fsdp")),
+    ):
+        for before in ("text.layers.", "opt_state.1.mu.text.layers."):
+            split = partition(before + path, shape, sizes)
+            assert (*split.spec,) == spec, path
+            assert not split.fallbacks
+    model, lora = tiny_model(), LoraConfig(rank=2)
+    attach(model, lora, sharding=Placement.build(MeshConfig(fsdp=2), jax.devices()[:2]).parameter)
+    whole = flat_parameters(adapted(lora, seed=None))
+    for name, array in flat_parameters(model).items():
+        if ".adapter." in name:
+            assert array.addressable_shards[0].data.size == array.size // 2, name
+            np.testing.assert_array_equal(array, whole[name])
 
 
 def test_the_draw_depends_on_the_seed_and_the_place_alone():
