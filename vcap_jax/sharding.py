@@ -19,7 +19,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -181,6 +181,13 @@ def dotted_path(path: tuple[Any, ...]) -> str:
     return ".".join(keys[:-1] if len(keys) > 1 and keys[-1] == "value" else keys)
 
 
+def by_group(tree: Any, put: Callable[[Any, int], Any]) -> Any:
+    """``put(array, axis of its groups)`` for every array of a batch: the first axis, the second of DeepStack's."""
+    if isinstance(tree, VisualFeatures):
+        return VisualFeatures(put(tree.embeddings, 0), put(tree.deepstack, 1))
+    return jax.tree.map(lambda x: put(x, 0), tree)
+
+
 @dataclass(frozen=True)
 class Placement:
     """Puts parameters, optimizer state and batches on the devices of a mesh."""
@@ -249,22 +256,86 @@ class Placement:
     def batch(self, tree: Any) -> Any:
         """``tree`` on the devices, split by group: the first axis of every array (DeepStack's: the second).
 
-        In a run of several processes each brings its own groups, in the order of the mesh.
+        For the devices of one process; in a run of several, ``local`` gives the placement for it.
         """
-        if isinstance(tree, VisualFeatures):
-            by_group = self.groups(tree.embeddings.shape[0])
-            deepstack = NamedSharding(self.mesh, Spec(None, *by_group.spec))
-            return VisualFeatures(self._put(tree.embeddings, by_group), self._put(tree.deepstack, deepstack))
-        return jax.tree.map(lambda x: self._put(x, self.groups(x.shape[0] * jax.process_count())), tree)
+        return by_group(tree, self._put)
+
+    def local(self) -> Placement:
+        """The placement on this process's own devices, where it works at its own pace: groups split over them,
+        parameters whole (or cut by ``tensor``). With one process this is the placement itself.
+
+        Raises ValueError if ``tensor`` joins devices of different processes: a group never spans processes.
+        """
+        if jax.process_count() == 1:
+            return self
+        rows = self.mesh.devices.reshape(-1, self.mesh.shape["tensor"])
+        owners = [{device.process_index for device in row} for row in rows]
+        if any(len(owner) > 1 for owner in owners):
+            raise ValueError(
+                f"mesh.tensor={self.mesh.shape['tensor']} joins devices of different processes; it must divide the "
+                f"{jax.local_device_count()} devices of one"
+            )
+        own = rows[[jax.process_index() in owner for owner in owners]]
+        types = (AxisType.Auto,) * len(AXES)
+        return Placement(Mesh(own.reshape(len(own), 1, 1, -1), AXES, axis_types=types))
+
+    def join(self, tree: Any) -> Any:
+        """Batches of all processes as one: ``tree``, this process's groups split over its devices, becomes its part of
+        arrays over the whole mesh. Nothing is copied or sent where the devices hold their rows already.
+        """
+        if jax.process_count() == 1:
+            return tree
+        local = self.local()
+        return by_group(tree, lambda x, axis: self._join(local._put(x, axis), axis))
+
+    def gathered(self, tree: Any) -> Any:
+        """Parameters, placed on the whole mesh, for the ``local`` placement: whole on each of this process's devices,
+        or cut by ``tensor``. All processes must call it at the same time. With one process this is ``tree`` itself.
+        """
+        if jax.process_count() == 1:
+            return tree
+        local = self.local()
+        shardings = local.shardings(tree)
+        everywhere = jax.tree.map(lambda sharding: NamedSharding(self.mesh, sharding.spec), shardings)
+        return jax.tree.map(
+            lambda x, sharding: jax.make_array_from_single_device_arrays(
+                x.shape, sharding, [shard.data for shard in x.addressable_shards]
+            ),
+            jax.device_put(tree, everywhere),
+            shardings,
+        )
 
     def replicated(self, tree: Any) -> Any:
-        """``tree`` whole on every device: step totals, scalars."""
-        return jax.device_put(tree, NamedSharding(self.mesh, Spec()))
+        """``tree`` whole on every device: step totals, scalars. All processes must bring the same values."""
+        sharding = NamedSharding(self.mesh, Spec())
+        if jax.process_count() == 1:
+            return jax.device_put(tree, sharding)
+        return jax.tree.map(
+            lambda x: jax.make_array_from_callback(np.shape(x), sharding, lambda index: np.asarray(x)[index]),
+            tree,
+        )
 
-    def _put(self, x: Any, sharding: NamedSharding) -> jax.Array:
-        if jax.process_count() > 1:
-            return jax.make_array_from_process_local_data(sharding, np.asarray(x))
-        return jax.device_put(x, sharding)
+    def _put(self, x: Any, axis: int) -> jax.Array:
+        return jax.device_put(x, self._along(axis, x.shape[axis]))
+
+    def _along(self, axis: int, count: int) -> NamedSharding:
+        return NamedSharding(self.mesh, Spec(*(None,) * axis, *self.groups(count).spec))
+
+    def _join(self, x: jax.Array, axis: int) -> jax.Array:
+        shape = list(x.shape)
+        shape[axis] *= jax.process_count()
+        sharding = self._along(axis, shape[axis])
+        held = {shard.device: shard.data for shard in x.addressable_shards}
+        # In the order of the mesh, as everything about the sharding is.
+        here = [device for device in self.mesh.devices.flat if device in held]
+        if {held[device].shape for device in here} != {sharding.shard_shape(tuple(shape))}:
+            raise ValueError(
+                f"{x.shape[axis]} groups of this process do not share out evenly over its {len(here)} devices: choose "
+                f"grpo.groups_per_micro_batch as a multiple of {self._ways(GROUP_AXES)}"
+            )
+        return jax.make_array_from_single_device_arrays(
+            tuple(shape), sharding, [held[device] for device in here]
+        )
 
     def _ways(self, axes: Sequence[str]) -> int:
         return math.prod(self.mesh.shape[axis] for axis in axes)
