@@ -17,6 +17,7 @@ from tests.gpu_judge.requests_of_the_world import about, body
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.judge_process import embedded_judge
+from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.world.captions import VALUES, full_caption, weak_caption, wrong_value
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.grammar import ATTRIBUTES, describe_image
@@ -200,6 +201,13 @@ def test_the_server_that_a_run_starts_has_the_rates_in_its_name(tmp_path: Path) 
     ):
         listed = [model["id"] for model in json.load(response)["data"]]
     assert listed == ["embedded-judge+miss=0.25+invent=0.125+seed=-7+attention=4"]
+
+
+def test_a_run_is_not_resumed_with_another_judge(tmp_path: Path) -> None:
+    RunFolder.open(tmp_path / "run", load_config(RunConfig, [], ["world.judge_perception.miss=0.1"]))
+    other = load_config(RunConfig, [], ["world.judge_perception.miss=0.2"])
+    with pytest.raises(RunFolderError, match=r"world\.judge_perception\.miss"):
+        RunFolder.open(tmp_path / "run", other, resume=True, may_differ=("logging", "judge"))
 
 
 def test_rates_are_refused_where_they_make_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
