@@ -1,0 +1,109 @@
+"""Which kernel a name means where, and what is said when it cannot be had."""
+
+from __future__ import annotations
+
+import logging
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from vcap_jax.policy import ModelConfig, load_policy
+from vcap_jax.qwen3_vl import attention
+from vcap_jax.qwen3_vl.attention import cudnn, splash
+from vcap_jax.sharding import MeshConfig, Placement
+
+HEADS = {"text": 128, "vision": 72}
+
+
+def choose(name: str, platform: str, dtype: str = "bfloat16", **head_sizes: int) -> attention.Kernel:
+    return attention.choose(name, platform=platform, dtype=dtype, head_sizes=head_sizes or HEADS)
+
+
+@pytest.mark.parametrize(
+    ("platform", "name"), [("cpu", "chunked"), ("gpu", "cudnn"), ("cuda", "cudnn"), ("tpu", "splash")]
+)
+def test_auto_takes_the_kernel_of_the_platform_and_says_so(platform, name, caplog) -> None:
+    with caplog.at_level(logging.INFO):
+        assert choose("auto", platform).name == name
+    assert name in caplog.text
+
+
+@pytest.mark.parametrize(("dtype", "head"), [("float32", 128), ("bfloat16", 100), ("bfloat16", 256)])
+def test_auto_warns_where_the_own_kernel_cannot_compute(dtype, head, caplog) -> None:
+    assert choose("auto", "gpu", dtype, text=head).name == "chunked"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "cannot be used" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "dtype", "head", "remedy"),
+    [
+        ("cudnn", "cpu", "bfloat16", 128, "model.attention=auto .chunked there"),
+        ("cudnn", "tpu", "bfloat16", 128, "model.attention=auto .splash there"),
+        ("splash", "gpu", "bfloat16", 128, "model.attention=auto .cudnn there"),
+        ("cudnn", "gpu", "float32", 128, "model.dtype=bfloat16"),
+        ("cudnn", "gpu", "bfloat16", 100, "multiple of 8 up to 128.*vision heads have size 100"),
+        ("splash", "tpu", "float16", 128, "model.dtype"),
+    ],
+)
+def test_a_demand_that_cannot_be_met_is_refused_with_the_remedy(name, platform, dtype, head, remedy) -> None:
+    with pytest.raises(attention.UnsupportedAttention, match=remedy):
+        choose(name, platform, dtype, text=128, vision=head)
+
+
+def test_what_anything_can_run_is_taken_anywhere() -> None:
+    for name in ("dense", "chunked"):
+        for platform in ("cpu", "gpu", "tpu"):
+            assert choose(name, platform, "float32", text=7).name == name
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(ValueError, match="'flash'; it must be one of auto, dense, chunked, cudnn, splash"):
+        ModelConfig(attention="flash")  # type: ignore[arg-type]
+    with pytest.raises(
+        ValueError, match=r"model.remat is 'yes'; it must be one of none, layer, attention, dots"
+    ):
+        ModelConfig(remat="yes")  # type: ignore[arg-type]
+
+
+def test_a_policy_carries_its_kernel_and_refuses_one_of_another_platform() -> None:
+    placement = Placement.build(MeshConfig(fsdp=1))
+    policy = load_policy(ModelConfig(attention="dense"), placement=placement)
+    assert policy.merge().kernel.name == policy.merge().visual.kernel.name == "dense"
+    with pytest.raises(attention.UnsupportedAttention, match="runs on cuda, but the devices are cpu"):
+        load_policy(ModelConfig(attention="cudnn"), placement=placement)
+
+
+@pytest.mark.parametrize("module", [cudnn, splash])
+def test_a_release_of_jax_that_has_moved_a_kernel_is_told(module, monkeypatch) -> None:
+    """What is private may change; then the error says what to do, and nothing else is tried."""
+    if module is cudnn:
+        monkeypatch.setitem(cudnn.PARAMETERS, cudnn.FORWARD, "query key value something_else")
+    else:
+        monkeypatch.setattr(splash, "BACKWARD", "something_else")
+    module._module.cache_clear()
+    with pytest.raises(
+        attention.UnsupportedAttention, match=r"has moved .* install jax .* model.attention=chunked"
+    ):
+        module._module()
+    monkeypatch.undo()
+    module._module()
+
+
+def test_a_program_tells_which_kernel_it_calls() -> None:
+    """The real calls, as a GPU's and a TPU's compiler get them; no device is needed to write them down."""
+    q = jax.ShapeDtypeStruct((1, 256, 4, 128), jnp.bfloat16)
+
+    def lowered(kernel: attention.Kernel, platform: str) -> str:
+        program = jax.jit(lambda q: attention.causal(q, q, q, kernel))
+        return program.trace(q).lower(lowering_platforms=(platform,)).as_text()
+
+    plain = lowered(attention.CHUNKED, "cpu")
+    assert attention.kernels_in(plain) == frozenset()
+    attention.require_kernel(attention.CHUNKED, plain)
+    with pytest.raises(attention.UnsupportedAttention, match="the fast path is not taken"):
+        attention.require_kernel(attention.Splash(), plain)
+    text = lowered(attention.Splash(), "tpu")
+    assert attention.kernels_in(text) == {"splash"}
+    attention.require_kernel(attention.Splash(), text)
