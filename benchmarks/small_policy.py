@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -43,6 +44,19 @@ def write_policy(folder: Path, *, seed: int = 0, visual_tokens: int = 1024) -> P
         image=ImageSettings(min_pixels=TOKEN_SIDE**2, max_pixels=budget),
         video=VideoSettings(min_pixels=2 * TOKEN_SIDE**2, max_pixels=budget, max_frames=32),
     )
+    config = policy_config(tokenizer)
+    model = Qwen3VL(Qwen3VLConfig.from_dict(config), rngs=nnx.Rngs(seed), dtype=jnp.float32)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_pretrained(model, folder, dtype=jnp.float32)
+    ends = {"eos_token_id": list(processor.eos_token_ids), "pad_token_id": processor.pad_token_id}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (folder / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n")
+    processor.save_pretrained(folder)
+    return processor
+
+
+def policy_config(tokenizer: Any) -> dict[str, Any]:
+    """config.json for a tokenizer made by ``vcap_jax.world.tokenizer``."""
     config = backbone_config(tokenizer)
     config["dtype"] = "float32"
     config["text_config"] |= {
@@ -64,14 +78,7 @@ def write_policy(folder: Path, *, seed: int = 0, visual_tokens: int = 1024) -> P
         "num_position_embeddings": 1024,
         "deepstack_visual_indexes": [1],
     }
-    model = Qwen3VL(Qwen3VLConfig.from_dict(config), rngs=nnx.Rngs(seed), dtype=jnp.float32)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_pretrained(model, folder, dtype=jnp.float32)
-    ends = {"eos_token_id": list(processor.eos_token_ids), "pad_token_id": processor.pad_token_id}
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (folder / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n")
-    processor.save_pretrained(folder)
-    return processor
+    return config
 
 
 def picture(visual_tokens: int, seed: int) -> Image.Image:
