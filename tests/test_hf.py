@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from vcap_jax.hf import ConversionError, checkpoint_from_hf, checkpoint_to_hf
-from vcap_jax.policy import load_model
+from vcap_jax.checkpoint import Checkpointer
+from vcap_jax.config import RunConfig
+from vcap_jax.configuration import dump_config
+from vcap_jax.hf import ConversionError, adapter_to_peft, checkpoint_from_hf, checkpoint_to_hf
+from vcap_jax.policy import ModelConfig, load_model, load_policy
+from vcap_jax.qwen3_vl.lora import LoraConfig
+from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.sharding import MeshConfig, Placement
 from vcap_jax.world.backbone import BACKBONE_FOLDER
+
+PLACEMENT = Placement.build(MeshConfig(fsdp=1))
 
 
 def test_there_and_back(tmp_path):
@@ -42,11 +51,56 @@ def test_what_is_no_source_or_no_target_is_refused(tmp_path):
         checkpoint_to_hf(tmp_path / "used", tmp_path / "new")
 
 
+@pytest.fixture(scope="module")
+def lora_run(tmp_path_factory) -> RunFolder:
+    """What a LoRA run of the backbone leaves: its configuration and a checkpoint, here of random adapters."""
+    run = RunFolder(tmp_path_factory.mktemp("runs") / "lora")
+    model = ModelConfig(lora=LoraConfig(rank=2, targets=("q_proj", "up_proj")), frozen_dtype="bfloat16")
+    policy = load_policy(model, placement=PLACEMENT)
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(policy.trainable)} == {"float32"}
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(policy.frozen)} == {"bfloat16"}
+    rng = np.random.default_rng(0)
+    moved = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), policy.trainable)
+    run.root.mkdir()
+    run.config.write_text(dump_config(RunConfig(model=model)))
+    with Checkpointer(run.checkpoints) as checkpoints:
+        checkpoints.save(3, {"params": moved})
+        checkpoints.wait()
+    return run
+
+
+def test_a_lora_run_is_exported_merged(lora_run, tmp_path):
+    assert checkpoint_to_hf(lora_run.root, tmp_path / "hf", dtype="float32") == 3
+    before, after = (load_file(folder / "model.safetensors") for folder in (BACKBONE_FOLDER, tmp_path / "hf"))
+    moved = {name for name in before if not np.array_equal(before[name].astype(np.float32), after[name])}
+    assert moved
+    assert {name.split(".")[-2] for name in moved} == {"q_proj", "up_proj"}
+
+
+def test_its_adapters_are_exported_alone_and_start_another_run(lora_run, tmp_path):
+    assert adapter_to_peft(lora_run.root, tmp_path / "adapter") == 3
+    model = ModelConfig(
+        lora=LoraConfig(rank=2, targets=("q_proj", "up_proj"), adapter=str(tmp_path / "adapter"))
+    )
+    policy = load_policy(model, placement=PLACEMENT)
+    with Checkpointer(lora_run.checkpoints, read_only=True) as checkpoints:
+        saved, _ = checkpoints.restore({"params": policy.trainable}, partial=True)
+    for one, other in zip(jax.tree.leaves(policy.trainable), jax.tree.leaves(saved["params"]), strict=True):
+        np.testing.assert_array_equal(one, other)
+    plain = RunFolder(tmp_path / "plain")
+    plain.root.mkdir()
+    plain.config.write_text(dump_config(RunConfig()))
+    with Checkpointer(plain.checkpoints) as checkpoints:
+        checkpoints.save(1, {"params": load_policy(ModelConfig(), placement=PLACEMENT).trainable})
+        checkpoints.wait()
+    with pytest.raises(ConversionError, match="has no adapters: leave --adapter out"):
+        adapter_to_peft(plain.root, tmp_path / "none")
+
+
 @pytest.mark.live
 def test_pytorch_loads_what_is_exported(tmp_path):
     """Logits of the exported backbone in the public implementation, float32."""
     torch = pytest.importorskip("torch")
-    import jax.numpy as jnp
     from transformers import Qwen3VLForConditionalGeneration
 
     from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, collate

@@ -102,7 +102,7 @@ def attach(
         *stack, inputs, outputs = linear.kernel.shape
         width = sum(stop - start for start, stop in parts)
         shapes = {"a": (*stack, inputs, len(parts) * config.rank), "b": (*stack, config.rank, width)}
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for name, shape in shapes.items():
             path = f"{linear_path}.{_NODE}.{name}"
             if isinstance(linear.kernel.get_value(), jax.ShapeDtypeStruct):

@@ -162,7 +162,7 @@ def _check_config(values: Mapping[str, Any], folder: Path, lora: LoraConfig) -> 
 def _check_tensors(
     matrices: tuple[AdaptedMatrix, ...], found: Mapping[str, np.ndarray], folder: Path, lora: LoraConfig
 ) -> None:
-    wanted = {}
+    wanted: dict[str, tuple[int, ...]] = {}
     for matrix in matrices:
         outputs, inputs = matrix.tensor.shape
         shapes = ((lora.rank, inputs), (outputs, lora.rank))
