@@ -30,6 +30,7 @@ from vcap_jax.grpo.optimizer import OptimizerPrograms
 from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
 from vcap_jax.policy import Params, vision_encoder
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.qwen3_vl.split import JitByGroup
 from vcap_jax.rollout.sampler import RolloutConfig
 
 
@@ -73,8 +74,8 @@ class UpdatePrograms(OptimizerPrograms):
         self._temperature = temperature
         self._chunk = logprob_chunk
         self.encode = vision_encoder(graphdef)
-        self.logprobs = jax.jit(self._logprobs)
-        self.accumulate = jax.jit(self._accumulate, donate_argnums=(2,))
+        self.logprobs = JitByGroup(self._logprobs)
+        self.accumulate = JitByGroup(self._accumulate, donate_argnums=(2,))
 
     def _statistics(
         self,
@@ -144,7 +145,7 @@ class UpdatePrograms(OptimizerPrograms):
             )
             return weights, mismatch_moments(trainer, batch.sampler_logprobs, mask, cap=cap)
 
-        return jax.jit(program)
+        return JitByGroup(program)
 
     def _accumulate(
         self,

@@ -16,6 +16,7 @@ import numpy as np
 from flax import nnx
 
 from vcap_jax.qwen3_vl.remat import rematerialised
+from vcap_jax.qwen3_vl.split import whole_stack
 
 Array = jax.Array
 Module = TypeVar("Module", bound=nnx.Module)
@@ -186,6 +187,7 @@ def scan_layers(
         The last carry and the stacked ``y`` of the layers.
     """
     graphdef, params = nnx.split(layers)
+    params = jax.tree.map(whole_stack, params)
     depth = jax.tree.leaves(params)[0].shape[0]
 
     def step(carry: Any, x: Any) -> tuple[Any, Any]:

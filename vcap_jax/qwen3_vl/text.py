@@ -29,6 +29,7 @@ from vcap_jax.qwen3_vl.layers import (
     scan_layers,
     take_rows,
 )
+from vcap_jax.qwen3_vl.split import by_group
 
 Array = jax.Array
 Attend = Callable[[Array, Array, Array, Any, Any], tuple[Array, Any, Any]]
@@ -62,7 +63,7 @@ class Attention(nnx.Module):
         self, x: Array, cos: Array, sin: Array, attend: Attend, state: Any, xs: Any
     ) -> tuple[Array, Any, Any]:
         """x: [..., D]; cos, sin: [..., head_dim / 2]."""
-        qkv = self.qkv(x).reshape(*x.shape[:-1], -1, self.dim)
+        qkv = by_group(self.qkv(x)).reshape(*x.shape[:-1], -1, self.dim)
         qk, values = jnp.split(qkv, [self.heads + self.key_heads], axis=-2)
         # Queries and keys are normalised and rotated as one array: half the operations.
         # (Their scales are chosen, not joined: XLA's GPU compiler, JAX 0.10, fails on a join of broadcasts here.)
@@ -71,7 +72,7 @@ class Attention(nnx.Module):
         qk = rope.apply_rope(rms_norm(qk, scales, self.q_norm.eps), cos, sin)
         queries, keys = jnp.split(qk, [self.heads], axis=-2)
         out, state, y = attend(queries, keys, values, state, xs)
-        return self.out(out.reshape(*x.shape[:-1], -1)), state, y
+        return by_group(self.out(out.reshape(*x.shape[:-1], -1))), state, y
 
 
 class MLP(nnx.Module):
@@ -91,8 +92,8 @@ class MLP(nnx.Module):
         self.activation = config.hidden_act
 
     def __call__(self, x: Array) -> Array:
-        gate, up = jnp.split(self.gate_up(x), 2, axis=-1)
-        return self.down(ACTIVATIONS[self.activation](gate) * up)
+        gate, up = jnp.split(by_group(self.gate_up(x)), 2, axis=-1)
+        return by_group(self.down(ACTIVATIONS[self.activation](gate) * up))
 
 
 class DecoderLayer(nnx.Module):

@@ -1,0 +1,71 @@
+"""Activations stay where their groups are.
+
+Parameters are cut over the devices that groups are split over (``vcap_jax.sharding``), and XLA may choose what to
+send for a product: a device's part of the parameters, or everybody's activations. Left alone it chooses the
+activations, which at tens of thousands of tokens per group are many times larger, and every device then holds all
+of them. Saying that a product's result is split by group leaves it one way: gather the layer's parameters, use them,
+drop them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+NOT_OF_GROUPS = "tensor"
+"""The axis of the mesh that cuts products; groups are split over all others."""
+
+
+def by_group(x: jax.Array) -> jax.Array:
+    """``x`` [B, ...], B groups, kept split by group under the mesh of the surrounding program.
+
+    Nothing happens outside a mesh (see ``JitByGroup``), or if its devices do not divide B.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    axes = tuple(axis for axis in mesh.axis_names if axis != NOT_OF_GROUPS)
+    ways = math.prod(mesh.shape[axis] for axis in axes)
+    if ways == 1 or x.shape[0] % ways:
+        return x
+    free = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 1)
+    return jax.lax.with_sharding_constraint(x, PartitionSpec(axes, *free))
+
+
+def whole_stack(x: jax.Array) -> jax.Array:
+    """Parameters [N, ...] of N layers on their way into a scan: no device keeps some of the layers only.
+
+    A scan takes one layer at a time, on all devices at once; a stack that is cut by layers is gathered before it.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.size == 1:
+        return x
+    free = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 1)
+    return jax.lax.with_sharding_constraint(x, PartitionSpec(None, *free))
+
+
+class JitByGroup:
+    """``jax.jit`` for programs whose first argument is a tree of placed parameters: they are traced under those
+    parameters' mesh, which ``by_group`` needs to know. Options are jit's."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self._jitted = jax.jit(function, **options)
+
+    def __call__(self, params: Any, *arguments: Any) -> Any:
+        with _mesh_of(params):
+            return self._jitted(params, *arguments)
+
+    def lower(self, params: Any, *arguments: Any) -> Any:
+        """As the method of a jitted function; arguments may be ``jax.ShapeDtypeStruct`` with shardings."""
+        with _mesh_of(params):
+            return self._jitted.lower(params, *arguments)
+
+
+def _mesh_of(params: Any) -> AbstractContextManager[Any]:
+    sharding = getattr(next(iter(jax.tree.leaves(params)), None), "sharding", None)
+    if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
+        return jax.set_mesh(sharding.mesh)
+    return nullcontext()
