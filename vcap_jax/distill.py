@@ -32,7 +32,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import fact_shares, shares_table, write_summary
 from vcap_jax.sft.run import run_sft
-from vcap_jax.stages import share_world
+from vcap_jax.stages import STAGE_MAY_DIFFER, share_world
 
 _SEED = 8_000_009
 """Added to the run's seed: candidates are not drawn with the numbers of rollouts or references."""
@@ -75,7 +75,7 @@ def distill(
             name=f"{config.name}-from-{teacher.name}",
             sft=dataclasses.replace(config.sft, captions=str(best)),
         )
-        run = RunFolder.open(stage / "student", student, resume=True, may_differ=("logging", "judge"))
+        run = RunFolder.open(stage / "student", student, resume=True, may_differ=STAGE_MAY_DIFFER)
         share_world(config, folder, run)
         if run.summary.exists():
             say(f"{run.root} is complete")
@@ -127,7 +127,7 @@ def _candidates_to_best(
         taught.place,
         taught.place.policy.trainable,
         samples,
-        name=str(source),
+        name=teacher.name,
         seed=config.seed + _SEED,
         rollout=dataclasses.replace(config.rollout, group_size=candidates),
         ended_only=True,
@@ -151,7 +151,7 @@ def _candidates_to_best(
     best, selection = choose_best(scored, drawn)
     provenance = dataclasses.replace(
         writer.provenance,
-        writer=f"best of {candidates} by {source}",
+        writer=f"best of {candidates} by {teacher.name}",
         settings=dict(writer.provenance.settings) | {"reward": asdict(config.reward)},
     )
     best.write(stage / "best.jsonl", provenance, created=datetime.now(UTC).isoformat(timespec="seconds"))

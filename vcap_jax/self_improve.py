@@ -27,7 +27,7 @@ from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import shares_table, write_summary
 from vcap_jax.run import run
-from vcap_jax.stages import share_world
+from vcap_jax.stages import STAGE_MAY_DIFFER, share_world
 
 
 def self_improve(
@@ -47,7 +47,7 @@ def self_improve(
         if number > 1:
             path = folder.root / "pools" / f"e{number - 1}.jsonl"
             own = dataclasses.replace(own, data=dataclasses.replace(config.data, references=str(path)))
-        stage = RunFolder.open(folder.root / name, own, resume=True, may_differ=("logging", "judge"))
+        stage = RunFolder.open(folder.root / name, own, resume=True, may_differ=STAGE_MAY_DIFFER)
         share_world(config, folder, stage)
         if stage.summary.exists():
             say(f"{stage.root} is complete")
@@ -88,7 +88,7 @@ def _references_by(
             prepared.place,
             prepared.place.policy.trainable,
             samples,
-            name=str(source),
+            name=f"{writer} at step {source.step}",
             seed=reference_seed(config),
             rollout=reference_rollout(config),
             segments=config.references.segments,

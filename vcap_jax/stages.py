@@ -7,6 +7,10 @@ import os
 from vcap_jax.config import RunConfig
 from vcap_jax.report.run_folder import RunFolder
 
+STAGE_MAY_DIFFER = ("logging", "judge", "data.references", "sft.captions")
+"""Of a stage that is resumed. The folder of the whole may have moved, or be named from elsewhere: which captions a
+stage began with is known by their digest (``references.remember_pool``), not by their path."""
+
 
 def share_world(config: RunConfig, whole: RunFolder, stage: RunFolder) -> None:
     """Lets a stage use the embedded world of the whole, which is then rendered once; a manifest needs nothing."""

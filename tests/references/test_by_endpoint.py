@@ -1,0 +1,185 @@
+"""References by a served model, over HTTP: what is asked, what is kept, and what becomes of failures."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from vcap_jax.config import DataConfig, ReferenceConfig, RunConfig
+from vcap_jax.data.manifest import read_manifest
+from vcap_jax.preparing import sample_reader
+from vcap_jax.qwen3_vl.processing import Processor
+from vcap_jax.references.by_endpoint import EndpointWriter
+from vcap_jax.references.writing import write_pool
+from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.rollout.sampling import SamplingConfig
+from vcap_jax.world.backbone import BACKBONE_FOLDER
+from vcap_jax.world.dataset import write_dataset
+
+
+class Captioning:
+    """Answers with the pictures' hash and the seed; nothing but blanks for pictures in ``speechless``."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict] = []
+        self.speechless: set[str] = set()
+
+    async def models(self, _: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "a-captioner"}]})
+
+    async def chat(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.bodies.append(body)
+        picture = picture_of(body)
+        text = " " if picture in self.speechless else f"Picture {picture}, seed {body['seed']}."
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        return web.json_response({"id": "x", "model": "a-captioner", "choices": [choice]})
+
+
+def picture_of(body: dict) -> str:
+    urls = [
+        part["image_url"]["url"] for part in body["messages"][0]["content"] if part["type"] == "image_url"
+    ]
+    return blake2b("".join(urls).encode(), digest_size=6).hexdigest()
+
+
+@contextmanager
+def served(captioning: Captioning) -> Iterator[str]:
+    loop, ready, port = asyncio.new_event_loop(), threading.Event(), []
+
+    async def start() -> web.AppRunner:
+        app = web.Application(client_max_size=2**26)
+        app.add_routes(
+            [web.get("/v1/models", captioning.models), web.post("/v1/chat/completions", captioning.chat)]
+        )
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port.append(runner.addresses[0][1])
+        return runner
+
+    def serve() -> None:
+        asyncio.set_event_loop(loop)
+        runner = loop.run_until_complete(start())
+        ready.set()
+        loop.run_forever()
+        loop.run_until_complete(runner.cleanup())
+        loop.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    ready.wait(30)
+    try:
+        yield f"http://127.0.0.1:{port[0]}"
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+
+def config_for(modality: str, segments: int = 0) -> RunConfig:
+    return RunConfig(
+        modality=modality,
+        data=DataConfig(image_prompt="Describe it.", video_prompt="Describe the clip.", threads=1),
+        references=ReferenceConfig(
+            per_sample=2, segments=segments, sampling=SamplingConfig(temperature=0.7, top_p=0.8)
+        ),
+    )
+
+
+def writer(config: RunConfig, url: str, samples: list, seed: int = 5) -> EndpointWriter:
+    processor = Processor.from_pretrained(BACKBONE_FOLDER)
+    return EndpointWriter(
+        config,
+        JudgeConfig(urls=(url,), max_tries=2, backoff_s=0.01, ready_timeout_s=20, deadline_s=20),
+        samples,
+        load=sample_reader(config, processor),
+        load_windows=lambda draw: sample_reader(config, processor, window=draw),
+        seed=seed,
+        say=lambda _: None,
+    )
+
+
+def test_each_caption_is_a_request_with_a_seed_of_its_own(tmp_path: Path) -> None:
+    samples = read_manifest(write_dataset(tmp_path / "data", "image", "served", 5, 0))
+    captioning, bad = Captioning(), []
+    with served(captioning) as url:
+        with writer(config_for("image"), url, samples) as one:
+            pool = write_pool(tmp_path / "pool.jsonl", one, samples, on_bad=bad.append)
+        assert pool is not None
+        assert [e.id for e in pool.entries()] == [s.id for s in samples]
+        bodies = captioning.bodies
+        assert len(bodies) == 10
+        assert len({body["seed"] for body in bodies}) == 10
+        assert len({picture_of(body) for body in bodies}) == 5
+        for body in bodies:
+            assert (body["model"], body["temperature"], body["top_p"]) == ("a-captioner", 0.7, 0.8)
+            assert body["max_tokens"] == config_for("image").rollout.max_completion_length
+            assert body["messages"][0]["content"][-1]["text"] == "Describe it."
+        said = {body["seed"]: picture_of(body) for body in bodies}
+        for entry in pool.entries():
+            assert len(set(entry.references)) == 2
+            for text in entry.references:
+                picture, seed = text.removeprefix("Picture ").removesuffix(".").split(", seed ")
+                assert said[int(seed)] == picture
+        header = pool.header
+        assert header is not None
+        assert header.provenance.writer == "a-captioner behind an endpoint"
+        assert header.provenance.settings["sampling"] == {"temperature": 0.7, "top_p": 0.8}
+
+        # The same seed asks for the same captions; another one for others.
+        again = []
+        for name, seed in (("again", 5), ("other", 6)):
+            with writer(config_for("image"), url, samples, seed) as one:
+                again.append(write_pool(tmp_path / f"{name}.jsonl", one, samples))
+        assert again[0].digest() == pool.digest() != again[1].digest()
+
+        # A sample that nothing came of is reported and left out.
+        captioning.speechless = {picture_of(bodies[0])}
+        with writer(config_for("image"), url, samples, 7) as one:
+            rest = write_pool(tmp_path / "rest.jsonl", one, samples, on_bad=bad.append)
+        assert rest is not None
+        assert len(rest) == 4
+        assert len(bad) == 1
+        assert bad[0].id not in rest
+        assert "empty_answer" in bad[0].reason
+
+
+def test_windows_of_videos_are_asked_about_as_clips(tmp_path: Path) -> None:
+    samples = read_manifest(write_dataset(tmp_path / "data", "video", "served", 2, 0))
+    config = config_for("video", segments=2)
+    local = dataclasses.replace(config.reward.local, fraction=0.5, min_seconds=0.5)
+    config = dataclasses.replace(config, reward=dataclasses.replace(config.reward, local=local))
+    captioning = Captioning()
+    with served(captioning) as url, writer(config, url, samples) as one:
+        pool = write_pool(tmp_path / "pool.jsonl", one, samples)
+    assert pool is not None
+    assert len(captioning.bodies) == 2 * 2 + 2 * 2 * 2
+    prompts = [body["messages"][0]["content"][-1]["text"] for body in captioning.bodies]
+    assert prompts.count(config.references.segment_prompt) == 8
+    frames = [sum(p["type"] == "image_url" for p in b["messages"][0]["content"]) for b in captioning.bodies]
+    assert max(frames[4:]) < min(frames[:4])
+    for entry in pool.entries():
+        assert len(entry.segments) == 2
+        assert all(len(segment.references) == 2 for segment in entry.segments)
+    assert json.loads((tmp_path / "pool.jsonl").read_text().splitlines()[0])["settings"]["segments"] == 2
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+    samples = read_manifest(write_dataset(tmp_path / "data", "image", "served", 1, 0))
+    config = config_for("image")
+    from vcap_jax.reward.errors import JudgeUnavailable
+
+    absent = writer(config, "http://127.0.0.1:9", samples)
+    absent._endpoint = dataclasses.replace(absent._endpoint, ready_timeout_s=0.2)
+    with pytest.raises(JudgeUnavailable, match=r"127\.0\.0\.1:9"), absent:
+        pass
