@@ -286,6 +286,7 @@ def _seconds(axes: Axes, rows: Rows) -> None:
 
 _PANELS: tuple[Panel, ...] = (
     (("reward/mean",), _reward),
+    _lines_panel("Loss on the captions, nats per token", Line("nll", "loss", _BLUE), zero=False),
     _lines_panel(
         "Facts",
         Line("facts/coverage", "covered", _BLUE),
