@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from vcap_jax.distributed import ALONE
 from vcap_jax.grpo.step_metrics import judge_metrics
 from vcap_jax.grpo.trainer import Training, TrainingStopped
 from vcap_jax.reward.errors import JudgeOutage
@@ -95,6 +96,8 @@ def stopped(checkpoints: Checkpoints, step: int) -> str:
     training = Training.__new__(Training)
     object.__setattr__(training, "checkpoints", checkpoints)
     object.__setattr__(training, "collector", SimpleNamespace(collect=collect))
+    object.__setattr__(training, "processes", ALONE)
+    object.__setattr__(training, "own_params", lambda params: params)
     with pytest.raises(TrainingStopped) as ended:
         training._collect(SimpleNamespace(params=None), [], step, {"place": "before the step"})  # type: ignore[arg-type]
     assert checkpoints.waited == 1
