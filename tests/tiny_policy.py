@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -48,9 +50,9 @@ CONFIG = {
 }
 
 
-def tiny_model(seed: int = 0) -> Qwen3VL:
-    """Float32, random weights large enough that captions differ."""
-    return Qwen3VL(Qwen3VLConfig.from_dict(CONFIG), rngs=nnx.Rngs(seed), dtype=jnp.float32)
+def tiny_model(seed: int = 0, **settings: Any) -> Qwen3VL:
+    """Float32, random weights large enough that captions differ. settings: of ``Qwen3VL``."""
+    return Qwen3VL(Qwen3VLConfig.from_dict(CONFIG), rngs=nnx.Rngs(seed), dtype=jnp.float32, **settings)
 
 
 def tiny_prompts(groups: int, seed: int = 0, *, tokens: int = 12) -> PromptBatch:

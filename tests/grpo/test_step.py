@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,14 +11,18 @@ import optax
 import pytest
 from flax import nnx
 
+from tests import quick_compile
 from tests.tiny_policy import VOCABULARY, tiny_model, tiny_prompts
 from vcap_jax.grpo.objective import ObjectiveConfig, caption_mask, grpo_loss, step_totals, token_logprobs
 from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms, take_groups
 from vcap_jax.policy import split_model
+from vcap_jax.qwen3_vl.attention import Chunked, Dense
 from vcap_jax.qwen3_vl.inputs import PromptBatch
 from vcap_jax.sharding import MeshConfig, Placement
 
 GROUPS, SIZE, TOKENS = 4, 3, 6
+BLOCKS = Chunked(block=5, whole=0)
+"""Several blocks of prompt and of captions."""
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +81,12 @@ def test_micro_batches_add_up(parts, captions):
     assert cut_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
 
 
-def test_shared_prompt_equals_the_unshared_computation(parts, captions):
-    """Every caption behind its own copy of the prompt, through the plain causal forward."""
-    graphdef, trainable, frozen = parts
+@pytest.fixture(scope="module")
+def unshared(captions) -> tuple[float, Any]:
+    """Loss and gradients with every caption behind its own copy of the prompt, through the plain causal forward
+    with all scores in memory."""
+    graphdef, trainable, frozen = split_model(tiny_model(kernel=Dense()), ("visual",))
+    drawn = np.asarray(captions.tokens)
     prompts = tiny_prompts(GROUPS)
     anchor = jax.tree.map(lambda x: x * 1.1, trainable)
     config = ObjectiveConfig(beta=0.1)
@@ -86,13 +95,13 @@ def test_shared_prompt_equals_the_unshared_computation(parts, captions):
         model = nnx.merge(graphdef, params, frozen)
         one = take_groups(prompts, row, row + 1)
         length = int(one.lengths[0])
-        tokens = np.concatenate([one.tokens[0, :length], np.asarray(captions.tokens[row, g])])
+        tokens = np.concatenate([one.tokens[0, :length], drawn[row, g]])
         steps = np.arange(TOKENS) + one.positions[0, :, :length].max() + 1
         positions = np.concatenate([one.positions[0, :, :length], np.tile(steps, (3, 1))], axis=1)
         visual = np.concatenate([one.visual_index[0, :length], np.full(TOKENS, -1)])
         joined = PromptBatch(tokens[None], positions[None], np.array([len(tokens)]), visual[None], one.vision)
         hidden = model.hidden(joined, model.encode_vision(joined.vision))[0, length - 1 : -1]
-        return token_logprobs(hidden, model.head(), captions.tokens[row, g], temperature=0.7)
+        return token_logprobs(hidden, model.head(), jnp.asarray(drawn[row, g]), temperature=0.7)
 
     def loss(params):
         new = jnp.stack(
@@ -105,10 +114,26 @@ def test_shared_prompt_equals_the_unshared_computation(parts, captions):
         totals = step_totals(captions.lengths, captions.contributes)
         return grpo_loss(new, captions.advantages, mask, totals, config, reference=old)[0]
 
-    value, expected = jax.value_and_grad(loss)(trainable)
-    shared, metrics = gradients(parts, captions, GROUPS)
-    assert metrics["loss"] == pytest.approx(float(value), rel=1e-5)
-    close(shared, expected, scale=1e-4)
+    value, gradient = jax.jit(jax.value_and_grad(loss), compiler_options=quick_compile.options())(trainable)
+    return float(value), gradient
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"kernel": BLOCKS},
+        {"kernel": BLOCKS, "remat": "attention"},
+    ],
+    ids=["whole", "blocks", "blocks, attention kept"],
+)
+def test_shared_prompt_equals_the_unshared_computation(settings, captions, unshared):
+    """Uneven prompts and captions, one of them masked: whatever the kernel, and whatever is computed twice."""
+    parts = split_model(tiny_model(**settings), ("visual",))
+    gradient, metrics = gradients(parts, captions, GROUPS)
+    value, expected = unshared
+    assert metrics["loss"] == pytest.approx(value, rel=1e-5)
+    close(gradient, expected, scale=1e-5)
 
 
 def test_masked_captions_have_no_influence(parts, captions):
