@@ -39,6 +39,18 @@ def test_a_run_of_any_length_is_drawn(tmp_path: Path, steps: int) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["plots.png"]
 
 
+def test_components_of_the_reward_get_panels_by_their_area(tmp_path: Path) -> None:
+    rows = [{"step": step, "reward/mean": 0.5} for step in (1, 2)]
+    heights = []
+    for more in ({}, {"reward/accuracy": 0.5}, {"reward/accuracy": 0.5, "reward/local/accuracy": 0.4}):
+        plot_run([{**row, **more} for row in rows], tmp_path / "plots.png")
+        with Image.open(tmp_path / "plots.png") as image:
+            heights.append(image.size)
+    # One panel, two beside each other, three in two lines.
+    assert heights[0][0] < heights[1][0]
+    assert heights[1][1] < heights[2][1]
+
+
 def test_the_comparison_is_drawn_also_without_claims(tmp_path: Path) -> None:
     some, none = np.array([4, 5, 6]), np.zeros(3, int)
     silent = FactCounts(some, none, none)

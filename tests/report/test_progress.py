@@ -68,3 +68,11 @@ def test_words_for_time() -> None:
         "1 d 01 h",
     ]
     assert (rate(0.25), rate(1.5)) == ("4.0 steps/s", "1.5 s/step")
+
+
+def test_the_reward_is_told_by_the_familys_own_names() -> None:
+    stream = io.StringIO()
+    progress = Progress(1, stream=stream, terminal=False)
+    row = {"reward/mean": 0.5, "reward/std": 0.2, "reward/text_quality": 7.25, "reward/local/correctness": 3}
+    progress.update(1, {"step": 1, **row, "kl": 0.01})
+    assert "reward 0.500  text quality 7.25  kl 0.0100" in stream.getvalue()

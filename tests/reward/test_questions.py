@@ -1,0 +1,77 @@
+"""Questions: their file, and when an answer is right."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vcap_jax.data.errors import ManifestError
+from vcap_jax.reward.questions import UNKNOWN, Question, question_lines, read_questions
+
+COLOUR = Question(text="What colour?", options=("red", "blue", "a"), answer="blue")
+COUNT = Question(text="How many?", answer="The three dogs")
+
+
+def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    questions = {"b": (COLOUR, COUNT), "a": (COUNT,)}
+    (tmp_path / "q.jsonl").write_text(question_lines(questions))
+    assert read_questions(tmp_path / "q.jsonl") == questions
+
+
+@pytest.mark.parametrize(
+    ("said", "letter"),
+    [
+        *[(text, "B") for text in ("B", " b ", "(B)", "B.", "B) blue", "blue", "BLUE", "(b) Blue")],
+        ("a", "C"),  # an option's own text comes before a letter
+        ("?", UNKNOWN),
+        *[(text, None) for text in ("D", "blueish", "", "BA", "red or blue")],
+    ],
+)
+def test_letters_of_options(said: str, letter: str | None) -> None:
+    assert COLOUR.accepted(said) == letter
+    if letter is not None:
+        assert COLOUR.right(letter) == (letter == "B")
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ("three dogs", True),
+        ("Three dogs!", True),
+        ("the three  dogs.", True),
+        ("3 dogs", False),
+        ("?", False),
+    ],
+)
+def test_words_without_options(said: str, right: bool) -> None:
+    answer = COUNT.accepted(said)
+    assert answer is not None
+    assert COUNT.right(answer) == right
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"question": "What?", "answer": "x"}, '"id" must be a text'),
+        ({"id": "a", "question": "What?", "answer": 3}, '"answer" must be a text'),
+        ({"id": "a", "question": " ", "answer": "x"}, "must have text"),
+        ({"id": "a", "question": "What?", "answer": "x", "options": ["y", "z"]}, "must be one of"),
+        ({"id": "a", "question": "What?", "answer": "x", "options": ["x"]}, "two or more"),
+        ({"id": "a", "question": "What?", "answer": "x", "options": ["x", "x"]}, "different options"),
+        ({"id": "a", "question": "What?", "answer": "x", "options": "xy"}, "options"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path: Path, row: dict[str, Any], problem: str) -> None:
+    good = {"id": "a", "question": "What?", "answer": "x"}
+    (tmp_path / "q.jsonl").write_text(json.dumps(good) + "\n" + json.dumps(row) + "\n")
+    with pytest.raises(ManifestError, match=rf"q\.jsonl:2: .*{problem}"):
+        read_questions(tmp_path / "q.jsonl")
+
+
+def test_no_questions_at_all(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text("\n")
+    with pytest.raises(ManifestError, match="is empty"):
+        read_questions(tmp_path / "q.jsonl")
+    with pytest.raises(ManifestError, match="does not exist"):
+        read_questions(tmp_path / "absent")
