@@ -50,9 +50,10 @@ def main() -> int:
         from vcap_jax.distill import Teacher, distill
         from vcap_jax.report.run_folder import RunFolder
         from vcap_jax.run import device_summary
+        from vcap_jax.stages import MAY_DIFFER
 
         root = args.dir or Path("runs") / f"{config.name}-distill"
-        folder = RunFolder.open(root, config, resume=True, may_differ=("logging", "judge"))
+        folder = RunFolder.open(root, config, resume=True, may_differ=MAY_DIFFER)
         print(f"distillation in {root} on {device_summary()}", flush=True)
         teachers = [Teacher(name=name, source=source) for name, source in args.teacher or [("self", None)]]
         distill(

@@ -43,6 +43,11 @@ def parse_arguments() -> Namespace:
     parser.add_argument("--step", type=int, help="which of a run's checkpoints (default: the last)")
     parser.add_argument("--served-model", help="of the endpoint, if it serves several")
     parser.add_argument("--api-key-env", help="name of the variable that holds the endpoint's key")
+    parser.add_argument(
+        "--ended-only",
+        action="store_true",
+        help="leave out captions that the token budget cut off: for pools to fine-tune on (launch/sft.py)",
+    )
     parser.add_argument("--shard", type=shard, help="INDEX/COUNT: this process's share of the samples")
     args = parser.parse_args()
     if args.out is None and not (args.help_config or args.print_config):
@@ -72,6 +77,7 @@ def main() -> int:
             step=args.step,
             endpoint=endpoint,
             shard=Shard(index=index, count=count),
+            ended_only=args.ended_only,
         )
         write_requested_pool(config, request, say=lambda text: print(text, flush=True))
         return 0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import config_parser, run_command
+from vcap_jax.command_line import config_parser, run_shared_command
 
 
 def main() -> int:
@@ -25,18 +25,27 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2, help="how many (default: 2)")
     args = parser.parse_args()
 
-    def command(config) -> int:
+    def command(config, processes) -> int:
         from vcap_jax.report.run_folder import RunFolder
         from vcap_jax.run import device_summary
         from vcap_jax.self_improve import self_improve
+        from vcap_jax.stages import MAY_DIFFER
 
         root = args.dir or Path("runs") / f"{config.name}-self-improve"
-        folder = RunFolder.open(root, config, resume=True, may_differ=("logging", "judge"))
-        print(f"{args.rounds} rounds in {root} on {device_summary()}", flush=True)
-        self_improve(config, folder, rounds=args.rounds, say=lambda text: print(text, flush=True))
+        resumed = processes.by_first(
+            "folder", lambda: RunFolder.open(root, config, resume=True, may_differ=MAY_DIFFER).resumed
+        )
+        name = "" if processes.first else f"process {processes.index}: "
+
+        def say(text: str) -> None:
+            print(f"{name}{text}", flush=True)
+
+        say(f"{args.rounds} rounds in {root} on {device_summary(processes)}")
+        folder = RunFolder(root, resumed=resumed)
+        self_improve(config, folder, rounds=args.rounds, say=say, processes=processes)
         return 0
 
-    return run_command(args, command)
+    return run_shared_command(args, command)
 
 
 if __name__ == "__main__":

@@ -20,16 +20,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from vcap_jax.command_line import config_parser, run_shared_command
 
-# What a run may be resumed with that it was not begun with: how it reports, whom it asks, and what it runs on.
-MAY_DIFFER = (
-    "logging",
-    "judge",
-    "distributed",
-    "mesh",
-    "grpo.groups_per_micro_batch",
-    "rollout.groups_per_batch",
-)
-
 
 def main() -> int:
     parser = config_parser(__doc__)
@@ -42,6 +32,7 @@ def main() -> int:
     def command(config, processes) -> int:
         from vcap_jax.report.run_folder import RunFolder
         from vcap_jax.run import device_summary, run
+        from vcap_jax.stages import MAY_DIFFER
 
         root = args.run_dir or Path("runs") / config.name
         resumed = processes.by_first(

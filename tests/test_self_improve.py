@@ -30,7 +30,7 @@ class Rounds:
         self.pools: list[tuple[str, str]] = []
         self.stops_at: str | None = None
 
-    def run(self, config, folder, *, say):
+    def run(self, config, folder, *, say, processes):
         name = folder.root.name
         self.trained.append((name, config.model.path, config.data.references))
         if config.data.references is not None:
@@ -43,7 +43,7 @@ class Rounds:
         summary = {"start": shares(0.5), "references": shares(level - 0.1), "trained": shares(level)}
         folder.summary.write_text(json.dumps(summary))
 
-    def references_by(self, config, folder, writer, stage, say):
+    def references_by(self, config, folder, writer, stage, say, processes):
         self.pools.append((writer, stage.root.name))
         pool = folder.root / "pools" / f"{writer}.jsonl"
         pool.parent.mkdir(exist_ok=True)

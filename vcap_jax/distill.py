@@ -32,7 +32,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import fact_shares, shares_table, write_summary
 from vcap_jax.sft.run import run_sft
-from vcap_jax.stages import STAGE_MAY_DIFFER, share_world
+from vcap_jax.stages import open_stage
 
 _SEED = 8_000_009
 """Added to the run's seed: candidates are not drawn with the numbers of rollouts or references."""
@@ -75,8 +75,7 @@ def distill(
             name=f"{config.name}-from-{teacher.name}",
             sft=dataclasses.replace(config.sft, captions=str(best)),
         )
-        run = RunFolder.open(stage / "student", student, resume=True, may_differ=STAGE_MAY_DIFFER)
-        share_world(config, folder, run)
+        run = open_stage(student, folder, stage / "student")
         if run.summary.exists():
             say(f"{run.root} is complete")
             learned = json.loads(run.summary.read_text(encoding="utf-8"))

@@ -65,7 +65,7 @@ def read_samples(
     if config.data.manifest is not None:
         manifest = Path(config.data.manifest)
     else:
-        say(f"rendering the embedded world into {folder.data}")
+        say(f"scenes of the embedded world: {folder.data}")
         world = prepare_embedded_data(folder.data, config.modality, config.world)
         manifest = world.train
     chosen = [sample for sample in read_manifest(manifest) if sample.modality == config.modality]

@@ -48,6 +48,7 @@ def run(
     errors of the phases for input that cannot be used.
     """
     begin = time.monotonic()
+    folder.claim("training")
     family = reward_family(config)
     # -- data, starting policy ----------------------------------------------------------------------------
     prepared = prepare(config, folder, say, processes=processes)

@@ -18,23 +18,29 @@ from typing import Any
 from vcap_jax.captioners import captioner_source
 from vcap_jax.config import RunConfig
 from vcap_jax.data.manifest import Sample, read_manifest
-from vcap_jax.data.references import ReferencePool
+from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.preparing import prepare
-from vcap_jax.references import PolicyWriter, write_pool
+from vcap_jax.references import PolicyWriter, Shard, write_pool
 from vcap_jax.references.by_policy import reference_rollout, reference_seed
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import shares_table, write_summary
 from vcap_jax.run import run
-from vcap_jax.stages import STAGE_MAY_DIFFER, share_world
+from vcap_jax.stages import open_stage
 
 
 def self_improve(
-    config: RunConfig, folder: RunFolder, *, rounds: int = 2, say: Callable[[str], None] = print
+    config: RunConfig,
+    folder: RunFolder,
+    *,
+    rounds: int = 2,
+    say: Callable[[str], None] = print,
+    processes: Processes = ALONE,
 ) -> Mapping[str, Any]:
     """Runs, or goes on with, ``rounds`` rounds in ``folder``; returns the summary.
 
+    processes: those that share the work, each calling this with a folder they all see.
     Raises ValueError for less than one round or a reward without references, TrainingStopped if a round ended early but
     can be resumed, and what the runs raise.
     """
@@ -47,21 +53,23 @@ def self_improve(
         if number > 1:
             path = folder.root / "pools" / f"e{number - 1}.jsonl"
             own = dataclasses.replace(own, data=dataclasses.replace(config.data, references=str(path)))
-        stage = RunFolder.open(folder.root / name, own, resume=True, may_differ=STAGE_MAY_DIFFER)
-        share_world(config, folder, stage)
-        if stage.summary.exists():
+        stage = open_stage(own, folder, folder.root / name, processes)
+        if processes.by_first(f"{name} complete", stage.summary.exists):
             say(f"{stage.root} is complete")
         else:
             if number > 1:
-                _references_by(config, folder, f"e{number - 1}", stage, say)
+                _references_by(config, folder, f"e{number - 1}", stage, say, processes)
             say(f"-- {name}: from {config.model.path}, references by {_writer(stage, number)}")
-            run(own, stage, say=say)
+            run(own, stage, say=say, processes=processes)
+            processes.barrier(f"{name} done")
         finished[name] = json.loads(stage.summary.read_text(encoding="utf-8")) | {
             "reward": _reward(stage),
             "references_by": _writer(stage, number),
         }
     rows = _rows(finished)
     summary = {"rounds": finished, "rows": rows}
+    if not processes.first:
+        return summary
     write_summary(folder.summary, summary)
     for name, round_ in finished.items():
         first, last = round_["reward"]
@@ -72,34 +80,46 @@ def self_improve(
 
 
 def _references_by(
-    config: RunConfig, folder: RunFolder, writer: str, stage: RunFolder, say: Callable[[str], None]
+    config: RunConfig,
+    folder: RunFolder,
+    writer: str,
+    stage: RunFolder,
+    say: Callable[[str], None],
+    processes: Processes,
 ) -> None:
     """The pool that ``stage`` trains on and, in the embedded world, that of its held-out scenes."""
     pool = folder.root / "pools" / f"{writer}.jsonl"
     heldout = stage.root / "heldout" / "references.jsonl"
-    if pool.exists() and (heldout.exists() or config.data.manifest is not None):
+
+    def complete() -> bool:
+        return pool.exists() and (heldout.exists() or config.data.manifest is not None)
+
+    if processes.by_first(f"references by {writer}", complete):
         return
     source = captioner_source(str(folder.root / writer))
-    prepared = prepare(config, folder, say, captioner=source.path, step=source.step)
+    prepared = prepare(config, folder, say, captioner=source.path, step=source.step, processes=processes)
+    params = prepared.place.own_params(prepared.place.policy.trainable)
 
-    def write(path: Path, samples: list[Sample]) -> ReferencePool | None:
+    def write(path: Path, samples: list[Sample]) -> None:
         say(f"{source} writes references for {len(samples)} samples: {path}")
         references = PolicyWriter(
             prepared.place,
-            prepared.place.policy.trainable,
+            params,
             samples,
             name=f"{writer} at step {source.step}",
             seed=reference_seed(config),
             rollout=reference_rollout(config),
             segments=config.references.segments,
         )
-        return write_pool(
+        write_pool(
             path,
             references,
             samples,
+            shard=Shard(index=processes.index, count=processes.count),
             on_progress=PoolProgress(say, seconds=10),
             on_bad=prepared.place.report_bad_sample,
         )
+        processes.barrier(f"{path} written")
 
     write(pool, prepared.samples)
     if prepared.world is not None:

@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from vcap_jax.config import RunConfig
+from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
 
-STAGE_MAY_DIFFER = ("logging", "judge", "data.references", "sft.captions")
+MAY_DIFFER = (
+    "logging",
+    "judge",
+    "distributed",
+    "mesh",
+    "grpo.groups_per_micro_batch",
+    "rollout.groups_per_batch",
+)
+"""What an undertaking may be resumed with that it was not begun with: how it reports, whom it asks, what it runs on."""
+
+STAGE_MAY_DIFFER = (*MAY_DIFFER, "data.references", "sft.captions")
 """Of a stage that is resumed. The folder of the whole may have moved, or be named from elsewhere: which captions a
 stage began with is known by their digest (``references.remember_pool``), not by their path."""
 
 
-def share_world(config: RunConfig, whole: RunFolder, stage: RunFolder) -> None:
-    """Lets a stage use the embedded world of the whole, which is then rendered once; a manifest needs nothing."""
+def open_stage(config: RunConfig, whole: RunFolder, root: Path, processes: Processes = ALONE) -> RunFolder:
+    """The run folder ``root`` of a stage of ``whole``, new or to go on with. All processes must call it together.
+
+    The stages share the embedded world of the whole, which is rendered once. Raises RunFolderError.
+    """
+
+    def opened() -> bool:
+        stage = RunFolder.open(root, config, resume=True, may_differ=STAGE_MAY_DIFFER)
+        _share_world(config, whole, stage)
+        return stage.resumed
+
+    return RunFolder(root, resumed=processes.by_first(f"stage {root.name}", opened))
+
+
+def _share_world(config: RunConfig, whole: RunFolder, stage: RunFolder) -> None:
     if config.data.manifest is None and not stage.data.exists():
         whole.data.mkdir(parents=True, exist_ok=True)
         stage.data.symlink_to(os.path.relpath(whole.data, stage.root), target_is_directory=True)

@@ -27,11 +27,15 @@ from vcap_jax.world.dataset import write_dataset
 
 
 class Captioning:
-    """Answers with the pictures' hash and the seed; nothing but blanks for pictures in ``speechless``."""
+    """Answers with the pictures' hash and the seed.
+
+    speechless: pictures that get nothing but blanks; endless: whose captions are cut off.
+    """
 
     def __init__(self) -> None:
         self.bodies: list[dict] = []
         self.speechless: set[str] = set()
+        self.endless: set[str] = set()
 
     async def models(self, _: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "a-captioner"}]})
@@ -41,7 +45,8 @@ class Captioning:
         self.bodies.append(body)
         picture = picture_of(body)
         text = " " if picture in self.speechless else f"Picture {picture}, seed {body['seed']}."
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        finish = "length" if picture in self.endless else "stop"
+        choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
         return web.json_response({"id": "x", "model": "a-captioner", "choices": [choice]})
 
 
@@ -96,7 +101,7 @@ def config_for(modality: str, segments: int = 0) -> RunConfig:
     )
 
 
-def writer(config: RunConfig, url: str, samples: list, seed: int = 5) -> EndpointWriter:
+def writer(config: RunConfig, url: str, samples: list, seed: int = 5, **more) -> EndpointWriter:
     processor = Processor.from_pretrained(BACKBONE_FOLDER)
     return EndpointWriter(
         config,
@@ -106,6 +111,7 @@ def writer(config: RunConfig, url: str, samples: list, seed: int = 5) -> Endpoin
         load_windows=lambda draw: sample_reader(config, processor, window=draw),
         seed=seed,
         say=lambda _: None,
+        **more,
     )
 
 
@@ -152,6 +158,15 @@ def test_each_caption_is_a_request_with_a_seed_of_its_own(tmp_path: Path) -> Non
         assert len(bad) == 1
         assert bad[0].id not in rest
         assert "empty_answer" in bad[0].reason
+
+        # A caption that was cut off is a witness, but nothing to imitate.
+        captioning.speechless, captioning.endless = set(), captioning.speechless
+        sizes = []
+        for name, only in (("witnesses", False), ("targets", True)):
+            with writer(config_for("image"), url, samples, 8, ended_only=only) as one:
+                sizes.append(len(write_pool(tmp_path / f"{name}.jsonl", one, samples, on_bad=bad.append)))
+        assert sizes == [5, 4]
+        assert "cut_off" in bad[-1].reason
 
 
 def test_windows_of_videos_are_asked_about_as_clips(tmp_path: Path) -> None:

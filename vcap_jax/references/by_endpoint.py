@@ -37,7 +37,8 @@ class EndpointWriter:
 
     config: prompts, sampling, seed, numbers of references and windows. endpoint: addresses, model, key, limits; its
     own temperature and answer length are replaced by those of the references. load: reads whole samples;
-    load_windows: makes a reader of windows. samples: all that the pool is for.
+    load_windows: makes a reader of windows. samples: all that the pool is for. ended_only: leave out captions that
+    were cut off.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class EndpointWriter:
         load: Load,
         load_windows: Callable[[WindowDraw], Load],
         seed: int,
+        ended_only: bool = False,
         say: Callable[[str], None],
     ) -> None:
         rollout = reference_rollout(config)
@@ -58,7 +60,11 @@ class EndpointWriter:
         self._fields = {"top_p": rollout.sampling.top_p}
         # The chat format knows no more rules than these; what is not sent is not claimed.
         sent = {"temperature": rollout.sampling.temperature, **self._fields}
-        self._settings = caption_settings(config, rollout, config.references.segments) | {"sampling": sent}
+        self._settings = caption_settings(config, rollout, config.references.segments) | {
+            "sampling": sent,
+            "ended_only": ended_only,
+        }
+        self._read = _ended_caption if ended_only else _caption
         self._endpoint = dataclasses.replace(
             endpoint,
             temperature=rollout.sampling.temperature,
@@ -162,7 +168,9 @@ class EndpointWriter:
             key = f"{seed}/{example.sample.id}/{k}".encode()
             drawn = int.from_bytes(blake2b(key, digest_size=4).digest(), "big") >> 1
             own = dataclasses.replace(shown, fields={**shown.fields, **self._fields, "seed": drawn})
-            answer = await self._client.ask(messages, _caption, shown=own, route=shown.key, prefix=shown.key)
+            answer = await self._client.ask(
+                messages, self._read, shown=own, route=shown.key, prefix=shown.key
+            )
             return answer.result
 
         results = await asyncio.gather(*(one(k) for k in range(self._per_sample)))
@@ -187,3 +195,12 @@ def _caption(content: str | None, finish_reason: str | None) -> str | Failure:
         return Failure(reason="filtered", detail="the server's filter took the answer")
     text = (content or "").strip()
     return text or Failure(reason="empty_answer", detail="the answer has no text")
+
+
+def _ended_caption(content: str | None, finish_reason: str | None) -> str | Failure:
+    """``_caption`` for targets of imitation, which must not stop in the middle."""
+    if finish_reason == "length":
+        return Failure(
+            reason="cut_off", detail="the answer was cut off; raise references.max_completion_length"
+        )
+    return _caption(content, finish_reason)

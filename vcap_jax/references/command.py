@@ -69,6 +69,7 @@ def write_requested_pool(
             load=sample_reader(config, processor),
             load_windows=lambda draw: sample_reader(config, processor, window=draw),
             seed=reference_seed(config),
+            ended_only=request.ended_only,
             say=say,
         ) as served:
             say(f"references by {served.provenance.writer}, drawn by temperature and top_p alone")

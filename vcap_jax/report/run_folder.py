@@ -60,6 +60,21 @@ class RunFolder:
         """Where an embedded world renders its files."""
         return self.root / "data"
 
+    def claim(self, kind: str) -> None:
+        """Marks what is done here ("training", "supervised"): to go on by the other command would mix two runs.
+
+        Raises RunFolderError if the folder is another kind's.
+        """
+        path = self.root / "kind.txt"
+        if not path.exists():
+            replace_file(path, f"{kind}\n".encode())
+        there = path.read_text(encoding="utf-8").strip()
+        if there != kind:
+            raise RunFolderError(
+                f"the run in {self.root} is {there}, this command's is {kind}: go on with the command that began it, "
+                "or choose another folder"
+            )
+
     @classmethod
     def open(
         cls, root: str | Path, config: Any, *, resume: bool = False, may_differ: Collection[str] = ()

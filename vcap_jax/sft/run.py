@@ -40,12 +40,13 @@ from vcap_jax.workplace import Workplace
 def run_sft(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = print) -> Mapping[str, Any]:
     """Runs, or goes on with, the supervised run in ``folder``; returns its summary.
 
-    Raises TrainingStopped if it ended early but can be resumed, ValueError in a run of several processes, and the
-    typed errors of data and checkpoints.
+    Raises TrainingStopped if it ended early but can be resumed, RunFolderError if the folder is that of another kind of
+    run, ValueError in a run of several processes, and the typed errors of data and checkpoints.
     """
     if jax.process_count() > 1:
         raise ValueError("supervised fine-tuning runs in one process (with as many devices as it has)")
     begin = time.monotonic()
+    folder.claim("supervised")
     prepared = prepare(config, folder, say)
     place, world = prepared.place, prepared.world
     pool, source = caption_pool(config, prepared.samples)

@@ -1,0 +1,86 @@
+"""References by a real policy: the embedded backbone on rendered clips and windows of them, in one part and in two."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import pytest
+
+from vcap_jax.config import RunConfig
+from vcap_jax.configuration import load_config
+from vcap_jax.preparing import Prepared, prepare
+from vcap_jax.references.by_policy import PolicyWriter, reference_rollout
+from vcap_jax.references.writing import Shard, write_pool
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.world.video_grammar import parse_video
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Prepared:
+    config = load_config(
+        RunConfig,
+        [ROOT / "configs" / "embedded" / "video.yaml"],
+        [
+            "world.train_scenes=3",
+            "world.heldout_scenes=1",
+            "references.per_sample=2",
+            "rollout.groups_per_batch=2",
+            "grpo.groups_per_step=2",
+            "grpo.groups_per_micro_batch=2",
+            "mesh.fsdp=1",
+            "reward.local.fraction=0.5",
+        ],
+    )
+    return prepare(config, RunFolder(tmp_path_factory.mktemp("run")), lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def writer(prepared: Prepared) -> PolicyWriter:
+    return PolicyWriter(
+        prepared.place,
+        prepared.place.own_policy.trainable,
+        prepared.samples,
+        name="the backbone",
+        seed=3,
+        rollout=reference_rollout(prepared.place.config),
+        segments=2,
+    )
+
+
+def test_two_processes_write_what_one_does(prepared, writer, tmp_path) -> None:
+    alone = write_pool(tmp_path / "alone.jsonl", writer, prepared.samples)
+    assert alone is not None
+    shared = tmp_path / "shared.jsonl"
+    assert write_pool(shared, writer, prepared.samples, shard=Shard(index=0, count=2)) is None
+    joined = write_pool(shared, writer, prepared.samples, shard=Shard(index=1, count=2))
+    assert joined is not None
+    assert joined.digest() == alone.digest()
+    assert [entry.id for entry in alone.entries()] == [sample.id for sample in prepared.samples]
+    for entry in alone.entries():
+        assert len(entry.references) == 2
+        assert len(entry.segments) == 2
+        for segment in entry.segments:
+            assert len(segment.references) == 2
+            # What a window shows is described; where in its own clip is not said.
+            assert all("[" not in text and "Summary" not in text for text in segment.references)
+    described = [parse_video(text) for entry in alone.entries() for text in entry.references]
+    assert any(described)
+
+
+def test_other_weights_are_another_writer(prepared, writer) -> None:
+    changed = jax.tree.map(lambda leaf: leaf * 1.001, prepared.place.own_policy.trainable)
+    other = PolicyWriter(
+        prepared.place,
+        changed,
+        prepared.samples,
+        name="the backbone",
+        seed=3,
+        rollout=reference_rollout(prepared.place.config),
+        segments=2,
+    )
+    assert other.provenance != writer.provenance
+    assert dataclasses.replace(other.provenance, weights=writer.provenance.weights) == writer.provenance
