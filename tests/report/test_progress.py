@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from vcap_jax.report.progress import Progress, duration, rate
+from vcap_jax.report.progress import PoolProgress, Progress, duration, rate
 
 
 class Clock:
@@ -76,3 +76,19 @@ def test_the_reward_is_told_by_the_familys_own_names() -> None:
     row = {"reward/mean": 0.5, "reward/std": 0.2, "reward/text_quality": 7.25, "reward/local/correctness": 3}
     progress.update(1, {"step": 1, **row, "kl": 0.01})
     assert "reward 0.500  text quality 7.25  kl 0.0100" in stream.getvalue()
+
+
+def test_a_pool_tells_its_own_pace_after_a_resume():
+    now, said = [0.0], []
+    progress = PoolProgress(said.append, seconds=10, clock=lambda: now[0])
+    for second in range(1, 31):
+        now[0] = float(second)
+        progress("whole", 70 + second, 100, second)  # 70 were there before
+    assert said == [
+        "whole 80/100, 1.0/s, 20 s left",
+        "whole 90/100, 1.0/s, 10 s left",
+        "whole 100/100, 1.0/s, 0 s left",
+    ]
+    now[0] = 45.0
+    progress("windows", 30, 200, 30)
+    assert said[-1] == "windows 30/200, 2.0/s, 1 min 25 s left"

@@ -76,3 +76,11 @@ def test_differences_of_sections_and_absent_keys() -> None:
     now = {"a": {"b": 1}, "d": {}, "e": None}
     assert differences(then, now) == ["a.c: 2 then, absent now", "e: absent then, None now"]
     assert differences(then, now, ["a", "e"]) == []
+
+
+def test_a_run_is_only_gone_on_with_by_the_kind_that_began_it(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.claim("training")
+    folder.claim("training")
+    with pytest.raises(RunFolderError, match="is training, this command's is supervised"):
+        folder.claim("supervised")
