@@ -28,7 +28,7 @@ PLATFORMS = {"gpu": "cuda", "cuda": "cuda", "tpu": "tpu", "cpu": "cpu"}
 OWN = {"cuda": "cudnn", "tpu": "splash"}
 """The kernel that belongs to a platform."""
 CUSTOM_CALLS = {"cudnn": "__cudnn$fmha", "splash": "splash_m"}
-"""What the kernels are called in a lowered or compiled program."""
+"""What the kernels are called in a compiled program."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +105,11 @@ def _check(kernel: Kernel, dtype: Any, head_sizes: Mapping[str, int]) -> None:
 
 
 def kernels_in(program: str) -> frozenset[str]:
-    """Which platform kernels ("cudnn", "splash") a lowered or compiled program really calls.
+    """Which platform kernels ("cudnn", "splash") a compiled program really calls.
 
     Args:
-        program: ``jit(f).lower(...).as_text()``, or the same of the compiled program.
+        program: ``jit(f).lower(...).compile().as_text()``. Before compilation a kernel that is partitioned over
+            devices is not to be seen yet.
     """
     return frozenset(name for name, call in CUSTOM_CALLS.items() if call in program)
 

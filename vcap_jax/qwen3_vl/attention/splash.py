@@ -276,7 +276,8 @@ def _partitioned(
     call.def_partition(
         partition,
         sharding_rule=f"{taken} -> {', '.join(names[name] for name in outputs)}",
-        need_replication_factors=("s", "t", "d", "r", *(name for table in factors for name in table)),
+        # In the order of their first appearance, which the compiler insists on.
+        need_replication_factors=("s", "r", "d", "t", *(name for table in factors for name in table)),
         r=queries.shape[2] // keys.shape[2],
     )
     return lambda *arguments: call(*arguments, *tables)
