@@ -38,17 +38,18 @@ def prepare(
     *,
     captioner: str | None = None,
     step: int | None = None,
+    judged: bool = True,
     processes: Processes = ALONE,
 ) -> Prepared:
     """Reads the manifest, or renders the embedded world into the folder, and loads the policy.
 
     captioner, step: a checkpoint to load in place of ``config.model.path`` (see ``load_captioner``).
-    processes: those that share the work.
+    judged: whether a judge will be asked about the samples. processes: those that share the work.
     """
     samples, world = processes.led("samples", lambda: read_samples(config, folder, say))
     placement = Placement.build(config.mesh)
     policy = load_captioner(config, captioner or config.model.path, placement, step=step)
-    load = sample_reader(config, policy.processor)
+    load = sample_reader(config, policy.processor, judged=judged)
     sampler = group_sampler(policy, config.rollout)
     place = Workplace(config, folder, policy, placement, sampler, load, say, processes)
     return Prepared(place, samples, world)
@@ -81,8 +82,9 @@ def sample_reader(
     processor: Processor,
     *,
     window: Callable[[Sample, float], TimeWindow] | None = None,
+    judged: bool = True,
 ) -> Callable[[Sample], Example]:
-    """Reads and encodes a sample as the configuration says; ``window``: see ``example_loader``."""
+    """Reads and encodes a sample as the configuration says; ``window``, ``judged``: see ``example_loader``."""
     return example_loader(
         processor,
         image_prompt=config.data.image_prompt,
@@ -90,4 +92,5 @@ def sample_reader(
         judge=config.data.judge_media,
         buckets=config.data.buckets,
         window=window,
+        judged=judged,
     )

@@ -97,7 +97,9 @@ def _references_by(
     if processes.by_first(f"references by {writer}", complete):
         return
     source = captioner_source(str(folder.root / writer))
-    prepared = prepare(config, folder, say, captioner=source.path, step=source.step, processes=processes)
+    prepared = prepare(
+        config, folder, say, captioner=source.path, step=source.step, judged=False, processes=processes
+    )
     params = prepared.place.own_params(prepared.place.policy.trainable)
 
     def write(path: Path, samples: list[Sample]) -> None:

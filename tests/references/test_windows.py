@@ -68,3 +68,13 @@ def test_draws_depend_on_seed_sample_and_number_alone(videos) -> None:
 )
 def test_a_reader_of_the_whole_is_not_told_times_of_the_clip(caption: str, kept: str) -> None:
     assert description(caption) == kept
+
+
+def test_nothing_is_compressed_for_a_judge_that_is_not_asked(videos) -> None:
+    processor = Processor.from_pretrained(BACKBONE_FOLDER)
+    plain = example_loader(processor, image_prompt="i", video_prompt="v", judged=False)(videos[0])
+    shown = reader()(videos[0])
+    assert plain.media.pictures == ()
+    assert shown.media.pictures
+    for ours, theirs in zip(plain.prompt.frames, shown.prompt.frames, strict=True):
+        np.testing.assert_array_equal(ours, theirs)

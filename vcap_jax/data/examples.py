@@ -25,7 +25,10 @@ from vcap_jax.reward.media import TimeWindow, frames_in_window
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """The visual prompt of one group. request: the text in it, after the pictures. media: what the judge sees."""
+    """The visual prompt of one group.
+
+    request: the text in it, after the pictures. media: what the judge sees, without pictures where none is asked.
+    """
 
     sample: Sample
     request: str
@@ -41,6 +44,7 @@ def example_loader(
     judge: JudgeMediaSettings | None = None,
     buckets: Buckets | None = None,
     window: Callable[[Sample, float], TimeWindow] | None = None,
+    judged: bool = True,
 ) -> Callable[[Sample], Example]:
     """A function that reads and encodes a sample; safe to call from several threads.
 
@@ -49,11 +53,12 @@ def example_loader(
     buckets: refuse a prompt that no bucket holds, so that it is reported by name like a damaged file.
     window: chooses, from a sample and the seconds of its video, the stretch that is read as a clip of its own, its
         times counted from where it begins; None reads all of a video.
+    judged: False compresses nothing for a judge, where none is asked about the samples.
 
     The function raises MediaError for a file that cannot be read, InputError for one that cannot become a
     prompt.
     """
-    settings = judge or JudgeMediaSettings()
+    settings = (judge or JudgeMediaSettings()) if judged else None
 
     def load(sample: Sample) -> Example:
         default = image_prompt if sample.modality == "image" else video_prompt
@@ -69,10 +74,12 @@ def example_loader(
     return load
 
 
-def _load_images(sample: Sample, text: TextPart, processor: Processor, judge: JudgeMediaSettings) -> Example:
+def _load_images(
+    sample: Sample, text: TextPart, processor: Processor, judge: JudgeMediaSettings | None
+) -> Example:
     pictures = [decode_image(path).pixels for path in sample.images]
     prompt = processor.encode([*(ImagePart(pixels) for pixels in pictures), text])
-    encoded = tuple(encode_picture(pixels, judge) for pixels in pictures)
+    encoded = () if judge is None else tuple(encode_picture(pixels, judge) for pixels in pictures)
     media = EncodedMedia(modality="image", duration=0.0, pictures=encoded)
     return Example(sample=sample, request=text.text, prompt=prompt, media=media)
 
@@ -81,7 +88,7 @@ def _load_video(
     sample: Sample,
     text: TextPart,
     processor: Processor,
-    judge: JudgeMediaSettings,
+    judge: JudgeMediaSettings | None,
     window: Callable[[Sample, float], TimeWindow] | None,
 ) -> Example:
     assert sample.video is not None
@@ -101,14 +108,15 @@ def _load_video(
     pictures: list[EncodedPicture] = []
     for place, pixels in enumerate(read_frames(index, indices)):
         frames[place] = resize(pixels, height, width)
-        picture = encode_picture(pixels, judge, seconds=times[place], index=indices[place] - first)
-        pictures.append(picture)
+        if judge is not None:
+            index_in_clip = indices[place] - first
+            pictures.append(encode_picture(pixels, judge, seconds=times[place], index=index_in_clip))
     prompt = processor.encode([VideoPart(frames, times, resized=True), text])
     media = EncodedMedia(
         modality="video",
         duration=duration,
         pictures=tuple(pictures),
         source=VideoSource(frames=count, fps=index.fps if index.constant_rate else None),
-        quality=judge.quality,
+        quality=JudgeMediaSettings().quality if judge is None else judge.quality,
     )
     return Example(sample=sample, request=text.text, prompt=prompt, media=media)

@@ -125,7 +125,7 @@ class PolicyWriter:
         draw = WindowDraw(config.reward.local, seed=self._seed, prompt=config.references.segment_prompt)
         items = draw.items(samples, self.segments, first % self.segments)
         places = {item.id: first + index for index, item in enumerate(items)}
-        load = sample_reader(config, self._place.policy.processor, window=draw)
+        load = sample_reader(config, self._place.policy.processor, window=draw, judged=False)
         captioner = self._place.captioner(self._sampler, load)
         seed = self._seed + WINDOW_SEED
         for done in captioner.run(self._params, items, seed=seed, first=first, on_bad=on_bad):

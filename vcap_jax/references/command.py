@@ -78,7 +78,7 @@ def write_requested_pool(
             )
     else:
         source = captioner_source(request.captioner or config.model.path, request.step)
-        prepared = prepare(config, folder, say, captioner=request.captioner, step=source.step)
+        prepared = prepare(config, folder, say, captioner=request.captioner, step=source.step, judged=False)
         samples, world = prepared.samples, prepared.world
         writer = PolicyWriter(
             prepared.place,

@@ -47,7 +47,7 @@ def run_sft(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] 
         raise ValueError("supervised fine-tuning runs in one process (with as many devices as it has)")
     begin = time.monotonic()
     folder.claim("supervised")
-    prepared = prepare(config, folder, say)
+    prepared = prepare(config, folder, say, judged=False)
     place, world = prepared.place, prepared.world
     pool, source = caption_pool(config, prepared.samples)
     remember_pool(place, pool, source)
