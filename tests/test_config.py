@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError, dump_config, load_config, parse_yaml
+from vcap_jax.qwen3_vl.lora import LoraConfig
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
@@ -46,6 +48,16 @@ def test_the_paper_table_is_stated_in_full():
     assert image.data.max_pixels == 6422528
     assert (video.data.max_frames, video.data.max_frame_tokens) == (200, 256)
     assert video.reward.weights.local == 0.1
+
+
+@pytest.mark.parametrize("base", ["paper/image", "paper/video", "embedded/image"])
+def test_lora_is_a_fragment_over_any_configuration(base):
+    paths = [CONFIGS / f"{base}.yaml", CONFIGS / "lora.yaml"]
+    plain, lora = load_config(RunConfig, paths[:1]), load_config(RunConfig, paths)
+    assert plain.model.lora is None
+    assert lora.model == dataclasses.replace(plain.model, lora=LoraConfig(rank=16, alpha=32.0))
+    assert lora.optimizer == dataclasses.replace(plain.optimizer, learning_rate=5e-6)
+    assert dataclasses.replace(lora, model=plain.model, optimizer=plain.optimizer) == plain
 
 
 def test_steps_of_a_run():

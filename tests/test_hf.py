@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import jax
@@ -62,7 +63,9 @@ def lora_run(tmp_path_factory) -> RunFolder:
     rng = np.random.default_rng(0)
     moved = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), policy.trainable)
     run.root.mkdir()
-    run.config.write_text(dump_config(RunConfig(model=model)))
+    # It says that it started from another adapter, which has been removed since.
+    started = dataclasses.replace(model, lora=dataclasses.replace(model.lora, adapter="/removed"))
+    run.config.write_text(dump_config(RunConfig(model=started)))
     with Checkpointer(run.checkpoints) as checkpoints:
         checkpoints.save(3, {"params": moved})
         checkpoints.wait()

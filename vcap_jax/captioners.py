@@ -52,9 +52,11 @@ def load_captioner(config: RunConfig, path: str, placement: Placement, *, step: 
     A run holds what it trained; what it froze comes from the checkpoint that it started from.
     """
     source = captioner_source(path, step)
-    model = dataclasses.replace(config.model, path=path)
+    # Adapters belong to the model they were trained on.
+    lora = config.model.lora if path == config.model.path else None
+    model = dataclasses.replace(config.model, path=path, lora=lora)
     if source.run:
-        theirs = load_config(RunConfig, [RunFolder(source.folder).config]).model
+        theirs = load_config(RunConfig, [RunFolder(source.folder).config]).model.for_restoring()
         model = dataclasses.replace(
             theirs,
             dtype=config.model.dtype,

@@ -11,7 +11,6 @@ than cutting it out of safetensors.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -85,10 +84,7 @@ def _trained(source: Path, step: int | None, placement: Placement) -> tuple[RunC
             f"{source} is neither a run folder (config.yaml) nor a checkpoint ({PARAMS_FOLDER}/)"
         )
     config = load_config(RunConfig, [run.config])
-    model = config.model
-    if model.lora is not None:  # the adapter it started from may be gone, and is in the checkpoint
-        model = replace(model, lora=replace(model.lora, adapter=None))
-    policy = load_policy(model, placement=placement)
+    policy = load_policy(config.model.for_restoring(), placement=placement)
     # Read only: the run may still be going on.
     with Checkpointer(run.checkpoints, read_only=True) as checkpoints:
         step = checkpoints.latest_step() if step is None else step

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,11 @@ class ModelConfig:
                 f"model.frozen is {list(self.frozen)} beside model.lora: adapters leave everything else frozen, the "
                 "vision tower too; leave model.frozen out, or set model.lora=null"
             )
+
+    def for_restoring(self) -> ModelConfig:
+        """The same model for parameters that a checkpoint holds: the adapter folder it started from is not read, and
+        may be gone."""
+        return self if self.lora is None else replace(self, lora=replace(self.lora, adapter=None))
 
 
 @dataclass(frozen=True)
