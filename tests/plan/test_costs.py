@@ -1,0 +1,120 @@
+"""Operations, bytes and messages counted from programs whose work is known."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from vcap_jax.plan.costs import Cost, Counter
+from vcap_jax.plan.hlo import parse, shapes_in
+
+
+def counted(text: str, **settings: int) -> Cost:
+    return Counter(parse(text), **settings).total()
+
+
+def test_a_scan_counts_as_often_as_it_runs() -> None:
+    def layers(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda x, w: (x @ w, None), x, w)[0]
+
+    compiled = jax.jit(layers).lower(jnp.zeros((32, 64)), jnp.zeros((7, 64, 64))).compile()
+    cost = counted(compiled.as_text())
+    assert cost.flops == 7 * 2 * 32 * 64 * 64
+    assert cost.flops == pytest.approx(7 * compiled.cost_analysis()["flops"], rel=0.01)
+    # Each round reads its own matrix, not the stack.
+    assert 7 * 64 * 64 * 4 <= cost.moved < 7 * 7 * 64 * 64 * 4
+
+
+def test_a_loop_of_unknown_length_counts_as_told() -> None:
+    def decode(x: jax.Array, w: jax.Array, stop: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(lambda s: s[0] < stop, lambda s: (s[0] + 1, s[1] @ w), (0, x))[1]
+
+    text = jax.jit(decode).lower(jnp.zeros((8, 64)), jnp.zeros((64, 64)), 3).compile().as_text()
+    assert counted(text).flops == 2 * 8 * 64 * 64
+    assert counted(text, open_loops=5).flops == 5 * 2 * 8 * 64 * 64
+
+
+def test_messages_between_devices() -> None:
+    mesh = jax.make_mesh((4,), ("fsdp",), devices=jax.devices()[:4])
+    whole, cut = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), ("fsdp",)))
+    x = jax.ShapeDtypeStruct((64, 128), jnp.float32, sharding=cut)
+    text = jax.jit(lambda x: x, out_shardings=whole).lower(x).compile().as_text()
+    assert counted(text).sent == 64 * 128 * 4 * 3 / 4
+    total = jax.jit(lambda x: x.sum(0), out_shardings=whole).lower(x).compile().as_text()
+    assert counted(total).sent == 2 * 128 * 4 * 3 / 4
+
+
+GPU = """\
+HloModule m
+
+%fused (p: f32[36,256,256], i: s32[]) -> f32[256,256] {
+  %p = f32[36,256,256]{2,1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  ROOT %slice = f32[1,256,256]{2,1,0} dynamic-slice(%p, %i, %zero, %zero), dynamic_slice_sizes={1,256,256}
+}
+
+ENTRY %main (a: bf16[4096,4096], b: bf16[4096,1024], s: f32[36,256,256], n: s32[]) -> bf16[4096,1024] {
+  %a = bf16[4096,4096]{1,0} parameter(0)
+  %b = bf16[4096,1024]{1,0} parameter(1)
+  %s = f32[36,256,256]{2,1,0} parameter(2)
+  %n = s32[] parameter(3)
+  %layer = f32[1,256,256]{2,1,0} fusion(%s, %n), kind=kLoop, calls=%fused
+  %ag-start = (bf16[4096,1024]{1,0}, bf16[4096,6144]{1,0}) all-gather-start(%b), replica_groups=mesh['axis_0'=1,\
+'axis_1'=6] {'axis_1'}, dimensions={1}
+  %ag = bf16[4096,6144]{1,0} all-gather-done(%ag-start)
+  ROOT %gemm = bf16[4096,1024]{1,0} custom-call(%a, %b), custom_call_target="__cublas$gemm", backend_config=\
+{"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"]}}}
+}
+"""
+
+
+def test_library_products_slices_and_gathers_as_a_gpu_compiler_writes_them() -> None:
+    cost = counted(GPU)
+    assert cost.flops == 2 * 4096 * 1024 * 4096
+    assert cost.sent == 4096 * 1024 * 2 * 5
+    sliced = 2 * 256 * 256 * 4 + 4
+    gathered = (4096 * 1024 + 4096 * 6144) * 2
+    product = (4096 * 4096 + 2 * 4096 * 1024) * 2
+    assert cost.moved == sliced + gathered + product
+
+
+TPU = """\
+HloModule m
+
+ENTRY %main (x: bf16[8,512,128], w: bf16[8,2048,128]) -> f32[8,512,2048] {
+  %x = bf16[8,512,128]{2,1,0:T(8,128)(2,1)} parameter(0)
+  %w = bf16[8,2048,128]{2,1,0:T(8,128)(2,1)S(1)} parameter(1)
+  ROOT %c = f32[8,512,2048]{2,1,0:T(8,128)} convolution(%x, %w), window={size=8 stride=7 pad=0_0 lhs_dilate=8}, \
+dim_labels=0bf_0oi->0bf
+}
+"""
+
+
+def test_a_batched_product_as_a_tpu_compiler_writes_it() -> None:
+    cost = counted(TPU)
+    assert cost.flops == 8 * 2 * 512 * 2048 * 128
+    # What lives on the chip costs no traffic.
+    assert cost.moved == 8 * 512 * 128 * 2 + 8 * 512 * 2048 * 4
+
+
+def test_an_attention_kernel_by_its_scores() -> None:
+    text = GPU.replace("__cublas$gemm", "__cudnn$fmhaSoftmax").replace(
+        '"gemm_backend_config":{',
+        '"cudnn_fmha_backend_config":{"mask_type":"CAUSAL","intermediate_tensor_shape":{"element_type":"BF16",'
+        '"dimensions":["1","32","4096","4096"]},',
+    )
+    head = 4096 * 4096 / (32 * 4096)
+    assert counted(text).flops == 2 * 2 * 32 * 4096 * 4096 * head / 2
+
+
+def test_types_with_layouts() -> None:
+    first, second = shapes_in("(f32[8,2]{1,0:T(8,128)}, /*index=1*/bf16[3]{0:T(128)S(1)})")
+    assert (first.dims, first.bytes, second.dims, second.bytes) == ((8, 2), 64, (3,), 0)
+
+
+def test_what_is_no_program_is_refused() -> None:
+    with pytest.raises(ValueError, match="no ENTRY"):
+        parse("hello")

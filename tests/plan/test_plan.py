@@ -1,0 +1,188 @@
+"""A tiny run planned from end to end for simulated devices, and what is said of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from tests.tiny_policy import CONFIG
+from vcap_jax.config import RunConfig
+from vcap_jax.configuration import load_config
+from vcap_jax.plan import targets
+from vcap_jax.plan.abstract import largest_sizes, model_of
+from vcap_jax.plan.compiled import used_memory
+from vcap_jax.plan.hardware import Hardware, hardware
+from vcap_jax.plan.planning import Plan, layout, make_plan
+from vcap_jax.plan.remedies import changes, try_changes
+from vcap_jax.plan.tables import as_json, render, table
+
+PAPER = Path(__file__).resolve().parents[2] / "configs" / "paper"
+DEVICES = 2
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return load_config(
+        RunConfig,
+        [],
+        [
+            f"model.path={folder}",
+            "data.max_pixels=64",
+            "data.buckets={tokens: [16], frames: [1], patches: [16]}",
+            "rollout={group_size: 2, max_completion_length: 8, groups_per_batch: 4, chunk: 4}",
+            "grpo={groups_per_step: 8, groups_per_micro_batch: 2, logprob_chunk: 8, objective: {beta: 0.1}}",
+        ],
+    )
+
+
+@pytest.fixture(scope="module")
+def plan(config: RunConfig) -> Plan:
+    devices = jax.devices()[:DEVICES]
+    return make_plan(config, hardware("h100x2"), devices=(devices, devices))
+
+
+def test_every_program_of_a_step_is_there_as_often_as_a_step_runs_it(plan: Plan) -> None:
+    counts = {row.name.split()[0]: row.count for row in plan.rows}
+    assert counts == {
+        "vision": 2,
+        "prefill": 2,
+        "decode": 2 * 8,
+        "log-probabilities": 4,
+        "gradient": 4,
+        "optimizer": 1,
+    }
+
+
+def test_bytes_are_those_of_the_state(plan: Plan) -> None:
+    held = plan.resident["update"]
+    # Adam's two moments are cut and typed as the parameters are; the step counters are a few bytes.
+    assert 0 <= held["optimizer"] - 2 * held["parameters"] < 64
+    assert held["gradients"] == held["parameters"] == held["reference"]
+    rows = {row.name: row for row in plan.rows}
+    optimizer = rows["optimizer"]
+    assert optimizer.compiled.arguments == pytest.approx(
+        held["parameters"] + held["optimizer"] + held["gradients"], abs=64
+    )
+    assert optimizer.peak >= sum(held.values())
+    for row in plan.rows:
+        assert row.peak == pytest.approx(
+            row.resident + row.compiled.results + row.compiled.temporaries, abs=row.compiled.arguments + 1
+        )
+
+
+def test_the_roofline_takes_the_slowest(plan: Plan) -> None:
+    for row in plan.rows:
+        assert row.seconds == max(row.compute, row.memory, row.links) > 0
+        assert getattr(row, row.bound) == row.seconds
+    gradient = next(row for row in plan.rows if row.name == "gradient")
+    assert gradient.compiled.cost.flops / 989e12 == gradient.compute
+    assert gradient.compiled.cost.sent > 0  # parameters are gathered
+    assert plan.step_seconds == pytest.approx(sum(row.seconds * row.count for row in plan.rows))
+
+
+def test_a_plan_can_be_read_and_kept(plan: Plan) -> None:
+    text = render(plan)
+    assert "FITS" in text
+    assert "Estimate" in text
+    for row in plan.rows:
+        assert f"| {row.name} " in text
+    kept = json.loads(json.dumps(as_json(plan)))
+    assert kept["fits"] is True
+    assert kept["peak"] == plan.peak == max(program["peak"] for program in kept["programs"])
+
+
+def test_what_does_not_fit_is_mended_by_trying(config: RunConfig, plan: Plan) -> None:
+    tight = dataclasses.replace(plan, capacity=plan.peak - 1)
+    tried: list[tuple[str, Any]] = []
+
+    def make(changed: RunConfig, on: Hardware, *, only: Any = None, **_: Any) -> Plan:
+        tried.append((changed.model.remat, only))
+        # Only recomputing the layers helps.
+        return dataclasses.replace(tight, capacity=plan.peak + (changed.model.remat == "layer") - 1)
+
+    trials = try_changes(tight, config, fraction=None, policy_devices=None, say=lambda _: None, make=make)
+    assert trials[0].change == "model.remat=layer"
+    assert [trial.peak <= trial.capacity for trial in trials] == [True] + [False] * (len(trials) - 1)
+    # First the programs that were too large, then all of them.
+    assert [only is None for remat, only in tried if remat == "layer"] == [False, True]
+    assert "DOES NOT FIT" in render(tight, trials)
+    assert "model.remat=layer" in render(tight, trials)
+
+
+def test_changes_are_those_that_are_left() -> None:
+    config = load_config(RunConfig, [PAPER / "image.yaml"])
+    names = [change.name for change in changes(config, hardware("h800x8"), 6)]
+    assert "the judge elsewhere" in names
+    assert "hardware h800x16" in names
+    assert not any("remat" in name for name in names)  # already so in this configuration
+    assert all(
+        change.config == config or change.hardware.name == "h800x8"
+        for change in changes(config, hardware("h800x8"), 6)
+    )
+
+
+def test_groups_are_cut_to_the_devices() -> None:
+    config = load_config(RunConfig, [PAPER / "image.yaml"])
+    whole = layout(config, hardware("h800x8"), None)
+    assert (whole.groups, whole.batch, whole.micro, whole.judge, whole.note) == (32, 8, 8, 0, "")
+    six = layout(config, hardware("h800x8"), 6)
+    assert (six.groups, six.batch, six.micro, six.judge) == (30, 6, 6, 2)
+    assert "grpo.groups_per_step=30" in six.note
+    with pytest.raises(ValueError, match="judge is elsewhere"):
+        layout(config, hardware("v5p-16"), 6)
+    with pytest.raises(ValueError, match="8 GPUs"):
+        layout(config, hardware("h800x8"), 9)
+
+
+@pytest.mark.parametrize(
+    ("modality", "visual", "tokens"), [("image", 6272, 14_000), ("video", 25_600, 32_000)]
+)
+def test_the_largest_prompt_is_the_papers(modality: str, visual: int, tokens: int) -> None:
+    config = load_config(RunConfig, [PAPER / f"{modality}.yaml"])
+    sizes = largest_sizes(config, model_of(config.model.path))
+    assert (sizes.visual, sizes.tokens, sizes.captions) == (visual, tokens, 8)
+
+
+def test_a_plan_without_a_visual_budget_is_refused() -> None:
+    config = load_config(RunConfig, [PAPER / "image.yaml"], ["data.max_pixels=null"])
+    with pytest.raises(ValueError, match=r"data\.max_pixels"):
+        largest_sizes(config, model_of("8B"))
+
+
+def test_models_by_folder_and_by_size(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    assert model_of(str(tmp_path)).text.vocab_size == CONFIG["text_config"]["vocab_size"]
+    assert model_of("8B") == model_of("Qwen3-VL-8B-Instruct")
+    assert model_of("8B").text.num_hidden_layers == 36
+    with pytest.raises(ValueError, match="published size"):
+        model_of("no/such/folder")
+
+
+def test_what_a_tpu_compiler_says_of_too_large_a_program() -> None:
+    message = (
+        "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory. Used 17.25G of 15.75G hbm."
+    )
+    assert used_memory(message) == int(17.25 * 2**30)
+    assert used_memory("INTERNAL: something else") is None
+
+
+def test_a_missing_compiler_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets.importlib.util, "find_spec", lambda _: None)
+    for name in ("h100x1", "v5p-8"):
+        machine = hardware(name)
+        with pytest.raises(targets.MissingPlugin, match=r"vcap-jax\[plan\]"):
+            targets.devices(machine.chip, machine.topology)
+
+
+def test_tables_line_up() -> None:
+    lines = table(["a", "b"], [["long name", "1"], ["x", "1,000"]]).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert lines[1].startswith("|-")
+    assert lines[1].endswith(":|")

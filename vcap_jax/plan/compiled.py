@@ -1,0 +1,72 @@
+"""One program compiled: its memory as the compiler laid it out, its work as the compiled text says."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from vcap_jax.plan.costs import Cost, Counter
+from vcap_jax.plan.hlo import parse
+from vcap_jax.qwen3_vl.attention import kernels_in, require_kernel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """Bytes per device: arguments, results beyond those written in place of arguments, temporaries.
+
+    cost: of one run, loops multiplied out; of a loop whose length the data decide, one round. kernels: attention
+    kernels found in the program. refused: what the compiler said of a program that does not fit the chip.
+    """
+
+    arguments: int
+    results: int
+    temporaries: int
+    cost: Cost
+    kernels: tuple[str, ...]
+    seconds: float
+    refused: str | None = None
+
+
+def compile_program(lowered: Any, *, kernel: Any = None) -> Compiled:
+    """Compiles and measures.
+
+    kernel: the attention kernel that must be in it. Raises UnsupportedAttention if it is not.
+    """
+    begin = time.monotonic()
+    try:
+        compiled = lowered.compile()
+    except Exception as error:  # the compiler's errors have no type of their own
+        needed = used_memory(str(error))
+        if needed is None:
+            raise
+        return Compiled(
+            arguments=0,
+            results=0,
+            temporaries=needed,
+            cost=Cost(),
+            kernels=(),
+            seconds=time.monotonic() - begin,
+            refused=str(error).splitlines()[0],
+        )
+    text = compiled.as_text()
+    if kernel is not None:
+        require_kernel(kernel, text)
+    memory = compiled.memory_analysis()
+    return Compiled(
+        arguments=memory.argument_size_in_bytes,
+        results=max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),
+        temporaries=memory.temp_size_in_bytes,
+        cost=Counter(parse(text)).total(),
+        kernels=tuple(sorted(kernels_in(text))),
+        seconds=time.monotonic() - begin,
+    )
+
+
+def used_memory(message: str) -> int | None:
+    """The bytes a TPU compiler says a program needs when it refuses it, or None of another error."""
+    found = re.search(r"Used (\d+(?:\.\d+)?)([GM]) of", message)
+    if found is None:
+        return None
+    return int(float(found[1]) * {"G": 2**30, "M": 2**20}[found[2]])

@@ -1,0 +1,170 @@
+"""A compiled program read back: what one device does in it, loops multiplied out.
+
+XLA's own cost analysis counts the body of a loop once, and the layers of the decoder are a loop. The optimised
+program names the trip counts it knows, so here every instruction is counted as often as it runs. Bytes are those an
+instruction reads and writes in the chip's memory: a fusion counts its operands and results, not what stays inside.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+BYTES = {
+    "pred": 1, "s4": 1, "u4": 1, "s8": 1, "u8": 1, "f8e4m3fn": 1, "f8e5m2": 1, "s16": 2, "u16": 2, "f16": 2, "bf16": 2,
+    "s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16,
+}  # fmt: skip
+
+_SHAPE = re.compile(r"\b([a-z]\w*)\[([\d,]*)\](?:\{([^}]*)\})?")
+_NAME = re.compile(r"%([\w.\-]+)")
+_HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{\s*$")
+_START = re.compile(r"^\s*(ROOT )?%?([\w.\-]+) = ")
+_OPCODE = re.compile(r"\s*([a-z][\w\-]*)\(")
+_TRIPS = re.compile(r'known_trip_count":\{"n":"(\d+)"')
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One array. on_chip: it lives in the cores' own memory (a TPU's), and costs no traffic."""
+
+    dtype: str
+    dims: tuple[int, ...]
+    on_chip: bool = False
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.dims)
+
+    @property
+    def bytes(self) -> int:
+        return 0 if self.on_chip else self.elements * BYTES.get(self.dtype, 0)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of a program. shapes: its results (several of a tuple). attributes: the rest of the line."""
+
+    name: str
+    opcode: str
+    shapes: tuple[Shape, ...]
+    operands: tuple[str, ...]
+    attributes: str
+    arguments: str
+    root: bool
+
+    @property
+    def result_bytes(self) -> int:
+        return sum(shape.bytes for shape in self.shapes)
+
+    def called(self, key: str) -> list[str]:
+        """Computations named by an attribute such as ``calls`` or ``body``."""
+        found = re.search(rf"\b{key}=(\{{[^}}]*\}}|%[\w.\-]+)", self.attributes)
+        return _NAME.findall(found[1]) if found else []
+
+    def dims(self, key: str) -> tuple[int, ...]:
+        """The numbers of an attribute such as ``lhs_contracting_dims={1}``."""
+        found = re.search(rf"\b{key}=\{{([\d,]*)\}}", self.attributes)
+        return _numbers(found[1]) if found else ()
+
+    @property
+    def trips(self) -> int | None:
+        """How often a loop runs, or None if only the data know."""
+        found = _TRIPS.search(self.attributes)
+        return int(found[1]) if found else None
+
+
+@dataclass
+class Computation:
+    name: str
+    instructions: dict[str, Instruction] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Instruction]:
+        return iter(self.instructions.values())
+
+    def operands(self, instruction: Instruction) -> list[Instruction]:
+        return [self.instructions[name] for name in instruction.operands if name in self.instructions]
+
+    def users(self, name: str) -> list[Instruction]:
+        return [i for i in self if name in i.operands]
+
+    @property
+    def root(self) -> Instruction:
+        return next(i for i in self if i.root)
+
+
+@dataclass(frozen=True)
+class Program:
+    """The computations of a compiled module by name; ``entry`` is where it starts."""
+
+    computations: dict[str, Computation]
+    entry: str
+
+
+def parse(text: str) -> Program:
+    """Reads ``compiled.as_text()``. Raises ValueError if there is no entry computation in it."""
+    computations: dict[str, Computation] = {}
+    entry, current = None, None
+    for line in text.splitlines():
+        header = _HEADER.match(line)
+        if header and not line.startswith(" "):
+            current = computations.setdefault(header[2], Computation(header[2]))
+            entry = header[2] if header[1] else entry
+        elif current is not None and (start := _START.match(line)):
+            instruction = _instruction(start[2], line[start.end() :], bool(start[1]))
+            if instruction is not None:
+                current.instructions[instruction.name] = instruction
+    if entry is None:
+        raise ValueError("this is no compiled program: it has no ENTRY computation")
+    return Program(computations, entry)
+
+
+def _instruction(name: str, rest: str, root: bool) -> Instruction | None:
+    end = _closing(rest, 0) + 1 if rest.startswith("(") else _end_of_type(rest)
+    opcode = _OPCODE.match(rest, end)
+    if opcode is None:
+        return None
+    close = _closing(rest, opcode.end() - 1)
+    arguments = rest[opcode.end() : close]
+    return Instruction(
+        name=name,
+        opcode=opcode[1],
+        shapes=shapes_in(rest[:end]),
+        operands=tuple(_NAME.findall(arguments)),
+        attributes=rest[close + 1 :],
+        arguments=arguments,
+        root=root,
+    )
+
+
+def shapes_in(text: str) -> tuple[Shape, ...]:
+    """All arrays that a type names."""
+    return tuple(
+        Shape(dtype, _numbers(dims), bool(layout) and "S(1)" in layout)
+        for dtype, dims, layout in _SHAPE.findall(text)
+        if dtype in BYTES
+    )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in text.split(",") if n)
+
+
+def _end_of_type(text: str) -> int:
+    """Where ``f32[8,2]{1,0:T(8,128)} add(...)`` has its first blank outside braces."""
+    depth = 0
+    for index, letter in enumerate(text):
+        depth += (letter in "{[") - (letter in "}]")
+        if letter == " " and depth == 0:
+            return index
+    return len(text)
+
+
+def _closing(text: str, start: int) -> int:
+    depth = 0
+    for index in range(start, len(text)):
+        depth += (text[index] == "(") - (text[index] == ")")
+        if depth == 0:
+            return index
+    return len(text)

@@ -1,0 +1,233 @@
+"""A configuration on a piece of hardware: does it fit, and how long does a step take at best."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from vcap_jax.config import RunConfig
+from vcap_jax.plan import targets
+from vcap_jax.plan.abstract import Sizes, abstract_policy, largest_sizes, model_of
+from vcap_jax.plan.compiled import Compiled, compile_program
+from vcap_jax.plan.hardware import Hardware, gpus
+from vcap_jax.plan.programs import Shapes, Step, Work, step_programs
+
+SAMPLES = {"image": 29_000, "video": 13_000}
+"""Of the paper's training sets (Appendix, Training Data)."""
+MEAN_CAPTION = {"image": 1500, "video": 2000}
+LONGEST_CAPTION = {"image": 2048, "video": 4096}
+"""Tokens of a caption on average, and of the longest of a step: estimates, they depend on the policy."""
+RESERVED = 0.08
+"""Share of a GPU left to the driver, its libraries' workspaces and fragmentation."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Who works where. policy: the hardware of policy and update; judge: chips beside it, 0 for a judge elsewhere.
+
+    groups, batch, micro: of a step, a rollout batch and a micro-batch. note: what was changed to divide evenly.
+    """
+
+    hardware: Hardware
+    policy: Hardware
+    judge: int
+    groups: int
+    batch: int
+    micro: int
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One program in the plan. resident: bytes per device that stay in memory beside it; peak: everything together.
+    compute, memory, links: seconds of one run if that alone counted."""
+
+    name: str
+    phase: str
+    count: float
+    resident: int
+    compiled: Compiled
+    peak: int
+    compute: float
+    memory: float
+    links: float
+
+    @property
+    def seconds(self) -> float:
+        """The roofline: the slowest of the three."""
+        return max(self.compute, self.memory, self.links)
+
+    @property
+    def bound(self) -> str:
+        times = {"compute": self.compute, "memory": self.memory, "links": self.links}
+        return max(times, key=lambda name: times[name])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A planned run. capacity: bytes a device may use. resident: per phase, what the bytes are."""
+
+    config: RunConfig
+    layout: Layout
+    sizes: Sizes
+    kernel: str
+    decoded: int
+    capacity: int
+    resident: dict[str, dict[str, int]]
+    rows: tuple[Row, ...]
+
+    @property
+    def peak(self) -> int:
+        return max(row.peak for row in self.rows)
+
+    @property
+    def fits(self) -> bool:
+        return self.peak <= self.capacity
+
+    @property
+    def step_seconds(self) -> float:
+        return sum(row.seconds * row.count for row in self.rows)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return SAMPLES[self.config.modality] // self.layout.groups
+
+    @property
+    def caption_tokens(self) -> int:
+        """Of a step, at the estimated mean length."""
+        mean = min(MEAN_CAPTION[self.config.modality], self.sizes.caption_tokens)
+        return self.layout.groups * self.sizes.captions * mean
+
+
+def layout(config: RunConfig, hardware: Hardware, policy_devices: int | None) -> Layout:
+    """Fits groups to devices: one group per device and micro-batch at the least, whole rounds of them per step.
+
+    policy_devices: of a GPU node; the others are the judge's. Raises ValueError for a number the node has not.
+    """
+    policy = hardware
+    if policy_devices is not None:
+        if hardware.chip.platform != "cuda" or not 0 < policy_devices <= hardware.devices:
+            raise ValueError(
+                f"{policy_devices} policy devices: {hardware.name} has {hardware.devices} GPUs to divide; a TPU slice "
+                "is the policy's alone"
+                if hardware.chip.platform == "cuda"
+                else f"--policy-devices divides GPU nodes; on {hardware.name} the judge is elsewhere"
+            )
+        policy = gpus(hardware.chip, policy_devices)
+    ways = policy.devices // config.mesh.tensor
+    micro = max(1, config.grpo.groups_per_micro_batch // ways) * ways
+    batch = max(1, config.rollout.groups_per_batch // micro) * micro
+    groups = max(1, round(config.grpo.groups_per_step / batch)) * batch
+    asked = (config.grpo.groups_per_step, config.rollout.groups_per_batch, config.grpo.groups_per_micro_batch)
+    note = ""
+    if asked != (groups, batch, micro):
+        note = (
+            f"set grpo.groups_per_step={groups} rollout.groups_per_batch={batch} grpo.groups_per_micro_batch={micro} "
+            f"(the configuration's {asked[0]}, {asked[1]} and {asked[2]} do not divide by {ways} devices)"
+        )
+    return Layout(
+        hardware=hardware,
+        policy=policy,
+        judge=hardware.devices - policy.devices,
+        groups=groups,
+        batch=batch,
+        micro=micro,
+        note=note,
+    )
+
+
+def capacity_of(hardware: Hardware, fraction: float | None = None) -> int:
+    """Bytes of a device that programs may use. fraction: of its memory, else all but ``RESERVED`` of a GPU's."""
+    usual = 1.0 - RESERVED if hardware.chip.platform == "cuda" else 1.0
+    return int(hardware.chip.memory * (usual if fraction is None else fraction))
+
+
+def make_plan(
+    config: RunConfig,
+    hardware: Hardware,
+    *,
+    policy_devices: int | None = None,
+    fraction: float | None = None,
+    typical: bool = False,
+    only: frozenset[str] | None = None,
+    devices: tuple[list[Any], list[Any]] | None = None,
+    say: Say = lambda text: None,
+) -> Plan:
+    """Compiles every program of a step for the hardware.
+
+    typical: with captions of the estimated lengths instead of the longest allowed. only: names of the programs to
+    compile (their first word). devices: (all, one host's) instead of the hardware's own, for tests.
+
+    Raises MissingPlugin, ValueError (sizes), UnsupportedAttention if an attention kernel is not in its program.
+    """
+    model = model_of(config.model.path)
+    laid = layout(config, hardware, policy_devices)
+    config = dataclasses.replace(
+        config,
+        grpo=dataclasses.replace(config.grpo, groups_per_step=laid.groups, groups_per_micro_batch=laid.micro),
+        rollout=dataclasses.replace(config.rollout, groups_per_batch=laid.batch),
+    )
+    sizes = largest_sizes(config, model)
+    decoded = sizes.caption_tokens
+    if typical:
+        decoded = min(LONGEST_CAPTION[config.modality], decoded)
+        buckets = [*config.grpo.caption_buckets, config.rollout.max_completion_length]
+        sizes = dataclasses.replace(sizes, caption_tokens=min(b for b in buckets if b >= decoded))
+    if devices is None:
+        chip = laid.policy.chip
+        everywhere = targets.devices(chip, laid.policy.topology)
+        host = targets.devices(chip, laid.policy.host_topology)
+    else:
+        everywhere, host = devices
+    policy = abstract_policy(config, model, everywhere[0].platform)
+    step = step_programs(
+        config,
+        model,
+        policy,
+        Shapes(sizes=sizes, groups=laid.groups, batch=laid.batch, micro=laid.micro, decoded=decoded),
+        devices=everywhere,
+        host_devices=host,
+        hosts=laid.policy.hosts,
+    )
+    rows = []
+    for work in step.work:
+        if only is not None and work.name.split()[0] not in only:
+            continue
+        row = _row(work, step, laid.policy, policy.kernel)
+        say(
+            f"{row.name}: compiled in {row.compiled.seconds:.0f} s, peak {row.peak / 2**30:.1f} GiB per device"
+        )
+        rows.append(row)
+    return Plan(
+        config=config,
+        layout=laid,
+        sizes=sizes,
+        kernel=policy.kernel.name,
+        decoded=decoded,
+        capacity=capacity_of(laid.policy, fraction),
+        resident={phase: dict(what) for phase, what in step.resident.items()},
+        rows=tuple(rows),
+    )
+
+
+def _row(work: Work, step: Step, hardware: Hardware, kernel: Any) -> Row:
+    compiled = compile_program(work.lower(), kernel=kernel if work.attention else None)
+    resident = sum(step.resident[work.phase].values())
+    chip, cost = hardware.chip, compiled.cost
+    peak = resident + work.arguments + compiled.results + compiled.temporaries
+    return Row(
+        name=work.name,
+        phase=work.phase,
+        count=work.count,
+        resident=resident,
+        compiled=compiled,
+        # A refused program's temporaries are all that it needs, its arguments included.
+        peak=max(resident, compiled.temporaries) if compiled.refused else peak,
+        compute=cost.flops / chip.flops,
+        memory=cost.moved / chip.bandwidth,
+        links=cost.sent / hardware.link,
+    )

@@ -1,0 +1,277 @@
+"""The programs of a training step, lowered for devices that are not here.
+
+They are the run's own: ``UpdatePrograms``, ``GroupSampler`` and the vision encoder, given shapes where a run gives
+arrays. Nothing is written twice, so what a plan compiles is what a run will run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+from vcap_jax.config import RunConfig
+from vcap_jax.grpo.objective import StepTotals
+from vcap_jax.grpo.optimizer import TrainState, build_optimizer
+from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms
+from vcap_jax.plan.abstract import (
+    AbstractPolicy,
+    Sizes,
+    abstract_prompt,
+    bytes_per_device,
+    cast,
+    features_of,
+    placed,
+    placed_batch,
+)
+from vcap_jax.policy import vision_encoder
+from vcap_jax.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.rollout.sampler import GroupSampler
+from vcap_jax.sharding import MeshConfig, Placement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One program of a step.
+
+    phase: what else is in memory, "rollout" or "update". lower: gives the lowered program. count: how often a step
+    runs it; for decoding, a token of all captions of a batch. arguments: bytes per device that only this program is
+    given. attention: whether an attention kernel belongs in it.
+    """
+
+    name: str
+    phase: str
+    lower: Callable[[], Any]
+    count: float
+    arguments: int = 0
+    attention: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step's programs, and the bytes per device that stay in memory through each phase, by what they are."""
+
+    work: tuple[Work, ...]
+    resident: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shapes:
+    """How a step is cut. groups: of a step, rollout batch (all hosts') and micro-batch. decoded: tokens that the
+    longest caption of a batch is decoded to."""
+
+    sizes: Sizes
+    groups: int
+    batch: int
+    micro: int
+    decoded: int
+
+
+def step_programs(
+    config: RunConfig,
+    model: Qwen3VLConfig,
+    policy: AbstractPolicy,
+    shapes: Shapes,
+    *,
+    devices: list[Any],
+    host_devices: list[Any],
+    hosts: int,
+) -> Step:
+    """The programs of one step of ``config`` on ``devices``, with rollout on each host's own."""
+    placement = Placement.build(config.mesh, devices)
+    params = placement.abstract(policy.trainable)
+    frozen = placement.abstract(policy.frozen)
+    reference = None if policy.reference is None else placement.abstract(policy.reference)
+    lora = config.model.lora is not None
+    update = _update(config, policy, placement, params, frozen, reference, model, shapes)
+    rollout = _rollout(config, model, policy, shapes, host_devices, hosts)
+    state = {
+        "parameters": bytes_per_device(params),
+        "optimizer": bytes_per_device(update.optimizer),
+        "frozen": bytes_per_device(frozen),
+        "reference": 0 if reference is None or lora else bytes_per_device(reference),
+        "prompts and features": update.kept,
+    }
+    return Step(
+        work=(*rollout.work, *update.work),
+        resident={
+            "rollout": state | {"rollout copy": rollout.copy},
+            "update": state | {"gradients": bytes_per_device(params)},
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Update:
+    work: tuple[Work, ...]
+    optimizer: Any
+    kept: int
+
+
+def _update(
+    config: RunConfig,
+    policy: AbstractPolicy,
+    placement: Placement,
+    params: Any,
+    frozen: Any,
+    reference: Any,
+    model: Qwen3VLConfig,
+    shapes: Shapes,
+) -> _Update:
+    sizes, grpo = shapes.sizes, config.grpo
+    optimizer = build_optimizer(config.optimizer, 1000)
+    programs = UpdatePrograms(
+        policy.graphdef,
+        config.objective,
+        optimizer,
+        temperature=config.rollout.sampling.temperature,
+        logprob_chunk=grpo.logprob_chunk,
+    )
+    merge = model.vision.spatial_merge_size
+    prompt = abstract_prompt(config, sizes, shapes.micro, merge)
+    features = placed_batch(features_of(prompt, model, config.model.dtype), placement)
+    prompt = placed_batch(prompt, placement)
+    lead = (shapes.micro, sizes.captions)
+    captions = placed_batch(
+        CaptionBatch(
+            tokens=jax.ShapeDtypeStruct((*lead, sizes.caption_tokens), jnp.int32),
+            lengths=jax.ShapeDtypeStruct(lead, jnp.int32),
+            advantages=jax.ShapeDtypeStruct(lead, jnp.float32),
+            contributes=jax.ShapeDtypeStruct(lead, jnp.bool_),
+        ),
+        placement,
+    )
+    logprobs = placed_batch(jax.ShapeDtypeStruct((*lead, sizes.caption_tokens), jnp.float32), placement)
+    whole = NamedSharding(placement.mesh, PartitionSpec())
+    scalar = jax.ShapeDtypeStruct((), jnp.float32, sharding=whole)
+    totals = StepTotals(sequences=scalar, tokens=scalar, micro_batches=scalar)
+    moments = placement.abstract(jax.eval_shape(optimizer.init, policy.trainable))
+    state = TrainState(jax.ShapeDtypeStruct((), jnp.int32, sharding=whole), params, moments)
+    part = bytes_per_device((prompt, features))
+    batches = shapes.groups / shapes.micro
+    anchor = None if reference is None else logprobs
+    old = logprobs if grpo.updates_per_step > 1 else None
+    work = [
+        Work(
+            name="gradient",
+            phase="update",
+            lower=lambda: programs.accumulate.lower(
+                params, frozen, params, prompt, features, captions, totals, old, anchor, None
+            ),
+            count=batches * grpo.updates_per_step,
+            arguments=part + bytes_per_device(captions),
+            attention=True,
+        ),
+        Work(
+            name="optimizer",
+            phase="update",
+            lower=lambda: programs.apply.lower(state, params),
+            count=grpo.updates_per_step,
+        ),
+    ]
+    passes = (reference is not None) + (grpo.updates_per_step > 1)
+    if passes:
+        anchor_params = params if reference is None else reference
+        work.insert(
+            0,
+            Work(
+                name="log-probabilities",
+                phase="update",
+                lower=lambda: programs.logprobs.lower(
+                    anchor_params, frozen, prompt, features, captions.tokens
+                ),
+                count=batches * passes,
+                arguments=part,
+                attention=True,
+            ),
+        )
+    return _Update(tuple(work), moments, int(part * shapes.groups / shapes.micro))
+
+
+@dataclass(frozen=True)
+class _Rollout:
+    work: tuple[Work, ...]
+    copy: int
+
+
+def _rollout(
+    config: RunConfig,
+    model: Qwen3VLConfig,
+    policy: AbstractPolicy,
+    shapes: Shapes,
+    devices: list[Any],
+    hosts: int,
+) -> _Rollout:
+    """Each host decodes its share of a batch with a copy of the parameters in the computation's type."""
+    tensor = config.mesh.tensor
+    placement = Placement.build(MeshConfig(data=-1, fsdp=1, tensor=tensor), devices)
+    params = placement.abstract(cast(policy.trainable, config.model.dtype))
+    frozen = placement.abstract(policy.frozen)
+    groups = shapes.batch // hosts
+    merge = model.vision.spatial_merge_size
+    prompt = placed_batch(abstract_prompt(config, shapes.sizes, groups, merge), placement)
+    features = placed_batch(features_of(prompt, model, config.model.dtype), placement)
+    sampler = GroupSampler(
+        policy.graphdef,
+        config.rollout,
+        end_ids=(model.text.eos_token_id or 0,),
+        banned_ids=special_tokens(model),
+    )
+    whole = NamedSharding(placement.mesh, PartitionSpec())
+    number = jax.ShapeDtypeStruct((), jnp.int32, sharding=whole)
+    ids = placed_batch(jax.ShapeDtypeStruct((groups,), jnp.int32), placement)
+    start = (params, frozen, prompt, features, number, number, ids)
+    outputs = jax.eval_shape(sampler._start, *start)
+    # Where prefill leaves its caches is where decoding finds them.
+    caches = jax.tree.map(lambda x: _by_leading_group(x, groups, placement), outputs)
+    batches = shapes.groups / shapes.batch
+    part = bytes_per_device((prompt, features))
+    work = (
+        Work(
+            name="vision",
+            phase="rollout",
+            lower=lambda: vision_encoder(policy.graphdef).lower(params, frozen, prompt),
+            count=batches,
+            arguments=part,
+            attention=True,
+        ),
+        Work(
+            name="prefill",
+            phase="rollout",
+            lower=lambda: sampler._start.lower(*start),
+            count=batches,
+            arguments=part,
+            attention=True,
+        ),
+        Work(
+            name=f"decode ({config.rollout.max_completion_length} slots)",
+            phase="rollout",
+            lower=lambda: sampler._decode.lower(params, frozen, *caches),
+            count=batches * shapes.decoded,
+            arguments=part + bytes_per_device(caches),
+        ),
+    )
+    return _Rollout(work, bytes_per_device((params, frozen)))
+
+
+def special_tokens(model: Qwen3VLConfig) -> tuple[int, ...]:
+    """Those a caption may not contain, as far as config.json names them."""
+    return (
+        model.image_token_id,
+        model.video_token_id,
+        model.vision_start_token_id,
+        model.vision_end_token_id,
+    )
+
+
+def _by_leading_group(x: Any, groups: int, placement: Placement) -> Any:
+    """Splits the axis of groups: the first, or the second behind the layers; scalars stay whole."""
+    axis = next((i for i, size in enumerate(x.shape[:2]) if size == groups), None)
+    if axis is None:
+        return placed(x, NamedSharding(placement.mesh, PartitionSpec()))
+    spec = PartitionSpec(*[None] * axis, *placement.groups(groups).spec)
+    return placed(x, NamedSharding(placement.mesh, spec))

@@ -1,0 +1,101 @@
+"""What to change when a run does not fit: found by compiling each change, not by guessing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from vcap_jax.config import RunConfig
+from vcap_jax.plan.hardware import Hardware, larger
+from vcap_jax.plan.planning import Plan, Say, make_plan
+from vcap_jax.qwen3_vl.lora import LoraConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A change and what came of it. step_seconds: at the roofline, None if not every program was compiled."""
+
+    change: str
+    peak: int
+    capacity: int
+    step_seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One thing to try: another configuration, or other hardware."""
+
+    name: str
+    config: RunConfig
+    hardware: Hardware
+    policy_devices: int | None
+
+
+def changes(config: RunConfig, hardware: Hardware, policy_devices: int | None) -> list[Change]:
+    """Every change that differs from what there is, the least intrusive first."""
+    found: list[Change] = []
+
+    def add(
+        name: str, *, config: RunConfig = config, on: Hardware = hardware, policy: int | None = policy_devices
+    ) -> None:
+        found.append(Change(name=name, config=config, hardware=on, policy_devices=policy))
+
+    def section(name: str, **values: Any) -> RunConfig:
+        return dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
+
+    policy = hardware.devices if policy_devices is None else policy_devices
+    ways = max(1, policy // config.mesh.tensor)
+    if config.model.remat != "layer":
+        add("model.remat=layer", config=section("model", remat="layer"))
+    if config.grpo.groups_per_micro_batch > ways:
+        add(f"grpo.groups_per_micro_batch={ways}", config=section("grpo", groups_per_micro_batch=ways))
+    if config.rollout.groups_per_batch > ways:
+        both = section("rollout", groups_per_batch=ways)
+        grpo = dataclasses.replace(config.grpo, groups_per_micro_batch=ways)
+        add(
+            f"rollout.groups_per_batch={ways} grpo.groups_per_micro_batch={ways}",
+            config=dataclasses.replace(both, grpo=grpo),
+        )
+    if config.grpo.logprob_chunk > 128:
+        add("grpo.logprob_chunk=128", config=section("grpo", logprob_chunk=128))
+    if policy < hardware.devices:
+        add("the judge elsewhere", policy=None)
+    for tensor in (2, 4):
+        if config.mesh.tensor < tensor and policy % tensor == 0:
+            add(f"mesh.tensor={tensor}", config=section("mesh", tensor=tensor))
+    if config.model.lora is None:
+        add("model.lora={rank: 64, alpha: 128}", config=section("model", lora=LoraConfig(rank=64, alpha=128)))
+    more = larger(hardware)
+    if more is not None:
+        add(f"hardware {more.name}", on=more)
+    return found
+
+
+def try_changes(
+    plan: Plan, config: RunConfig, *, fraction: float | None, policy_devices: int | None, say: Say,
+    make: Callable[..., Plan] = make_plan,
+) -> list[Trial]:  # fmt: skip
+    """Tries every change on a plan that does not fit; the fitting come first, quickest first, then the smallest.
+
+    Only the programs that were too large are compiled, and all of them for a change that mends these.
+    """
+    too_large = frozenset(row.name.split()[0] for row in plan.rows if row.peak > plan.capacity)
+    trials = []
+    for change in changes(config, plan.layout.hardware, policy_devices):
+        say(f"trying {change.name}")
+        options = {"policy_devices": change.policy_devices, "fraction": fraction, "say": say}
+        seconds = None
+        try:
+            tried = make(change.config, change.hardware, only=too_large, **options)
+            if tried.fits:
+                tried = make(change.config, change.hardware, **options)
+                seconds = tried.step_seconds
+        except ValueError as error:
+            say(f"{change.name} is not possible: {error}")
+            continue
+        trials.append(
+            Trial(change=change.name, peak=tried.peak, capacity=tried.capacity, step_seconds=seconds)
+        )
+    return sorted(trials, key=lambda t: (t.peak > t.capacity, t.step_seconds or 0.0, t.peak))

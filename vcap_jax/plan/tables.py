@@ -1,0 +1,194 @@
+"""A plan as text and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from vcap_jax.plan.planning import MEAN_CAPTION, SAMPLES, Plan, Row
+from vcap_jax.plan.remedies import Trial
+
+
+def gib(count: float) -> str:
+    """Bytes as GiB with one decimal."""
+    return f"{count / 2**30:.1f}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with aligned columns; the first is text, the others numbers."""
+    cells = [list(header), *map(list, rows)]
+    widths = [max(len(row[c]) for row in cells) for c in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        parts = [
+            cell.ljust(w) if c == 0 else cell.rjust(w)
+            for c, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        return f"| {' | '.join(parts)} |"
+
+    rule = "|" + "|".join("-" * (w + 1) + ("-" if c == 0 else ":") for c, w in enumerate(widths)) + "|"
+    return "\n".join([line(header), rule, *map(line, rows)])
+
+
+def render(plan: Plan, trials: Sequence[Trial] = ()) -> str:
+    """Everything a user should know before renting the hardware."""
+    return "\n\n".join(
+        part
+        for part in (
+            _layout(plan),
+            _resident(plan),
+            _programs(plan),
+            _times(plan),
+            _verdict(plan),
+            _trials(plan, trials),
+        )
+        if part
+    )
+
+
+def _layout(plan: Plan) -> str:
+    laid, sizes = plan.layout, plan.sizes
+    judge = f"{laid.judge} for the judge" if laid.judge else "the judge elsewhere"
+    per_device = laid.micro * plan.config.mesh.tensor / laid.policy.devices
+    kernels = ", ".join(row.name for row in plan.rows if row.compiled.kernels) or "no program"
+    where = f"{laid.policy.devices} devices for policy and update on {laid.policy.hosts} host(s)"
+    what = f"prompt of {sizes.tokens:,} tokens ({sizes.visual:,} of them visual)"
+    cut = f"{laid.groups} groups a step, {laid.batch} in a rollout batch, {laid.micro} in a micro-batch"
+    lines = [
+        f"{laid.hardware.name}: {where}, {judge}",
+        f"{plan.config.modality}: {what} and {sizes.captions} captions of {sizes.caption_tokens:,}",
+        f"{cut} ({per_device:g} per device)",
+        f"attention: {plan.kernel}, found in {kernels}",
+    ]
+    if laid.note:
+        lines.append(f"note: {laid.note}")
+    return "\n".join(lines)
+
+
+def _resident(plan: Plan) -> str:
+    names = list(dict.fromkeys(name for held in plan.resident.values() for name in held))
+    rows = [[name, *(gib(held.get(name, 0)) for held in plan.resident.values())] for name in names]
+    rows.append(["together", *(gib(sum(held.values())) for held in plan.resident.values())])
+    return "What stays in memory, GiB per device:\n" + table(["", *plan.resident], rows)
+
+
+def _programs(plan: Plan) -> str:
+    header = [
+        "program",
+        "runs a step",
+        "resident",
+        "arguments",
+        "results",
+        "temporaries",
+        "peak",
+        "of capacity",
+    ]
+    header += ["TFLOP", "GB moved", "GB sent", "ms at best", "bound by"]
+    return f"Programs, GiB per device of {gib(plan.capacity)} usable; one run each:\n" + table(
+        header, [_program(plan, row) for row in plan.rows]
+    )
+
+
+def _program(plan: Plan, row: Row) -> list[str]:
+    c = row.compiled
+    return [
+        row.name,
+        f"{row.count:,.0f}",
+        gib(row.resident),
+        gib(c.arguments),
+        gib(c.results),
+        gib(c.temporaries),
+        gib(row.peak) + (" (refused)" if c.refused else ""),
+        f"{row.peak / plan.capacity:.0%}",
+        f"{c.cost.flops / 1e12:,.1f}",
+        f"{c.cost.moved / 1e9:,.1f}",
+        f"{c.cost.sent / 1e9:,.1f}",
+        f"{1e3 * row.seconds:,.1f}",
+        row.bound + (" (some kernels uncounted)" if c.cost.unknown else ""),
+    ]
+
+
+def _times(plan: Plan) -> str:
+    by_phase = {
+        phase: sum(r.seconds * r.count for r in plan.rows if r.phase == phase)
+        for phase in ("rollout", "update")
+    }
+    rollout, update = (max(seconds, 1e-12) for seconds in by_phase.values())
+    step, epoch = plan.step_seconds, plan.step_seconds * plan.steps_per_epoch / 3600
+    tokens, modality = plan.caption_tokens, plan.config.modality
+    mean = min(MEAN_CAPTION[modality], plan.sizes.caption_tokens)
+    return f"""\
+At the roofline (nothing overlaps, every unit at its peak): rollout {rollout:.1f} s + update {update:.1f} s
+= {step:.1f} s a step; {plan.steps_per_epoch} steps ({SAMPLES[modality]:,} {modality}s) = {epoch:.1f} h an epoch.
+Estimate: a rollout batch decodes to {plan.decoded:,} tokens and captions have {mean:,} on average, so
+{tokens / rollout:,.0f} caption tokens/s in rollout and {tokens / update:,.0f} in the update at best.
+Estimate: at half the roofline {2 * step:.0f} s a step and {2 * epoch:.0f} h an epoch. Neither compiled nor counted:
+the judge (it works while captions are drawn), the parameters' copy for rollout, data, checkpoints.
+Bytes are the compiler's own. FLOPs, bytes moved and sent are counted from the compiled program, loops times their
+trip counts, the decoding loop per token; TPU kernels state their own FLOPs."""
+
+
+def _verdict(plan: Plan) -> str:
+    worst = max(plan.rows, key=lambda row: row.peak)
+    spare = plan.capacity - worst.peak
+    if plan.fits:
+        return f"FITS: the peak is {gib(worst.peak)} GiB ({worst.name}), {gib(spare)} GiB are free."
+    return f"DOES NOT FIT: {worst.name} needs {gib(worst.peak)} GiB, {gib(-spare)} GiB more than there are."
+
+
+def _trials(plan: Plan, trials: Sequence[Trial]) -> str:
+    if not trials:
+        return ""
+    rows = [
+        [
+            trial.change,
+            gib(trial.peak),
+            "yes" if trial.peak <= trial.capacity else "no",
+            "-" if trial.step_seconds is None else f"{trial.step_seconds:.1f}",
+        ]
+        for trial in trials
+    ]
+    return "Tried, the fitting first:\n" + table(["change", "peak GiB", "fits", "s a step at best"], rows)
+
+
+def as_json(plan: Plan, trials: Sequence[Trial] = ()) -> dict[str, Any]:
+    """The plan for programs; bytes and seconds."""
+    laid = plan.layout
+    return {
+        "hardware": laid.hardware.name,
+        "policy_devices": laid.policy.devices,
+        "judge_devices": laid.judge,
+        "modality": plan.config.modality,
+        "groups": {"step": laid.groups, "batch": laid.batch, "micro_batch": laid.micro},
+        "sizes": dataclasses.asdict(plan.sizes),
+        "attention": plan.kernel,
+        "capacity": plan.capacity,
+        "peak": plan.peak,
+        "fits": plan.fits,
+        "resident": plan.resident,
+        "programs": [
+            {
+                "name": row.name,
+                "phase": row.phase,
+                "runs": row.count,
+                "arguments": row.compiled.arguments,
+                "results": row.compiled.results,
+                "temporaries": row.compiled.temporaries,
+                "peak": row.peak,
+                "flops": row.compiled.cost.flops,
+                "moved": row.compiled.cost.moved,
+                "sent": row.compiled.cost.sent,
+                "uncounted": sorted(row.compiled.cost.unknown),
+                "kernels": list(row.compiled.kernels),
+                "seconds": {"compute": row.compute, "memory": row.memory, "links": row.links},
+                "compile_seconds": row.compiled.seconds,
+                "refused": row.compiled.refused,
+            }
+            for row in plan.rows
+        ],
+        "step_seconds": plan.step_seconds,
+        "steps_per_epoch": plan.steps_per_epoch,
+        "estimates": {"decoded_tokens": plan.decoded, "caption_tokens": plan.caption_tokens},
+        "tried": [dataclasses.asdict(trial) for trial in trials],
+    }
