@@ -3,7 +3,7 @@
 Splash skips the blocks that its mask leaves empty. The kernel's own differentiation cannot be used for parts of a
 softmax, so its forward pass with residuals and its backward pass are called apart; the latter is a private function
 of the kernel's module, looked up in one place. The kernel sees one sequence on one device: batches are mapped over
-it, and a partitioning rule tells XLA that batch and key heads may be split over devices and nothing else.
+it, and under a mesh every device computes its own part of batch and key heads.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
 from vcap_jax.qwen3_vl.attention.kernel import UnsupportedAttention
+from vcap_jax.qwen3_vl.split import NOT_OF_GROUPS
 
 Array = jax.Array
 
@@ -40,6 +39,7 @@ def _module() -> Any:
     try:
         from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
         from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as mask
+        from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask_info as info
 
         found = list(inspect.signature(kernel._splash_attention_bwd).parameters)
         if found != BACKWARD.split():
@@ -49,7 +49,7 @@ def _module() -> Any:
             f"model.attention splash: JAX {jax.__version__} has moved its Splash kernel ({error}); install "
             "jax 0.10.2, which it was written for, or set model.attention=chunked"
         ) from error
-    return kernel, mask
+    return kernel, mask, info
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Splash:
         """See ``Kernel``; the output has the queries' type."""
         self.check(queries.dtype, queries.shape[-1])
         plan = _Plan.of(self, queries, keys, causal=causal)
-        run = _partitioned(_forward, plan, queries, keys, outputs=("out", "lse"))
+        run = _by_device(_forward, plan, queries, keys, outputs=("out", "lse"))
         return run(queries, keys, values, _lengths(lengths, keys))
 
     def backward(
@@ -99,7 +99,7 @@ class Splash:
     ) -> tuple[Array, Array, Array]:
         """See ``Kernel``; gradients have the types of what they are for."""
         plan = _Plan.of(self, queries, keys, causal=causal)
-        run = _partitioned(_backward, plan, queries, keys, outputs=("queries", "keys", "keys"))
+        run = _by_device(_backward, plan, queries, keys, outputs=("queries", "keys", "keys"))
         return run(queries, keys, values, _lengths(lengths, keys), out, lse, gradient)
 
 
@@ -154,8 +154,8 @@ class _Plan:
 
 @functools.lru_cache(maxsize=64)
 def _kernel(plan: _Plan, heads: int) -> Any:
-    """The kernel of a plan with its mask digested; a pytree of small arrays, made outside whatever is traced."""
-    kernel, masks = _module()
+    """The kernel of a plan with its mask digested: a pytree of small NumPy arrays."""
+    kernel, masks, info = _module()
     size = tuple(
         math.ceil(length / block) * block
         for length, block in ((plan.queries, plan.query_block), (plan.keys, plan.key_block))
@@ -172,13 +172,23 @@ def _kernel(plan: _Plan, heads: int) -> Any:
         block_q_dq=rows,
         block_kv_dq=columns,
     )
-    with jax.ensure_compile_time_eval():
-        return kernel.make_splash_mha_single_device(
-            masks.MultiHeadMask([mask] * heads),
-            block_sizes=sizes,
-            save_residuals=True,
-            interpret=plan.interpret,
-        )
+    whole = masks.MultiHeadMask([mask] * heads)
+    # What the module's own constructor does, but for putting the tables on a device: there may be none yet.
+    forward, function = info.process_mask(whole, (rows, columns), head_shards=1, q_seq_shards=1)
+    for_keys, _ = info.process_mask_dkv(whole, (rows, columns), head_shards=1, q_seq_shards=1)
+    return kernel.SplashAttentionKernel(
+        forward,
+        forward,  # of the queries' gradient: the same blocks
+        for_keys,
+        block_sizes=sizes,
+        is_mqa=False,
+        save_residuals=True,
+        mask_value=kernel.DEFAULT_MASK_VALUE,
+        attn_logits_soft_cap=None,
+        residual_checkpoint_name=None,
+        mask_function=function,
+        interpret=plan.interpret,
+    )
 
 
 def _scaled(plan: _Plan, queries: Array) -> Array:
@@ -239,45 +249,31 @@ def _backward(
     return d_queries.astype(queries.dtype), plan.cut(d_keys, plan.keys), plan.cut(d_values, plan.keys)
 
 
-def _partitioned(
+def _by_device(
     function: Callable[..., Any], plan: _Plan, queries: Array, keys: Array, outputs: tuple[str, ...]
 ) -> Callable[..., Any]:
-    """``function`` of a plan and its kernel, with the rule of how its arrays may be split over devices."""
-    # The mask's arrays go in as arguments: a function with a partitioning rule may not hold any.
-    tables, structure = jax.tree.flatten(_kernel(plan, queries.shape[2]))
-    names = {
-        "queries": "b s (k r) d",
-        "keys": "b t k d",
-        "lengths": "b",
-        "out": "b s (k r) d",
-        "lse": "b (k r) s",
-    }
-    inputs = ("queries", "keys", "keys", "lengths", "out", "lse", "out")[: 4 if function is _forward else 7]
+    """``function`` of a plan, on every device of the surrounding mesh with its own part of batch and key heads.
 
-    def program(*arguments: Array) -> Any:
-        kernel = jax.tree.unflatten(structure, arguments[len(inputs) :])
-        return function(plan, kernel, *arguments[: len(inputs)])
+    XLA cannot partition a kernel, and says so where a program on several devices has no mesh around it.
+    """
+    kernel, mesh = _kernel(plan, queries.shape[2]), jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.size == 1:
+        return functools.partial(function, plan, kernel)
+    axes = tuple(axis for axis in mesh.axis_names if axis != NOT_OF_GROUPS)
+    batch = axes if queries.shape[0] % math.prod(mesh.shape[axis] for axis in axes) == 0 else None
+    parts = mesh.shape.get(NOT_OF_GROUPS, 1)
+    heads = NOT_OF_GROUPS if parts > 1 and keys.shape[2] % parts == 0 else None
+    if heads is not None:
+        kernel = _kernel(plan, queries.shape[2] // parts)
+    specs = {"lengths": Spec(batch), "lse": Spec(batch, heads)}
 
-    def partition(mesh: Any, arguments: Any, results: Any) -> Any:
-        del results
-        spec = (*arguments[0].sharding.spec, None, None, None, None)
-        batch, heads = spec[0], spec[2]
-        specs = {"lengths": Spec(batch), "lse": Spec(batch, heads, None)}
+    def split(*names: str) -> tuple[Spec, ...]:
+        return tuple(specs.get(name, Spec(batch, None, heads)) for name in names)
 
-        def place(name: str) -> NamedSharding:
-            return NamedSharding(mesh, specs.get(name, Spec(batch, None, heads, None)))
-
-        whole = (NamedSharding(mesh, Spec()),) * len(tables)
-        return mesh, program, tuple(map(place, outputs)), (*map(place, inputs), *whole)
-
-    factors = [[f"m{i}_{axis}" for axis in range(table.ndim)] for i, table in enumerate(tables)]
-    taken = ", ".join([*(names[name] for name in inputs), *map(" ".join, factors)])
-    call = custom_partitioning(program)
-    call.def_partition(
-        partition,
-        sharding_rule=f"{taken} -> {', '.join(names[name] for name in outputs)}",
-        # In the order of their first appearance, which the compiler insists on.
-        need_replication_factors=("s", "r", "d", "t", *(name for table in factors for name in table)),
-        r=queries.shape[2] // keys.shape[2],
+    inputs = ("queries", "keys", "values", "lengths", "out", "lse", "gradient")
+    return jax.shard_map(
+        functools.partial(function, plan, kernel),
+        in_specs=split(*inputs[: 4 if function is _forward else None]),
+        out_specs=split(*outputs),
+        check_vma=False,
     )
-    return lambda *arguments: call(*arguments, *tables)
