@@ -9,8 +9,10 @@ import pytest
 
 from vcap_jax import self_improve as module
 from vcap_jax.config import RunConfig
+from vcap_jax.configuration import ConfigError
 from vcap_jax.grpo.trainer import TrainingStopped
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.reward.config import RewardConfig
 
 
 def shares(coverage: float) -> dict:
@@ -98,3 +100,10 @@ def test_what_is_complete_is_not_done_again(tmp_path, rounds) -> None:
 def test_no_round_is_refused(tmp_path, rounds) -> None:
     with pytest.raises(ValueError, match="0 rounds"):
         module.self_improve(RunConfig(), opened(tmp_path), rounds=0)
+
+
+def test_a_reward_without_references_has_nothing_to_improve_by(tmp_path, rounds) -> None:
+    config = RunConfig(reward=RewardConfig(use_reference=False))
+    with pytest.raises(ConfigError, match="uses no references"):
+        module.self_improve(config, opened(tmp_path), say=lambda _: None)
+    assert rounds.trained == []

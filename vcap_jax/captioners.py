@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.config import RunConfig
-from vcap_jax.configuration import load_config
+from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.policy import Policy, checkpoint_folder, load_policy
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.sharding import Placement
@@ -33,13 +33,13 @@ class CaptionerSource:
 def captioner_source(path: str, step: int | None = None) -> CaptionerSource:
     """What ``path`` is. A run's step is ``step`` or that of its last checkpoint.
 
-    Raises CheckpointError if a run has no such checkpoint, ValueError for a step of something that is no run.
+    Raises CheckpointError if a run has no such checkpoint, ConfigError for a step of something that is no run.
     """
     folder = checkpoint_folder(path)
     run = RunFolder(folder)
     if not (run.config.exists() and run.checkpoints.is_dir()):
         if step is not None:
-            raise ValueError(f"{folder} is a single checkpoint, not a run: leave the step out")
+            raise ConfigError([f"{path} is a single checkpoint, not a run: leave the step out"])
         return CaptionerSource(path=path, folder=folder, run=False)
     # Read only: the run may still be going on.
     with Checkpointer(run.checkpoints, read_only=True) as checkpoints:

@@ -102,7 +102,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
             if config.compilation_cache:
                 jax.config.update("jax_compilation_cache_dir", config.compilation_cache)
             if config.distributed.several and not several:
-                raise ConfigError("this command is for one process: leave distributed.* out")
+                raise ConfigError(["this command is for one process: leave distributed.* out"])
             processes = stack.enter_context(joined(config.distributed))
             return command(config, processes)
         except (

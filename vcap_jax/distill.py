@@ -20,6 +20,7 @@ from typing import Any
 from vcap_jax.best_of import choose_best, score_candidates
 from vcap_jax.captioners import captioner_source
 from vcap_jax.config import RunConfig
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.heldout import HeldOut
@@ -56,11 +57,11 @@ def distill(
 ) -> Mapping[str, Any]:
     """Distils every teacher, or goes on with it, in ``folder``; returns the summary.
 
-    candidates: N, captions drawn per sample. Raises ValueError for teachers of one name, and what the stages raise.
+    candidates: N, captions drawn per sample. Raises ConfigError for teachers of one name, and what the stages raise.
     """
     names = [teacher.name for teacher in teachers]
     if len(set(names)) < len(names):
-        raise ValueError(f"two teachers of one name: {', '.join(names)}; give each its own")
+        raise ConfigError([f"two teachers of one name: {', '.join(names)}; give each its own"])
     rows: dict[str, Any] = {}
     stages: dict[str, Any] = {}
     for teacher in teachers:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vcap_jax.captioners import load_captioner
 from vcap_jax.config import RunConfig
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.distributed import ALONE, Processes
@@ -60,7 +61,7 @@ def read_samples(
 ) -> tuple[list[Sample], EmbeddedData | None]:
     """The samples of the run's modality, and the scenes behind them where there is no manifest.
 
-    Raises ManifestError for a manifest that cannot be used, ValueError if it has nothing of the modality.
+    Raises ManifestError for a manifest that cannot be used, ConfigError if it has nothing of the modality.
     """
     world: EmbeddedData | None = None
     if config.data.manifest is not None:
@@ -71,8 +72,8 @@ def read_samples(
         manifest = world.train
     chosen = [sample for sample in read_manifest(manifest) if sample.modality == config.modality]
     if not chosen:
-        raise ValueError(
-            f"{manifest} has no {config.modality}s; choose the other modality or another manifest"
+        raise ConfigError(
+            [f"{manifest} has no {config.modality}s; choose the other modality or another manifest"]
         )
     return chosen, world
 

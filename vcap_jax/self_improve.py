@@ -17,8 +17,10 @@ from typing import Any
 
 from vcap_jax.captioners import captioner_source
 from vcap_jax.config import RunConfig
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.distributed import ALONE, Processes
+from vcap_jax.judging import reward_family
 from vcap_jax.preparing import prepare
 from vcap_jax.references import PolicyWriter, Shard, write_pool
 from vcap_jax.references.by_policy import reference_rollout, reference_seed
@@ -41,11 +43,13 @@ def self_improve(
     """Runs, or goes on with, ``rounds`` rounds in ``folder``; returns the summary.
 
     processes: those that share the work, each calling this with a folder they all see.
-    Raises ValueError for less than one round or a reward without references, TrainingStopped if a round ended early but
-    can be resumed, and what the runs raise.
+    Raises ConfigError for less than one round or a reward without references, TrainingStopped if a round ended early
+    but can be resumed, and what the runs raise.
     """
     if rounds < 1:
-        raise ValueError(f"{rounds} rounds: give at least one")
+        raise ConfigError([f"{rounds} rounds: give at least one"])
+    if not reward_family(config).uses_reference(config.reward):
+        raise ConfigError(["the reward uses no references, so that a new pool would change nothing"])
     finished: dict[str, Any] = {}
     for number in range(1, rounds + 1):
         name = f"e{number}"

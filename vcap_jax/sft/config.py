@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from vcap_jax.configuration import ConfigError
 from vcap_jax.grpo.optimizer import OptimizerConfig
 
 
@@ -51,14 +52,18 @@ class SFTConfig:
     def total_steps(self, samples: int) -> int:
         """Optimizer steps: ``max_steps`` if given, else floor(samples / groups_per_step) per epoch.
 
-        Raises ValueError if the data do not fill one step.
+        Raises ConfigError if the data do not fill one step.
         """
         if self.max_steps is not None:
             return self.max_steps
         steps = samples // self.groups_per_step * self.epochs
         if steps < 1:
-            raise ValueError(
-                f"{samples} samples do not fill one step of {self.groups_per_step} groups; "
-                "lower sft.groups_per_step or set sft.max_steps to go through them more than once"
+            raise ConfigError(
+                [
+                    (
+                        f"{samples} samples do not fill one step of {self.groups_per_step} groups; "
+                        "lower sft.groups_per_step or set sft.max_steps to go through them more than once"
+                    )
+                ]
             )
         return steps

@@ -17,6 +17,7 @@ import jax
 
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.config import RunConfig
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
 from vcap_jax.data.references import ReferencePool
@@ -41,10 +42,10 @@ def run_sft(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] 
     """Runs, or goes on with, the supervised run in ``folder``; returns its summary.
 
     Raises TrainingStopped if it ended early but can be resumed, RunFolderError if the folder is that of another kind of
-    run, ValueError in a run of several processes, and the typed errors of data and checkpoints.
+    run, ConfigError in a run of several processes, and the typed errors of data and checkpoints.
     """
     if jax.process_count() > 1:
-        raise ValueError("supervised fine-tuning runs in one process (with as many devices as it has)")
+        raise ConfigError(["supervised fine-tuning runs in one process, on as many devices as it has"])
     begin = time.monotonic()
     folder.claim("supervised")
     prepared = prepare(config, folder, say, judged=False)
@@ -82,14 +83,18 @@ def run_sft(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] 
 
 
 def caption_pool(config: RunConfig, samples: list[Sample]) -> tuple[ReferencePool, str]:
-    """The captions to learn and where they come from. Raises ManifestError, ValueError if there are none."""
+    """The captions to learn and where they come from. Raises ManifestError, ConfigError if there are none."""
     if config.sft.captions is not None:
         return ReferencePool.read(config.sft.captions), config.sft.captions
     own = ReferencePool.of_samples(samples)
     if not len(own):
-        raise ValueError(
-            "there is nothing to learn: give a pool of captions with sft.captions, or references in the "
-            "manifest's rows"
+        raise ConfigError(
+            [
+                (
+                    "there is nothing to learn: give a pool of captions with sft.captions, or references in the "
+                    "manifest's rows"
+                )
+            ]
         )
     return own, "the manifest"
 

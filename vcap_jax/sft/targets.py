@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.qwen3_vl.processing import Processor
@@ -33,7 +34,7 @@ def tokenise_targets(
 ) -> Targets:
     """The pool's captions of ``samples``; samples without any that fits are not in the result.
 
-    max_tokens: of a caption, the end token included. Raises ValueError if not a single one is left.
+    max_tokens: of a caption, the end token included. Raises ConfigError if not a single one is left.
     """
     end = processor.eos_token_ids[0]
     captions: dict[str, tuple[np.ndarray, ...]] = {}
@@ -50,9 +51,13 @@ def tokenise_targets(
         if fitting:
             captions[sample.id] = fitting
     if not captions:
-        raise ValueError(
-            f"none of {len(samples)} samples has a caption of at most {max_tokens} tokens "
-            f"({too_long} are longer): give a pool that fits the manifest, or raise sft.max_caption_tokens"
+        raise ConfigError(
+            [
+                (
+                    f"none of {len(samples)} samples has a caption of at most {max_tokens} tokens "
+                    f"({too_long} are longer): give a pool that fits the manifest, or raise sft.max_caption_tokens"
+                )
+            ]
         )
     return Targets(captions, too_long)
 
