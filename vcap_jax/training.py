@@ -144,8 +144,9 @@ def check_shares(config: RunConfig, processes: Processes, placement: Placement) 
         ("rollout.groups_per_batch", config.rollout.groups_per_batch),
     ):
         if groups % ways:
-            raise ConfigError(
+            problem = (
                 f"{name} is {groups}, of all {processes.count} processes together; their {ways} devices can share it "
                 f"out only if it is a multiple of {ways}"
             )
+            raise ConfigError([problem])
     placement.local()
