@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -134,6 +135,44 @@ def test_shared_prompt_equals_the_unshared_computation(settings, captions, unsha
     value, expected = unshared
     assert metrics["loss"] == pytest.approx(value, rel=1e-5)
     close(gradient, expected, scale=1e-5)
+
+
+def test_logits_of_a_chunk_of_positions_exist_at_a_time(parts, captions):
+    """Forward and backward: of [captions * tokens, vocabulary] there is never more than a chunk."""
+    graphdef, trainable, frozen = parts
+    update, prompts = programs(graphdef, beta=0.0), tiny_prompts(GROUPS)
+    features = update.encode(trainable, frozen, prompts)
+    totals = step_totals(captions.lengths, captions.contributes)
+
+    def arrays(jaxpr):
+        for equation in jaxpr.eqns:
+            yield from (var.aval for var in equation.outvars)
+            for inner in jax.extend.core.jaxprs_in_params(equation.params):
+                yield from arrays(inner)
+
+    program = jax.make_jaxpr(lambda *x: update._accumulate(*x, None, None))(
+        trainable, frozen, trainable, prompts, features, captions, totals
+    )
+    over_vocabulary = [x.shape for x in arrays(program.jaxpr) if x.ndim > 1 and x.shape[-1] == VOCABULARY]
+    chunk = (GROUPS, SIZE, 4, VOCABULARY)
+    assert chunk in over_vocabulary
+    assert max(map(np.prod, over_vocabulary)) == np.prod(chunk)
+
+
+def test_gradients_add_up_without_the_host(parts, captions):
+    """Micro-batch after micro-batch, nothing is sent to the devices (what is fetched, a CPU cannot tell)."""
+    graphdef, trainable, frozen = parts
+    update, placed = programs(graphdef, beta=0.0), jax.device_put(tiny_prompts(GROUPS))
+    features = update.encode(trainable, frozen, placed)
+    totals = step_totals(captions.lengths, captions.contributes)
+    total, frozen = update.zeros(trainable), jax.device_put(frozen)
+    jax.block_until_ready((features, totals, total))
+    with jax.transfer_guard("disallow"):
+        for _ in range(2):
+            total, metrics = update.accumulate(
+                trainable, frozen, total, placed, features, captions, totals, None, None
+            )
+    assert np.isfinite(float(metrics["loss"]))
 
 
 def test_masked_captions_have_no_influence(parts, captions):

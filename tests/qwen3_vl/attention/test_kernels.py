@@ -15,6 +15,7 @@ import pytest
 from tests import quick_compile
 from tests.qwen3_vl.attention.unshared import Group, attention, unshared
 from vcap_jax.qwen3_vl.attention import Chunked, Dense, Kernel, Splash, causal, frames, grouped
+from vcap_jax.sharding import MeshConfig, make_mesh
 
 GROUPS = {
     # Several blocks of prompt and captions, none of them whole; uneven prompts; one group is padding.
@@ -124,6 +125,23 @@ def test_scores_far_apart_do_not_overflow() -> None:
         return jnp.where(group.real[..., None, None], out, 0), unshared(group, q, k, v)
 
     np.testing.assert_allclose(*both(100 * q, k, v), atol=1e-4)
+
+
+def test_splash_on_several_devices() -> None:
+    """Groups and key heads cut over a mesh: every device computes its own, and the parts are the whole."""
+    group = Group(prompt=21, group=2, tokens=10, lengths=(21, 9))
+    arrays, cotangent = group.arrays(), group.cotangent()
+
+    def shared(kernel: Kernel) -> Callable:
+        def run(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+            out = grouped(q, k, v, jnp.asarray(group.lengths), group.prompt, group.group, kernel)
+            return jnp.where(group.real[..., None, None], out, 0)
+
+        return run
+
+    with jax.set_mesh(make_mesh(MeshConfig(fsdp=2, tensor=2))):
+        ours = value_and_gradients(shared(Splash(interpret=True)), arrays, cotangent)
+    compare(ours, value_and_gradients(shared(Dense()), arrays, cotangent), 1e-5)
 
 
 def largest_array(function: Callable, *arrays: jax.Array) -> int:
