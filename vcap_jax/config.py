@@ -106,7 +106,8 @@ class GRPOConfig:
     """The shape of a step.
 
     groups_per_step: prompts per optimizer step; times rollout.group_size it is the effective batch (paper: 256).
-    groups_per_micro_batch: prompts whose gradients are computed at a time.
+    groups_per_micro_batch: prompts whose gradients are computed at a time; best a multiple of the devices. Where it
+        does not divide groups_per_step, the last micro-batch of a step is filled up with groups that take no part.
     updates_per_step: optimizer updates on the same captions; beyond 1 the old policy's log-probabilities are
         computed once and the clip begins to matter.
     logprob_chunk: caption positions whose vocabulary logits exist at a time.
@@ -127,11 +128,6 @@ class GRPOConfig:
         for name in ("groups_per_step", "groups_per_micro_batch", "updates_per_step", "logprob_chunk"):
             if getattr(self, name) < 1:
                 raise ValueError(f"grpo.{name} is {getattr(self, name)}; it must be at least 1")
-        if self.groups_per_step % self.groups_per_micro_batch:
-            raise ValueError(
-                f"grpo.groups_per_step {self.groups_per_step} must be a multiple of "
-                f"grpo.groups_per_micro_batch {self.groups_per_micro_batch}"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,11 +181,6 @@ class RunConfig:
     compilation_cache: str | None = None
 
     def __post_init__(self) -> None:
-        if self.grpo.groups_per_step % self.rollout.groups_per_batch:
-            raise ValueError(
-                f"grpo.groups_per_step {self.grpo.groups_per_step} must be a multiple of "
-                f"rollout.groups_per_batch {self.rollout.groups_per_batch}"
-            )
         if self.rollout.groups_per_batch % self.grpo.groups_per_micro_batch:
             raise ValueError(
                 f"rollout.groups_per_batch {self.rollout.groups_per_batch} must be a multiple of "

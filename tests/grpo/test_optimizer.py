@@ -156,3 +156,29 @@ def test_settings_out_of_range_are_refused_by_name() -> None:
             OptimizerConfig(**{field: value})
     with pytest.raises(ValueError, match="at least one"):
         learning_rate_schedule(OptimizerConfig(), 0)
+
+
+def test_the_first_moment_alone_may_be_kept_in_bfloat16() -> None:
+    """Its rounding moves a step by no more than its own eight bits do."""
+    params = {"kernel": jnp.linspace(-1, 1, 12).reshape(3, 4)}
+    gradients = [{"kernel": jnp.sin(k + jnp.arange(12.0).reshape(3, 4))} for k in range(3)]
+    results = {}
+    for dtype in (None, "bfloat16"):
+        config = OptimizerConfig(learning_rate=1e-2, warmup_ratio=0.0, moment_dtype=dtype)
+        optimizer = build_optimizer(config, 10)
+        state, now = optimizer.init(params), params
+        for gradient in gradients:
+            updates, state = optimizer.update(gradient, state, now)
+            now = optax.apply_updates(now, updates)
+        adam = next(s for s in jax.tree.leaves(state, is_leaf=_is_adam) if _is_adam(s))
+        assert adam.mu["kernel"].dtype == (dtype or "float32")
+        assert adam.nu["kernel"].dtype == jnp.float32
+        results[dtype] = now["kernel"]
+    assert not jnp.array_equal(results[None], results["bfloat16"])
+    np.testing.assert_allclose(results[None], results["bfloat16"], atol=3 * 1e-2 * 2**-7)
+    with pytest.raises(ValueError, match="moment_dtype is 'int8'"):
+        OptimizerConfig(moment_dtype="int8")  # type: ignore[arg-type]
+
+
+def _is_adam(node: Any) -> bool:
+    return isinstance(node, optax.ScaleByAdamState)

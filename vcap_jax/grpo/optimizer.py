@@ -32,6 +32,8 @@ class OptimizerConfig:
         min_lr_ratio * learning_rate, "constant" ignores the ratio.
     warmup_ratio: share of all steps, rounded up.
     beta1, beta2, adam_epsilon: Adam's.
+    moment_dtype: what the first moment is kept in, None for the parameters' type. "bfloat16" saves 2 bytes of each
+        trained parameter's 16; the second moment, whose small changes it would lose, stays in the parameters' type.
     weight_decay: decoupled, scaled by the learning rate.
     max_grad_norm: the gradient's global norm is cut to this; None leaves it.
     """
@@ -43,6 +45,7 @@ class OptimizerConfig:
     beta1: float = 0.9
     beta2: float = 0.95
     adam_epsilon: float = 1e-8
+    moment_dtype: Literal["float32", "bfloat16"] | None = None
     weight_decay: float = 0.1
     max_grad_norm: float | None = 1.0
 
@@ -62,6 +65,10 @@ class OptimizerConfig:
                 raise ValueError(f"optimizer.{name} is {getattr(self, name)}; it must be in [0, 1)")
         if not self.adam_epsilon > 0:
             raise ValueError(f"optimizer.adam_epsilon is {self.adam_epsilon}; it must be positive")
+        if self.moment_dtype not in (None, "float32", "bfloat16"):
+            raise ValueError(
+                f"optimizer.moment_dtype is {self.moment_dtype!r}; it must be float32, bfloat16 or null"
+            )
         if not self.weight_decay >= 0:
             raise ValueError(f"optimizer.weight_decay is {self.weight_decay}; it must not be negative")
         if self.max_grad_norm is not None and not self.max_grad_norm > 0:
@@ -128,6 +135,7 @@ def build_optimizer(config: OptimizerConfig, total_steps: int) -> optax.Gradient
             b1=config.beta1,
             b2=config.beta2,
             eps=config.adam_epsilon,
+            mu_dtype=config.moment_dtype,
             weight_decay=config.weight_decay,
             mask=decay_mask,
         ),

@@ -1,0 +1,100 @@
+"""The update of a step, however its groups are cut into batches."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from tests.tiny_policy import VOCABULARY, tiny_model, tiny_prompts
+from vcap_jax.config import GRPOConfig, RunConfig
+from vcap_jax.grpo.advantages import group_advantages
+from vcap_jax.grpo.objective import ObjectiveConfig
+from vcap_jax.grpo.records import GroupRecord, StepRollout
+from vcap_jax.grpo.step import UpdatePrograms
+from vcap_jax.grpo.update import StepUpdate
+from vcap_jax.policy import split_model
+from vcap_jax.rollout.engine import RolloutBatch
+from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.sharding import MeshConfig, Placement
+
+GROUPS, SIZE, TOKENS = 5, 2, 6
+PARTS = split_model(tiny_model(), ("visual",))
+
+
+def padded(prompts: Any, start: int, rows: int) -> Any:
+    """Rows from ``start`` on, filled up to ``rows`` with padding groups as ``collate`` makes them."""
+
+    def cut(x: np.ndarray, fill: int = 0) -> np.ndarray:
+        part = x[start : start + rows]
+        missing = [(0, rows - len(part))] + [(0, 0)] * (x.ndim - 1)
+        return np.pad(part, missing, constant_values=fill)
+
+    filled = jax.tree.map(cut, prompts)
+    return type(prompts)(**(vars(filled) | {"visual_index": cut(prompts.visual_index, -1)}))
+
+
+def updated(per_batch: int, micro: int) -> tuple[Any, dict[str, float]]:
+    graphdef, trainable, frozen = PARTS
+    config = RunConfig(
+        grpo=GRPOConfig(
+            groups_per_step=GROUPS, groups_per_micro_batch=micro, objective=ObjectiveConfig(beta=0.1)
+        ),
+        rollout=RolloutConfig(group_size=SIZE, max_completion_length=TOKENS, groups_per_batch=per_batch),
+    )
+    programs = UpdatePrograms(graphdef, config.objective, optax.sgd(0.1), temperature=1.0, logprob_chunk=4)
+    placement = Placement.build(MeshConfig(fsdp=1))
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(9, VOCABULARY, (GROUPS, SIZE, TOKENS)).astype(np.int32)
+    lengths = rng.integers(1, TOKENS + 1, (GROUPS, SIZE)).astype(np.int32)
+    rewards = rng.random((GROUPS, SIZE))
+    prompts = tiny_prompts(GROUPS)
+    batches = []
+    for first in range(0, GROUPS, per_batch):
+        places = range(first, min(first + per_batch, GROUPS))
+        prompt = placement.batch(padded(prompts, first, per_batch))
+        features = programs.encode(trainable, frozen, prompt)
+        batches.append(RolloutBatch([SimpleNamespace()] * len(places), places, prompt, features))
+    records = [
+        GroupRecord(
+            place=place,
+            sample_id=str(place),
+            captions=(),
+            lengths=lengths[place],
+            truncated=lengths[place] < 0,
+            scores=SimpleNamespace(),  # type: ignore[arg-type]  # advantages are given
+            example=SimpleNamespace(),  # type: ignore[arg-type]
+            reference=None,
+            tokens=tokens[place],
+        )
+        for place in range(GROUPS)
+    ]
+    update = StepUpdate(
+        config=config,
+        programs=programs,
+        frozen=frozen,
+        reference=jax.tree.map(lambda x: x * 1.1, trainable),
+        placement=placement,
+        rollout_weights=None,
+    )
+    state, metrics = update(
+        programs.initial_state(trainable, placement),
+        StepRollout(batches=tuple(batches), records=tuple(records), rollout_seconds=0, judge_seconds=0),
+        lengths,
+        group_advantages(rewards, np.isfinite(rewards), config.grpo.advantages),
+    )
+    return state.params, metrics
+
+
+def test_a_step_that_its_batches_do_not_divide_is_filled_up_without_effect() -> None:
+    """As on six devices with 32 groups: the last batch has padding groups, which contribute nothing."""
+    params, metrics = updated(GROUPS, GROUPS)
+    short, short_metrics = updated(4, 2)
+    assert short_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
+    for ours, theirs in zip(jax.tree.leaves(short), jax.tree.leaves(params), strict=True):
+        assert np.isfinite(ours).all()
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
