@@ -86,7 +86,9 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
     from vcap_jax.references.writing import PoolError
     from vcap_jax.report.run_folder import RunFolderError
     from vcap_jax.reward.errors import JudgeUnavailable
+    from vcap_jax.reward.family import FamilyError
     from vcap_jax.reward.store import StoreError
+    from vcap_jax.reward.templates import TemplateError
     from vcap_jax.rollout.engine import RolloutError
 
     if args.help_config:
@@ -108,6 +110,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
         except (
             CheckpointError,
             ConfigError,
+            FamilyError,
             FileNotFoundError,
             JudgeStartError,
             JudgeUnavailable,
@@ -120,6 +123,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
             RunCheckpointError,
             RunFolderError,
             StoreError,
+            TemplateError,
             TrainingStopped,
         ) as error:
             # Before leaving the others, which may take long.

@@ -13,7 +13,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.family import FamilyTools
+from vcap_jax.reward.family import FamilyError, FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, all_failed
 from vcap_jax.reward.ngrams import SCALE, CiderD
 
@@ -21,13 +21,16 @@ from vcap_jax.reward.ngrams import SCALE, CiderD
 class ImitationReward:
     """Components ``cider`` and ``bleu``, from 0 to 10 each; the reward is their sum weighted by ``reward.imitation``.
 
-    A caption is compared with all references that the pool has of its sample. Raises ValueError for a pool that is too
+    A caption is compared with all references that the pool has of its sample. Raises FamilyError for a pool that is too
     small for document frequencies.
     """
 
     def __init__(self, config: RewardConfig, tools: FamilyTools) -> None:
         self._weights = config.imitation
-        self._cider = CiderD(tools.references.values())
+        try:
+            self._cider = CiderD(tools.references.values())
+        except ValueError as error:
+            raise FamilyError(f"reward.family imitation: {error}") from error
         self._bleu = BLEU(lowercase=True, effective_order=True)
 
     @classmethod
