@@ -29,7 +29,8 @@ class RunLog:
 
     total, done: steps of the whole run, and those of earlier starts. What was logged after ``done`` is dropped: it is
     done again, and comes out the same. learning_rate: step (from 0) -> rate.
-    world: where given, facts that captions cover and make up are counted. second_judge: whose agreement is logged.
+    world: where given, facts that captions cover and make up are counted. second_judge: whose agreement is logged; of
+    several processes each has its own, and the log shows that of the first, on its share of the groups.
     """
 
     def __init__(
