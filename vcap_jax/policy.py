@@ -55,7 +55,8 @@ class ModelConfig:
     attention: what computes attention: "cudnn" (NVIDIA GPUs, bfloat16), "splash" (TPU), "chunked" (anywhere), "dense"
         (anywhere, all scores in memory: small sizes only); "auto" takes the platform's own.
     remat: what the backward pass of a layer computes again instead of keeping it: "none", "layer" (all of it),
-        "attention" (all but attention), "dots" (all but products with weights); see ``qwen3_vl.remat``.
+        "attention" (all but attention), "dots" (all but products with weights), "offload" (all of it, from hidden
+        states that waited in the host's memory); see ``qwen3_vl.remat``.
     """
 
     path: str = "embedded"

@@ -79,7 +79,7 @@ def test_bytes_are_those_of_the_state(plan: Plan) -> None:
 
 def test_the_roofline_takes_the_slowest(plan: Plan) -> None:
     for row in plan.rows:
-        assert row.seconds == max(row.compute, row.memory, row.links) > 0
+        assert row.seconds == max(row.compute, row.memory, row.links, row.host) > 0
         assert getattr(row, row.bound) == row.seconds
     gradient = next(row for row in plan.rows if row.name == "gradient")
     assert gradient.compiled.cost.flops / 989e12 == gradient.compute
@@ -121,7 +121,7 @@ def test_changes_are_those_that_are_left() -> None:
     names = [change.name for change in changes(config, hardware("h800x8"), 6)]
     assert "the judge elsewhere" in names
     assert "hardware h800x16" in names
-    assert not any("remat" in name for name in names)  # already so in this configuration
+    assert "model.remat=layer" not in names  # already so in this configuration
     assert all(
         change.config == config or change.hardware.name == "h800x8"
         for change in changes(config, hardware("h800x8"), 6)

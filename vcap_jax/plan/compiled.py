@@ -14,7 +14,8 @@ from vcap_jax.qwen3_vl.attention import kernels_in, require_kernel
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """Bytes per device: arguments, results beyond those written in place of arguments, temporaries.
+    """Bytes per device: arguments, results beyond those written in place of arguments, temporaries, and host: what is
+    moved out to the host's memory for a while.
 
     cost: of one run, loops multiplied out; of a loop whose length the data decide, one round. kernels: attention
     kernels found in the program. refused: what the compiler said of a program that does not fit the chip.
@@ -26,6 +27,7 @@ class Compiled:
     cost: Cost
     kernels: tuple[str, ...]
     seconds: float
+    host: int = 0
     refused: str | None = None
 
 
@@ -58,6 +60,7 @@ def compile_program(lowered: Any, *, kernel: Any = None) -> Compiled:
         arguments=memory.argument_size_in_bytes,
         results=max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),
         temporaries=memory.temp_size_in_bytes,
+        host=memory.host_temp_size_in_bytes,
         cost=Counter(parse(text)).total(),
         kernels=tuple(sorted(kernels_in(text))),
         seconds=time.monotonic() - begin,

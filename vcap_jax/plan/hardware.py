@@ -20,7 +20,8 @@ class Chip:
     memory: bytes that programs may use in the best case (what the driver or the TPU runtime leaves of the card).
     flops: dense bfloat16 operations per second. bandwidth: bytes per second between memory and cores.
     link: bytes per second that one chip sends to its neighbours in a node or slice, all its links together, one
-    way. network: bytes per second and chip between nodes (GPUs; a slice has links throughout).
+    way. network: bytes per second and chip between nodes (GPUs; a slice has links throughout). host_link: bytes per
+    second and chip to the host's memory, one way (PCIe; a TPU's is an estimate, its maker gives none).
     """
 
     name: str
@@ -31,6 +32,7 @@ class Chip:
     link: float
     network: float
     per_host: int
+    host_link: float
 
 
 _GPU_NETWORK = 50e9  # one 400 Gb/s adapter per GPU
@@ -47,6 +49,7 @@ CHIPS = {
             link=450e9,
             network=_GPU_NETWORK,
             per_host=8,
+            host_link=55e9,
         ),
         # An H100 with fewer links.
         Chip(
@@ -58,6 +61,7 @@ CHIPS = {
             link=200e9,
             network=_GPU_NETWORK,
             per_host=8,
+            host_link=55e9,
         ),
         Chip(
             name="h200",
@@ -68,6 +72,7 @@ CHIPS = {
             link=450e9,
             network=_GPU_NETWORK,
             per_host=8,
+            host_link=55e9,
         ),
         Chip(
             name="v5e",
@@ -78,6 +83,7 @@ CHIPS = {
             link=200e9,
             network=0.0,
             per_host=4,
+            host_link=25e9,
         ),
         Chip(
             name="v5p",
@@ -88,6 +94,7 @@ CHIPS = {
             link=600e9,
             network=0.0,
             per_host=4,
+            host_link=25e9,
         ),
         Chip(
             name="v6e",
@@ -98,6 +105,7 @@ CHIPS = {
             link=448e9,
             network=0.0,
             per_host=4,
+            host_link=25e9,
         ),
     )
 }

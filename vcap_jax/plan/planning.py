@@ -44,7 +44,7 @@ class Layout:
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One program in the plan. resident: bytes per device that stay in memory beside it; peak: everything together.
-    compute, memory, links: seconds of one run if that alone counted."""
+    compute, memory, links, host: seconds of one run if that alone counted."""
 
     name: str
     phase: str
@@ -55,15 +55,16 @@ class Row:
     compute: float
     memory: float
     links: float
+    host: float
 
     @property
     def seconds(self) -> float:
-        """The roofline: the slowest of the three."""
-        return max(self.compute, self.memory, self.links)
+        """The roofline: the slowest of the four."""
+        return max(self.compute, self.memory, self.links, self.host)
 
     @property
     def bound(self) -> str:
-        times = {"compute": self.compute, "memory": self.memory, "links": self.links}
+        times = {"compute": self.compute, "memory": self.memory, "links": self.links, "host": self.host}
         return max(times, key=lambda name: times[name])
 
 
@@ -230,4 +231,6 @@ def _row(work: Work, step: Step, hardware: Hardware, kernel: Any) -> Row:
         compute=cost.flops / chip.flops,
         memory=cost.moved / chip.bandwidth,
         links=cost.sent / hardware.link,
+        # Out in the forward pass and back in the backward pass, one after the other.
+        host=2 * compiled.host / chip.host_link,
     )

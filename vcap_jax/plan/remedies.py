@@ -49,17 +49,28 @@ def changes(config: RunConfig, hardware: Hardware, policy_devices: int | None) -
     ways = max(1, policy // config.mesh.tensor)
     if config.model.remat != "layer":
         add("model.remat=layer", config=section("model", remat="layer"))
-    if config.grpo.groups_per_micro_batch > ways:
-        add(f"grpo.groups_per_micro_batch={ways}", config=section("grpo", groups_per_micro_batch=ways))
-    if config.rollout.groups_per_batch > ways:
-        both = section("rollout", groups_per_batch=ways)
-        grpo = dataclasses.replace(config.grpo, groups_per_micro_batch=ways)
-        add(
-            f"rollout.groups_per_batch={ways} grpo.groups_per_micro_batch={ways}",
-            config=dataclasses.replace(both, grpo=grpo),
+
+    if config.model.remat != "offload":
+        add("model.remat=offload", config=section("model", remat="offload"))
+
+    def cut(batch: int) -> RunConfig:
+        """One group per device and micro-batch, and ``batch`` groups in a rollout batch."""
+        step = max(1, round(config.grpo.groups_per_step / batch)) * batch
+        return dataclasses.replace(
+            config,
+            grpo=dataclasses.replace(config.grpo, groups_per_step=step, groups_per_micro_batch=ways),
+            rollout=dataclasses.replace(config.rollout, groups_per_batch=batch),
         )
+
+    per_batch = max(1, config.rollout.groups_per_batch // ways) * ways
+    if config.grpo.groups_per_micro_batch >= 2 * ways:
+        add("one group per device in a micro-batch", config=cut(per_batch))
+    if per_batch > ways:
+        add("one group per device in a rollout batch", config=cut(ways))
     if config.grpo.logprob_chunk > 128:
         add("grpo.logprob_chunk=128", config=section("grpo", logprob_chunk=128))
+    if config.optimizer.moment_dtype is None and config.model.param_dtype == "float32":
+        add("optimizer.moment_dtype=bfloat16", config=section("optimizer", moment_dtype="bfloat16"))
     if policy < hardware.devices:
         add("the judge elsewhere", policy=None)
     for tensor in (2, 4):

@@ -42,6 +42,8 @@ def prepare_environment() -> None:
     os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     # libtpu otherwise asks the cloud's metadata server where it runs.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    # It also takes itself for the machine's only user of TPUs; here it only compiles.
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 

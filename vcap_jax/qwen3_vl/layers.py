@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
-from vcap_jax.qwen3_vl.remat import rematerialised
+from vcap_jax.qwen3_vl.remat import LAYER_INPUT, rematerialised
 from vcap_jax.qwen3_vl.split import whole_stack
 
 Array = jax.Array
@@ -192,6 +193,8 @@ def scan_layers(
 
     def step(carry: Any, x: Any) -> tuple[Any, Any]:
         layer_params, index, x_layer = x
+        if remat == "offload":
+            carry = checkpoint_name(carry, LAYER_INPUT)
         return body(nnx.merge(graphdef, layer_params), carry, (index, x_layer))
 
     return jax.lax.scan(rematerialised(step, remat), carry, (params, np.arange(depth, dtype=np.int32), xs))

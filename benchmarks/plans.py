@@ -1,0 +1,64 @@
+"""The plans of the paper's two runs on the layouts they are meant for, written to docs/plans/.
+
+    python benchmarks/plans.py                     # all: GPUs in about two minutes a plan, TPUs in ten and more
+    python benchmarks/plans.py --only image-6xh800 video-6xh800
+
+Each is one call of launch/plan.py, whose table and JSON are kept. Needs the ``plan`` extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "plans"
+
+NODE = ["--hardware", "h800x8"]
+SHARED = [*NODE, "--policy-devices", "6"]
+PLANS = {
+    "image-6xh800": [*SHARED, "--modality", "image"],
+    # Hidden states of 83,000 tokens wait in the host's memory.
+    "video-6xh800": [*SHARED, "--modality", "video", "model.remat=offload"],
+    "image-8xh800": [*NODE, "--modality", "image"],
+    "video-8xh800": [*NODE, "--modality", "video"],
+    "image-v5p-16": ["--hardware", "v5p-16", "--modality", "image"],
+    "video-v5p-16": ["--hardware", "v5p-16", "--modality", "video"],
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=PLANS, default=list(PLANS))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    misfits = []
+    for name in parser.parse_args().only:
+        options = PLANS[name]
+        json_file = FOLDER / f"{name}.json"
+        command = [
+            sys.executable,
+            str(ROOT / "launch" / "plan.py"),
+            *options,
+            "--no-trials",
+            "--json",
+            str(json_file),
+        ]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode not in (0, 1):
+            print(f"{name}: launch/plan.py ended with {done.returncode}", file=sys.stderr)
+            return done.returncode
+        shown = f"    python launch/plan.py {' '.join(options)}"
+        (FOLDER / f"{name}.md").write_text(f"# {name}\n\n{shown}\n\n{done.stdout}", encoding="utf-8")
+        print(f"# {name}\n\n{done.stdout}", flush=True)
+        misfits += [name] * done.returncode
+    if misfits:
+        print(f"do not fit: {', '.join(misfits)}", file=sys.stderr)
+    return 1 if misfits else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
