@@ -11,14 +11,17 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
 
 from vcap_jax.grpo.optimizer import (
     OptimizerConfig,
+    OptimizerPrograms,
     build_optimizer,
     decay_mask,
     learning_rate_schedule,
     warmup_steps,
 )
+from vcap_jax.sharding import MeshConfig, Placement
 
 
 def cosine_with_min_lr(step: int, total: int, warmup: int, ratio: float) -> float:
@@ -182,3 +185,17 @@ def test_the_first_moment_alone_may_be_kept_in_bfloat16() -> None:
 
 def _is_adam(node: Any) -> bool:
     return isinstance(node, optax.ScaleByAdamState)
+
+
+def test_an_update_leaves_everything_where_it_was() -> None:
+    """Gradients of a norm may come cut over the devices; the norm and its moments stay whole."""
+    placement = Placement.build(MeshConfig())
+    params = placement.state({"norm": {"scale": jnp.ones((3, 64))}, "down": {"kernel": jnp.ones((3, 16, 8))}})
+    programs = OptimizerPrograms(build_optimizer(OptimizerConfig(warmup_ratio=0.0), 10))
+    state = programs.initial_state(params, placement)
+    before = jax.tree.map(lambda x: x.sharding, state)
+    cut = NamedSharding(placement.mesh, PartitionSpec(None, "fsdp"))
+    state, _ = programs.apply(state, jax.tree.map(lambda x: jax.device_put(x * 0.1, cut), params))
+    assert jax.tree.map(lambda x: x.sharding, state) == before
+    assert state.params["norm"]["scale"].is_fully_replicated
+    assert not state.params["down"]["kernel"].is_fully_replicated

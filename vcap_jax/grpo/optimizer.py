@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -152,12 +153,37 @@ class TrainState:
     opt_state: Any
 
 
+class InPlace:
+    """``jax.jit`` of ``(state, ...) -> (state, result)``, the new state in the memory and on the devices of the old.
+
+    Left alone XLA may cut differently what comes out, norms as their gradients were: the next step would compile again,
+    and what the rules of the mesh say would no longer hold.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._jitted: Any = None
+
+    def __call__(self, state: Any, *arguments: Any) -> Any:
+        return self._for(state)(state, *arguments)
+
+    def lower(self, state: Any, *arguments: Any) -> Any:
+        """As the method of a jitted function; arguments may be ``jax.ShapeDtypeStruct`` with shardings."""
+        return self._for(state).lower(state, *arguments)
+
+    def _for(self, state: Any) -> Any:
+        if self._jitted is None:
+            shardings = jax.tree.map(lambda x: x.sharding, state)
+            self._jitted = jax.jit(self._function, donate_argnums=(0,), out_shardings=(shardings, None))
+        return self._jitted
+
+
 class OptimizerPrograms:
     """Jitted programs around one optimizer: its state, gradient sums and updates, whatever the objective."""
 
     def __init__(self, optimizer: optax.GradientTransformation) -> None:
         self._optimizer = optimizer
-        self.apply = jax.jit(self._apply, donate_argnums=(0,))
+        self.apply = InPlace(self._apply)
         self._make_zeros: Any = None
 
     def initial_state(self, params: Params, placement: Placement) -> TrainState:
