@@ -101,8 +101,9 @@ def programs() -> SFTPrograms:
 
 
 def updated(programs: SFTPrograms, micro, steps: int = 1):
-    params = nnx.split(tiny_model())[1]
-    state = programs.initial_state(params, Placement.build(MeshConfig(fsdp=1)))
+    placement = Placement.build(MeshConfig(fsdp=1))
+    state = programs.initial_state(placement.state(nnx.split(tiny_model())[1]), placement)
+    micro = [(placement.batch(prompt), placement.batch(batch)) for prompt, batch in micro]
     tokens = sum(int(batch.lengths.sum()) for _, batch in micro)
     measured = []
     for _ in range(steps):
