@@ -103,8 +103,8 @@ def test_a_batched_product_as_a_tpu_compiler_writes_it() -> None:
 def test_an_attention_kernel_by_its_scores() -> None:
     text = GPU.replace("__cublas$gemm", "__cudnn$fmhaSoftmax").replace(
         '"gemm_backend_config":{',
-        '"cudnn_fmha_backend_config":{"mask_type":"CAUSAL","intermediate_tensor_shape":{"element_type":"BF16",'
-        '"dimensions":["1","32","4096","4096"]},',
+        '"cudnn_fmha_backend_config": {"mask_type": "CAUSAL", "intermediate_tensor_shape": {"element_type": "BF16", '
+        '"dimensions": ["1", "32", "4096", "4096"]},',
     )
     head = 4096 * 4096 / (32 * 4096)
     assert counted(text).flops == 2 * 2 * 32 * 4096 * 4096 * head / 2

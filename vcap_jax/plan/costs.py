@@ -258,13 +258,14 @@ def _library_call(i: Instruction, operands: list[Shape]) -> Cost:
     target = re.search(r'custom_call_target="([^"]*)"', i.attributes)
     name = target[1] if target else ""
     if "fmha" in name:
-        return Cost(flops=_attention(i, operands, backward="Backward" in name))
+        flops = _attention(i, operands, backward="Backward" in name)
+        return Cost(flops=flops) if flops else Cost(unknown=frozenset({name}))
     if "gemm" in name or "matmul" in name:
-        contracted = re.search(r'"lhs_contracting_dimensions":\["(\d+)"', i.attributes)
+        contracted = re.search(r'"lhs_contracting_dimensions":\s*\["(\d+)"', i.attributes)
         depth = operands[0].dims[int(contracted[1])] if contracted else operands[0].dims[-1]
         return Cost(flops=2.0 * i.shapes[0].elements * depth)
     if name == "tpu_custom_call":
-        told = re.search(r'"cost_estimate":\{[^}]*"flops":"?(\d+)', i.attributes)
+        told = re.search(r'"cost_estimate":\s*\{[^}]*"flops":\s*"?(\d+)', i.attributes)
         return Cost(flops=float(told[1])) if told else Cost(unknown=frozenset({_kernel_name(i)}))
     return Cost()
 
@@ -276,7 +277,7 @@ def _kernel_name(i: Instruction) -> str:
 
 def _attention(i: Instruction, operands: list[Shape], *, backward: bool) -> float:
     """cuDNN's: two products forward, five backward, of all scores; half of them where the mask is causal."""
-    config = re.search(r'"intermediate_tensor_shape":\{.*?"dimensions":(\[[^\]]*\])', i.attributes)
+    config = re.search(r'"intermediate_tensor_shape":\s*\{.*?"dimensions":\s*(\[[^\]]*\])', i.attributes)
     if config is None:
         return 0.0
     scores = [int(n) for n in json.loads(config[1])]  # [B, H, queries, keys]

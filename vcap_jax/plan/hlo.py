@@ -22,7 +22,7 @@ _NAME = re.compile(r"%([\w.\-]+)")
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{\s*$")
 _START = re.compile(r"^\s*(ROOT )?%?([\w.\-]+) = ")
 _OPCODE = re.compile(r"\s*([a-z][\w\-]*)\(")
-_TRIPS = re.compile(r'known_trip_count":\{"n":"(\d+)"')
+_TRIPS = re.compile(r'known_trip_count":\s*\{"n":\s*"(\d+)"')
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ def _programs(plan: Plan) -> str:
         "arguments",
         "results",
         "temporaries",
+        "on host",
         "peak",
         "of capacity",
     ]
@@ -127,7 +128,7 @@ Estimate: a rollout batch decodes to {plan.decoded:,} tokens and captions have {
 Estimate: at half the roofline {2 * step:.0f} s a step and {2 * epoch:.0f} h an epoch. Neither compiled nor counted:
 the judge (it works while captions are drawn), the parameters' copy for rollout, data, checkpoints.
 Bytes are the compiler's own. FLOPs, bytes moved and sent are counted from the compiled program, loops times their
-trip counts, the decoding loop per token; TPU kernels state their own FLOPs."""
+trip counts, the decoding loop per token; kernels that do not tell their FLOPs are marked and not in the time."""
 
 
 def _verdict(plan: Plan) -> str:
