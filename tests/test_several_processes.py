@@ -147,6 +147,7 @@ def test_two_processes_follow_one_and_a_killed_run_goes_on_elsewhere(data, tmp_p
     assert 2 <= before < STEPS
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert any(row["data/skipped"] == 1 for row in rows)
+    assert [row["compiles"] for row in rows[1:]] == [0] * (before - 1)
     same_steps(folder, tmp_path / "alone", before)
 
     # One process with eight devices goes on, is asked to stop, and one with a single device ends the run.
