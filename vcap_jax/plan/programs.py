@@ -147,10 +147,11 @@ def _update(
     )
     logprobs = placed_batch(jax.ShapeDtypeStruct((*lead, sizes.caption_tokens), jnp.float32), placement)
     whole = NamedSharding(placement.mesh, PartitionSpec())
-    scalar = jax.ShapeDtypeStruct((), jnp.float32, sharding=whole)
+    scalar: Any = jax.ShapeDtypeStruct((), jnp.float32, sharding=whole)
+    count: Any = jax.ShapeDtypeStruct((), jnp.int32, sharding=whole)
     totals = StepTotals(sequences=scalar, tokens=scalar, micro_batches=scalar)
     moments = placement.abstract(jax.eval_shape(optimizer.init, policy.trainable))
-    state = TrainState(jax.ShapeDtypeStruct((), jnp.int32, sharding=whole), params, moments)
+    state = TrainState(count, params, moments)
     part = bytes_per_device((prompt, features))
     batches = shapes.groups / shapes.micro
     anchor = None if reference is None else logprobs
@@ -230,11 +231,12 @@ def _rollout(
     caches = jax.tree.map(lambda x: _by_leading_group(x, groups, placement), outputs)
     batches = shapes.groups / shapes.batch
     part = bytes_per_device((prompt, features))
+    encode: Any = vision_encoder(policy.graphdef)
     work = (
         Work(
             name="vision",
             phase="rollout",
-            lower=lambda: vision_encoder(policy.graphdef).lower(params, frozen, prompt),
+            lower=lambda: encode.lower(params, frozen, prompt),
             count=batches,
             arguments=part,
             attention=True,

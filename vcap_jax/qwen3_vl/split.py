@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 NOT_OF_GROUPS = "tensor"
 """The axis of the mesh that cuts products; groups are split over all others."""
@@ -66,6 +66,7 @@ class JitByGroup:
 
 def _mesh_of(params: Any) -> AbstractContextManager[Any]:
     sharding = getattr(next(iter(jax.tree.leaves(params)), None), "sharding", None)
-    if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
-        return jax.set_mesh(sharding.mesh)
+    mesh = sharding.mesh if isinstance(sharding, NamedSharding) else None
+    if isinstance(mesh, Mesh) and mesh.size > 1:
+        return jax.set_mesh(mesh)
     return nullcontext()
