@@ -1,0 +1,193 @@
+"""Arms and studies: what is run, in which modality, and what it is called in tables.
+
+An arm is one way to get a captioner. Several studies share arms (all look at e1), and an arm is run once for each
+modality and seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from vcap_jax.world.scenes import Modality
+
+MODALITIES: tuple[Modality, ...] = ("image", "video")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One way to get a captioner from the base.
+
+    name: as in folders. label: as in tables. kind: a run of launch/train.py, a round of launch/self_improve.py or a
+    student of launch/distill.py. fragments: files under configs/ after the study's own; overrides: as on the command
+    line. round: of self-improvement. teacher: of distillation, "self" or the name of a round.
+    cut: references are cut to so many sentences. same_as: by modality, another arm that is the same computation.
+    """
+
+    name: str
+    label: str
+    kind: Literal["train", "improve", "distill"] = "train"
+    fragments: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    round: int = 0
+    teacher: str | None = None
+    cut: int | None = None
+    same_as: Mapping[Modality, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Arms that are looked at together. arms: by modality; rows: what a table shows, arms and what comes with them."""
+
+    name: str
+    title: str
+    about: str
+    arms: Mapping[Modality, tuple[str, ...]]
+    rows: tuple[str, ...]
+
+
+def _ablation(name: str, label: str) -> Arm:
+    return Arm(name=name, label=label, fragments=(f"ablations/{name}.yaml",))
+
+
+def _noise(miss: float, invent: float, *more: str, name: str, label: str) -> Arm:
+    errors = (f"world.judge_perception.miss={miss}", f"world.judge_perception.invent={invent}")
+    return Arm(name=name, label=label, overrides=(*errors, *more))
+
+
+def _update(name: str, label: str) -> Arm:
+    return Arm(name=name, label=label, fragments=(f"updates/{name}.yaml",))
+
+
+_ARMS = (
+    Arm(name="e1", label="VCap e1", kind="improve", round=1),
+    Arm(name="e2", label="VCap e2", kind="improve", round=2),
+    Arm(name="imitation", label="imitation (CIDEr-D)", overrides=("reward.family=imitation",)),
+    Arm(name="vqa", label="VQA, questions from the reference's facts", overrides=("reward.family=vqa",)),
+    Arm(
+        name="judge",
+        label="VLM as judge, no reference",
+        overrides=("reward.family=judge",),
+        # For pictures both ask Instruction 2; for videos the judge has no local pass.
+        same_as={"image": "no_reference"},
+    ),
+    Arm(name="from_self", label="distilled from the base itself", kind="distill", teacher="self"),
+    Arm(name="from_e1", label="distilled from e1", kind="distill", teacher="e1"),
+    Arm(name="from_e2", label="distilled from e2", kind="distill", teacher="e2"),
+    _ablation("no_reference", "- reference caption"),
+    _ablation("no_image", "- reference image"),
+    _ablation("no_correctness", "- Correctness"),
+    _ablation("no_completeness", "- Completeness"),
+    _ablation("no_text_quality", "- Text Quality"),
+    _ablation("no_local", "- local term"),
+    Arm(
+        name="no_reference_attentive",
+        label="- reference caption, judge notices all objects",
+        fragments=("ablations/no_reference.yaml",),
+        overrides=("world.judge_perception.attention=9",),
+    ),
+    Arm(name="cut_1", label="references cut to 1 sentence", cut=1),
+    Arm(name="cut_2", label="references cut to 2 sentences", cut=2),
+    _noise(0.1, 0.05, name="noise_10", label="judge misses 10%, invents 5%"),
+    _noise(0.2, 0.1, name="noise_20", label="judge misses 20%, invents 10%"),
+    _noise(0.4, 0.2, name="noise_40", label="judge misses 40%, invents 20%"),
+    _noise(
+        0.2,
+        0.1,
+        "reward.family=judge",
+        name="judge_noise_20",
+        label="VLM as judge, misses 20%, invents 10%",
+    ),
+    Arm(name="grpo_2", label="GRPO, two updates for each step", overrides=("grpo.updates_per_step=2",)),
+    _update("dapo", "DAPO (two updates)"),
+    _update("gspo", "GSPO (two updates)"),
+    _update("dr_grpo", "Dr. GRPO"),
+    _update("rloo", "RLOO"),
+)
+ARMS: Mapping[str, Arm] = {arm.name: arm for arm in _ARMS}
+
+ACCOMPANY: Mapping[str, tuple[str, str]] = {
+    "references": ("e1", "references of e1, by the base"),
+    "base": ("e1", "base"),
+    "references_e2": ("e2", "references of e2, by e1"),
+}
+"""Rows that come with an arm's runs: the arm and a label."""
+
+_FAMILIES = ("e1", "imitation", "vqa", "judge")
+_DIMENSIONS = ("no_correctness", "no_completeness", "no_text_quality")
+_BESIDE = ("references", "base")
+
+_STUDIES = (
+    Study(
+        name="main",
+        title="Main results: base, e1, e2",
+        about="e1 learns from references that the base wrote, e2 from those that e1 wrote; both start from the base.",
+        arms={"image": ("e1", "e2"), "video": ("e1", "e2")},
+        rows=("base", "references", "e1", "references_e2", "e2"),
+    ),
+    Study(
+        name="families",
+        title="Reward families",
+        about="The same references, steps and update; only the reward is another.",
+        arms={"image": _FAMILIES, "video": _FAMILIES},
+        rows=(*_BESIDE, *_FAMILIES),
+    ),
+    Study(
+        name="reference_size",
+        title="Size of the reference, m",
+        about="The base's references cut to their first sentences, whole, and written by e1 (the largest m).",
+        arms={"image": ("cut_1", "cut_2", "e1", "e2"), "video": ("cut_1", "cut_2", "e1", "e2")},
+        rows=("cut_1", "cut_2", "e1", "e2"),
+    ),
+    Study(
+        name="distillation",
+        title="Best-of-8 distillation",
+        about="Students of the base, fine-tuned on the best of 8 captions of a teacher, scored by the reward.",
+        arms={"image": ("e1", "e2", "from_self", "from_e1", "from_e2")},
+        rows=("base", "from_self", "e1", "from_e1", "e2", "from_e2"),
+    ),
+    Study(
+        name="ablations",
+        title="Ablations of the reward",
+        about="e1 retrained without one part of the reward.",
+        arms={
+            "image": ("e1", "no_reference", "no_reference_attentive", "no_image", *_DIMENSIONS),
+            "video": ("e1", "no_reference", *_DIMENSIONS, "no_local"),
+        },
+        rows=(
+            "base",
+            "e1",
+            "no_reference",
+            "no_reference_attentive",
+            "no_image",
+            *_DIMENSIONS,
+            "no_local",
+        ),
+    ),
+    Study(
+        name="noise",
+        title="A judge that errs",
+        about="The judge misses visible facts and confirms false claims, always the same ones of a picture.",
+        arms={"image": ("e1", "noise_10", "noise_20", "noise_40", "judge", "judge_noise_20")},
+        rows=("references", "e1", "noise_10", "noise_20", "noise_40", "judge", "judge_noise_20"),
+    ),
+    Study(
+        name="updates",
+        title="Other on-policy updates",
+        about="The paper trains with GRPO and leaves others open (its limitation iii). DAPO and GSPO update twice.",
+        arms={"image": ("e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo")},
+        rows=("base", "e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo"),
+    ),
+)
+STUDIES: Mapping[str, Study] = {study.name: study for study in _STUDIES}
+QUICK: Mapping[str, Mapping[Modality, tuple[str, ...]]] = {
+    "main": {"image": ("e1", "e2")},
+    "families": {"image": ("e1", "imitation", "judge")},
+}
+"""What --quick runs of each study."""
+
+
+def label(row: str) -> str:
+    """What a row is called in tables."""
+    return ACCOMPANY[row][1] if row in ACCOMPANY else ARMS[row].label

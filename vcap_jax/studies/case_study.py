@@ -1,0 +1,87 @@
+"""One held-out scene through base, e1 and e2: the captions with their facts marked true, false and missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.data.videos import index_video, read_frames
+from vcap_jax.evals.world_facts import fact_list
+from vcap_jax.report.samples import SampleFact, SampleFrame, picture
+from vcap_jax.studies.collect import Worlds, heldout_captions
+from vcap_jax.studies.tasks import Plan
+from vcap_jax.world.facts import count_facts
+from vcap_jax.world.scenes import Modality, Scene
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """One caption of the scene. who: wrote it, in words."""
+
+    who: str
+    caption: str
+    facts: tuple[SampleFact, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """frames: of the picture or clip, with their times in seconds. captions: from the base on."""
+
+    modality: Modality
+    scene: str
+    frames: tuple[SampleFrame, ...]
+    captions: tuple[Told, ...]
+
+
+def case_study(plan: Plan, out: Path, modality: Modality, *, seed: int) -> Case | None:
+    """The case of a seed whose e1 and e2 are complete, else None.
+
+    The scene is the one with the most facts among those whose reference has both a false claim and a missing fact, the
+    first of several; of eight captions the first is shown. Nothing is chosen by what e1 or e2 made of it.
+    """
+    tasks = [plan.of(arm, modality).get(seed) for arm in ("e1", "e2")]
+    if any(task is None or not task.complete(out) for task in tasks):
+        return None
+    e1, e2 = (task for task in tasks if task is not None)
+    worlds = Worlds(out / "worlds" / e1.world / "data")
+    pool = ReferencePool.read(e1.run(out) / "heldout" / "references.jsonl")
+    references = {entry.id: entry.references for entry in pool.entries()}
+    identity = choose_scene(worlds["heldout"], references)
+    scene = worlds["heldout"][identity]
+    captions = [("reference of e1, by the base", references[identity][0])]
+    for who, run, name in (("base", e1, "start"), ("VCap e1", e1, "trained"), ("VCap e2", e2, "trained")):
+        captions.append((who, heldout_captions(run.run(out) / "heldout" / f"{name}.jsonl")[identity][0]))
+    media = out / "worlds" / e1.world / "data" / "heldout" / f"{modality}s"
+    return Case(
+        modality=modality,
+        scene=identity,
+        frames=_frames(media, identity, modality),
+        captions=tuple(Told(who=who, caption=text, facts=fact_list(scene, text)) for who, text in captions),
+    )
+
+
+def choose_scene(scenes: Mapping[str, Scene], references: Mapping[str, Sequence[str]]) -> str:
+    """See ``case_study``; if no reference has both kinds of faults, the scene with the most facts."""
+
+    def rank(identity: str) -> tuple[bool, int]:
+        count = count_facts(scenes[identity], references[identity][0])
+        both = count.claims > count.correct and count.correct < count.total
+        return both, count.total
+
+    return max(references, key=rank)
+
+
+def _frames(media: Path, identity: str, modality: Modality) -> tuple[SampleFrame, ...]:
+    if modality == "image":
+        return (picture(np.asarray(Image.open(media / f"{identity}.png").convert("RGB"))),)
+    index = index_video(media / f"{identity}.mp4")
+    chosen = range(len(index))
+    frames = read_frames(index, chosen)
+    return tuple(
+        picture(frame, timestamp=float(index.times[k])) for k, frame in zip(chosen, frames, strict=True)
+    )

@@ -1,0 +1,368 @@
+"""What the paper says, as tests on rows of our tables. Written down before anything was measured.
+
+A claim names its place in the paper, the paper's own figures where it has any, and tests whose outcomes make its
+verdict (``vcap_jax.studies.verdicts``). What the paper says of benchmarks is put as a statement about facts: Coverage
+and Recall are c / N, Factuality and Precision are 1 - (n - c) / n, averages are F1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from vcap_jax.studies.verdicts import Kind
+from vcap_jax.world.scenes import Modality
+
+Quantity = Literal["coverage", "false_claims", "f1", "early_coverage", "recall_rate", "collision_free_rate"]
+
+FORMULA = "formula"
+"""Stands for the paper's formula in the place of a second row."""
+
+POINT = 0.01
+"""A difference of one point is the smallest that matters, unless a test says otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Test:
+    """``first`` is more than / less than / the same as / apart above ``second``, two rows, in a quantity."""
+
+    kind: Kind
+    first: str
+    second: str
+    quantity: Quantity
+    margin: float = POINT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """statement: in our words. paper: where it stands and its figures. source: "paper", or "ours" for a question of
+    this project that the paper leaves open."""
+
+    name: str
+    study: str
+    modality: Modality
+    statement: str
+    paper: str
+    tests: tuple[Test, ...]
+    source: Literal["paper", "ours"] = "paper"
+
+
+def more(first: str, second: str, quantity: Quantity = "coverage", margin: float = POINT) -> Test:
+    """first > second."""
+    return Test(kind="more", first=first, second=second, quantity=quantity, margin=margin)
+
+
+def less(first: str, second: str, quantity: Quantity = "false_claims", margin: float = POINT) -> Test:
+    """first < second."""
+    return Test(kind="less", first=first, second=second, quantity=quantity, margin=margin)
+
+
+def same(first: str, second: str, quantity: Quantity, margin: float) -> Test:
+    """first within ``margin`` of second."""
+    return Test(kind="same", first=first, second=second, quantity=quantity, margin=margin)
+
+
+def apart(first: str, second: str, quantity: Quantity = "coverage") -> Test:
+    """first above second, and their intervals do not overlap."""
+    return Test(kind="apart", first=first, second=second, quantity=quantity)
+
+
+def all_claims() -> tuple[Claim, ...]:
+    """Every claim, in the order of the report."""
+    return tuple(_claims())
+
+
+def _claims() -> Iterator[Claim]:
+    for modality in ("image", "video"):
+        yield from _main(modality)
+        yield from _families(modality)
+        yield from _reference_size(modality)
+    yield from _distillation()
+    for modality in ("image", "video"):
+        yield from _ablations(modality)
+    yield from _noise()
+    yield from _updates()
+    for modality in ("image", "video"):
+        yield from _theory(modality)
+
+
+def _main(modality: Modality) -> Iterator[Claim]:
+    image = modality == "image"
+    yield Claim(
+        name=f"{modality}: training pays",
+        study="main",
+        modality=modality,
+        statement="e1 covers more facts than the base and makes fewer false claims",
+        paper="Table 1: Coverage 71.30 to 73.95, Factuality 76.25 to 81.48"
+        if image
+        else "Table 2: VCapsBench AR 63.28 to 71.34; IR rises, 11.77 to 14.01, which the paper lays to the benchmark",
+        tests=(more("e1", "base"), less("e1", "base")),
+    )
+    yield Claim(
+        name=f"{modality}: weak to strong",
+        study="main",
+        modality=modality,
+        statement="e1 is well above the references that it learned from, in both respects",
+        paper="Section 2.3: the optimum is c = N, n - c = 0 whatever the reference",
+        tests=(
+            apart("e1", "references"),
+            less("e1", "references"),
+        ),
+    )
+    yield Claim(
+        name=f"{modality}: e1 to e2",
+        study="main",
+        modality=modality,
+        statement="references by e1 give a better captioner: e2 is above e1 in both respects",
+        paper="Table 1: Coverage 73.95 to 74.18, Factuality 81.48 to 86.42 (DeCap Precision falls, 87.80 to 86.42)"
+        if image
+        else "Table 2: AR 71.34 to 72.15, IR 14.01 to 13.67, VDC 35.21 to 36.01",
+        tests=(more("e2", "e1"), less("e2", "e1")),
+    )
+
+
+def _families(modality: Modality) -> Iterator[Claim]:
+    where = "Appendix, Comparison of Reference Roles"
+    yield Claim(
+        name=f"{modality}: imitation is bound to its reference",
+        study="families",
+        modality=modality,
+        statement="a policy trained by imitation stays at the references' level (within 5 points)",
+        paper=f"{where}: optimum c = m",
+        tests=(
+            same("imitation", "references", "coverage", 0.05),
+            same("imitation", "references", "false_claims", 0.05),
+        ),
+    )
+    yield Claim(
+        name=f"{modality}: witness above imitation",
+        study="families",
+        modality=modality,
+        statement="with the same references the witness-adjudicator ends above imitation, intervals apart",
+        paper=where,
+        tests=(apart("e1", "imitation"), less("e1", "imitation")),
+    )
+    yield Claim(
+        name=f"{modality}: VQA does not see inventions",
+        study="families",
+        modality=modality,
+        statement="questions leave false claims unpunished that the witness-adjudicator punishes",
+        paper=f"{where}: no penalty for what no question asks about",
+        tests=(less("e1", "vqa"),),
+    )
+    yield Claim(
+        name=f"{modality}: VQA is bounded by its questions",
+        study="families",
+        modality=modality,
+        statement="questions about the reference's facts end at a lower coverage",
+        paper=f"{where}: bounded by question coverage",
+        tests=(more("e1", "vqa"),),
+    )
+    yield Claim(
+        name=f"{modality}: witness above a judge alone",
+        study="families",
+        modality=modality,
+        statement="a judge without a reference ends lower in coverage",
+        paper=f"{where}: optimum undefined, low-resolution signal",
+        tests=(more("e1", "judge"), more("e1", "judge", "f1")),
+    )
+
+
+def _reference_size(modality: Modality) -> Iterator[Claim]:
+    where = "Section 2.3: m sets the steepness, never the location of the optimum"
+    yield Claim(
+        name=f"{modality}: m does not move the end",
+        study="reference_size",
+        modality=modality,
+        statement="references of one or two sentences, whole, and e1's end at the same F1 (within 3 points)",
+        paper=where,
+        tests=tuple(same(row, "e1", "f1", 0.03) for row in ("cut_1", "cut_2", "e2")),
+    )
+    yield Claim(
+        name=f"{modality}: m sets the speed",
+        study="reference_size",
+        modality=modality,
+        statement="larger references lift coverage faster (mean over the first 10 steps): "
+        "1 sentence < whole reference < e1's references",
+        paper=where,
+        tests=(more("e1", "cut_1", "early_coverage"), more("e2", "e1", "early_coverage")),
+    )
+
+
+def _distillation() -> Iterator[Claim]:
+    table = "Table 3 (best-of-8)"
+    yield Claim(
+        name="self-distillation gains nothing",
+        study="distillation",
+        modality="image",
+        statement="a student of the base's own best of 8 is at the base's level (F1 within 2 points)",
+        paper=f"{table}: Avg 77.91 to 77.65 and 69.17 to 67.97",
+        tests=(same("from_self", "base", "f1", 0.02),),
+    )
+    yield Claim(
+        name="training passes self-distillation",
+        study="distillation",
+        modality="image",
+        statement="e1 is above the student of the base, intervals apart",
+        paper=f"{table}: 77.65 against 81.52",
+        tests=(apart("e1", "from_self", "f1"), apart("e1", "from_self")),
+    )
+    yield Claim(
+        name="distillation from e1 and e2 transfers",
+        study="distillation",
+        modality="image",
+        statement="students of e1 and e2 are above the base and close to their teachers (F1 within 5 points)",
+        paper=f"{table}: 82.00 (e1: 81.52) and 83.02 (e2: 83.53), base 77.91",
+        tests=(
+            more("from_e1", "base", "f1"),
+            more("from_e2", "base", "f1"),
+            same("from_e1", "e1", "f1", 0.05),
+            same("from_e2", "e2", "f1", 0.05),
+        ),
+    )
+
+
+def _ablations(modality: Modality) -> Iterator[Claim]:
+    image = modality == "image"
+    table = "Table 5" if image else "Table 7"
+    yield Claim(
+        name=f"{modality}: the reference carries the signal",
+        study="ablations",
+        modality=modality,
+        statement="without the reference caption the captioner is worse than with it",
+        paper=f"{table}: " + ("Avg 81.52 to 77.65" if image else "AR 71.34 to 65.75, the largest drop"),
+        tests=(more("e1", "no_reference", "f1"),),
+    )
+    if image:
+        yield Claim(
+            name="image: the picture matters too",
+            study="ablations",
+            modality="image",
+            statement="without the picture the captioner is worse than with it",
+            paper=f"{table}: Avg 81.52 to 81.04, DeCap Avg 73.32 to 71.66",
+            tests=(more("e1", "no_image", "f1"),),
+        )
+        yield Claim(
+            name="image: the reference matters more than the picture",
+            study="ablations",
+            modality="image",
+            statement="taking the reference away costs more than taking the picture away",
+            paper=f"{table}: -3.87 against -0.48",
+            tests=(more("no_image", "no_reference", "f1"),),
+        )
+        yield Claim(
+            name="image: an attentive judge needs the reference too",
+            study="ablations",
+            modality="image",
+            statement="the reference is still worth something where the judge notices every object unasked",
+            paper="Appendix: a judge alone misses slots. How many is an assumption of ours (docs/embedded_judge.md)",
+            tests=(more("e1", "no_reference_attentive", "f1"),),
+            source="ours",
+        )
+    else:
+        yield Claim(
+            name="video: the reference matters most",
+            study="ablations",
+            modality="video",
+            statement="no other part of the reward costs as much as the reference when it is taken away",
+            paper=f"{table}: -5.59 AR, others at most -2.20",
+            tests=tuple(
+                more(row, "no_reference", "f1")
+                for row in ("no_correctness", "no_completeness", "no_text_quality", "no_local")
+            ),
+        )
+        yield Claim(
+            name="video: the local term helps a little",
+            study="ablations",
+            modality="video",
+            statement="without the local term the captioner is worse than with it",
+            paper=f"{table}: AR 71.34 to 70.94, VDC 35.43 to 35.18",
+            tests=(more("e1", "no_local", "f1"),),
+        )
+    yield Claim(
+        name=f"{modality}: Correctness guards against false claims",
+        study="ablations",
+        modality=modality,
+        statement="without it false claims rise, and more than without Completeness or Text Quality",
+        paper=f"{table}: " + ("Factuality 81.48 to 76.03" if image else "AR -2.20; IR falls, 14.01 to 13.21"),
+        tests=tuple(less(row, "no_correctness") for row in ("e1", "no_completeness", "no_text_quality")),
+    )
+    yield Claim(
+        name=f"{modality}: Completeness carries coverage",
+        study="ablations",
+        modality=modality,
+        statement="without it coverage falls, and more than without Correctness or Text Quality",
+        paper=f"{table}: " + ("Coverage -1.01, Recall -3.57" if image else "AR -1.93, CR -3.94"),
+        tests=tuple(more(row, "no_completeness") for row in ("e1", "no_correctness", "no_text_quality")),
+    )
+    yield Claim(
+        name=f"{modality}: Text Quality matters least",
+        study="ablations",
+        modality=modality,
+        statement="without it nothing much changes (F1 within 2 points)",
+        paper=f"{table}: " + ("Avg -0.14" if image else "AR -0.61, VDC -0.14"),
+        tests=(same("no_text_quality", "e1", "f1", 0.02),),
+    )
+
+
+def _noise() -> Iterator[Claim]:
+    yield Claim(
+        name="a judge that errs still leads above the references",
+        study="noise",
+        modality="image",
+        statement="with 20% missed and 10% invented, coverage ends above the references', intervals apart",
+        paper="not in the paper, whose judge's errors are unknown",
+        tests=(apart("noise_20", "references"),),
+        source="ours",
+    )
+    yield Claim(
+        name="errors cost",
+        study="noise",
+        modality="image",
+        statement="the captioner gets worse with the judge's errors",
+        paper="not in the paper",
+        tests=(more("e1", "noise_20", "f1"), more("noise_20", "noise_40", "f1")),
+        source="ours",
+    )
+    yield Claim(
+        name="the witness keeps its lead when the judge errs",
+        study="noise",
+        modality="image",
+        statement="with the same errors the witness-adjudicator ends above the judge alone",
+        paper="Appendix, Comparison of Reference Roles: errors of a judge alone are a hidden channel",
+        tests=(more("noise_20", "judge_noise_20", "f1"),),
+    )
+
+
+def _updates() -> Iterator[Claim]:
+    for row, against in (("dr_grpo", "e1"), ("rloo", "e1"), ("dapo", "grpo_2"), ("gspo", "grpo_2")):
+        yield Claim(
+            name=f"{row} is as good as GRPO",
+            study="updates",
+            modality="image",
+            statement="the reward, not the update, makes the difference: the same F1 within 2 points"
+            + (" as GRPO with two updates" if against == "grpo_2" else ""),
+            paper="limitation iii leaves it open",
+            tests=(same(row, against, "f1", 0.02),),
+            source="ours",
+        )
+
+
+def _theory(modality: Modality) -> Iterator[Claim]:
+    yield Claim(
+        name=f"{modality}: captions follow P_recall",
+        study="main",
+        modality=modality,
+        statement="how often a caption covers its whole reference is what the formula says (within 5 points)",
+        paper="Section 2.3: references are uniform draws from the facts",
+        tests=tuple(same(row, FORMULA, "recall_rate", 0.05) for row in ("base", "e1")),
+    )
+    yield Claim(
+        name=f"{modality}: captions follow P_coll",
+        study="main",
+        modality=modality,
+        statement="how often the errors of a caption miss the reference is what the formula says (within 5 points)",
+        paper="Section 2.3: errors are uniform draws from the slots",
+        tests=tuple(same(row, FORMULA, "collision_free_rate", 0.05) for row in ("base", "e1")),
+    )

@@ -1,0 +1,166 @@
+"""Does one task, in a process of its own: ``python -m vcap_jax.studies.perform OUT KEY``.
+
+The task stands in OUT/tasks/KEY.json and its resolved configuration beside it, so that what a process does can be read
+and repeated by hand. Runs are those of ``vcap_jax.run``, ``self_improve`` and ``distill``, which the commands under
+launch/ call; nothing about training is decided here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcap_jax.studies.tasks import CANDIDATES, Plan, Task
+
+if TYPE_CHECKING:  # the cores are chosen before JAX starts its threads
+    from vcap_jax.report.run_folder import RunFolder
+
+_LENT = ("references/train.jsonl", "heldout/references.jsonl", "heldout/start.jsonl")
+_LENDERS = ("model", "data", "world", "references", "rollout", "mesh", "modality", "seed")
+
+
+def write_task(out: Path, plan: Plan, key: str) -> None:
+    """Leaves the task where its process looks for it."""
+    from vcap_jax.configuration import dump_config
+
+    path = _task_file(out, key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".yaml").write_text(dump_config(plan.configs[key]), encoding="utf-8")
+    task = plan.tasks[key]
+    sources = {plan.tasks[k].arm: os.path.relpath(plan.tasks[k].run(out), out) for k in _ancestors(plan, key)}
+    path.write_text(json.dumps({"task": asdict(task), "sources": sources}, indent=2), encoding="utf-8")
+
+
+def perform(out: Path, key: str) -> None:
+    """Runs, or goes on with, the task ``key``. Raises what the runs raise."""
+    import jax
+
+    from vcap_jax.config import RunConfig
+    from vcap_jax.configuration import load_config
+    from vcap_jax.distill import Teacher, distill
+    from vcap_jax.report.run_folder import RunFolder
+    from vcap_jax.run import run
+    from vcap_jax.self_improve import self_improve
+    from vcap_jax.stages import open_stage
+
+    path = _task_file(out, key)
+    told = json.loads(path.read_text(encoding="utf-8"))
+    fields = told["task"]
+    task = Task(**{**fields, "after": tuple(fields["after"]), "teachers": tuple(fields["teachers"])})
+    sources = {name: out / where for name, where in told["sources"].items()}
+    config = load_config(RunConfig, [path.with_suffix(".yaml")])
+    # Not a setting of the runs: folders must be able to move.
+    jax.config.update("jax_compilation_cache_dir", str(out / "compiled"))
+    root = out / "runs" / task.folder
+    if task.cut is not None:
+        pool = _cut_pool(out, task, sources["e1"])
+        config = replace(config, data=replace(config.data, references=str(pool)))
+    folder = open_stage(config, RunFolder(out / "worlds" / task.world), root)
+    if task.kind == "improve":
+        self_improve(config, folder, rounds=task.rounds, say=_say)
+    elif task.kind == "distill":
+        chosen = [
+            Teacher(name=name, source=None if name == "self" else str(sources[name]))
+            for name in task.teachers
+        ]
+        _borrow(folder, sources["e1"])
+        distill(config, folder, chosen, candidates=CANDIDATES, say=_say)
+    else:
+        _borrow(folder, sources["e1"])
+        run(config, folder, say=_say)
+
+
+def _cut_pool(out: Path, task: Task, lender: Path) -> Path:
+    """The base's references of this seed, cut; written once."""
+    from vcap_jax.data.references import Provenance, ReferencePool
+    from vcap_jax.studies.cutting import cut_entries
+
+    assert task.cut is not None
+    whole = ReferencePool.read(lender / "references" / "train.jsonl")
+    cut = ReferencePool(cut_entries(whole.entries(), task.modality, task.cut))
+    if whole.header is None:
+        raise ValueError(f"{lender} has a pool without a header: run its task again")
+    theirs = whole.header.provenance
+    provenance = Provenance(
+        writer=f"{theirs.writer}, cut to {task.cut} sentences",
+        weights=theirs.weights,
+        seed=theirs.seed,
+        settings=dict(theirs.settings) | {"sentences": task.cut},
+        asked=theirs.asked,
+    )
+    path = out / "pools" / f"{task.folder}.jsonl"
+    cut.write(path, provenance, created=whole.header.created)
+    return path
+
+
+def _borrow(folder: RunFolder, lender: Path) -> None:
+    """Copies what the base wrote for this seed from e1's folder, where the settings that decide it are the same.
+
+    A run writes nothing that is there already, and would have written the same.
+    """
+    from vcap_jax.configuration import parse_yaml
+
+    mine, theirs = (
+        parse_yaml(p.read_text(encoding="utf-8")) for p in (folder.config, lender / "config.yaml")
+    )
+    for config in (mine, theirs):
+        config["world"].pop("judge_perception")
+        config["data"].pop("references")
+    if any(mine[name] != theirs[name] for name in _LENDERS):
+        return
+    for name in _LENT:
+        source, target = lender / name, folder.root / name
+        if source.exists() and not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = target.with_name(f".{target.name}.partial")
+            shutil.copyfile(source, partial)
+            partial.replace(target)
+
+
+def _ancestors(plan: Plan, key: str) -> list[str]:
+    found: list[str] = []
+    for parent in plan.tasks[key].after:
+        found += [*_ancestors(plan, parent), parent]
+    return list(dict.fromkeys(found))
+
+
+def _task_file(out: Path, key: str) -> Path:
+    return out / "tasks" / f"{re.sub('/', '-', key)}.json"
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _end_with_parent() -> None:
+    """A run whose scheduler is gone ends; it is resumed when the studies are started again."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(3)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main(arguments: list[str]) -> int:
+    """OUT KEY, and the cores to stay on, if not all."""
+    out, key, *cores = arguments
+    if cores:
+        os.sched_setaffinity(0, {int(core) for core in cores})
+    _end_with_parent()
+    perform(Path(out), key)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

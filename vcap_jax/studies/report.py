@@ -1,0 +1,193 @@
+"""The report: one HTML page without any other file, and the same figures as JSON."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import platform
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import jax
+import jinja2
+
+from vcap_jax.report.progress import duration
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.summary import write_summary
+from vcap_jax.studies.arms import label
+from vcap_jax.studies.case_study import Case, case_study
+from vcap_jax.studies.claims import FORMULA, all_claims
+from vcap_jax.studies.collect import EARLY_STEPS, LEVEL, WINDOW, collect
+from vcap_jax.studies.estimates import MEASURES, Interval
+from vcap_jax.studies.findings import Finding, Tested, find
+from vcap_jax.studies.schedule import seconds_taken
+from vcap_jax.studies.tables import Section, study_sections, theory_section
+from vcap_jax.studies.tasks import CANDIDATES, Plan
+
+QUANTITIES: Mapping[str, str] = {
+    **{name: text.split(",")[0] for name, text in MEASURES.items()},
+    "f1": "F1",
+    "early_coverage": f"mean coverage over the first {EARLY_STEPS} steps",
+    "recall_rate": "share that covers the reference",
+    "collision_free_rate": "share whose errors miss the reference",
+}
+_SIGNS = {"more": ">", "less": "<", "same": "≈", "apart": "≫"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """How the runs were made. workers: runs at a time; seconds: by task; complete, planned: runs."""
+
+    command: str
+    machine: str
+    software: str
+    seeds: tuple[int, ...]
+    workers: int
+    seconds: Mapping[str, float]
+    complete: int
+    planned: int
+    settings: Mapping[str, str]
+
+    @property
+    def total(self) -> float:
+        """Seconds of all runs, as if one after the other."""
+        return sum(self.seconds.values())
+
+
+def write_report(plan: Plan, out: Path, *, command: str, workers: int) -> Path:
+    """Writes OUT/report.html and OUT/report.json from the runs that are complete; the path of the page."""
+    results = collect(plan, out)
+    findings = [
+        finding
+        for finding in find(all_claims(), results)
+        if finding.claim.modality in plan.studies.get(finding.claim.study, {})
+    ]
+    sections = study_sections(results, plan.studies)
+    theory = [section for m in results if (section := theory_section(results, m)) is not None]
+    cases = [case for m in results if (case := case_study(plan, out, m, seed=plan.seeds[0])) is not None]
+    made = _made(plan, out, command, workers)
+    page = _template().render(
+        findings=findings, counts=counts(findings), sections=sections, theory=theory, cases=cases, made=made
+    )
+    path = out / "report.html"
+    replace_file(path, page.encode())
+    write_summary(path.with_suffix(".json"), report_data(findings, [*sections, *theory], cases, made))
+    return path
+
+
+def counts(findings: list[Finding]) -> dict[str, int]:
+    """How many claims of the paper got each verdict."""
+    found = Counter(f.verdict.value for f in findings if f.claim.source == "paper")
+    return {verdict: found.get(verdict, 0) for verdict in ("holds", "does not", "cannot tell")}
+
+
+def report_data(
+    findings: list[Finding], sections: list[Section], cases: list[Case], made: Made
+) -> dict[str, Any]:
+    """Everything in the report but its pictures."""
+    tables = []
+    for section in sections:
+        table = asdict(section)
+        del table["figures"], table["percent"]
+        tables.append(table)
+    return {
+        "claims": [_plain(asdict(finding)) for finding in findings],
+        "tables": [_plain(table) for table in tables],
+        "cases": [
+            {"modality": c.modality, "scene": c.scene, "captions": [asdict(told) for told in c.captions]}
+            for c in cases
+        ],
+        "made": asdict(made) | {"total_seconds": made.total},
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _made(plan: Plan, out: Path, command: str, workers: int) -> Made:
+    complete = [task.key for task in plan.tasks.values() if task.complete(out)]
+    taken = seconds_taken(out)
+    settings = {}
+    for task in plan.tasks.values():
+        config = plan.configs[task.key]
+        settings[task.modality] = (
+            f"{config.max_steps} steps of {config.grpo.groups_per_step} groups of {config.rollout.group_size} "
+            f"captions, {config.world.train_scenes} training scenes, {config.world.heldout_scenes} held-out scenes "
+            f"with {config.rollout.group_size} captions each"
+        )
+    return Made(
+        command=command,
+        machine=f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+        software=f"Python {platform.python_version()}, JAX {jax.__version__}",
+        seeds=plan.seeds,
+        workers=workers,
+        seconds={key: taken[key] for key in complete if key in taken},
+        complete=len(complete),
+        planned=len(plan.tasks),
+        settings=settings,
+    )
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def percent(interval: Interval | None, *, signed: bool = False) -> str:
+    """An interval in per cent, "51.2 (49.0 to 53.4)"; a dash where there is none."""
+    if interval is None or math.isnan(interval.value):
+        return "–"
+    sign = "+" if signed else ""
+    text = f"{100 * interval.value:{sign}.1f}"
+    if math.isnan(interval.low):
+        return text
+    return f"{text} ({100 * interval.low:{sign}.1f} to {100 * interval.high:{sign}.1f})"
+
+
+def cell(interval: Interval | None, heading: str) -> str:
+    """As ``percent`` where the heading is a share, else a plain number."""
+    if heading in ("N", "m", "c", "n - c", "facts in a reference, m", "steps to 90%"):
+        if interval is None:
+            return "–"
+        text = f"{interval.value:.1f}"
+        return text if math.isnan(interval.low) else f"{text} ({interval.low:.1f} to {interval.high:.1f})"
+    return percent(interval)
+
+
+def test_words(tested: Tested) -> str:
+    """The test itself: "VCap e1 > base, facts covered"."""
+    test = tested.test
+    second = "the formula" if test.second == FORMULA else label(test.second)
+    return f"{label(test.first)} {_SIGNS[test.kind]} {second}, {QUANTITIES[test.quantity]}"
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("vcap_jax.studies"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(percent=percent, cell=cell, duration=duration, test_words=test_words)
+    environment.globals.update(
+        measures=MEASURES, early=EARLY_STEPS, level=LEVEL, window=WINDOW, candidates=CANDIDATES
+    )
+    return environment.get_template("reproduction.html")

@@ -1,0 +1,191 @@
+"""Runs tasks side by side in processes of their own, each on its own core, and says how far it is.
+
+What is complete is skipped, what was begun goes on where it stopped, and a task that fails is named with its log while
+the others go on; those that need it are left for the next start.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vcap_jax.embedded import prepare_embedded_data
+from vcap_jax.report.progress import duration
+from vcap_jax.studies.perform import write_task
+from vcap_jax.studies.tasks import Plan, Task
+
+ROOT = Path(__file__).resolve().parents[2]
+
+EXPECTED_SECONDS: Mapping[str, float] = {"image": 120.0, "video": 300.0}
+"""Of a task that nothing is known of yet; for the time left alone."""
+
+
+class ScheduleError(RuntimeError):
+    """The folder cannot be used; the message names the remedy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """failed: keys with their logs. blocked: keys of tasks that need a failed one."""
+
+    failed: Mapping[str, Path]
+    blocked: tuple[str, ...]
+
+
+@dataclass
+class _Running:
+    task: Task
+    process: subprocess.Popen[bytes]
+    core: int
+    log: Path
+    began: float = field(default_factory=time.monotonic)
+
+
+@contextmanager
+def only_one(out: Path) -> Iterator[None]:
+    """Holds the folder for this program. Raises ScheduleError while another one, or a process of it, is at work."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w") as lock:
+        os.set_inheritable(lock.fileno(), True)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ScheduleError(
+                f"another reproduce.py is at work in {out}: wait for it, or give another --out"
+            ) from None
+        yield
+
+
+def work(
+    plan: Plan,
+    out: Path,
+    *,
+    workers: int,
+    say: Callable[[str], None] = print,
+    on_done: Callable[[Task], None] = lambda task: None,
+) -> Outcome:
+    """Does what is left of the plan, ``workers`` tasks at a time.
+
+    on_done: called after each task that was completed now.
+    """
+    if workers < 1:
+        raise ScheduleError(f"{workers} workers: give at least one")
+    waiting = [task for task in plan.tasks.values() if not task.complete(out)]
+    total, done = len(plan.tasks), len(plan.tasks) - len(waiting)
+    for task in {task.world: task for task in waiting}.values():
+        # Once, before several runs would do it at the same time.
+        data = out / "worlds" / task.world / "data"
+        prepare_embedded_data(data, task.modality, plan.configs[task.key].world)
+    say(f"{total} runs, {done} complete, {workers} at a time; logs in {out / 'logs'}")
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    running: list[_Running] = []
+    failed: dict[str, Path] = {}
+    try:
+        while waiting or running:
+            for task in _ready(waiting, running, plan, out):
+                if len(running) == workers:
+                    break
+                waiting.remove(task)
+                # Side by side, a core each is quicker than all cores for everybody.
+                slot = min(set(range(workers)) - {r.core for r in running})
+                own = [str(cores[slot])] if 1 < workers <= len(cores) else []
+                running.append(_start(plan, task, out, slot, own))
+            if not running:
+                break  # the rest needs what has failed
+            time.sleep(0.2)
+            for one in [r for r in running if r.process.poll() is not None]:
+                running.remove(one)
+                seconds = time.monotonic() - one.began
+                if one.process.returncode != 0 or not one.task.complete(out):
+                    failed[one.task.key] = one.log
+                    say(
+                        f"{one.task.key} FAILED with {one.process.returncode}; the end of {one.log}:\n{_tail(one.log)}"
+                    )
+                    continue
+                done += 1
+                _note(out, one.task, seconds, workers)
+                left = _seconds_left([*waiting, *(r.task for r in running)], out) / workers
+                say(
+                    f"{done}/{total}  {one.task.key} in {seconds:.0f} s; "
+                    f"{total - done} left, about {duration(left)}"
+                )
+                on_done(one.task)
+    finally:
+        for one in running:
+            one.process.terminate()
+        for one in running:
+            one.process.wait()
+    return Outcome(failed=failed, blocked=tuple(task.key for task in waiting))
+
+
+def seconds_taken(out: Path) -> dict[str, float]:
+    """Seconds of every task so far by key, all its starts together."""
+    path = out / "seconds.jsonl"
+    taken: dict[str, float] = {}
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            taken[row["key"]] = taken.get(row["key"], 0.0) + row["seconds"]
+    return taken
+
+
+def _ready(waiting: list[Task], running: list[_Running], plan: Plan, out: Path) -> list[Task]:
+    """Tasks whose predecessors are complete and in whose folder nobody works, first ones first."""
+    busy = {r.task.folder for r in running}
+    return [
+        task
+        for task in waiting
+        if task.folder not in busy and all(plan.tasks[key].complete(out) for key in task.after)
+    ]
+
+
+def _start(plan: Plan, task: Task, out: Path, slot: int, cores: list[str]) -> _Running:
+    write_task(out, plan, task.key)
+    log = out / "logs" / f"{task.key.replace('/', '-')}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": search}
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    environment.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    with log.open("ab") as target:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vcap_jax.studies.perform", str(out), task.key, *cores],
+            stdout=target,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            close_fds=False,  # the folder's lock goes with every process that works in it
+        )
+    return _Running(task=task, process=process, core=slot, log=log)
+
+
+def _note(out: Path, task: Task, seconds: float, workers: int) -> None:
+    row = {"key": task.key, "seconds": round(seconds, 1), "workers": workers}
+    with (out / "seconds.jsonl").open("a", encoding="utf-8") as log:
+        log.write(json.dumps(row) + "\n")
+
+
+def _seconds_left(tasks: list[Task], out: Path) -> float:
+    """By what the same arm took with other seeds, else its modality so far."""
+    by_arm: dict[str, list[float]] = {}
+    by_modality: dict[str, list[float]] = {}
+    for key, seconds in seconds_taken(out).items():
+        modality, arm, _ = key.split("/")
+        by_arm.setdefault(f"{modality}/{arm}", []).append(seconds)
+        by_modality.setdefault(modality, []).append(seconds)
+    left = 0.0
+    for task in tasks:
+        known = by_arm.get(f"{task.modality}/{task.arm}") or by_modality.get(task.modality)
+        left += sum(known) / len(known) if known else EXPECTED_SECONDS[task.modality]
+    return left
+
+
+def _tail(path: Path, lines: int = 12) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])

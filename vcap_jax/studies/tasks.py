@@ -1,0 +1,198 @@
+"""From studies to tasks: one for each arm, modality and seed, in an order that lets results of all claims come early.
+
+A task's folder is named by its arm and by a digest of its resolved configuration. Arms that several studies share are
+therefore run once, what is complete is never done again, and a changed configuration is another folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from vcap_jax.config import RunConfig
+from vcap_jax.configuration import dump_config, load_config
+from vcap_jax.studies.arms import ARMS, MODALITIES, QUICK, STUDIES, Arm
+from vcap_jax.world.scenes import Modality
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+CANDIDATES = 8
+"""N of best-of-N distillation (paper, Section 3.4)."""
+
+
+class PlanError(ValueError):
+    """The studies cannot be planned as asked; the message names the remedy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One arm of one modality and seed.
+
+    world: folder of the scenes, under worlds/. folder: of the whole, under runs/. result: the run in it whose captions
+    count. after: keys of tasks that must be complete before. rounds, teachers: of self-improvement and distillation,
+    those of earlier tasks included. cut: references are cut to so many sentences.
+    """
+
+    key: str
+    arm: str
+    modality: Modality
+    seed: int
+    kind: Literal["train", "improve", "distill"]
+    world: str
+    folder: str
+    result: str = "."
+    after: tuple[str, ...] = ()
+    rounds: int = 0
+    teachers: tuple[str, ...] = ()
+    cut: int | None = None
+
+    def run(self, out: Path) -> Path:
+        """The run folder whose captions count."""
+        return out / "runs" / self.folder / self.result
+
+    def complete(self, out: Path) -> bool:
+        """Whether nothing is left to do."""
+        return (self.run(out) / "summary.json").exists()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be run. tasks: by key, in order. studies: names of those asked for, with their arms by modality."""
+
+    tasks: Mapping[str, Task]
+    configs: Mapping[str, RunConfig]
+    studies: Mapping[str, Mapping[Modality, tuple[str, ...]]]
+    seeds: tuple[int, ...]
+
+    def of(self, arm: str, modality: Modality) -> dict[int, Task]:
+        """Tasks of an arm by seed; empty if it is not planned."""
+        name = ARMS[arm].same_as.get(modality, arm)
+        return {t.seed: t for t in self.tasks.values() if t.arm == name and t.modality == modality}
+
+
+def plan(
+    *,
+    quick: bool,
+    seeds: Sequence[int],
+    only: Iterable[str] = (),
+    modalities: Iterable[Modality] = MODALITIES,
+    overrides: Sequence[str] = (),
+) -> Plan:
+    """All tasks of the studies asked for.
+
+    quick: of each study what ``QUICK`` says. only: names of studies, all if empty. overrides: of every configuration,
+    as on the command line. Raises PlanError, ConfigError.
+    """
+    wanted = list(only) or list(QUICK if quick else STUDIES)
+    unknown = [name for name in wanted if name not in STUDIES]
+    if unknown:
+        raise PlanError(f"no study {unknown[0]!r}: choose among {', '.join(STUDIES)}")
+    if len(set(seeds)) < len(seeds) or not seeds:
+        raise PlanError(f"seeds {list(seeds)}: give different ones, at least one")
+    chosen = tuple(modalities)
+    studies: dict[str, Mapping[Modality, tuple[str, ...]]] = {}
+    for name in wanted:
+        source = QUICK.get(name, {}) if quick else STUDIES[name].arms
+        arms = {modality: source[modality] for modality in chosen if modality in source}
+        if arms:
+            studies[name] = arms
+    if not studies:
+        raise PlanError("nothing is left to run: leave out --only or --modality, or ask for --full")
+    tasks: dict[str, Task] = {}
+    configs: dict[str, RunConfig] = {}
+    for seed in seeds:
+        for by_modality in studies.values():
+            for modality, arms in by_modality.items():
+                for arm in arms:
+                    _add(tasks, configs, ARMS[arm], modality, seed, overrides)
+    return Plan(tasks=tasks, configs=configs, studies=studies, seeds=tuple(seeds))
+
+
+def _add(
+    tasks: dict[str, Task],
+    configs: dict[str, RunConfig],
+    arm: Arm,
+    modality: Modality,
+    seed: int,
+    overrides: Sequence[str],
+) -> str:
+    """Adds an arm's task and those it needs; returns its key."""
+    if modality in arm.same_as:
+        return _add(tasks, configs, ARMS[arm.same_as[modality]], modality, seed, overrides)
+    key = f"{modality}/{arm.name}/{seed}"
+    if key in tasks:
+        return key
+    config = _config(arm, modality, seed, overrides)
+    digest = _digest(dump_config(dataclasses.replace(config, name="")), arm.kind, arm.cut)
+    world = f"{modality}-{_digest(config.world.train_scenes, config.world.heldout_scenes, config.world.seed)}"
+
+    def named(what: str) -> str:
+        return f"{modality}-{what}-seed{seed}-{digest}"
+
+    after: list[str] = []
+    if arm.kind == "improve":
+        if arm.round > 1:
+            after.append(_add(tasks, configs, ARMS[f"e{arm.round - 1}"], modality, seed, overrides))
+        task = Task(
+            key=key,
+            arm=arm.name,
+            modality=modality,
+            seed=seed,
+            kind="improve",
+            world=world,
+            folder=named("self-improve"),
+            result=arm.name,
+            after=tuple(after),
+            rounds=arm.round,
+        )
+    elif arm.kind == "distill":
+        assert arm.teacher is not None
+        names = ("self", "e1", "e2")
+        # One folder, teacher after teacher, so that the references are written once.
+        earlier = names[: names.index(arm.teacher)]
+        needed = [*(f"from_{name}" for name in earlier[-1:]), "e1" if arm.teacher == "self" else arm.teacher]
+        after += [_add(tasks, configs, ARMS[name], modality, seed, overrides) for name in needed]
+        task = Task(
+            key=key,
+            arm=arm.name,
+            modality=modality,
+            seed=seed,
+            kind="distill",
+            world=world,
+            folder=named("distill"),
+            result=f"{arm.teacher}/student",
+            after=tuple(after),
+            teachers=(*earlier, arm.teacher),
+        )
+    else:
+        # e1 lends what the base wrote for this seed.
+        after.append(_add(tasks, configs, ARMS["e1"], modality, seed, overrides))
+        task = Task(
+            key=key,
+            arm=arm.name,
+            modality=modality,
+            seed=seed,
+            kind="train",
+            world=world,
+            folder=named(arm.name),
+            after=tuple(after),
+            cut=arm.cut,
+        )
+    tasks[key] = task
+    configs[key] = config
+    return key
+
+
+def _config(arm: Arm, modality: Modality, seed: int, overrides: Sequence[str]) -> RunConfig:
+    files = [CONFIGS / "studies" / f"{modality}.yaml", *(CONFIGS / name for name in arm.fragments)]
+    config = load_config(RunConfig, files, [*overrides, *arm.overrides, f"seed={seed}"])
+    what = {"improve": "self-improve", "distill": "distill"}.get(arm.kind, arm.name)
+    return dataclasses.replace(config, name=f"{modality}-{what}-seed{seed}")
+
+
+def _digest(*told: Any) -> str:
+    return hashlib.blake2b(json.dumps(told).encode(), digest_size=4).hexdigest()

@@ -1,0 +1,95 @@
+"""From intervals to verdicts, by rules that are fixed before anything is measured.
+
+Every test is about one difference and has a smallest difference that matters, ``margin``:
+
+    more, less   holds if the interval of the difference lies on the stated side of 0; does not hold if it
+                 excludes a difference of ``margin`` or more on that side; otherwise nobody can tell.
+    same         holds if the interval lies within +- ``margin``; does not if it lies outside; else nobody can tell.
+    apart        as "more", and the intervals of the two arms themselves must not overlap.
+
+Where both arms are within ``margin`` of the best possible value, "more" and "less" that do not hold cannot be told:
+there is no room left to differ in. Fewer than three seeds decide nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from vcap_jax.studies.estimates import Interval
+
+Kind = Literal["more", "less", "same", "apart"]
+LEAST_SEEDS = 3
+
+
+class Verdict(Enum):
+    """What a measurement says about a claim."""
+
+    HOLDS = "holds"
+    DOES_NOT = "does not"
+    CANNOT_TELL = "cannot tell"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A verdict with its reason in words."""
+
+    verdict: Verdict
+    reason: str
+
+
+def judge(
+    kind: Kind,
+    difference: Interval,
+    first: Interval,
+    second: Interval,
+    *,
+    margin: float,
+    best: float | None = None,
+) -> Outcome:
+    """The outcome of one test: is ``first`` more than, less than, the same as, or apart above ``second``?
+
+    difference: first - second. margin: above 0. best: the best possible value, if there is one.
+    """
+    if not margin > 0:
+        raise ValueError(f"margin is {margin}: give a smallest difference that matters, above 0")
+    if difference.seeds < LEAST_SEEDS or math.isnan(difference.low):
+        return _tell(f"{difference.seeds} seeds are done, {LEAST_SEEDS} are needed")
+    low, high = difference.low, difference.high
+    if kind == "same":
+        if -margin <= low and high <= margin:
+            return Outcome(verdict=Verdict.HOLDS, reason="the interval lies within the margin")
+        if low > margin or high < -margin:
+            return Outcome(verdict=Verdict.DOES_NOT, reason="the interval lies outside the margin")
+        return _tell("the interval crosses the margin")
+    if kind == "less":
+        low, high = -high, -low
+    if low > 0:
+        if kind == "apart" and not first.low > second.high:
+            return _tell("the difference is above 0, but the intervals of the two overlap")
+        return Outcome(verdict=Verdict.HOLDS, reason="the interval of the difference excludes 0")
+    if best is not None and all(abs(best - arm.value) <= margin for arm in (first, second)):
+        return _tell("both are at the best possible value: no room to differ in")
+    if high < margin:
+        return Outcome(
+            verdict=Verdict.DOES_NOT,
+            reason="the difference goes the other way"
+            if high < 0
+            else "a difference that matters is excluded",
+        )
+    return _tell("the interval of the difference contains 0")
+
+
+def together(outcomes: Sequence[Outcome]) -> Verdict:
+    """Of a claim of several parts: it holds if all do, and does not as soon as one does not."""
+    verdicts = {outcome.verdict for outcome in outcomes}
+    if Verdict.DOES_NOT in verdicts:
+        return Verdict.DOES_NOT
+    return Verdict.HOLDS if verdicts == {Verdict.HOLDS} else Verdict.CANNOT_TELL
+
+
+def _tell(reason: str) -> Outcome:
+    return Outcome(verdict=Verdict.CANNOT_TELL, reason=reason)
