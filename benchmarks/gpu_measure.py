@@ -1,0 +1,239 @@
+"""Decoding and updates at the width of Qwen3-VL-8B, timed on the GPU that is here, with random weights in bfloat16."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.gpu_programs import (
+    CHUNK,
+    DTYPE,
+    TEXT_TOKENS,
+    DoesNotFit,
+    Fitted,
+    Shape,
+    abstract_model,
+    decode_programs,
+    fit,
+    must_read,
+    one_device,
+    update_flops,
+    update_programs,
+    width_8b,
+)
+from vcap_jax.grpo.objective import step_totals
+from vcap_jax.plan.hardware import CHIPS, Chip
+from vcap_jax.sharding import dotted_path
+
+ROOM = 0.95
+"""Of the bytes that JAX may allocate; the rest is lost between buffers."""
+
+
+class NoGpu(RuntimeError):
+    """There is nothing to measure on; the message names the remedy."""
+
+
+def gpu() -> Any:
+    """The first GPU. Raises NoGpu."""
+    device = jax.devices()[0]
+    if device.platform != "gpu":
+        raise NoGpu(
+            f"JAX sees {device.device_kind} and no NVIDIA GPU: install vcap-jax[cuda12] on a machine with one, or give "
+            "--compile-for h100x1, which needs none"
+        )
+    return device
+
+
+def chip_of(kind: str) -> Chip | None:
+    """The published figures of a device by its name ("NVIDIA H100 80GB HBM3"); None of one that is not known.
+
+    Cards of the same processor on a slower board (PCIe, NVL) have figures of their own and are not known.
+    """
+    if re.search("PCIe|NVL", kind):
+        return None
+    return next((chip for name, chip in CHIPS.items() if name.upper() in kind.split()), None)
+
+
+def random_parameters(shapes: Any, seed: int) -> Any:
+    """Drawn on the device: norms 1, biases 0, everything else N(0, 0.02²). shapes: with shardings."""
+    keys = iter(jax.random.split(jax.random.key(seed), len(jax.tree.leaves(shapes))))
+
+    def draw(path: Any, leaf: Any) -> jax.Array:
+        name = dotted_path(path)
+        key = next(keys)
+        if "norm" in name or name.endswith("bias"):
+            value = float("bias" not in name)
+            return jnp.full(leaf.shape, value, leaf.dtype, device=leaf.sharding)
+        return _normal(key, leaf.shape, leaf.dtype, leaf.sharding)
+
+    return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _normal(key: jax.Array, shape: tuple[int, ...], dtype: Any, sharding: Any) -> jax.Array:
+    def rows(key: jax.Array) -> jax.Array:
+        return (0.02 * jax.random.normal(key, shape[1:])).astype(dtype)
+
+    # Row by row (layer by layer), so that no float32 copy of the whole stack ever exists.
+    drawn = jax.lax.map(rows, jax.random.split(key, shape[0]), batch_size=1 if len(shape) > 2 else 4096)
+    return jax.lax.with_sharding_constraint(drawn, sharding)
+
+
+def rows(
+    part: str, shapes: Sequence[Shape], remat: str, repeats: int, note: Callable[[str], None]
+) -> Iterator[dict[str, Any]]:
+    """A row per shape. part: "decode" or "update". note: is told what is going on. Raises NoGpu."""
+    device = gpu()
+    placement = one_device(device)
+    budget = int(ROOM * device.memory_stats()["bytes_limit"])
+    chip = chip_of(device.device_kind)
+    programs, measure = {
+        "decode": (decode_programs, measure_decode),
+        "update": (update_programs, measure_update),
+    }[part]
+
+    def model_of(layers: int) -> Any:
+        return abstract_model(width_8b(layers), placement, "gpu", remat)
+
+    for shape in shapes:
+        row = {
+            "part": part,
+            "modality": shape.modality,
+            "shape": shape.name,
+            "sizes": dataclasses.asdict(shape),
+        }
+        begin = time.monotonic()
+        try:
+            fitted = fit(lambda model, tune, s=shape: programs(model, s, placement, tune), model_of, budget)
+            note(f"{part} {shape.name}: {fitted.layers} layers, compiled in {time.monotonic() - begin:.0f} s")
+            yield (
+                row | {"layers": fitted.layers, "bytes": fitted.bytes} | measure(fitted, shape, repeats, chip)
+            )
+        except DoesNotFit as error:
+            yield row | {"failed": str(error)}
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            yield row | {"failed": f"out of memory: {str(error).splitlines()[0]}"}
+
+
+def measure_decode(fitted: Fitted, shape: Shape, repeats: int, chip: Chip | None) -> dict[str, Any]:
+    """Prefill once, then ``repeats`` device calls of ``CHUNK`` tokens around the middle of the captions, with the
+    host's look at finished groups in between, as in a run."""
+    prefill, decode = fitted.programs
+    model = fitted.model
+    params, frozen = (random_parameters(x, seed) for seed, x in enumerate((model.trainable, model.frozen)))
+    prompt = _prompt(prefill.arguments[2], shape, model.config.text.vocab_size)
+    numbers = [_put(np.int32(0), s) for s in prefill.arguments[4:6]]
+    ids = _put(np.arange(shape.groups, dtype=np.int32), prefill.arguments[6])
+
+    def start() -> Any:
+        return jax.block_until_ready(prefill.executable(params, frozen, prompt, None, *numbers, ids))
+
+    start()
+    begin = time.perf_counter()
+    cache, state = start()
+    prefill_seconds = time.perf_counter() - begin
+    # What a caption holds on average is half of its slots.
+    first = max(
+        0, min(shape.caption // 2 - CHUNK * (repeats + 2) // 2, shape.caption - CHUNK * (repeats + 1))
+    )
+    begun = _put(np.int32(first), decode.arguments[3].step)
+    state = dataclasses.replace(state, step=begun)
+    times = []
+    for _ in range(repeats + 1):
+        begin = time.perf_counter()
+        state = decode.executable(params, frozen, cache, state)
+        finished = np.asarray(state.done)
+        times.append(time.perf_counter() - begin)
+    reached = int(state.step)
+    if finished.any() or reached != first + CHUNK * (repeats + 1):
+        raise RuntimeError(f"decoding stopped at token {reached}: the time per token would be wrong")
+    seconds = sum(times[1:]) / (CHUNK * repeats)
+    needed = must_read(model, shape, first + CHUNK + CHUNK * repeats // 2)
+    figures: dict[str, Any] = {
+        "prefill_seconds": prefill_seconds,
+        "seconds_per_token": seconds,
+        "slowest_chunk_seconds_per_token": max(times[1:]) / CHUNK,
+        "tokens_per_second": shape.groups * shape.captions / seconds,
+        "must_read": needed,
+        "moved_bytes": decode.cost.moved,
+        "read_bytes_per_second": sum(needed.values()) / seconds,
+    }
+    if chip is not None:
+        figures["bandwidth_share"] = figures["read_bytes_per_second"] / chip.bandwidth
+    return figures
+
+
+def measure_update(fitted: Fitted, shape: Shape, repeats: int, chip: Chip | None) -> dict[str, Any]:
+    """The gradient of one group, added to a sum on the device."""
+    (program,) = fitted.programs
+    model = fitted.model
+    params, frozen = (random_parameters(x, seed) for seed, x in enumerate((model.trainable, model.frozen)))
+    gradients = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype, device=x.sharding), model.trainable)
+    _, _, _, prompts, features, captions, totals, *_ = program.arguments
+    rng = np.random.default_rng(1)
+    visual = np.full((shape.groups, shape.prompt), -1, np.int32)
+    visual[:, : shape.prompt - TEXT_TOKENS] = np.arange(shape.prompt - TEXT_TOKENS)
+    prompt = dataclasses.replace(
+        _prompt(prompts, shape, model.config.text.vocab_size), visual_index=_put(visual, prompts.visual_index)
+    )
+    seen = jax.tree.map(
+        lambda x: _put((0.02 * rng.standard_normal(x.shape, np.float32)).astype(DTYPE), x), features
+    )
+    lead = (shape.groups, shape.captions)
+    given = {
+        "tokens": rng.integers(0, model.config.text.vocab_size, (*lead, shape.caption), dtype=np.int32),
+        "lengths": np.full(lead, shape.caption, np.int32),
+        "advantages": rng.standard_normal(lead).astype(np.float32),
+        "contributes": np.ones(lead, bool),
+    }
+    batch = dataclasses.replace(captions, **{k: _put(v, getattr(captions, k)) for k, v in given.items()})
+    sums = jax.tree.map(_put, step_totals(jnp.asarray(given["lengths"]), jnp.ones(lead, bool)), totals)
+    times = []
+    for _ in range(repeats + 1):
+        begin = time.perf_counter()
+        gradients, metrics = program.executable(
+            params, frozen, gradients, prompt, seen, batch, sums, None, None, None
+        )
+        jax.block_until_ready((gradients, metrics))
+        times.append(time.perf_counter() - begin)
+    if not np.isfinite(float(metrics["loss"])) or not np.isfinite(float(metrics["entropy"])):
+        raise RuntimeError(f"the update of {shape.name} gave {metrics}")
+    seconds, flops = float(np.median(times[1:])), update_flops(model, shape)
+    figures = {
+        "seconds": seconds,
+        "quickest_seconds": min(times[1:]),
+        "model_flops": flops,
+        "flops": program.cost.flops,
+        "flops_per_second": flops / seconds,
+    }
+    if chip is not None:
+        figures["utilisation"] = flops / seconds / chip.flops
+    return figures
+
+
+def _prompt(shapes: Any, shape: Shape, vocabulary: int) -> Any:
+    rng, tokens = np.random.default_rng(0), shape.prompt
+    every = np.arange(tokens, dtype=np.int32)
+    values = {
+        "tokens": rng.integers(0, vocabulary, (shape.groups, tokens), dtype=np.int32),
+        "positions": np.ascontiguousarray(np.broadcast_to(every, (shape.groups, 3, tokens))),
+        "lengths": np.full(shape.groups, tokens, np.int32),
+        "visual_index": np.full((shape.groups, tokens), -1, np.int32),
+    }
+    return dataclasses.replace(shapes, **{k: _put(v, getattr(shapes, k)) for k, v in values.items()})
+
+
+def _put(value: Any, shape: Any) -> jax.Array:
+    if np.shape(value) != shape.shape:
+        raise ValueError(f"{np.shape(value)} given where the program takes {shape.shape}")
+    return jax.device_put(value, shape.sharding)

@@ -1,0 +1,105 @@
+"""One part of benchmarks/gpu.py in a process of its own; started by it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main() -> int:
+    """The command: correctness, decode, update, or compile. Status 1 if a check fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=("correctness", "decode", "update", "compile"))
+    parser.add_argument("--program", action="append", default=[], help="of compile: decode, update")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--remat", required=True)
+    parser.add_argument("--modality", action="append", required=True)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--for", dest="hardware")
+    options = parser.parse_args()
+    if options.part == "compile":
+        # Before anything imports jax.
+        from vcap_jax.plan.targets import prepare_environment
+
+        prepare_environment()
+    from benchmarks.gpu_measure import NoGpu
+    from vcap_jax.plan.targets import MissingPlugin
+
+    try:
+        found = {"correctness": correctness, "compile": compile_ahead}.get(options.part, timed)(options)
+    except (NoGpu, MissingPlugin) as error:
+        print(error, file=sys.stderr)
+        return 1
+    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    return int(found.get("failed_checks", 0) > 0)
+
+
+def correctness(options: argparse.Namespace) -> dict[str, Any]:
+    """Prints every check."""
+    from benchmarks.gpu_correctness import attention_checks, model_checks
+    from benchmarks.gpu_measure import gpu
+    from vcap_jax.qwen3_vl import attention
+
+    device, kernel = gpu(), attention.kernel("cudnn")
+    checks = attention_checks(kernel) + model_checks(kernel)
+    for check in checks:
+        print(
+            f"{'ok' if check.passed else 'WRONG':<7}{check.name:<62}{check.value:>10.5f}  (at most {check.bound:.5f})"
+        )
+    failed = sum(not check.passed for check in checks)
+    print(
+        f"correctness on {device.device_kind}: {len(checks) - failed} of {len(checks)} checks passed",
+        flush=True,
+    )
+    listed = [{"name": c.name, "value": c.value, "bound": c.bound, "passed": c.passed} for c in checks]
+    return {"device": device.device_kind, "checks": listed, "failed_checks": failed, "rows": []}
+
+
+def timed(options: argparse.Namespace) -> dict[str, Any]:
+    """Prints every measurement."""
+    import jax
+
+    from benchmarks.gpu import line
+    from benchmarks.gpu_measure import gpu, rows
+    from benchmarks.gpu_programs import DECODING, UPDATES
+
+    shapes = DECODING if options.part == "decode" else UPDATES
+    shapes = [shape for shape in shapes if shape.modality.split(",")[0] in options.modality]
+    found = []
+    for row in rows(
+        options.part,
+        shapes,
+        options.remat,
+        options.repeats,
+        lambda note: print(note, file=sys.stderr, flush=True),
+    ):
+        found.append(row)
+        print(line(row), flush=True)
+    return {"device": gpu().device_kind, "jax": jax.__version__, "remat": options.remat, "rows": found}
+
+
+def compile_ahead(options: argparse.Namespace) -> dict[str, Any]:
+    """Prints every program."""
+    import jax
+
+    from benchmarks.gpu_compile import compile_line, compile_rows
+    from benchmarks.gpu_programs import DECODING, UPDATES
+
+    def chosen(shapes: Any) -> list[Any]:
+        return [shape for shape in shapes if shape.modality.split(",")[0] in options.modality]
+
+    found = []
+    for row in compile_rows(
+        options.hardware, options.program, chosen(DECODING), chosen(UPDATES), options.remat
+    ):
+        found.append(row)
+        print(compile_line(row), flush=True)
+        options.out.write_text(json.dumps({"compiled_for": options.hardware, "rows": found}, indent=1) + "\n")
+    return {"compiled_for": options.hardware, "jax": jax.__version__, "remat": options.remat, "rows": found}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
