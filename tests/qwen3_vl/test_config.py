@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.qwen3_vl import parity_cases, published
+from tests.qwen3_vl import parity_cases
+from vcap_jax.qwen3_vl import published
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
 
 
