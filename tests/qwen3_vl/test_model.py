@@ -18,6 +18,7 @@ from flax import nnx
 from tests import quick_compile
 from tests.qwen3_vl import parity_cases as cases
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.qwen3_vl.decoding import DecodeModel, apart, empty_caches, lay_out
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.qwen3_vl.model import Qwen3VL, next_position
 
@@ -122,20 +123,26 @@ def test_gradients_through_the_shared_prefix() -> None:
     assert np.abs(ours[1].deepstack).max() > 0
 
 
-def test_prefill_and_decode_equal_the_training_forward() -> None:
+@pytest.mark.parametrize("chunk", [PROMPT, 4])
+def test_prefill_and_decode_equal_the_training_forward(chunk: int) -> None:
+    """In one go or in chunks: 9 prompt tokens make two whole chunks and a padded one."""
     graphdef, params = nnx.split(model())
 
     @functools.partial(jax.jit, compiler_options=quick_compile.options())
     def rollout(params: nnx.State) -> jax.Array:
-        model = nnx.merge(graphdef, params)
-        first, prompt_cache = model.prefill(prompts(), features())
+        model = DecodeModel(graphdef, lay_out(graphdef, *apart(graphdef, params, nnx.State({}))))
+        first, prompt_cache = model.prefill(prompts(), features(), chunk=chunk)
+        seen = jnp.arange(PROMPT) < prompt_cache.lengths[:, None]
 
         def step(cache: Any, x: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
-            hidden, cache = model.decode(x[1], x[0], prompt_cache, cache)
+            i, tokens = x
+            own = jnp.broadcast_to(jnp.arange(TOKENS) <= i, (GROUPS, TOKENS))
+            hidden, cache = model.decode(tokens, jnp.full(GROUPS, i), i, seen, own, prompt_cache, cache)
             return cache, hidden
 
         fed = jnp.moveaxis(captions(), 2, 0)[:-1]
-        cache = model.init_caption_cache(prompt_cache, GROUP, TOKENS)
+        sizes = {"groups": GROUPS, "prompt_tokens": 1, "captions": GROUP, "caption_tokens": TOKENS}
+        cache = empty_caches(CONFIG.text, jnp.float32, **sizes)[1]
         _, rest = jax.lax.scan(step, cache, (jnp.arange(TOKENS - 1), fed))
         first = jnp.broadcast_to(first[:, None], (GROUPS, GROUP, first.shape[-1]))
         return jnp.moveaxis(jnp.concatenate([first[None], rest]), 0, 2)
@@ -163,12 +170,6 @@ def deep(config: Qwen3VLConfig, layers: int) -> Qwen3VLConfig:
     )
 
 
-def decode_once(model: Qwen3VL) -> Any:
-    _, prompt_cache = model.prefill(prompts(), features())
-    cache = model.init_caption_cache(prompt_cache, GROUP, TOKENS)
-    return model.decode(captions()[..., 0], jnp.int32(0), prompt_cache, cache)
-
-
 def encode(model: Qwen3VL) -> VisualFeatures:
     patches = np.zeros((1, 2, 8, CONFIG.vision.patch_dim), np.uint8)
     return model.encode_vision(VisionInputs(patches, np.array([[[2, 4], [0, 0]]], np.int32)))
@@ -178,7 +179,6 @@ PROGRAMS: dict[str, Callable[[Qwen3VL], Any]] = {
     "hidden": lambda model: model.hidden(prompts(), features()),
     "caption_hidden": lambda model: shared(model, features()),
     "gradient": lambda model: nnx.grad(lambda model: jnp.sum(shared(model, features())))(model),
-    "decode": decode_once,
     "encode_vision": encode,
 }
 
@@ -204,23 +204,6 @@ def test_program_does_not_grow_with_depth(name: str) -> None:
     )
     assert shallow == tall
     assert shallow["scan"] > 0
-
-
-def test_caption_cache_is_carried_not_rebuilt() -> None:
-    """Among the layer scan's outputs the cache must be in the carry: a stacked output would be a copy per
-    step.
-    """
-    graphdef, params = abstract(CONFIG)
-    prompt_cache = jax.eval_shape(lambda p: nnx.merge(graphdef, p).prefill(prompts(), features())[1], params)
-    cache = jax.eval_shape(lambda c: model().init_caption_cache(c, GROUP, TOKENS), prompt_cache)
-
-    def step(params: Any, prompt_cache: Any, cache: Any) -> Any:
-        return nnx.merge(graphdef, params).decode(captions()[..., 0], jnp.int32(0), prompt_cache, cache)
-
-    jaxpr = jax.make_jaxpr(step)(params, prompt_cache, cache).jaxpr
-    (scan,) = [equation for equation in equations(jaxpr) if equation.primitive.name == "scan"]
-    assert len(scan.outvars) == scan.params["num_carry"]
-    assert [var.aval.shape for var in scan.outvars].count(cache.keys.shape) == 2
 
 
 def test_deepstack_is_a_branch_and_absent_from_decoding() -> None:

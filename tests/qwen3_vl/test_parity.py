@@ -17,6 +17,7 @@ from tests import quick_compile
 from tests.live_reference import require_torch
 from tests.qwen3_vl import make_goldens
 from tests.qwen3_vl import parity_cases as cases
+from vcap_jax.qwen3_vl.decoding import DecodeModel, apart, empty_caches, lay_out
 from vcap_jax.qwen3_vl.inputs import EncodedPrompt, PromptBatch
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.weights import from_public, to_public
@@ -67,16 +68,20 @@ def our_answers(name: str) -> Answers:
 
     @functools.partial(jax.jit, compiler_options=quick_compile.options())
     def generate(params: nnx.State, batch: PromptBatch) -> jax.Array:
-        model = nnx.merge(graphdef, params)
-        hidden, prompt_cache = model.prefill(batch, model.encode_vision(batch.vision))
+        model = DecodeModel(graphdef, lay_out(graphdef, *apart(graphdef, params, nnx.State({}))))
+        features, length = model.encode_vision(batch.vision), batch.tokens.shape[1]
+        hidden, prompt_cache = model.prefill(batch, features, chunk=length)
+        seen = jnp.arange(length) < prompt_cache.lengths[:, None]
         first = jnp.argmax(model.logits(hidden), -1).astype(jnp.int32)[:, None]
 
         def step(carry: tuple, i: jax.Array) -> tuple[tuple, jax.Array]:
             tokens, cache = carry
-            hidden, cache = model.decode(tokens, i, prompt_cache, cache)
+            own = jnp.broadcast_to(jnp.arange(cases.NEW_TOKENS) <= i, (len(seen), cases.NEW_TOKENS))
+            hidden, cache = model.decode(tokens, jnp.full(len(seen), i), i, seen, own, prompt_cache, cache)
             return (jnp.argmax(model.logits(hidden), -1).astype(jnp.int32), cache), tokens
 
-        cache = model.init_caption_cache(prompt_cache, 1, cases.NEW_TOKENS)
+        sizes = {"groups": len(seen), "prompt_tokens": 1, "captions": 1, "caption_tokens": cases.NEW_TOKENS}
+        cache = empty_caches(model.config.text, model.dtype, **sizes)[1]
         return jax.lax.scan(step, (first, cache), jnp.arange(cases.NEW_TOKENS))[1]
 
     @functools.partial(jax.jit, compiler_options=quick_compile.options())

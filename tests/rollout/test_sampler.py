@@ -8,14 +8,25 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from tests import quick_compile
 from tests.tiny_policy import END, VOCABULARY, tiny_model, tiny_prompts
 from vcap_jax.compile_counter import CompileCounter
 from vcap_jax.grpo.step import take_groups
-from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
+from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
+from vcap_jax.rollout.schedule import Ladder
 
 PLAIN = SamplingConfig(temperature=1.0, top_p=1.0, top_k=0, repetition_penalty=1.0)
 BANNED = (5, 6, 7, 8)
+
+
+def rules(**changed):
+    """One shape of decode calls, if nothing else is said: every shape is compiled."""
+    return RolloutConfig(**{"shrink": 1, "groups_per_batch": 4} | changed)
+
+
+def made(graphdef, config, **settings):
+    return GroupSampler(graphdef, config, compiler_options=quick_compile.options(), **settings)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +37,7 @@ def policy():
 
 def draw(policy, prompt, config, *, seed=0, step=3, ids=None, sampler=None):
     graphdef, params, frozen = policy
-    sampler = sampler or GroupSampler(graphdef, config, end_ids=[END], banned_ids=BANNED)
+    sampler = sampler or made(graphdef, config, end_ids=[END], banned_ids=BANNED)
     features = nnx.merge(graphdef, params, frozen).encode_vision(prompt.vision)
     ids = range(len(prompt.lengths)) if ids is None else ids
     groups = list(sampler.stream(params, frozen, prompt, features, seed=seed, step=step, group_ids=list(ids)))
@@ -34,7 +45,7 @@ def draw(policy, prompt, config, *, seed=0, step=3, ids=None, sampler=None):
 
 
 def test_every_group_comes_once_and_ends_rightly(policy):
-    config = RolloutConfig(group_size=4, max_completion_length=16, chunk=5, sampling=PLAIN)
+    config = rules(group_size=4, max_completion_length=16, chunk=5, sampling=PLAIN)
     groups = draw(policy, tiny_prompts(3), config)
     assert sorted(groups) == [0, 1, 2]
     for group in groups.values():
@@ -49,11 +60,11 @@ def test_every_group_comes_once_and_ends_rightly(policy):
 
 
 def test_draws_do_not_depend_on_batch_or_chunk(policy):
-    config = RolloutConfig(group_size=3, max_completion_length=12, chunk=4, sampling=PLAIN)
+    config = rules(group_size=3, max_completion_length=12, chunk=4, sampling=PLAIN)
     prompts = tiny_prompts(4)
     together = draw(policy, prompts, config)
     other_chunk = draw(
-        policy, prompts, RolloutConfig(group_size=3, max_completion_length=12, chunk=12, sampling=PLAIN)
+        policy, prompts, rules(group_size=3, max_completion_length=12, chunk=12, sampling=PLAIN)
     )
     alone = draw(policy, take_groups(prompts, 2, 3), config, ids=[2])
     np.testing.assert_array_equal(together[2].tokens, alone[0].tokens)
@@ -67,7 +78,7 @@ def test_padding_groups_are_neither_decoded_nor_yielded(policy):
     prompts = tiny_prompts(2)
     lengths = np.array([prompts.lengths[0], 0], np.int32)
     padded = type(prompts)(prompts.tokens, prompts.positions, lengths, prompts.visual_index, prompts.vision)
-    config = RolloutConfig(group_size=2, max_completion_length=8, chunk=8, sampling=PLAIN)
+    config = rules(group_size=2, max_completion_length=8, chunk=8, sampling=PLAIN)
     groups = draw(policy, padded, config, ids=[0])
     assert list(groups) == [0]
     np.testing.assert_array_equal(groups[0].tokens, draw(policy, prompts, config)[0].tokens)
@@ -78,11 +89,14 @@ def test_greedy_equals_the_plain_forward(policy, penalty):
     graphdef, params, frozen = policy
     prompts = tiny_prompts(2)
     sampling = SamplingConfig(temperature=0.0, repetition_penalty=penalty)
-    config = RolloutConfig(group_size=1, max_completion_length=8, chunk=3, sampling=sampling)
+    config = rules(group_size=1, max_completion_length=8, chunk=3, sampling=sampling)
     groups = draw(policy, prompts, config)
     model = nnx.merge(graphdef, params, frozen)
     features = model.encode_vision(prompts.vision)
-    forward = jax.jit(lambda captions: model.logits(model.caption_hidden(prompts, features, captions)))
+    forward = jax.jit(
+        lambda captions: model.logits(model.caption_hidden(prompts, features, captions)),
+        compiler_options=quick_compile.options(),
+    )
     for row, group in groups.items():
         said: list[int] = []
         seen = set(prompts.tokens[row, : prompts.lengths[row]].tolist())
@@ -98,27 +112,87 @@ def test_greedy_equals_the_plain_forward(policy, penalty):
         np.testing.assert_array_equal(group.tokens[0, : group.lengths[0]], said)
 
 
-def test_nothing_is_compiled_in_steady_state(policy):
+def batches_of(policy, sizes, *, seed=0):
+    """Batches of prompts with their features; ids count on through them."""
     graphdef, params, frozen = policy
-    config = RolloutConfig(group_size=2, max_completion_length=8, chunk=4, sampling=PLAIN)
-    sampler = GroupSampler(graphdef, config, end_ids=[END], banned_ids=BANNED)
-    draw(policy, tiny_prompts(2), config, sampler=sampler)
-    features = jax.jit(lambda p, v: nnx.merge(graphdef, p, frozen).encode_vision(v))
-    features(params, tiny_prompts(2).vision)
+    encode = jax.jit(lambda p, v: nnx.merge(graphdef, p, frozen).encode_vision(v))
+    first = 0
+    for number, size in enumerate(sizes):
+        prompt = tiny_prompts(size, seed=seed + number)
+        yield PromptGroups(prompt, encode(params, prompt.vision), range(first, first + size))
+        first += size
+
+
+def test_groups_that_wait_take_the_slots_of_those_that_are_complete(policy):
+    """Nine groups of three batches through two slots: each has the captions that it has alone."""
+    graphdef, params, frozen = policy
+    settings = {"group_size": 3, "max_completion_length": 24, "sampling": PLAIN}
+    narrow = rules(groups_per_batch=2, chunk=4, prefill_chunk=40, shrink=4, **settings)
+    sampler = made(graphdef, narrow, end_ids=[END, 11, 12], banned_ids=BANNED)
+    read = []
+
+    def recorded():
+        for batch in batches_of(policy, (4, 3, 2)):
+            read.append(len(batch.ids))
+            yield batch
+
+    groups, read_at_first = [], 0
+    for group in sampler.stream_batches(params, frozen, recorded(), seed=1, step=2):
+        read_at_first = read_at_first or len(read)
+        groups.append(group)
+    assert sorted(group.index for group in groups) == list(range(9))
+    assert read_at_first == 1
+    plain = rules(groups_per_batch=1, chunk=24, **settings)
+    alone = made(graphdef, plain, end_ids=[END, 11, 12], banned_ids=BANNED)
+    expected = {
+        g.index: g
+        for g in alone.stream_batches(params, frozen, batches_of(policy, (4, 3, 2)), seed=1, step=2)
+    }
+    for group in groups:
+        np.testing.assert_array_equal(group.tokens, expected[group.index].tokens)
+        np.testing.assert_array_equal(group.lengths, expected[group.index].lengths)
+        np.testing.assert_array_equal(group.truncated, expected[group.index].truncated)
+    lengths = np.concatenate([group.lengths for group in groups])
+    assert lengths.min() < 8
+    assert lengths.max() == 24
+
+
+def test_what_has_ended_is_not_decoded(policy, monkeypatch):
+    """The shapes of the calls follow the captions: they shrink, and grow again with a new group."""
+    graphdef, params, frozen = policy
+    shapes = []
+    turn = Ladder.turn
+
+    def spied(self, live, steps):
+        made = turn(self, live, steps)
+        shapes.append((made.shape, int(live.any(-1).sum()), int(live.sum(-1).max())))
+        return made
+
+    monkeypatch.setattr(Ladder, "turn", spied)
+    config = rules(
+        group_size=4, max_completion_length=12, groups_per_batch=2, chunk=2, shrink=2, sampling=PLAIN
+    )
+    sampler = made(graphdef, config, end_ids=[END, *range(11, 16)], banned_ids=BANNED)
+    list(sampler.stream_batches(params, frozen, batches_of(policy, (7,)), seed=0, step=0))
+    assert {shape.candidates for shape, _, _ in shapes} >= {1, 2, 4}
+    assert {shape.slots for shape, _, _ in shapes} == {1, 2}
+    assert {shape.width for shape, _, _ in shapes} == {6, 12}
+    assert all(shape.slots < 2 * slots or shape.slots == 1 for shape, slots, _ in shapes)
+    assert all(shape.candidates < 2 * most or shape.candidates == 1 for shape, _, most in shapes)
+
+
+def test_nothing_is_compiled_once_a_bucket_is_warm(policy):
+    graphdef, params, frozen = policy
+    config = rules(
+        group_size=2, max_completion_length=8, groups_per_batch=2, chunk=2, shrink=2, sampling=PLAIN
+    )
+    sampler = made(graphdef, config, end_ids=[END, *range(11, 16)], banned_ids=BANNED)
+    steps = [list(batches_of(policy, (3, 3), seed=5 * step)) for step in range(3)]
+    shapes = sampler.warm(params, frozen, steps[0][0].prompt, steps[0][0].features)
+    assert shapes == 2 * 2 * 2
     with CompileCounter() as compiles:
-        for step in range(3):
-            prompt = tiny_prompts(2, seed=step)
-            list(
-                sampler.stream(
-                    params,
-                    frozen,
-                    prompt,
-                    features(params, prompt.vision),
-                    seed=0,
-                    step=step,
-                    group_ids=[0, 1],
-                )
-            )
+        for step, batches in enumerate(steps):
+            assert len(list(sampler.stream_batches(params, frozen, batches, seed=0, step=step))) == 6
     assert compiles.count == 0
 
 
@@ -126,11 +200,11 @@ def test_frequencies_follow_the_model(policy):
     """First tokens of many candidates against the model's own distribution."""
     graphdef, params, frozen = policy
     prompts = take_groups(tiny_prompts(1), 0, 1)
-    config = RolloutConfig(group_size=4000, max_completion_length=1, chunk=1, sampling=PLAIN)
+    config = rules(group_size=4000, max_completion_length=1, chunk=1, sampling=PLAIN)
     first = draw(policy, prompts, config)[0].tokens[:, 0]
     model = nnx.merge(graphdef, params, frozen)
-    hidden, _ = model.prefill(prompts, model.encode_vision(prompts.vision))
-    logits = np.array(model.logits(hidden))[0]
+    last = model.hidden(prompts, model.encode_vision(prompts.vision))[0, prompts.lengths[0] - 1]
+    logits = np.array(model.logits(last))
     logits[list(BANNED)] = -np.inf
     expected = np.asarray(jax.nn.softmax(logits))
     observed = np.bincount(first, minlength=VOCABULARY) / len(first)

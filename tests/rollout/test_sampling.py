@@ -131,3 +131,45 @@ def test_missing_mask_and_settings_out_of_range_are_refused() -> None:
     for name, value in wrong.items():
         with pytest.raises(ValueError, match=rf"sampling\.{name}"):
             SamplingConfig(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("vocab", [40, 5 * 128 * 8, 5 * 128 * 8 + 77])
+def test_best_scores_are_those_of_a_sort(vocab: int) -> None:
+    rng = np.random.default_rng(vocab)
+    scores = jnp.asarray(rng.normal(0, 1, (3, 2, vocab)), jnp.float32).at[0, 0].set(0.5)
+    best, tokens = sampling.best_scores(scores, 8)
+    np.testing.assert_array_equal(best, -np.sort(-np.asarray(scores), axis=-1)[..., :8])
+    np.testing.assert_array_equal(np.take_along_axis(np.asarray(scores), np.asarray(tokens), -1), best)
+    assert all(len(set(row)) == 8 for row in np.asarray(tokens).reshape(-1, 8))
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_k_best_alone_give_the_draws_that_all_tokens_give(ties: bool) -> None:
+    """Against the rules written out over the vocabulary: penalty, ban, top-k, top-p, noise on what is left."""
+    rng = np.random.default_rng(3)
+    logits = rng.normal(0, 2, (40, 5, 700)).astype(np.float32)
+    if ties:
+        # As coarse as bfloat16 logits: more tokens tie with the k-th than fit.
+        logits = np.round(logits * 2) / 2
+    seen = jnp.asarray(rng.random(logits.shape) < 0.2)
+    config = SamplingConfig(temperature=0.9, top_p=0.95, top_k=20, repetition_penalty=1.1)
+    keys = sampling.candidate_keys(5, 6, jnp.arange(40), 5)
+    position = jnp.arange(40)[:, None]
+    drawn = jax.jit(partial(sampling.sample, config=config, banned=(2,)))(
+        jnp.asarray(logits), keys, position, seen=seen
+    )
+    scores = sampling.sampling_scores(jnp.asarray(logits), config, seen=seen, banned=(2,))
+    left = np.isfinite(np.asarray(scores)).sum(-1)
+    assert (left.max() > 20) == ties
+    noise = sampling.gumbel_noise(keys, jnp.broadcast_to(position, keys.shape), jnp.arange(700))
+    np.testing.assert_array_equal(drawn, jnp.argmax(scores + noise, axis=-1))
+
+
+def test_noise_is_gumbel() -> None:
+    keys = sampling.candidate_keys(0, 1, jnp.arange(50), 4)
+    noise = np.asarray(sampling.gumbel_noise(keys, jnp.zeros(keys.shape, jnp.int32), jnp.arange(1000)))
+    assert np.isfinite(noise).all()
+    # Mean and variance of the standard Gumbel distribution; five standard errors of 200,000 values.
+    assert abs(noise.mean() - 0.5772) < 5 * 1.2826 / 200_000**0.5
+    assert abs(noise.var() - np.pi**2 / 6) < 0.05
+    assert len(np.unique(noise)) > 190_000

@@ -25,11 +25,11 @@ from vcap_jax.plan.abstract import (
     bytes_per_device,
     cast,
     features_of,
-    placed,
     placed_batch,
 )
 from vcap_jax.policy import vision_encoder
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.rollout.placement import local_mesh
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.sharding import MeshConfig, Placement
 
@@ -221,14 +221,9 @@ def _rollout(
         config.rollout,
         end_ids=(model.text.eos_token_id or 0,),
         banned_ids=special_tokens(model),
+        mesh=local_mesh(tensor, devices),
     )
-    whole = NamedSharding(placement.mesh, PartitionSpec())
-    number = jax.ShapeDtypeStruct((), jnp.int32, sharding=whole)
-    ids = placed_batch(jax.ShapeDtypeStruct((groups,), jnp.int32), placement)
-    start = (params, frozen, prompt, features, number, number, ids)
-    outputs = jax.eval_shape(sampler._start, *start)
-    # Where prefill leaves its caches is where decoding finds them.
-    caches = jax.tree.map(lambda x: _by_leading_group(x, groups, placement), outputs)
+    calls = sampler.abstract_calls(params, frozen, prompt, features)
     batches = shapes.groups / shapes.batch
     part = bytes_per_device((prompt, features))
     encode: Any = vision_encoder(policy.graphdef)
@@ -244,20 +239,20 @@ def _rollout(
         Work(
             name="prefill",
             phase="rollout",
-            lower=lambda: sampler._start.lower(*start),
-            count=batches,
-            arguments=part,
+            lower=calls.fill,
+            count=batches * groups / calls.groups_per_fill,
+            arguments=part + bytes_per_device(calls.state),
             attention=True,
         ),
         Work(
             name=f"decode ({config.rollout.max_completion_length} slots)",
             phase="rollout",
-            lower=lambda: sampler._decode.lower(params, frozen, *caches),
+            lower=calls.decode,
             count=batches * shapes.decoded,
-            arguments=part + bytes_per_device(caches),
+            arguments=part + bytes_per_device(calls.state),
         ),
     )
-    return _Rollout(work, bytes_per_device((params, frozen)))
+    return _Rollout(work, bytes_per_device(calls.params))
 
 
 def special_tokens(model: Qwen3VLConfig) -> tuple[int, ...]:
@@ -268,12 +263,3 @@ def special_tokens(model: Qwen3VLConfig) -> tuple[int, ...]:
         model.vision_start_token_id,
         model.vision_end_token_id,
     )
-
-
-def _by_leading_group(x: Any, groups: int, placement: Placement) -> Any:
-    """Splits the axis of groups: the first, or the second behind the layers; scalars stay whole."""
-    axis = next((i for i, size in enumerate(x.shape[:2]) if size == groups), None)
-    if axis is None:
-        return placed(x, NamedSharding(placement.mesh, PartitionSpec()))
-    spec = PartitionSpec(*[None] * axis, *placement.groups(groups).spec)
-    return placed(x, NamedSharding(placement.mesh, spec))

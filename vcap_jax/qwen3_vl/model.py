@@ -1,7 +1,7 @@
 """Qwen3-VL as a captioning policy: the public surface of this room.
 
 The unit is the group: one visual prompt and its G captions. The prompt's visual features, and its keys and
-values, are computed once whatever G is, in rollout (``prefill``, ``decode``) and in training
+values, are computed once whatever G is, in rollout (``vcap_jax.qwen3_vl.decoding``) and in training
 (``caption_hidden``).
 
 Letters in shapes: B groups, P prompt tokens (right-padded), G captions, T caption tokens, V visual tokens
@@ -10,7 +10,6 @@ of a prompt, D width, N layers, K key heads, d head size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -26,30 +25,6 @@ from vcap_jax.qwen3_vl.text import Decoder, gather_features
 from vcap_jax.qwen3_vl.vision import VisionTower
 
 Array = jax.Array
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class PromptCache:
-    """What decoding needs of the prompts; never written to.
-
-    keys, values: [N, B, K, P, d]. lengths: [B] int32 real tokens. next_position: [B] int32 M-RoPE position
-    of the first caption token.
-    """
-
-    keys: Array
-    values: Array
-    lengths: Array
-    next_position: Array
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class CaptionCache:
-    """Keys and values of the captions so far: [N, B, G, K, T, d]; donate it to stay in place."""
-
-    keys: Array
-    values: Array
 
 
 def next_position(prompt: PromptBatch) -> Array:
@@ -101,65 +76,9 @@ class Qwen3VL(nnx.Module):
 
     def hidden(self, prompt: PromptBatch, features: VisualFeatures | None) -> Array:
         """Hidden states [B, P, D] after the final norm, plain causal."""
-        x, cos, sin = self._embed_prompt(prompt, features)
+        x, cos, sin = self.embed_prompt(prompt, features)
         hidden, _, _ = self.text(x, cos, sin, self._causal, **self._deepstack(prompt, features))
         return hidden
-
-    def prefill(self, prompt: PromptBatch, features: VisualFeatures | None) -> tuple[Array, PromptCache]:
-        """Hidden state [B, D] of each prompt's last real token, and the cache for its captions."""
-        x, cos, sin = self._embed_prompt(prompt, features)
-        hidden, _, (keys, values) = self.text(
-            x, cos, sin, self._causal_keeping, **self._deepstack(prompt, features)
-        )
-        lengths = jnp.asarray(prompt.lengths)
-        return last_real(hidden, lengths), PromptCache(keys, values, lengths, next_position(prompt))
-
-    def init_caption_cache(self, prompt_cache: PromptCache, group_size: int, max_tokens: int) -> CaptionCache:
-        """An empty cache for ``group_size`` captions of ``max_tokens`` each."""
-        layers, batch, heads, _, dim = prompt_cache.keys.shape
-        shape = (layers, batch, group_size, heads, max_tokens, dim)
-        dtype = prompt_cache.keys.dtype
-        return CaptionCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
-
-    def decode(
-        self, tokens: Array, step: Array, prompt_cache: PromptCache, caption_cache: CaptionCache
-    ) -> tuple[Array, CaptionCache]:
-        """Feed caption token ``step`` of every caption.
-
-        Args:
-            tokens: [B, G] int32.
-            step: int32 scalar, the same for all captions: their tokens so far.
-
-        Returns:
-            Hidden states [B, G, D], which predict token ``step + 1``; the cache with slot ``step`` written.
-        """
-        config = self.config.text
-        step = jnp.asarray(step, jnp.int32)
-        position = (prompt_cache.next_position + step)[:, None]
-        cos, sin = rope.text_rope(position, config.head_dim, config.rope_theta)
-
-        def attend(
-            q: Array, k: Array, v: Array, cache: CaptionCache, x: Any
-        ) -> tuple[Array, CaptionCache, None]:
-            layer, (prompt_keys, prompt_values) = x
-            # [B, G, K, d] into slot `step` of this layer; the whole cache is carried, so nothing is copied.
-            start = (layer, 0, 0, 0, step, 0)
-            keys = jax.lax.dynamic_update_slice(cache.keys, k[None, :, :, :, None], start)
-            values = jax.lax.dynamic_update_slice(cache.values, v[None, :, :, :, None], start)
-            out = attention.decode(
-                q,
-                prompt_keys,
-                prompt_values,
-                prompt_cache.lengths,
-                jax.lax.dynamic_index_in_dim(keys, layer, 0, keepdims=False),
-                jax.lax.dynamic_index_in_dim(values, layer, 0, keepdims=False),
-                step,
-            )
-            return out, CaptionCache(keys, values), None
-
-        xs = (prompt_cache.keys, prompt_cache.values)
-        hidden, cache, _ = self.text(self.text.embed(tokens), cos, sin, attend, state=caption_cache, xs=xs)
-        return hidden, cache
 
     def caption_hidden(self, prompt: PromptBatch, features: VisualFeatures | None, captions: Array) -> Array:
         """The training forward: hidden states that predict the captions, each prompt computed once.
@@ -176,7 +95,7 @@ class Qwen3VL(nnx.Module):
         captions = jnp.asarray(captions)
         batch, group, tokens = captions.shape
         prompt_tokens = prompt.tokens.shape[1]
-        x, cos, sin = self._embed_prompt(prompt, features)
+        x, cos, sin = self.embed_prompt(prompt, features)
         position = next_position(prompt)[:, None, None] + jnp.arange(tokens)
         position = jnp.broadcast_to(position, captions.shape).reshape(batch, -1)
         caption_cos, caption_sin = rope.text_rope(position, config.head_dim, config.rope_theta)
@@ -203,7 +122,7 @@ class Qwen3VL(nnx.Module):
         """[..., D] -> float32 [..., vocab_size]."""
         return einsum_float32("...d,dv->...v", hidden, self.head().astype(hidden.dtype))
 
-    def _embed_prompt(
+    def embed_prompt(
         self, prompt: PromptBatch, features: VisualFeatures | None
     ) -> tuple[Array, Array, Array]:
         """Embeddings [B, P, D] with visual features in their places, and cosines and sines of positions."""
@@ -224,10 +143,3 @@ class Qwen3VL(nnx.Module):
 
     def _causal(self, q: Array, k: Array, v: Array, state: None, _: Any) -> tuple[Array, None, None]:
         return attention.causal(q, k, v, self.kernel), state, None
-
-    def _causal_keeping(
-        self, q: Array, k: Array, v: Array, state: None, _: Any
-    ) -> tuple[Array, None, tuple[Array, Array]]:
-        # Head-major, the order in which decoding contracts them: [B, P, K, d] -> [B, K, P, d].
-        out = attention.causal(q, k, v, self.kernel)
-        return out, state, (jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2))

@@ -15,19 +15,26 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 NOT_OF_GROUPS = "tensor"
 """The axis of the mesh that cuts products; groups are split over all others."""
 
 
+def group_axes(mesh: AbstractMesh) -> tuple[str, ...]:
+    """The axes that groups are still to be split over: those of a surrounding ``shard_map`` have been dealt with."""
+    kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    return tuple(name for name, kind in kinds if name != NOT_OF_GROUPS and kind != AxisType.Manual)
+
+
 def by_group(x: jax.Array) -> jax.Array:
     """``x`` [B, ...], B groups, kept split by group under the mesh of the surrounding program.
 
-    Nothing happens outside a mesh (see ``JitByGroup``), or if its devices do not divide B.
+    Nothing happens outside a mesh (see ``JitByGroup``), if its devices do not divide B, or inside a ``shard_map``
+    whose devices each have groups of their own.
     """
     mesh = jax.sharding.get_abstract_mesh()
-    axes = tuple(axis for axis in mesh.axis_names if axis != NOT_OF_GROUPS)
+    axes = group_axes(mesh)
     ways = math.prod(mesh.shape[axis] for axis in axes)
     if ways == 1 or x.shape[0] % ways:
         return x

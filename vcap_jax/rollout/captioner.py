@@ -11,7 +11,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, PipelineSettings
 from vcap_jax.policy import Params, Policy, vision_encoder
 from vcap_jax.qwen3_vl.processing import Buckets, collate
-from vcap_jax.rollout.sampler import GroupSampler
+from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, SampledGroup
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,28 @@ class Captioner:
         seed, first: the caption of a sample depends on the seed and on its place in the whole manifest, ``first``
         plus its index here, so a list may be captioned in parts.
         """
+        order: list[Example] = []
+        batches = self._batches(params, samples, order, first=first, on_bad=on_bad)
+        groups = self._sampler.stream_batches(params, self._policy.frozen, batches, seed=seed, step=0)
+        done: dict[int, SampledGroup] = {}
+        told = 0
+        for group in groups:
+            done[group.index] = group
+            # In the order of the manifest, whichever is complete first.
+            while told in done:
+                yield self._captioned(order[told], done.pop(told))
+                told += 1
+
+    def _batches(
+        self,
+        params: Params,
+        samples: Sequence[Sample],
+        order: list[Example],
+        *,
+        first: int,
+        on_bad: Callable[[BadSample], None] | None,
+    ) -> Iterator[PromptGroups]:
+        """Encoded prompts, a batch at a time; a group's index is its place in ``order``, which grows with them."""
         place = {sample.id: first + index for index, sample in enumerate(samples)}
         size = self._sampler.config.groups_per_batch
         settings = PipelineSettings(
@@ -80,18 +102,12 @@ class Captioner:
             features = None
             if prompt.vision is not None:
                 features = self._encode(params, self._policy.frozen, prompt)
-            groups = self._sampler.stream(
-                params,
-                self._policy.frozen,
-                prompt,
-                features,
-                seed=seed,
-                step=0,
-                group_ids=[place[example.sample.id] for example in batch.examples],
-            )
-            done = {group.index: group for group in groups}
-            for index, example in enumerate(batch.examples):
-                group = done[index]
-                texts = self._policy.texts(group.tokens, group.lengths)
-                lengths = tuple(int(n) for n in group.lengths)
-                yield Captioned(example.sample, texts, lengths, tuple(bool(t) for t in group.truncated))
+            start = len(order)
+            order.extend(batch.examples)
+            ids = [place[example.sample.id] for example in batch.examples]
+            yield PromptGroups(prompt, features, ids, range(start, len(order)))
+
+    def _captioned(self, example: Example, group: SampledGroup) -> Captioned:
+        texts = self._policy.texts(group.tokens, group.lengths)
+        lengths = tuple(int(n) for n in group.lengths)
+        return Captioned(example.sample, texts, lengths, tuple(bool(t) for t in group.truncated))

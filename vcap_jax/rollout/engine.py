@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +9,7 @@ from typing import Protocol
 from vcap_jax.data.examples import Example
 from vcap_jax.policy import Params
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
-from vcap_jax.rollout.sampler import GroupSampler, SampledGroup
+from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, SampledGroup
 
 
 class RolloutError(RuntimeError):
@@ -48,23 +47,14 @@ class RolloutEngine(Protocol):
 
 @dataclass(frozen=True)
 class JaxEngine:
-    """The group sampler, batch after batch. frozen: the parameters that are not trained. seed: of the draws."""
+    """The group sampler. frozen: the parameters that are not trained. seed: of the draws."""
 
     sampler: GroupSampler
     frozen: Params
     seed: int
 
     def stream(self, params: Params, batches: Iterable[RolloutBatch], *, step: int) -> Iterator[SampledGroup]:
-        """See ``RolloutEngine``. A group's captions depend on (seed, step, its place) and the parameters alone."""
-        for batch in batches:
-            groups = self.sampler.stream(
-                params,
-                self.frozen,
-                batch.prompt,
-                batch.features,
-                seed=self.seed,
-                step=step,
-                group_ids=batch.places,
-            )
-            for group in groups:
-                yield dataclasses.replace(group, index=batch.places[group.index])
+        """See ``RolloutEngine``. A group's captions depend on (seed, step, its place) and the parameters alone. A
+        group that is complete makes room for one of the next batch, if they fit one bucket."""
+        groups = (PromptGroups(b.prompt, b.features, b.places) for b in batches)
+        yield from self.sampler.stream_batches(params, self.frozen, groups, seed=self.seed, step=step)

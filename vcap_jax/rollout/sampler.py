@@ -1,25 +1,30 @@
-"""The group sampler: one prefill per prompt, G captions decoded over the shared prefix.
+"""The group sampler: one prefill per prompt, G captions decoded over the shared prefix, group after group.
 
-Decoding runs in chunks of tokens, one device call each. Between two calls the host sees which captions have
-ended and hands complete groups on, so their rewards are computed while other groups still decode. Shapes depend
-only on the prompt bucket, G and the caption budget; nothing recompiles from step to step.
+A number of slots hold a group each, at its own step. Decoding runs in chunks of tokens, one device call each. Between
+two calls the host sees which captions have ended, hands complete groups on, so their rewards are computed while
+others still decode, and puts waiting groups into their slots; and the next call gets the smallest known shape that
+holds what is unfinished (``schedule``). Shapes depend only on the prompt bucket and the settings; nothing recompiles
+from step to step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from vcap_jax.policy import Params
+from vcap_jax.qwen3_vl.decoding import DecodeParams
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
-from vcap_jax.rollout.sampling import SamplingConfig, candidate_keys, sample, seen_tokens, update_seen
+from vcap_jax.rollout.decoding import LANES, DecodePrograms, DecodeSettings, DecodeState
+from vcap_jax.rollout.placement import RolloutPlacement, mesh_of
+from vcap_jax.rollout.sampling import SamplingConfig
+from vcap_jax.rollout.schedule import Ladder
+from vcap_jax.rollout.slots import Incoming, PromptGroups, SampledGroup, Slots
 from vcap_jax.rollout.vllm_config import VllmConfig
 
 
@@ -29,8 +34,12 @@ class RolloutConfig:
 
     group_size: captions per prompt, the paper's G.
     max_completion_length: tokens per caption at most, the end token included.
-    groups_per_batch: groups decoded side by side in one program.
+    groups_per_batch: groups decoded side by side in one program; a group that is complete makes room for the next.
     chunk: tokens per device call; the host looks for finished groups in between.
+    prefill_chunk: tokens of prompts computed at a time: a longer prompt is prefilled in chunks, shorter ones together.
+    shrink: as captions end, slots, captions per slot and cache columns shrink to this fraction, again and again
+        (2: halves), each size a program of its own; 1 keeps one size.
+    shrink_rows: captions decoded side by side below which slots and captions shrink no more.
     sampling: temperature, top-p, top-k, repetition penalty.
     engine: who draws the captions that are trained on: "jax" (this package's sampler) or "vllm" (a server that is
         given the weights of every step; references and held-out captions are the sampler's in both cases).
@@ -41,12 +50,23 @@ class RolloutConfig:
     max_completion_length: int = 4096
     groups_per_batch: int = 4
     chunk: int = 64
+    prefill_chunk: int = 16_384
+    shrink: int = 2
+    shrink_rows: int = 1
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     engine: Literal["jax", "vllm"] = "jax"
     vllm: VllmConfig = field(default_factory=VllmConfig)
 
     def __post_init__(self) -> None:
-        for name in ("group_size", "max_completion_length", "groups_per_batch", "chunk"):
+        for name in (
+            "group_size",
+            "max_completion_length",
+            "groups_per_batch",
+            "chunk",
+            "prefill_chunk",
+            "shrink",
+            "shrink_rows",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"rollout.{name} is {getattr(self, name)}; it must be at least 1")
         if self.engine not in ("jax", "vllm"):
@@ -58,65 +78,97 @@ class RolloutConfig:
             )
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class DecodeState:
-    """Everything a decode chunk reads and writes; donated from call to call.
-
-    tokens: [B, G, T] int32, the captions so far, padded with the first end token.
-    lengths: [B, G] int32, tokens written, the end token included.
-    done: [B, G] bool.
-    step: scalar int32, the next slot to write.
-    logits: [B, G, V] float32, what slot ``step`` is sampled from.
-    keys: [B, G] random keys, one per candidate.
-    seen: [B, G, V] bool for the repetition penalty, or None when the penalty is 1.
-    prompt_cache, caption_cache: the shared and the per-candidate keys and values.
-    """
-
-    tokens: jax.Array
-    lengths: jax.Array
-    done: jax.Array
-    step: jax.Array
-    logits: jax.Array
-    keys: jax.Array
-    seen: jax.Array | None
-    caption_cache: Any
-
-
-@dataclass(frozen=True)
-class SampledGroup:
-    """One finished group. index: its row in the batch; tokens: [G, T]; lengths: [G]; truncated: [G], True where
-    the caption hit the budget without an end token (kept as it is: no end token is appended). logprobs: [G, T]
-    float32 log-probabilities each token was drawn with, NaN beyond a caption's end; None from the JAX sampler,
-    whose numerics are the trainer's."""
-
-    index: int
-    tokens: np.ndarray
-    lengths: np.ndarray
-    truncated: np.ndarray
-    logprobs: np.ndarray | None = None
-
-
 class GroupSampler:
     """Compiled prefill and decode programs for one model definition and one set of sampling rules.
 
     graphdef: static model definition (see ``vcap_jax.policy``).
     end_ids: tokens that end a caption; banned_ids: tokens that are never sampled (visual placeholders would
     break the next prompt that contains the caption).
+    mesh: (data, tensor), see ``placement.local_mesh``; None takes this process's part of the mesh that the parameters
+    lie on. Slots are dealt out to its ``data`` devices, ``groups_per_batch`` in all, at least one each.
+    compiler_options: XLA's, for every program.
     """
 
     def __init__(
-        self, graphdef: Any, config: RolloutConfig, *, end_ids: Sequence[int], banned_ids: Sequence[int]
+        self,
+        graphdef: Any,
+        config: RolloutConfig,
+        *,
+        end_ids: Sequence[int],
+        banned_ids: Sequence[int],
+        mesh: Mesh | None = None,
+        compiler_options: dict[str, Any] | None = None,
     ) -> None:
         if not end_ids:
             raise ValueError("no end-of-caption token: the tokenizer and generation_config.json name none")
         self.config = config
         self._graphdef = graphdef
-        self._end = jnp.asarray(sorted(set(end_ids)), jnp.int32)
-        self._banned = tuple(sorted(set(banned_ids)))
-        self._start = jax.jit(self._start_program)
-        # Each call reads one decode state and leaves the next in its place: the caches are never copied.
-        self._decode = jax.jit(self._decode_program, donate_argnums=(3,))
+        self._mesh = mesh
+        self._compiler_options = compiler_options
+        self._settings = DecodeSettings(
+            group=config.group_size,
+            budget=config.max_completion_length,
+            chunk=min(config.chunk, config.max_completion_length),
+            prefill_chunk=config.prefill_chunk,
+            sampling=config.sampling,
+            end=tuple(sorted(set(end_ids))),
+            banned=tuple(sorted(set(banned_ids))),
+        )
+        self._programs: dict[Mesh, DecodePrograms] = {}
+
+    def programs(self, mesh: Mesh) -> DecodePrograms:
+        """The programs on a mesh (data, tensor)."""
+        if mesh not in self._programs:
+            self._programs[mesh] = DecodePrograms(
+                self._graphdef, self._settings, mesh, self._compiler_options
+            )
+        return self._programs[mesh]
+
+    def ladder(self, lanes: int) -> Ladder:
+        """The shapes that decode calls may have on that many ``data`` devices."""
+        config = self.config
+        return Ladder.build(
+            slots=max(1, -(-config.groups_per_batch // lanes)),
+            candidates=config.group_size,
+            width=config.max_completion_length,
+            chunk=self._settings.chunk,
+            factor=config.shrink,
+            rows=config.shrink_rows,
+        )
+
+    def placement(self, trainable: Params) -> RolloutPlacement:
+        """Where captions are drawn with parameters that lie as these do."""
+        return RolloutPlacement(self._mesh or mesh_of(trainable), self._graphdef)
+
+    def abstract_calls(
+        self, trainable: Params, frozen: Params, prompt: PromptBatch, features: VisualFeatures | None
+    ) -> AbstractCalls:
+        """What a run would call for prompts like these, everything given as jax.ShapeDtypeStruct with shardings; the
+        sampler must have been given its mesh."""
+        if self._mesh is None:
+            raise ValueError("a sampler without a mesh takes it from the parameters' devices: give it one")
+        placement, programs = self.placement(trainable), self.programs(self._mesh)
+        params = placement.abstract(trainable, frozen)
+        lanes, ladder = NamedSharding(self._mesh, PartitionSpec(LANES)), self.ladder(programs.lanes)
+        whole = NamedSharding(self._mesh, PartitionSpec())
+        slots, tokens = ladder.slots[-1], prompt.tokens.shape[1]
+        state = jax.eval_shape(lambda p: programs.empty(p, slots, tokens), params)
+        state = _abstract(state, jax.tree.map(lambda _: lanes, state))
+        count = slots if slots * tokens <= self._settings.prefill_chunk else 1
+
+        def numbers(*shape: int) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(shape, np.int32, sharding=lanes if shape else whole)
+
+        per_fill = [numbers(programs.lanes, count)] * 3
+        shape = list(ladder.shapes())[-1]
+        chosen = (numbers(programs.lanes, slots), numbers(programs.lanes, slots, shape.candidates))
+        return AbstractCalls(
+            params,
+            state,
+            programs.lanes * count,
+            lambda: programs.fill.lower(params, state, prompt, features, *per_fill, numbers(), numbers()),
+            lambda: programs.decode.lower(params, state, *chosen, shape),
+        )
 
     def stream(
         self,
@@ -129,83 +181,64 @@ class GroupSampler:
         step: int,
         group_ids: Sequence[int],
     ) -> Iterator[SampledGroup]:
-        """Yields every real group of ``prompt`` once, as soon as its last caption has ended.
+        """Yields every real group of ``prompt`` once, as soon as its last caption has ended; ``index`` is its row."""
+        batch = PromptGroups(prompt, features, group_ids, range(len(group_ids)))
+        yield from self.stream_batches(trainable, frozen, [batch], seed=seed, step=step)
 
-        Draws depend on (seed, step, group id, candidate, position) alone, not on what shares the batch.
+    def stream_batches(
+        self, trainable: Params, frozen: Params, batches: Iterable[PromptGroups], *, seed: int, step: int
+    ) -> Iterator[SampledGroup]:
+        """Yields every group of ``batches`` once, as soon as its last caption has ended.
+
+        batches: read when there is room for their groups, to the end. Groups of one bucket decode side by side
+        whatever batch they come from; before another bucket begins, those of the last one are finished.
+        Draws depend on (seed, step, group id, candidate, position) alone, not on what decodes beside a group. In a run
+        of several processes all call this together; each brings and gets its own groups.
         """
-        waiting = {row for row, length in enumerate(np.asarray(prompt.lengths)) if length > 0}
-        ids = np.zeros(len(prompt.lengths), np.int32)
-        ids[: len(group_ids)] = group_ids
-        prompt_cache, state = self._start(trainable, frozen, prompt, features, seed, step, ids)
-        budget = self.config.max_completion_length
-        while waiting:
-            state = self._decode(trainable, frozen, prompt_cache, state)
-            done = np.asarray(state.done)
-            at_budget = int(state.step) >= budget
-            ready = sorted(row for row in waiting if at_budget or done[row].all())
-            if ready:
-                tokens, lengths = np.asarray(state.tokens), np.asarray(state.lengths)
-                for row in ready:
-                    yield SampledGroup(row, tokens[row].copy(), lengths[row].copy(), ~done[row])
-                waiting.difference_update(ready)
+        placement = self.placement(trainable)
+        params = placement.params(trainable, frozen)
+        programs = self.programs(placement.mesh)
+        incoming = Incoming(batches)
+        while (bucket := incoming.bucket()) is not None:
+            slots = Slots(programs, self.ladder(programs.lanes), params, placement, bucket[0], seed, step)
+            while slots.fill(incoming, bucket) or slots.busy:
+                slots.decode()
+                yield from slots.finished()
 
-    def _start_program(
-        self,
-        trainable: Params,
-        frozen: Params,
-        prompt: PromptBatch,
-        features: VisualFeatures | None,
-        seed: jax.Array,
-        step: jax.Array,
-        ids: jax.Array,
-    ) -> tuple[Any, DecodeState]:
-        config, model = self.config, nnx.merge(self._graphdef, trainable, frozen)
-        groups, size, budget = prompt.tokens.shape[0], config.group_size, config.max_completion_length
-        hidden, prompt_cache = model.prefill(prompt, features)
-        logits = model.logits(hidden)
-        seen = None
-        if config.sampling.repetition_penalty != 1.0:
-            prompt_seen = seen_tokens(prompt.tokens, prompt.lengths, logits.shape[-1])
-            seen = jnp.repeat(prompt_seen[:, None], size, axis=1)
-        state = DecodeState(
-            tokens=jnp.full((groups, size, budget), self._end[0], jnp.int32),
-            lengths=jnp.zeros((groups, size), jnp.int32),
-            # Padding groups are done before they start, so that they never keep the loop running.
-            done=jnp.broadcast_to((prompt.lengths == 0)[:, None], (groups, size)),
-            step=jnp.zeros((), jnp.int32),
-            logits=jnp.broadcast_to(logits[:, None], (groups, size, logits.shape[-1])),
-            keys=candidate_keys(seed, step, ids, size),
-            seen=seen,
-            caption_cache=model.init_caption_cache(prompt_cache, size, budget),
-        )
-        return prompt_cache, state
+    def warm(
+        self, trainable: Params, frozen: Params, prompt: PromptBatch, features: VisualFeatures | None
+    ) -> int:
+        """Compiles every program that groups of this bucket can need; returns how many shapes of decode calls that is.
 
-    def _decode_program(
-        self, trainable: Params, frozen: Params, prompt_cache: Any, state: DecodeState
-    ) -> DecodeState:
-        config, model = self.config, nnx.merge(self._graphdef, trainable, frozen)
-        stop = jnp.minimum(state.step + config.chunk, config.max_completion_length)
+        Calls them with nothing to do.
+        """
+        placement = self.placement(trainable)
+        params, programs = placement.params(trainable, frozen), self.programs(placement.mesh)
+        ladder, batch = self.ladder(programs.lanes), PromptGroups(prompt, features, [])
+        slots = Slots(programs, ladder, params, placement, prompt.tokens.shape[1], 0, 0)
+        for count in slots.fill_sizes:
+            slots.put([[] for _ in range(programs.lanes)], batch, count)
+        shapes = list(ladder.shapes())
+        for shape in shapes:
+            none = np.zeros((programs.lanes, shape.slots), np.int32)
+            some = np.broadcast_to(
+                np.arange(shape.candidates, dtype=np.int32), (*none.shape, shape.candidates)
+            )
+            slots.state = programs.decode(params, slots.state, none, some, shape)
+        return len(shapes)
 
-        def unfinished(state: DecodeState) -> jax.Array:
-            return (state.step < stop) & ~state.done.all()
 
-        return jax.lax.while_loop(unfinished, partial(self._decode_token, model, prompt_cache), state)
+@dataclass(frozen=True)
+class AbstractCalls:
+    """The programs of a full sampler, lowered without data. params, state: abstract; fill, decode: lower a call;
+    groups_per_fill: of all lanes; decode: of the largest shape."""
 
-    def _decode_token(self, model: Any, prompt_cache: Any, state: DecodeState) -> DecodeState:
-        token = sample(
-            state.logits, state.keys, state.step, self.config.sampling, seen=state.seen, banned=self._banned
-        )
-        token = jnp.where(state.done, self._end[0], token)
-        written = jax.lax.dynamic_update_slice(state.tokens, token[..., None], (0, 0, state.step))
-        seen = None if state.seen is None else update_seen(state.seen, token)
-        hidden, cache = model.decode(token, state.step, prompt_cache, state.caption_cache)
-        return DecodeState(
-            tokens=written,
-            lengths=jnp.where(state.done, state.lengths, state.step + 1),
-            done=state.done | jnp.isin(token, self._end),
-            step=state.step + 1,
-            logits=model.logits(hidden),
-            keys=state.keys,
-            seen=seen,
-            caption_cache=cache,
-        )
+    params: DecodeParams
+    state: DecodeState
+    groups_per_fill: int
+    fill: Callable[[], Any]
+    decode: Callable[[], Any]
+
+
+def _abstract(tree: Any, shardings: Any) -> Any:
+    return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings)

@@ -95,12 +95,15 @@ def keep_likely(scores: Array, *, top_k: int, top_p: float) -> Array:
     if not top_k and top_p >= 1:
         return scores
     if top_k:
-        best = jax.lax.top_k(scores, top_k)[0]
+        best = _top_k(scores, top_k)[0]
         scores = jnp.where(scores < best[..., -1:], -jnp.inf, scores)
     else:
         best = jnp.sort(scores, axis=-1, descending=True)
-    if top_p >= 1:
-        return scores
+    return scores if top_p >= 1 else _keep_top_p(scores, best, top_p)
+
+
+def _keep_top_p(scores: Array, best: Array, top_p: float) -> Array:
+    """See ``keep_likely``; best: the highest of ``scores``, descending."""
     threshold, dropped_ties = _top_p_border(scores, best, top_p)
     tied = scores == threshold
     tie_rank = jnp.cumsum(tied, axis=-1, dtype=jnp.int32)
@@ -167,6 +170,13 @@ def allowed_scores(
     return scores
 
 
+def _top_k(scores: Array, count: int) -> tuple[Array, Array]:
+    """``jax.lax.top_k``, in the two dimensions for which XLA's CPU backend has more than a sort."""
+    best, tokens = jax.lax.top_k(scores.reshape(-1, scores.shape[-1]), count)
+    shape = (*scores.shape[:-1], count)
+    return best.reshape(shape), tokens.reshape(shape)
+
+
 def best_scores(scores: Array, count: int) -> tuple[Array, Array]:
     """The ``count`` highest of ``scores`` [..., V], descending, and their tokens: two arrays [..., count].
 
@@ -176,13 +186,13 @@ def best_scores(scores: Array, count: int) -> tuple[Array, Array]:
     """
     vocab = scores.shape[-1]
     if vocab < 4 * _BLOCK * count:
-        return tuple(jax.lax.top_k(scores, count))
+        return _top_k(scores, count)
     padding = [(0, 0)] * (scores.ndim - 1) + [(0, -vocab % _BLOCK)]
     blocks = jnp.pad(scores, padding, constant_values=-jnp.inf).reshape(*scores.shape[:-1], -1, _BLOCK)
     # In ascending order of the tokens, so that ties are resolved as in one round.
-    chosen = jnp.sort(jax.lax.top_k(blocks.max(-1), count)[1], axis=-1)
+    chosen = jnp.sort(_top_k(blocks.max(-1), count)[1], axis=-1)
     kept = jnp.take_along_axis(blocks, chosen[..., None], axis=-2).reshape(*scores.shape[:-1], -1)
-    best, place = jax.lax.top_k(kept, count)
+    best, place = _top_k(kept, count)
     block = jnp.take_along_axis(chosen, place // _BLOCK, axis=-1)
     return best, block * _BLOCK + place % _BLOCK
 
@@ -239,7 +249,7 @@ def sample(
     best, tokens = best_scores(scores, config.top_k)
 
     def among_best(_: Array) -> Array:
-        kept = keep_likely(best, top_k=config.top_k, top_p=config.top_p)
+        kept = best if config.top_p >= 1 else _keep_top_p(best, best, config.top_p)
         drawn = jnp.argmax(kept + gumbel_noise(keys, position, tokens), axis=-1, keepdims=True)
         return jnp.take_along_axis(tokens, drawn, axis=-1)[..., 0].astype(jnp.int32)
 

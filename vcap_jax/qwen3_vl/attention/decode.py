@@ -15,40 +15,50 @@ def decode(
     queries: Array,
     prompt_keys: Array,
     prompt_values: Array,
-    lengths: Array,
+    prompt_visible: Array,
     caption_keys: Array,
     caption_values: Array,
-    step: Array,
+    caption_visible: Array,
 ) -> Array:
     """One new token of each of the G captions of each group.
 
-    The group is a batch axis of the queries only: a prompt's keys and values are read once for all G.
+    All G captions and the R = H / K heads of a key head meet a prompt's keys, and its values, in one matrix product
+    with G R rows: they are read once per group. Keys lie with the token axis last, values with it second to last, the
+    order in which products take them without a transposition.
 
     Args:
         queries: [B, G, H, d].
-        prompt_keys, prompt_values: [B, K, P, d].
-        lengths: [B] int32, real prompt tokens.
-        caption_keys, caption_values: [B, G, K, T, d], slots 0..step filled.
-        step: int32 scalar.
+        prompt_keys: [B, K, d, P]; prompt_values: [B, K, P, d]; prompt_visible: [B, P] bool.
+        caption_keys: [B G K, d, T]; caption_values: [B G K, T, d]; caption_visible: [B, T] bool, at least one True.
 
     Returns:
         [B, G, H, d].
     """
-    prompt_tokens, slots = prompt_keys.shape[2], caption_keys.shape[3]
-    grouped_queries = group_heads(queries, prompt_keys.shape[1])  # [B, G, K, R, d]
-    to_prompt = scores("bgkrd,bkpd->bgkrp", grouped_queries, prompt_keys)
-    to_self = scores("bgkrd,bgktd->bgkrt", grouped_queries, caption_keys)
-    real = jnp.arange(prompt_tokens) < lengths[:, None]
-    to_prompt = jnp.where(real[:, None, None, None, :], to_prompt, MASKED)
-    to_self = jnp.where(jnp.arange(slots) <= step, to_self, MASKED)
+    batch, group, _, dim = queries.shape
+    key_heads = prompt_keys.shape[1]
+    grouped = group_heads(queries, key_heads)  # [B, G, K, R, d]
+    heads = grouped.shape[3]
+
+    def together(x: Array) -> Array:
+        """[B, G, K, R, n] -> [B, K, G R, n]."""
+        return jnp.swapaxes(x, 1, 2).reshape(batch, key_heads, group * heads, -1)
+
+    to_prompt = scores("bkxd,bkdp->bkxp", together(grouped), prompt_keys)
+    to_prompt = jnp.where(prompt_visible[:, None, None], to_prompt, MASKED)
+    to_self = scores("zrd,zdt->zrt", grouped.reshape(-1, heads, dim), caption_keys)
+    to_self = to_self.reshape(*grouped.shape[:-1], -1)  # [B, G, K, R, T]
+    to_self = jnp.where(caption_visible[:, None, None, None], to_self, MASKED)
     # One softmax over both, without the copies that joining them would cost: a common maximum and a common sum.
-    largest = jnp.maximum(to_prompt.max(-1, keepdims=True), to_self.max(-1, keepdims=True))
-    to_prompt, to_self = jnp.exp(to_prompt - largest), jnp.exp(to_self - largest)
-    total = to_prompt.sum(-1, keepdims=True) + to_self.sum(-1, keepdims=True)
+    largest = jnp.maximum(to_prompt.max(-1, keepdims=True), together(to_self.max(-1, keepdims=True)))
+    apart = jnp.swapaxes(largest.reshape(batch, key_heads, group, heads, 1), 1, 2)
+    to_prompt, to_self = jnp.exp(to_prompt - largest), jnp.exp(to_self - apart)
+    total = to_prompt.sum(-1, keepdims=True) + together(to_self.sum(-1, keepdims=True))
 
     def weigh(equation: str, weights: Array, values: Array) -> Array:
         return einsum_float32(equation, weights.astype(values.dtype), values)
 
-    out = weigh("bgkrp,bkpd->bgkrd", to_prompt, prompt_values)
-    out += weigh("bgkrt,bgktd->bgkrd", to_self, caption_values)
-    return (out / total).astype(queries.dtype).reshape(queries.shape)
+    out = weigh("bkxp,bkpd->bkxd", to_prompt, prompt_values)
+    own = weigh("zrt,ztd->zrd", to_self.reshape(-1, *to_self.shape[-2:]), caption_values)
+    out += together(own.reshape(grouped.shape))
+    out = (out / total).astype(queries.dtype).reshape(batch, key_heads, group, heads, dim)
+    return jnp.swapaxes(out, 1, 2).reshape(queries.shape)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as Spec
 
 from vcap_jax.qwen3_vl.attention.kernel import UnsupportedAttention
-from vcap_jax.qwen3_vl.split import NOT_OF_GROUPS
+from vcap_jax.qwen3_vl.split import NOT_OF_GROUPS, group_axes
 
 Array = jax.Array
 
@@ -257,9 +257,11 @@ def _by_device(
     XLA cannot partition a kernel, and says so where a program on several devices has no mesh around it.
     """
     kernel, mesh = _kernel(plan, queries.shape[2]), jax.sharding.get_abstract_mesh()
-    if mesh.empty or mesh.size == 1:
+    axes = group_axes(mesh)
+    # What a surrounding shard_map has split already is left as it is.
+    free = {*axes, NOT_OF_GROUPS}.intersection(mesh.axis_names) if mesh.size > 1 else set()
+    if math.prod(mesh.shape[axis] for axis in free) == 1:
         return functools.partial(function, plan, kernel)
-    axes = tuple(axis for axis in mesh.axis_names if axis != NOT_OF_GROUPS)
     batch = axes if queries.shape[0] % math.prod(mesh.shape[axis] for axis in axes) == 0 else None
     parts = mesh.shape.get(NOT_OF_GROUPS, 1)
     heads = NOT_OF_GROUPS if parts > 1 and keys.shape[2] % parts == 0 else None
@@ -275,5 +277,6 @@ def _by_device(
         functools.partial(function, plan, kernel),
         in_specs=split(*inputs[: 4 if function is _forward else None]),
         out_specs=split(*outputs),
+        axis_names=free,
         check_vma=False,
     )

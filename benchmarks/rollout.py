@@ -1,0 +1,237 @@
+"""Rollout of this package against transformers' generate and a vLLM server: same weights, same prompts, one machine.
+
+    python benchmarks/rollout.py --torch-python /path/to/python --out runs/rollout
+    python benchmarks/rollout.py --torch-python ... --vllm /opt/vllm/bin/vllm --out runs/rollout
+
+The small random Qwen3-VL of ``small_policy.py`` in float32 draws G captions of exactly 192 tokens for each of a few
+pictures, with the paper's sampling rules. --torch-python is an environment with torch and transformers; ``generate``
+gets one picture at a time with num_return_sequences=G, vLLM all requests at once with n=G, this package all groups
+as one step. Times are from the pictures' pixels to the last token, weights loaded and programs compiled. Before
+anything is timed, greedy captions must be equal. The three take turns, since they would share the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import aiohttp
+import numpy as np
+
+from benchmarks.small_policy import picture, write_policy
+from benchmarks.vllm_parity import rules_of, served
+from vcap_jax.compile_counter import CompileCounter
+from vcap_jax.data.examples import Example, example_loader
+from vcap_jax.data.manifest import read_manifest
+from vcap_jax.policy import ModelConfig, Policy, load_policy, vision_encoder
+from vcap_jax.qwen3_vl.processing import Buckets, collate
+from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
+from vcap_jax.rollout.sampling import SamplingConfig
+from vcap_jax.rollout.slots import PromptGroups
+from vcap_jax.rollout.vllm_request import group_request
+from vcap_jax.rollout.vllm_server import VllmServer
+from vcap_jax.sharding import MeshConfig, Placement
+
+ROOT = Path(__file__).resolve().parent.parent
+PROMPT = "Describe the image."
+GREEDY = SamplingConfig(temperature=0.0, top_p=1.0, top_k=0, repetition_penalty=1.0)
+DRAWN = SamplingConfig(temperature=1.0, top_p=0.9, top_k=50, repetition_penalty=1.05)
+
+
+@dataclass(frozen=True)
+class Side:
+    """greedy: a caption per picture; seconds: of all groups; tokens: of all their captions."""
+
+    greedy: list[list[int]]
+    seconds: float
+    tokens: int
+
+    @property
+    def rate(self) -> float:
+        return self.tokens / self.seconds
+
+
+def prepare(folder: Path, visual_tokens: int, pictures: int) -> list[Path]:
+    """The model and the pictures."""
+    write_policy(folder / "model", visual_tokens=visual_tokens)
+    files, rows = [], []
+    for index in range(pictures):
+        files.append(folder / f"{index:04}.png")
+        picture(visual_tokens, seed=index).save(files[-1])
+        rows.append(json.dumps({"id": files[-1].stem, "image": str(files[-1])}) + "\n")
+    (folder / "manifest.jsonl").write_text("".join(rows))
+    return files
+
+
+def load(folder: Path) -> tuple[Policy, list[Example]]:
+    """Policy and prompts on our side."""
+    placement = Placement.build(MeshConfig())
+    policy = load_policy(ModelConfig(path=str(folder / "model")), placement=placement)
+    reader = example_loader(policy.processor, image_prompt=PROMPT, video_prompt=PROMPT)
+    return policy, [reader(sample) for sample in read_manifest(folder / "manifest.jsonl")]
+
+
+def ours(policy: Policy, examples: Sequence[Example], options: argparse.Namespace) -> Side:
+    """The group sampler; the second of two equal steps is timed and must compile nothing."""
+    ends = policy.processor.eos_token_ids
+    encode = vision_encoder(policy.graphdef)
+    buckets = Buckets(token_multiple=64, patch_multiple=256)
+
+    def draw(sampling: SamplingConfig, group: int, tokens: int) -> dict[int, np.ndarray]:
+        config = RolloutConfig(
+            group_size=group,
+            max_completion_length=tokens,
+            groups_per_batch=len(examples),
+            prefill_chunk=options.prefill_chunk,
+            sampling=sampling,
+        )
+        # Ends are banned, as they are for the others, so that every caption takes all its tokens.
+        banned = [*policy.processor.banned_token_ids, *ends]
+        key = (sampling, group, tokens)
+        if key not in samplers:
+            samplers[key] = GroupSampler(policy.graphdef, config, end_ids=ends, banned_ids=banned)
+        prompts = [example.prompt for example in examples]
+        batch = collate(prompts, buckets, policy.processor.merge_size)
+        features = encode(policy.trainable, policy.frozen, batch)
+        groups = PromptGroups(batch, features, range(len(examples)))
+        found = samplers[key].stream_batches(policy.trainable, policy.frozen, [groups], seed=0, step=0)
+        return {group.index: group.tokens for group in found}
+
+    samplers: dict[Any, GroupSampler] = {}
+    greedy = draw(GREEDY, 1, options.greedy_tokens)
+    draw(DRAWN, options.group_size, options.tokens)
+    with CompileCounter() as compiles:
+        begin = time.perf_counter()
+        drawn = draw(DRAWN, options.group_size, options.tokens)
+        seconds = time.perf_counter() - begin
+    if compiles.count:
+        raise SystemExit("the timed step compiled: its time is not that of steady state")
+    captions = [greedy[i][0].tolist() for i in range(len(examples))]
+    return Side(captions, seconds, sum(tokens.size for tokens in drawn.values()))
+
+
+def transformers(folder: Path, files: Sequence[Path], options: argparse.Namespace) -> Side:
+    """``generate`` in a process of its own."""
+    command = [options.torch_python, str(ROOT / "benchmarks" / "generate_worker.py")]
+    command += [f"--model={folder / 'model'}", f"--prompt={PROMPT}", f"--group-size={options.group_size}"]
+    command += [f"--tokens={options.tokens}", f"--greedy-tokens={options.greedy_tokens}"]
+    command += [f"--threads={os.cpu_count()}", "--pictures", *map(str, files)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, Any] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith('{"'):
+            found |= json.loads(line)
+    return Side(found["greedy"], found["seconds"], found["tokens"])
+
+
+def vllm(folder: Path, policy: Policy, examples: Sequence[Example], options: argparse.Namespace) -> Side:
+    """A server of its own; requests as the rollout engine makes them, but no token ends a caption."""
+    options.more = ["--max-model-len=8192", "--no-enable-prefix-caching", *options.vllm_options]
+    with served(folder / "model", "float32", options, folder / "vllm.log") as url:
+        return asyncio.run(_ask(url, policy, examples, options))
+
+
+async def _ask(url: str, policy: Policy, examples: Sequence[Example], options: argparse.Namespace) -> Side:
+    async with aiohttp.ClientSession() as session:
+        server = VllmServer(url, session, timeout_s=1200, load_timeout_s=120, attempts=1)
+        await server.check(policy.processor.eos_token_ids[0])
+
+        async def one(index: int, sampling: SamplingConfig, captions: int, tokens: int) -> list[list[int]]:
+            rules = rules_of(policy, sampling, captions, tokens)
+            body = group_request(
+                examples[index].prompt,
+                examples[index].request,
+                rules,
+                policy.processor,
+                model=server.model,
+                seed=index,
+            )
+            # min_tokens bars ends of text from being drawn, as min_new_tokens does.
+            answer = await server.complete(body | {"min_tokens": tokens})
+            return [choice["token_ids"] for choice in sorted(answer["choices"], key=lambda c: c["index"])]
+
+        async def all_of(sampling: SamplingConfig, captions: int, tokens: int) -> list[list[list[int]]]:
+            asked = (one(i, sampling, captions, tokens) for i in range(len(examples)))
+            return list(await asyncio.gather(*asked))
+
+        greedy = [captions[0] for captions in await all_of(GREEDY, 1, options.greedy_tokens)]
+        await all_of(DRAWN, options.group_size, 8)
+        begin = time.perf_counter()
+        drawn = await all_of(DRAWN, options.group_size, options.tokens)
+        seconds = time.perf_counter() - begin
+    return Side(greedy, seconds, sum(len(caption) for captions in drawn for caption in captions))
+
+
+def same(ours: Side, theirs: Side, name: str) -> None:
+    """Raises SystemExit unless the greedy captions are equal."""
+    for index, (left, right) in enumerate(zip(ours.greedy, theirs.greedy, strict=True)):
+        if left != right:
+            place = next(i for i, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1])
+            raise SystemExit(
+                f"{name}: the greedy caption of picture {index} differs from ours at token {place}"
+            )
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--torch-python", required=True, help="Python with torch and transformers")
+    parser.add_argument("--vllm", help="the vllm executable; left out if not given")
+    parser.add_argument("--vllm-options", nargs="*", default=[], help="more options of vllm serve")
+    parser.add_argument("--out", type=Path, required=True, help="new folder for models and the result")
+    parser.add_argument("--visual-tokens", type=int, nargs="+", default=[1024, 4096])
+    parser.add_argument("--group-size", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=192, help="of every caption")
+    parser.add_argument("--greedy-tokens", type=int, default=32, help="of the captions that are compared")
+    parser.add_argument("--pictures", type=int, default=4)
+    parser.add_argument("--prefill-chunk", type=int, default=RolloutConfig().prefill_chunk)
+    parser.add_argument("--port", type=int, default=8191)
+    parser.add_argument("--start-timeout", type=float, default=600.0, metavar="SECONDS")
+    options = parser.parse_args()
+    options.cpu = True
+    options.out.mkdir(parents=True)
+    results = []
+    print(f"{'visual tokens':>14}  {'side':<14}{'tokens/s':>10}{'ours / it':>11}", flush=True)
+    for visual_tokens in options.visual_tokens:
+        folder = options.out / str(visual_tokens)
+        folder.mkdir()
+        files = prepare(folder, visual_tokens, options.pictures)
+        policy, examples = load(folder)
+        sides = {"transformers": transformers(folder, files, options)}
+        if options.vllm:
+            sides["vllm"] = vllm(folder, policy, examples, options)
+        mine = ours(policy, examples, options)
+        for name, side in sides.items():
+            same(mine, side, name)
+        for name, side in {"this package": mine, **sides}.items():
+            print(
+                f"{visual_tokens:>14}  {name:<14}{side.rate:>10.0f}{mine.rate / side.rate:>11.1f}", flush=True
+            )
+            results.append(
+                {
+                    "visual_tokens": visual_tokens,
+                    "side": name,
+                    "seconds": side.seconds,
+                    "tokens": side.tokens,
+                    "tokens_per_s": side.rate,
+                    "ratio": mine.rate / side.rate,
+                }
+            )
+        (options.out / "rollout.json").write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Where captions are drawn: what is copied, what moves between devices, and that neither changes a caption.
+
+On eight simulated devices (see conftest.py).
+"""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from tests import quick_compile
+from tests.tiny_policy import CONFIG as MODEL
+from tests.tiny_policy import END, tiny_model, tiny_prompts
+from vcap_jax.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.qwen3_vl.inputs import VisualFeatures
+from vcap_jax.qwen3_vl.model import Qwen3VL
+from vcap_jax.rollout.placement import RolloutPlacement, local_mesh, mesh_of
+from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
+from vcap_jax.rollout.sampling import SamplingConfig
+from vcap_jax.rollout.slots import PromptGroups
+from vcap_jax.sharding import MeshConfig, Placement
+
+COLLECTIVES = re.compile(r"= \S+ (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)")
+CONFIG = RolloutConfig(
+    group_size=2,
+    max_completion_length=8,
+    groups_per_batch=8,
+    chunk=4,
+    shrink=1,
+    sampling=SamplingConfig(temperature=1.0, top_p=0.9, top_k=8, repetition_penalty=1.1),
+)
+
+
+def collectives(text: str) -> list[str]:
+    """Kinds of collective operations in a compiled program."""
+    return [found.group(1) for found in COLLECTIVES.finditer(text)]
+
+
+def captions(placement: Placement, params: nnx.State, graphdef: object) -> dict[str, object]:
+    """Twelve groups' captions with the parameters placed as in training."""
+    sampler = GroupSampler(
+        graphdef,
+        CONFIG,
+        end_ids=[END, 11, 12],
+        banned_ids=[5, 6, 7, 8],
+        compiler_options=quick_compile.options(),
+    )
+    trainable, frozen = placement.state(params), nnx.State({})
+    found, batches = {}, []
+    for first, count in ((0, 8), (8, 4)):
+        prompt = tiny_prompts(count, seed=first)
+        features = nnx.merge(graphdef, params).encode_vision(prompt.vision)
+        features = VisualFeatures(np.asarray(features.embeddings), np.asarray(features.deepstack))
+        batches.append(PromptGroups(prompt, features, range(first, first + count)))
+    for group in sampler.stream_batches(trainable, frozen, batches, seed=0, step=0):
+        found[group.index] = group.tokens
+    made = sampler.placement(trainable)
+    abstract = GroupSampler(graphdef, CONFIG, end_ids=[END], banned_ids=[5], mesh=made.mesh)
+    calls = abstract.abstract_calls(
+        trainable, frozen, made.batch(batches[0].prompt), made.features(batches[0].features)
+    )
+    placed = RolloutPlacement(made.mesh, graphdef).params(trainable, frozen)
+    return {
+        "tokens": [found[i].tolist() for i in sorted(found)],
+        "lanes": made.mesh.shape["data"],
+        "decode": collectives(calls.decode().compile(quick_compile.options()).as_text()),
+        "whole": all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(placed)),
+    }
+
+
+@pytest.fixture(scope="module")
+def eight() -> dict:
+    graphdef, params = nnx.split(tiny_model())
+    meshes = {
+        "one": (MeshConfig(), 1),
+        "fsdp": (MeshConfig(fsdp=8), 8),
+        "tensor": (MeshConfig(fsdp=4, tensor=2), 8),
+    }
+    return {
+        name: captions(Placement.build(config, jax.devices()[:count]), params, graphdef)
+        for name, (config, count) in meshes.items()
+    }
+
+
+def test_eight_devices_decode_side_by_side_and_tell_each_other_nothing(eight: dict) -> None:
+    assert eight["fsdp"]["lanes"] == 8
+    assert eight["fsdp"]["whole"]
+    assert eight["fsdp"]["decode"] == []
+    assert eight["fsdp"]["tokens"] == eight["one"]["tokens"]
+
+
+def test_a_model_cut_by_tensor_draws_the_same_captions(eight: dict) -> None:
+    assert eight["tensor"]["lanes"] == 4
+    assert not eight["tensor"]["whole"]
+    assert "all-reduce" in eight["tensor"]["decode"]
+    assert eight["tensor"]["tokens"] == eight["one"]["tokens"]
+
+
+def test_on_one_device_nothing_is_copied_but_the_layers() -> None:
+    graphdef, params = nnx.split(tiny_model())
+    params = jax.tree.map(jnp.asarray, params)
+    placed = RolloutPlacement(mesh_of(params), graphdef).params(params, nnx.State({}))
+    table = placed.rest["text"]["embed_tokens"].get_value()
+    assert table.unsafe_buffer_pointer() == params["text"]["embed_tokens"].get_value().unsafe_buffer_pointer()
+    assert len(placed.layers) == 2
+
+
+def test_the_copy_is_in_the_type_of_the_products_and_the_vision_tower_is_left() -> None:
+    graphdef, params = nnx.split(
+        Qwen3VL(Qwen3VLConfig.from_dict(MODEL), rngs=nnx.Rngs(0), dtype=jnp.bfloat16)
+    )
+    params = Placement.build(MeshConfig(), jax.devices()[:1]).state(params)
+    placed = RolloutPlacement(mesh_of(params), graphdef).params(params, nnx.State({}))
+    visual = placed.rest["visual"]
+    text = jax.tree.leaves((placed.layers, placed.rest["text"]))
+    assert {leaf.dtype for leaf in text} == {jnp.dtype(jnp.bfloat16)}
+    assert {leaf.dtype for leaf in jax.tree.leaves(visual)} == {jnp.dtype(jnp.float32)}
+
+
+def test_a_tensor_axis_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"mesh\.tensor is 3"):
+        local_mesh(3, jax.devices()[:1])

@@ -1,0 +1,70 @@
+"""The scheduler: the smallest known shape that holds what is unfinished, and which rows go into it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vcap_jax.rollout.schedule import Ladder, Shape, sizes_down_to
+
+
+@pytest.mark.parametrize(
+    ("largest", "smallest", "factor", "sizes"),
+    [
+        (8, 1, 2, (1, 2, 4, 8)),
+        (6, 1, 2, (1, 2, 3, 6)),
+        (4096, 128, 2, (128, 256, 512, 1024, 2048, 4096)),
+        (192, 128, 2, (192,)),
+        (8, 1, 4, (1, 2, 8)),
+        (8, 1, 1, (8,)),
+        (1, 1, 2, (1,)),
+    ],
+)
+def test_sizes(largest: int, smallest: int, factor: int, sizes: tuple[int, ...]) -> None:
+    assert sizes_down_to(largest, smallest, factor) == sizes
+
+
+def ladder(**changed: int) -> Ladder:
+    settings = {"slots": 4, "candidates": 8, "width": 512, "chunk": 32, "factor": 2, "rows": 1} | changed
+    return Ladder.build(**settings)
+
+
+def test_every_turn_holds_what_is_unfinished_in_a_known_shape() -> None:
+    rng = np.random.default_rng(0)
+    steps_of = ladder()
+    known = set(steps_of.shapes())
+    seen = set()
+    for _ in range(300):
+        live = rng.random((2, 4, 8)) < rng.choice([0.05, 0.3, 0.9])
+        live &= rng.random((2, 4, 1)) < 0.7
+        live[0, 0, 0] = True
+        steps = rng.integers(0, rng.choice([20, 500]), (2, 4))
+        turn = steps_of.turn(live, steps)
+        assert turn.shape in known
+        seen.add(turn.shape)
+        for lane in range(2):
+            assert len(set(turn.slots[lane])) == turn.shape.slots
+            taken = np.zeros((4, 8), bool)
+            for slot, candidates in zip(turn.slots[lane], turn.candidates[lane], strict=True):
+                assert len(set(candidates)) == turn.shape.candidates
+                taken[slot, candidates] = True
+            assert taken[live[lane]].all()
+        assert steps[live.any(-1)].max() <= turn.shape.width
+        # No smaller size of any axis would do.
+        smaller = [s for s in steps_of.slots if s < turn.shape.slots]
+        assert not smaller or live.any(-1).sum(-1).max() > smaller[-1]
+    assert len(seen) > 10
+
+
+def test_everything_in_order_when_all_is_live() -> None:
+    turn = ladder().turn(np.ones((1, 4, 8), bool), np.full((1, 4), 512))
+    assert turn.shape == Shape(4, 8, 512)
+    np.testing.assert_array_equal(turn.slots, [[0, 1, 2, 3]])
+    np.testing.assert_array_equal(turn.candidates[0], np.tile(np.arange(8), (4, 1)))
+
+
+def test_rows_bound_the_shapes_and_factor_one_leaves_one() -> None:
+    assert list(ladder(factor=1).shapes()) == [Shape(4, 8, 512)]
+    bounded = ladder(rows=16)
+    assert bounded.slots == (2, 4)
+    assert min(s.slots * s.candidates for s in bounded.shapes()) >= 16

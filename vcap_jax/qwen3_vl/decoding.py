@@ -1,0 +1,274 @@
+"""The model laid out for decoding: one array per layer, parameters and caches alike.
+
+Training scans over layers whose parameters are stacked. A scan hands each layer a slice, and a slice in front of a
+matrix product is a copy: for a whole sequence it does not count, for one token it is as much traffic as the product
+itself, and again for the caches. So generation has a layout of its own, made once per step (``lay_out``): the layers
+apart, in the type of the products. Programs grow with the depth; there are few of them.
+
+Letters in shapes: as in ``vcap_jax.qwen3_vl.model``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from vcap_jax.qwen3_vl import attention, rope
+from vcap_jax.qwen3_vl.attention.continued import continued
+from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
+from vcap_jax.qwen3_vl.layers import take_rows
+from vcap_jax.qwen3_vl.model import Qwen3VL, last_real, next_position
+from vcap_jax.qwen3_vl.text import DecoderLayer, gather_features
+
+Array = jax.Array
+
+_KeysAndValues = tuple[tuple[Array, ...], tuple[Array, ...]]
+
+_LAYERS = ("text", "layers")
+_VISUAL = "visual"
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DecodeParams:
+    """layers: a parameter tree per decoder layer. rest: everything else; the vision tower in it is as it was, so that
+    prompts can be encoded where they are decoded (``encode_vision``)."""
+
+    layers: tuple[Any, ...]
+    rest: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PromptCache:
+    """What decoding needs of the prompts; never written to while it decodes.
+
+    keys: an array [B, K, d, P] per layer; values: [B, K, P, d]. lengths: [B] int32 real tokens. next_position: [B]
+    int32 M-RoPE position of the first caption token.
+    """
+
+    keys: tuple[Array, ...]
+    values: tuple[Array, ...]
+    lengths: Array
+    next_position: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CaptionCache:
+    """Keys [B G K, d, T] and values [B G K, T, d] of the captions, an array per layer; donate it.
+
+    Groups, captions and heads are one axis, which a product takes as it is. Were they apart, XLA would join them by a
+    reshape between the write of a token and its readers, fuse the write into each reader, and give each a copy of the
+    cache to write into.
+    """
+
+    keys: tuple[Array, ...]
+    values: tuple[Array, ...]
+
+
+def apart(graphdef: Any, trainable: Any, frozen: Any) -> tuple[Any, Any]:
+    """The parameters of ``nnx.merge(graphdef, trainable, frozen)``: those of the decoder's layers, stacked, and the
+    rest. Nothing is computed."""
+    state = nnx.state(nnx.merge(graphdef, trainable, frozen))
+    stacked, rest = nnx.split_state(state, lambda path, _: tuple(map(str, path[:2])) == _LAYERS, ...)
+    return stacked, rest
+
+
+def lay_out(graphdef: Any, stacked: Any, rest: Any) -> DecodeParams:
+    """Both results of ``apart`` for decoding; pure, to be traced.
+
+    Numbers are those that products use: every parameter of the decoder is cast to the computation's type on use.
+    """
+    model: Qwen3VL = nnx.merge(graphdef, rest, stacked)
+
+    def cast(path: tuple[Any, ...], x: Array) -> Array:
+        return x if getattr(path[0], "key", None) == _VISUAL else x.astype(model.dtype)
+
+    stacked = jax.tree.map(lambda x: x.astype(model.dtype), stacked)
+    layers = tuple(
+        jax.tree.map(lambda x, i=i: x[i], stacked) for i in range(model.config.text.num_hidden_layers)
+    )
+    return DecodeParams(layers, jax.tree_util.tree_map_with_path(cast, rest))
+
+
+class DecodeModel:
+    """Prefill and decode over ``DecodeParams``; made inside a traced function.
+
+    graphdef: of the ``Qwen3VL`` that the parameters were laid out from.
+    """
+
+    def __init__(self, graphdef: Any, params: DecodeParams) -> None:
+        # A module of the definition with one layer's parameters in the place of the stack, for every layer.
+        models: list[Qwen3VL] = [nnx.merge(graphdef, params.rest, layer) for layer in params.layers]
+        self._model = models[0]
+        self.layers: tuple[DecoderLayer, ...] = tuple(model.text.layers for model in models)
+        self.config, self.dtype = self._model.config, self._model.dtype
+
+    def encode_vision(self, vision: VisionInputs) -> VisualFeatures:
+        """Visual features of a batch of prompts."""
+        return self._model.encode_vision(vision)
+
+    def prefill(
+        self, prompt: PromptBatch, features: VisualFeatures | None, *, chunk: int
+    ) -> tuple[Array, PromptCache]:
+        """Hidden state [B, D] of each prompt's last real token, and the cache for its captions.
+
+        chunk: prompts of more tokens are computed in chunks of that many, which bounds the memory of activations.
+        """
+        model = self._model
+        x, cos, sin = model.embed_prompt(prompt, features)
+        lengths = jnp.asarray(prompt.lengths)
+        if x.shape[1] <= chunk:
+            last, (keys, values) = self._whole(x, cos, sin, prompt, features)
+        else:
+            last, (keys, values) = self._in_chunks(x, cos, sin, prompt, features, chunk)
+        # Keys with the tokens last, values with them second to last: what the products of decoding take.
+        keys = tuple(jnp.transpose(k, (0, 2, 3, 1)) for k in keys)
+        values = tuple(jnp.swapaxes(v, 1, 2) for v in values)
+        return last, PromptCache(keys, values, lengths, next_position(prompt))
+
+    def _whole(
+        self, x: Array, cos: Array, sin: Array, prompt: PromptBatch, features: VisualFeatures | None
+    ) -> tuple[Array, _KeysAndValues]:
+        all_keys: list[Array] = []
+        all_values: list[Array] = []
+
+        def attend(q: Array, k: Array, v: Array, *_: Any) -> tuple[Array, None, None]:
+            all_keys.append(k)
+            all_values.append(v)
+            return attention.causal(q, k, v, self._model.kernel), None, None
+
+        visual_index = jnp.asarray(prompt.visual_index)
+        for index, layer in enumerate(self.layers):
+            x, _, _ = layer(x, cos, sin, attend, None, None)
+            x = self._add_deepstack(x, index, features, visual_index)
+        last = last_real(self._model.text.norm(x), jnp.asarray(prompt.lengths))
+        return last, (tuple(all_keys), tuple(all_values))
+
+    def _in_chunks(
+        self,
+        x: Array,
+        cos: Array,
+        sin: Array,
+        prompt: PromptBatch,
+        features: VisualFeatures | None,
+        chunk: int,
+    ) -> tuple[Array, _KeysAndValues]:
+        config, (batch, length, _) = self.config.text, x.shape
+        padding = -length % chunk
+        x, cos, sin = (jnp.pad(a, ((0, 0), (0, padding), (0, 0))) for a in (x, cos, sin))
+        visual_index = jnp.pad(jnp.asarray(prompt.visual_index), ((0, 0), (0, padding)), constant_values=-1)
+        lengths = jnp.asarray(prompt.lengths)
+        shape = (batch, length + padding, config.num_key_value_heads, config.head_dim)
+        empty = tuple(jnp.zeros(shape, x.dtype) for _ in self.layers)
+
+        def one(index: Array, carry: Any) -> Any:
+            last, keys, values = carry
+            start = index * chunk
+
+            def part(a: Array) -> Array:
+                return jax.lax.dynamic_slice_in_dim(a, start, chunk, axis=1)
+
+            hidden, cosine, sine, visual = part(x), part(cos), part(sin), part(visual_index)
+            new_keys, new_values = [], []
+            for number, layer in enumerate(self.layers):
+
+                def attend(
+                    q: Array, k: Array, v: Array, *_: Any, number: int = number
+                ) -> tuple[Array, None, None]:
+                    before = (keys[number], values[number])
+                    out = continued(q, k, v, *before, start, self._model.kernel)
+                    new_keys.append(jax.lax.dynamic_update_slice_in_dim(before[0], k, start, axis=1))
+                    new_values.append(jax.lax.dynamic_update_slice_in_dim(before[1], v, start, axis=1))
+                    return out, None, None
+
+                hidden, _, _ = layer(hidden, cosine, sine, attend, None, None)
+                hidden = self._add_deepstack(hidden, number, features, visual)
+            place = jnp.maximum(lengths - 1, 0) - start
+            here = jax.vmap(take_rows)(hidden, jnp.clip(place, 0, chunk - 1))
+            last = jnp.where(((place >= 0) & (place < chunk))[:, None], here, last)
+            return last, tuple(new_keys), tuple(new_values)
+
+        first = (jnp.zeros((batch, x.shape[-1]), x.dtype), empty, empty)
+        last, keys, values = jax.lax.fori_loop(0, (length + padding) // chunk, one, first)
+        keys, values = (tuple(a[:, :length] for a in arrays) for arrays in (keys, values))
+        return self._model.text.norm(last), (keys, values)
+
+    def _add_deepstack(
+        self, x: Array, layer: int, features: VisualFeatures | None, visual_index: Array
+    ) -> Array:
+        if features is None or layer >= features.deepstack.shape[0]:
+            return x
+        return x + gather_features(features.deepstack[layer], visual_index).astype(x.dtype)
+
+    def decode(
+        self,
+        tokens: Array,
+        step: Array,
+        column: Array,
+        prompt_visible: Array,
+        caption_visible: Array,
+        prompt: PromptCache,
+        captions: CaptionCache,
+    ) -> tuple[Array, CaptionCache]:
+        """Feed one token of every caption.
+
+        Args:
+            tokens: [B, G] int32.
+            step: [B] int32, how many tokens the captions of a group had before.
+            column: int32 scalar, where in the caption cache this token's keys and values go.
+            prompt_visible, caption_visible: [B, P] and [B, T] bool, the tokens that are seen; ``column`` is among them.
+
+        Returns:
+            Hidden states [B, G, D] after the final norm, which predict the next token; the cache with ``column``
+            written.
+        """
+        config = self.config.text
+        position = (prompt.next_position + step)[:, None]
+        cos, sin = rope.text_rope(position, config.head_dim, config.rope_theta)
+        x = self._model.text.embed(tokens)
+        keys, values = list(captions.keys), list(captions.values)
+        for index, layer in enumerate(self.layers):
+
+            def attend(q: Array, k: Array, v: Array, *_: Any, index: int = index) -> tuple[Array, None, None]:
+                new_keys, new_values = (a.reshape(-1, config.head_dim) for a in (k, v))
+                keys[index] = jax.lax.dynamic_update_slice_in_dim(
+                    keys[index], new_keys[..., None], column, axis=2
+                )
+                values[index] = jax.lax.dynamic_update_slice_in_dim(
+                    values[index], new_values[:, None], column, axis=1
+                )
+                own = (keys[index], values[index], caption_visible)
+                shared = (prompt.keys[index], prompt.values[index], prompt_visible)
+                return attention.decode(q, *shared, *own), None, None
+
+            x, _, _ = layer(x, cos, sin, attend, None, None)
+        return self._model.text.norm(x), CaptionCache(tuple(keys), tuple(values))
+
+    def logits(self, hidden: Array) -> Array:
+        """[..., D] -> float32 [..., vocab_size]."""
+        return self._model.logits(hidden)
+
+
+def empty_caches(
+    config: Any, dtype: Any, *, groups: int, prompt_tokens: int, captions: int, caption_tokens: int
+) -> tuple[PromptCache, CaptionCache]:
+    """Caches of zeros. config: ``TextConfig``; dtype: of the computation."""
+    heads, dim = config.num_key_value_heads, config.head_dim
+
+    def arrays(*shape: int, rows: int = 1) -> tuple[Array, ...]:
+        return tuple(jnp.zeros((groups * rows, *shape), dtype) for _ in range(config.num_hidden_layers))
+
+    numbers = jnp.zeros((groups,), jnp.int32)
+    prompt = PromptCache(
+        arrays(heads, dim, prompt_tokens), arrays(heads, prompt_tokens, dim), numbers, numbers
+    )
+    own = CaptionCache(
+        arrays(dim, caption_tokens, rows=captions * heads), arrays(caption_tokens, dim, rows=captions * heads)
+    )
+    return prompt, own

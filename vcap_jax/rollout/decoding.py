@@ -1,0 +1,396 @@
+"""The device programs of the group sampler: fill slots with prompts, decode a chunk of tokens.
+
+All groups that decode side by side live in one ``DecodeState``, donated from call to call. It is split by slot over
+the ``data`` axis of the mesh, and every program runs on each device for its own slots alone (``shard_map``): nothing
+is communicated while captions are drawn. Over ``tensor`` XLA splits the products; then devices go from token to token
+together.
+
+A decode call takes the unfinished part out of the state, works on it for ``chunk`` tokens and puts it back, so that
+what has ended, and columns of the cache that nobody has reached, cost nothing. New keys and values are gathered in
+columns of their own behind that part, at the same place for all groups, and are put where they belong at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as Spec
+
+from vcap_jax.qwen3_vl.decoding import CaptionCache, DecodeModel, DecodeParams, PromptCache, empty_caches
+from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.rollout.sampling import SamplingConfig, candidate_keys, sample, seen_tokens, update_seen
+from vcap_jax.rollout.schedule import Shape
+
+Array = jax.Array
+
+LANES = "data"
+"""The mesh axis whose devices have slots of their own."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DecodeState:
+    """Everything a decode call reads and writes. B slots of all lanes; every array has them on its first axis.
+
+    tokens: [B, G, T + chunk] int32, the captions so far, padded with the first end token.
+    lengths: [B, G] int32, tokens written, the end token included.
+    done: [B, G] bool: ended with an end token. An empty slot is done.
+    steps: [B] int32, the next token's place in the captions of the slot.
+    logits: [B, G, V] float32, what token ``steps`` is drawn from.
+    keys: [B, G] random keys, one per candidate.
+    seen: [B, G, V] bool for the repetition penalty, or None when the penalty is 1.
+    prompt, captions: the shared and the per-candidate keys and values; the latter T + chunk columns wide.
+    """
+
+    tokens: Array
+    lengths: Array
+    done: Array
+    steps: Array
+    logits: Array
+    keys: Array
+    seen: Array | None
+    prompt: PromptCache
+    captions: CaptionCache
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeSettings:
+    """What the programs are made for. group: G; budget: T, tokens of a caption at most; prefill_chunk: see
+    ``RolloutConfig``; end, banned: token ids."""
+
+    group: int
+    budget: int
+    chunk: int
+    prefill_chunk: int
+    sampling: SamplingConfig
+    end: tuple[int, ...]
+    banned: tuple[int, ...]
+
+
+class DecodePrograms:
+    """Compiled programs for one model definition, on one mesh with the axes ``data`` and ``tensor``.
+
+    graphdef: static model definition (see ``vcap_jax.policy``). compiler_options: XLA's, for every program.
+    """
+
+    def __init__(
+        self,
+        graphdef: Any,
+        settings: DecodeSettings,
+        mesh: Mesh,
+        compiler_options: dict[str, Any] | None = None,
+    ) -> None:
+        self._graphdef, self.settings, self.mesh = graphdef, settings, mesh
+        self.lanes = mesh.shape[LANES]
+        jit = partial(jax.jit, compiler_options=compiler_options)
+        self.empty = jit(self._empty, static_argnums=(1, 2))
+        # Each call reads one state and leaves the next in its place: the caches are never copied as a whole.
+        self.fill = jit(self._fill, donate_argnums=(1,))
+        self.decode = jit(self._decode, donate_argnums=(1,), static_argnums=(4,))
+
+    def _on_lanes(self, function: Any, whole: int, split: int) -> Any:
+        """``function`` run by every lane; its first ``whole`` arguments are the same for all, ``split`` are its own."""
+        specs = (Spec(),) * whole + (Spec(LANES),) * split
+        return jax.shard_map(
+            function,
+            mesh=self.mesh,
+            in_specs=specs,
+            out_specs=Spec(LANES),
+            # With one device per lane nothing is left for XLA to split, which kernels need to know.
+            axis_names={LANES} if self.mesh.shape["tensor"] > 1 else set(self.mesh.axis_names),
+            check_vma=False,
+        )
+
+    def _empty(self, params: DecodeParams, slots: int, prompt_tokens: int) -> DecodeState:
+        """A state with nothing in it: ``slots`` per lane, prompts of up to ``prompt_tokens``."""
+
+        def of_lane(params: DecodeParams) -> DecodeState:
+            settings, model = self.settings, DecodeModel(self._graphdef, params)
+            shape, columns = (slots, settings.group), settings.budget + settings.chunk
+            vocab = model.config.text.vocab_size
+            penalised = settings.sampling.repetition_penalty != 1.0
+            prompt, captions = empty_caches(
+                model.config.text,
+                model.dtype,
+                groups=slots,
+                prompt_tokens=prompt_tokens,
+                captions=settings.group,
+                caption_tokens=columns,
+            )
+            return DecodeState(
+                tokens=jnp.full((*shape, columns), settings.end[0], jnp.int32),
+                lengths=jnp.zeros(shape, jnp.int32),
+                done=jnp.ones(shape, bool),
+                steps=jnp.zeros((slots,), jnp.int32),
+                logits=jnp.zeros((*shape, vocab), jnp.float32),
+                keys=candidate_keys(0, 0, jnp.zeros((slots,), jnp.int32), settings.group),
+                seen=jnp.zeros((*shape, vocab), bool) if penalised else None,
+                prompt=prompt,
+                captions=captions,
+            )
+
+        return self._on_lanes(of_lane, 1, 0)(params)
+
+    def _fill(
+        self,
+        params: DecodeParams,
+        state: DecodeState,
+        prompt: PromptBatch,
+        features: VisualFeatures | None,
+        rows: Array,
+        slots: Array,
+        ids: Array,
+        seed: Array,
+        step: Array,
+    ) -> DecodeState:
+        """Prefills rows of ``prompt`` and puts them into slots, at step 0.
+
+        rows, slots, ids: [lanes, n] int32, for each lane the rows of ``prompt`` it takes, its own slot for each (-1:
+        none, the row is computed for nothing), and the group's id in ``candidate_keys``. n is 1 or all slots of a
+        lane; then the k-th row can only go to the k-th slot.
+        """
+        taken = jax.tree.map(lambda x: jnp.asarray(x)[rows.reshape(-1)], _without_vision(prompt))
+        deepstack = None
+        if features is not None:
+            embeddings = features.embeddings[rows.reshape(-1)]
+            deepstack = jnp.swapaxes(features.deepstack, 0, 1)[rows.reshape(-1)]
+            taken = (taken, embeddings, deepstack)
+        else:
+            taken = (taken, None, None)
+        fill = self._on_lanes(self._fill_lane, 3, 4)
+        return fill(params, seed, step, state, taken, slots.reshape(-1), ids.reshape(-1))
+
+    def _fill_lane(
+        self,
+        params: DecodeParams,
+        seed: Array,
+        step: Array,
+        state: DecodeState,
+        taken: tuple[PromptBatch, Array | None, Array | None],
+        slots: Array,
+        ids: Array,
+    ) -> DecodeState:
+        settings, model = self.settings, DecodeModel(self._graphdef, params)
+        prompt, embeddings, deepstack = taken
+        features = None
+        if embeddings is not None and deepstack is not None:
+            features = VisualFeatures(embeddings, jnp.swapaxes(deepstack, 0, 1))
+        hidden, cache = model.prefill(prompt, features, chunk=settings.prefill_chunk)
+        logits, shape = model.logits(hidden), (slots.shape[0], settings.group)
+        seen = None
+        if state.seen is not None:
+            of_prompt = seen_tokens(prompt.tokens, prompt.lengths, logits.shape[-1])
+            seen = jnp.broadcast_to(of_prompt[:, None], (*shape, logits.shape[-1]))
+        new = DecodeState(
+            tokens=jnp.full((*shape, state.tokens.shape[-1]), settings.end[0], jnp.int32),
+            lengths=jnp.zeros(shape, jnp.int32),
+            done=jnp.zeros(shape, bool),
+            steps=jnp.zeros(shape[:1], jnp.int32),
+            logits=jnp.broadcast_to(logits[:, None], (*shape, logits.shape[-1])),
+            keys=candidate_keys(seed, step, ids, settings.group),
+            seen=seen,
+            prompt=cache,
+            captions=CaptionCache((), ()),
+        )
+        # The caption cache needs no clearing: what is older than a caption is never seen by it.
+        old = _with_captions(state, CaptionCache((), ()))
+        placed = jax.tree.map(partial(_place, slots=slots), old, new)
+        return _with_captions(placed, state.captions)
+
+    def _decode(
+        self, params: DecodeParams, state: DecodeState, slots: Array, candidates: Array, shape: Shape
+    ) -> DecodeState:
+        """``chunk`` tokens of the candidates [lanes, slots, candidates] of slots [lanes, slots], fewer where captions
+        end or meet the budget."""
+
+        def of_lane(params: DecodeParams, state: DecodeState, slots: Array, candidates: Array) -> DecodeState:
+            return self._decode_lane(params, state, slots[0], candidates[0], shape)
+
+        return self._on_lanes(of_lane, 1, 3)(params, state, slots, candidates)
+
+    def _decode_lane(
+        self, params: DecodeParams, state: DecodeState, slots: Array, candidates: Array, shape: Shape
+    ) -> DecodeState:
+        settings, model = self.settings, DecodeModel(self._graphdef, params)
+        chunk, width = settings.chunk, shape.width
+        everything = (shape.slots, shape.candidates) == state.done.shape
+        part = _part(state, slots, candidates, everything=everything)
+        base, prompt = part.steps, part.prompt
+        captions = part.captions
+        if not (everything and width == settings.budget):
+            captions = _narrowed(captions, width, chunk)
+        end = jnp.asarray(settings.end)
+        prompt_visible = jnp.arange(prompt.keys[0].shape[-1]) < prompt.lengths[:, None]
+        column = jnp.arange(width + chunk)
+        before = column < jnp.minimum(base, width)[:, None]
+
+        def live(done: Array, i: Array) -> Array:
+            return ~done & (base + i < settings.budget)[:, None]
+
+        def unfinished(carry: Any) -> Array:
+            i, _, _, done, *_ = carry
+            going = live(done, i).any()
+            if self.mesh.shape["tensor"] > 1:
+                # Products are joined over ``tensor`` in every round, so no lane may leave the loop before the others.
+                going = jax.lax.pmax(going.astype(jnp.int32), LANES) > 0
+            return (i < chunk) & going
+
+        def one(carry: Any) -> Any:
+            i, tokens, lengths, done, logits, seen, captions = carry
+            going, step = live(done, i), base + i
+            if self.mesh.shape["tensor"] > 1:
+                # Whole before the rules, which take one of two ways depending on a lane's own numbers.
+                logits = jax.lax.with_sharding_constraint(logits, Spec())
+            token = sample(
+                logits, part.keys, step[:, None], settings.sampling, seen=seen, banned=settings.banned
+            )
+            token = jnp.where(going, token, end[0])
+            tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[..., None], i, axis=2)
+            seen = None if seen is None else update_seen(seen, token)
+            visible = before | ((column >= width) & (column <= width + i))
+            hidden, captions = model.decode(token, step, width + i, prompt_visible, visible, prompt, captions)
+            lengths = jnp.where(going, step[:, None] + 1, lengths)
+            done |= going & (token[..., None] == end).any(-1)
+            return i + 1, tokens, lengths, done, model.logits(hidden), seen, captions
+
+        drawn = jnp.full((*part.done.shape, chunk), end[0], jnp.int32)
+        first = (jnp.int32(0), drawn, part.lengths, part.done, part.logits, part.seen, captions)
+        i, drawn, lengths, done, logits, seen, captions = jax.lax.while_loop(unfinished, one, first)
+        steps = jnp.minimum(base + i, settings.budget)
+        store = captions if everything and width == settings.budget else state.captions
+        added = jax.tree.map(
+            lambda x, axis: jax.lax.slice_in_dim(x, width, width + chunk, axis=axis),
+            captions,
+            _token_axes(captions),
+        )
+        tokens, store = _put_columns((state.tokens, store), (drawn, added), slots, candidates, base)
+        changed = (lengths, done, logits, seen)
+        if not everything:
+            old = (state.lengths, state.done, state.logits, state.seen)
+            at = (slots[:, None], candidates)
+            changed = jax.tree.map(lambda x, y: x.at[at].set(y), old, changed)
+            steps = state.steps.at[slots].set(steps)
+        lengths, done, logits, seen = changed
+        return DecodeState(tokens, lengths, done, steps, logits, state.keys, seen, state.prompt, store)
+
+
+def _token_axes(captions: CaptionCache) -> Any:
+    """Which axis of each array is the captions' tokens."""
+    axes: dict[str, Any] = {"keys": (2,) * len(captions.keys), "values": (1,) * len(captions.values)}
+    return CaptionCache(**axes)
+
+
+def _without_vision(prompt: PromptBatch) -> PromptBatch:
+    return PromptBatch(prompt.tokens, prompt.positions, prompt.lengths, prompt.visual_index, None)
+
+
+def _with_captions(state: DecodeState, captions: CaptionCache) -> DecodeState:
+    return DecodeState(
+        state.tokens,
+        state.lengths,
+        state.done,
+        state.steps,
+        state.logits,
+        state.keys,
+        state.seen,
+        state.prompt,
+        captions,
+    )
+
+
+def _place(old: Array, new: Array, *, slots: Array) -> Array:
+    """Rows of ``new`` in the slots of ``old``; a slot of -1 is none."""
+    if new.shape[0] == old.shape[0]:
+        return jnp.where((slots >= 0).reshape(-1, *[1] * (old.ndim - 1)), new, old)
+    (slot,) = slots
+    here = jnp.maximum(slot, 0)
+    kept = jax.lax.dynamic_index_in_dim(old, here, 0)
+    return jax.lax.dynamic_update_index_in_dim(old, jnp.where(slot >= 0, new, kept), here, 0)
+
+
+def _part(state: DecodeState, slots: Array, candidates: Array, *, everything: bool) -> DecodeState:
+    """The chosen slots and candidates. Columns of tokens and caches are left for ``_narrowed``."""
+    if everything:
+        return state
+    whole_slots = slots.shape[0] == state.done.shape[0]
+    whole_groups = candidates.shape[1] == state.done.shape[1]
+
+    def of_slots(x: Array) -> Array:
+        return x if whole_slots else x[slots]
+
+    def of_candidates(x: Array) -> Array:
+        return of_slots(x) if whole_groups else x[slots[:, None], candidates]
+
+    def of_rows(x: Array) -> Array:
+        """Rows of slot, candidate and head."""
+        apart = x.reshape(*state.done.shape, -1, *x.shape[1:])
+        return of_candidates(apart).reshape(-1, *x.shape[1:])
+
+    return DecodeState(
+        tokens=state.tokens,
+        lengths=of_candidates(state.lengths),
+        done=of_candidates(state.done),
+        steps=of_slots(state.steps),
+        logits=of_candidates(state.logits),
+        keys=of_candidates(state.keys),
+        seen=None if state.seen is None else of_candidates(state.seen),
+        prompt=jax.tree.map(of_slots, state.prompt),
+        captions=jax.tree.map(of_rows, state.captions),
+    )
+
+
+def _narrowed(captions: CaptionCache, width: int, chunk: int) -> CaptionCache:
+    """The first ``width`` columns, and ``chunk`` empty ones for new tokens."""
+
+    def of(x: Array, axis: int) -> Array:
+        padding = [(0, chunk if i == axis else 0) for i in range(x.ndim)]
+        return jnp.pad(jax.lax.slice_in_dim(x, 0, width, axis=axis), padding)
+
+    return jax.tree.map(of, captions, _token_axes(captions))
+
+
+def _put_columns(
+    stored: tuple[Array, CaptionCache],
+    new: tuple[Array, CaptionCache],
+    slots: Array,
+    candidates: Array,
+    base: Array,
+) -> tuple[Array, CaptionCache]:
+    """New tokens and their caches [slots, candidates, ...] into their columns, ``base`` of each slot, in place.
+
+    One slot after another, or one candidate after another if not all are there: a block each, where a scatter would
+    go through every number.
+    """
+    size, per_slot = stored[0].shape[1], candidates.shape[1]
+    # A block: all candidates of a slot, or one.
+    together = per_slot == size
+    blocks = 1 if together else per_slot
+    tokens, added = new
+    tokens = tokens.reshape(-1, tokens.shape[-1])
+
+    def one(k: Array, stored: tuple[Array, CaptionCache]) -> tuple[Array, CaptionCache]:
+        slot = k // blocks
+        candidate = jnp.int32(0) if together else candidates[slot, k % blocks]
+        first = slots[slot] * size + candidate
+
+        def put(x: Array, y: Array, axis: int) -> Array:
+            # Rows of one candidate lie together: one, or one per head.
+            rows, per_candidate = (
+                y.shape[0] // (slots.shape[0] * blocks),
+                x.shape[0] // (stored[0].shape[0] * size),
+            )
+            block = jax.lax.dynamic_slice_in_dim(y, k * rows, rows, axis=0)
+            start = [jnp.int32(0)] * x.ndim
+            start[0], start[axis] = first * per_candidate, base[slot]
+            return jax.lax.dynamic_update_slice(x, block, start)
+
+        flat = put(stored[0].reshape(-1, stored[0].shape[-1]), tokens, 1)
+        caches = jax.tree.map(put, stored[1], added, _token_axes(added))
+        return flat.reshape(stored[0].shape), caches
+
+    return jax.lax.fori_loop(0, slots.shape[0] * blocks, one, stored)

@@ -1,0 +1,166 @@
+"""Where captions are drawn: a copy of the parameters on the devices of this process.
+
+For training, parameters lie in float32, cut into parts over the devices. Gathering them for every token would cost
+more than the token. So once per step they are cast to the type of the products and put whole (cut by ``tensor``
+alone) on every device that has slots: one gather of the narrow copy, after which decoding communicates with nobody.
+
+In a run of several processes everything here is one process's own: parameters come in on its devices alone
+(``Workplace.own_params``), prompts and features as NumPy or on its devices, and out come the groups it brought, at its
+own pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Spec
+
+from vcap_jax.qwen3_vl.decoding import DecodeParams, apart, lay_out
+from vcap_jax.qwen3_vl.inputs import VisualFeatures
+from vcap_jax.rollout.decoding import LANES
+from vcap_jax.sharding import dotted_path, partition
+
+AXES = (LANES, "tensor")
+
+
+def local_mesh(tensor: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
+    """A mesh (data, tensor) over ``devices`` (default: this process's), in their order.
+
+    Raises ValueError if ``tensor`` does not divide their number.
+    """
+    devices = jax.local_devices() if devices is None else devices
+    if len(devices) % tensor:
+        raise ValueError(
+            f"mesh.tensor is {tensor}, but this process draws captions on {len(devices)} devices; the parts of a "
+            "product must be on one process: choose a divisor"
+        )
+    return jax.make_mesh((len(devices) // tensor, tensor), AXES, (AxisType.Auto,) * 2, devices=list(devices))
+
+
+def mesh_of(tree: Any) -> Mesh:
+    """The local mesh for parameters as they lie: this process's part of their mesh, or their one device."""
+    sharding = jax.tree.leaves(tree)[0].sharding if jax.tree.leaves(tree) else None
+    if not isinstance(sharding, NamedSharding):
+        devices = [jax.local_devices()[0]] if sharding is None else list(sharding.device_set)
+        return local_mesh(devices=devices)
+    mine = [d for d in sharding.mesh.devices.flat if d.process_index == jax.process_index()]
+    return local_mesh(sharding.mesh.shape.get("tensor", 1), mine)
+
+
+@dataclass(frozen=True)
+class RolloutPlacement:
+    """mesh: (data, tensor) of this process's devices. graphdef: of the model (see ``vcap_jax.policy``)."""
+
+    mesh: Mesh
+    graphdef: Any
+
+    def shardings(self, params: DecodeParams, mesh: Any = None) -> DecodeParams:
+        """Of ``params`` (arrays or abstract): cut by ``tensor`` as in training, else whole on every device.
+
+        mesh: another mesh with an axis ``tensor``.
+        """
+        mesh = self.mesh if mesh is None else mesh
+        sizes = {"fsdp": 1, "tensor": mesh.shape.get("tensor", 1)}
+
+        def of(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
+            # A layer by itself: its path lacks the tower's, which no rule looks at.
+            return NamedSharding(mesh, partition(dotted_path(path), leaf.shape, sizes).spec)
+
+        return jax.tree_util.tree_map_with_path(of, params)
+
+    def abstract(self, trainable: Any, frozen: Any) -> DecodeParams:
+        """Shapes, types and shardings of ``params``."""
+
+        def laid_out(trainable: Any, frozen: Any) -> DecodeParams:
+            return lay_out(self.graphdef, *apart(self.graphdef, trainable, frozen))
+
+        found = jax.eval_shape(laid_out, trainable, frozen)
+        return jax.tree.map(
+            lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+            found,
+            self.shardings(found),
+        )
+
+    def params(self, trainable: Any, frozen: Any) -> DecodeParams:
+        """The copy to draw captions with. On one device, what already has its type is not copied (but for the layers,
+        which training keeps stacked)."""
+        wanted = self.abstract(trainable, frozen)
+        stacked, rest = apart(self.graphdef, trainable, frozen)
+        leaves, tree = jax.tree.flatten(rest)
+        changed = tuple(
+            i
+            for i, (leaf, target) in enumerate(zip(leaves, jax.tree.leaves(wanted.rest), strict=True))
+            if self.mesh.size > 1 or leaf.dtype != target.dtype
+        )
+        training = None if self.mesh.size == 1 else self._training_mesh((trainable, frozen))
+        layers, new = self._program(wanted, tree, changed, training)(stacked, leaves)
+        for i, leaf in zip(changed, new, strict=True):
+            leaves[i] = leaf
+        placed = DecodeParams(layers, jax.tree.unflatten(tree, leaves))
+        return jax.tree.map(lambda x, target: _on_mesh(x, target.sharding), placed, wanted)
+
+    def batch(self, tree: Any) -> Any:
+        """Prompts or features on this process's devices, split by group where their number allows.
+
+        tree: arrays with groups on the first axis (``PromptBatch``), NumPy or on these devices.
+        """
+
+        def put(x: Any) -> jax.Array:
+            split = x.shape[0] % self.mesh.shape[LANES] == 0
+            return jax.device_put(x, NamedSharding(self.mesh, Spec(LANES) if split else Spec()))
+
+        return jax.tree.map(put, tree)
+
+    def features(self, features: VisualFeatures | None) -> VisualFeatures | None:
+        """As ``batch``; DeepStack's groups are on its second axis."""
+        if features is None:
+            return None
+        split = features.embeddings.shape[0] % self.mesh.shape[LANES] == 0
+        axis = LANES if split else None
+        return VisualFeatures(
+            jax.device_put(features.embeddings, NamedSharding(self.mesh, Spec(axis))),
+            jax.device_put(features.deepstack, NamedSharding(self.mesh, Spec(None, axis))),
+        )
+
+    def _training_mesh(self, params: Any) -> Mesh:
+        shardings = [leaf.sharding for leaf in jax.tree.leaves(params)]
+        meshes: set[Any] = {x.mesh for x in shardings if isinstance(x, NamedSharding)}
+        if len(meshes) != 1:
+            raise ValueError(
+                f"parameters lie on {len(meshes)} meshes, captions are drawn on {self.mesh.size} devices: place all "
+                "parameters on one mesh of these (Placement.state)"
+            )
+        return meshes.pop()
+
+    def _program(
+        self, wanted: DecodeParams, tree: Any, changed: tuple[int, ...], training: Mesh | None
+    ) -> Callable[[Any, list[Any]], tuple[Any, list[Any]]]:
+        """One jitted ``lay_out`` per model and target, so that a step compiles nothing; of the rest it returns the
+        ``changed`` leaves."""
+        key = (self.graphdef, changed, training)
+        if key not in _PROGRAMS:
+
+            def chosen(params: DecodeParams) -> tuple[Any, list[Any]]:
+                leaves = jax.tree.leaves(params.rest)
+                return params.layers, [leaves[i] for i in changed]
+
+            def program(stacked: Any, leaves: list[Any]) -> tuple[Any, list[Any]]:
+                return chosen(lay_out(self.graphdef, stacked, jax.tree.unflatten(tree, leaves)))
+
+            target = None if training is None else chosen(self.shardings(wanted, training))
+            _PROGRAMS[key] = jax.jit(program, out_shardings=target)
+        return _PROGRAMS[key]
+
+
+_PROGRAMS: dict[Any, Any] = {}
+
+
+def _on_mesh(x: jax.Array, sharding: NamedSharding) -> jax.Array:
+    """This process's parts of ``x`` as an array of its own; nothing is moved."""
+    parts = {shard.device: shard.data for shard in x.addressable_shards}
+    order = sharding.addressable_devices_indices_map(x.shape)
+    return jax.make_array_from_single_device_arrays(x.shape, sharding, [parts[d] for d in order])

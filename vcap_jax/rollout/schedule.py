@@ -1,0 +1,105 @@
+"""Which groups decode next, and in which shape: a function of the tokens drawn so far, and of nothing else.
+
+A device ("lane") has a number of slots, each with one group at its own step. Between two device calls the scheduler
+picks the smallest of a few known shapes that holds what is still unfinished: some slots, some candidates of each, a
+caption cache of some width. The few shapes are what keeps compilation out of the steady state.
+
+Pure NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+
+def sizes_down_to(largest: int, smallest: int, factor: int) -> tuple[int, ...]:
+    """``largest`` divided by ``factor`` again and again, rounded up, while no less than ``smallest``; ascending.
+
+    factor 1: ``largest`` alone.
+    """
+    sizes = [largest]
+    while factor > 1 and sizes[-1] > 1:
+        smaller = -(-sizes[-1] // factor)
+        if smaller < smallest:
+            break
+        sizes.append(smaller)
+    return tuple(reversed(sizes))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Slots of a lane, candidates of a slot, and the columns of the caption cache that are looked at."""
+
+    slots: int
+    candidates: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One device call. slots: [lanes, slots] which slots; candidates: [lanes, slots, candidates] which of each."""
+
+    shape: Shape
+    slots: np.ndarray
+    candidates: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """The shapes that a run may use.
+
+    slots, candidates, widths: allowed sizes, ascending; the last of each is everything.
+    """
+
+    slots: tuple[int, ...]
+    candidates: tuple[int, ...]
+    widths: tuple[int, ...]
+
+    @classmethod
+    def build(cls, *, slots: int, candidates: int, width: int, chunk: int, factor: int, rows: int) -> Ladder:
+        """factor: between neighbouring sizes; 1 for one shape only. A cache of less than two chunks is not worth a
+        shape of its own. rows: slots x candidates of a lane below which nothing shrinks any more."""
+        worthwhile = [
+            size for size in sizes_down_to(slots, 1, factor) if size == slots or size * candidates >= rows
+        ]
+        return cls(
+            slots=tuple(worthwhile),
+            candidates=sizes_down_to(candidates, max(1, -(-rows // worthwhile[0])), factor),
+            widths=sizes_down_to(width, 2 * chunk, factor),
+        )
+
+    def shapes(self) -> Iterator[Shape]:
+        """All of them."""
+        for slots in self.slots:
+            for candidates in self.candidates:
+                for width in self.widths:
+                    yield Shape(slots, candidates, width)
+
+    def turn(self, live: np.ndarray, steps: np.ndarray) -> Turn:
+        """The next call for what is unfinished.
+
+        live: [lanes, slots, candidates] bool, at least one True; steps: [lanes, slots] tokens so far.
+        """
+        occupied = np.asarray(live.any(-1))
+        shape = Shape(
+            _fit(self.slots, int(occupied.sum(-1).max())),
+            _fit(self.candidates, int(live.sum(-1).max())),
+            _fit(self.widths, int(steps[occupied].max())),
+        )
+        slots = _first_true(occupied, shape.slots)
+        chosen = np.take_along_axis(live, slots[..., None], axis=1)
+        return Turn(shape, slots, _first_true(chosen, shape.candidates))
+
+
+def _fit(sizes: tuple[int, ...], needed: int) -> int:
+    return next(size for size in sizes if size >= needed)
+
+
+def _first_true(flags: np.ndarray, count: int) -> np.ndarray:
+    """int32 indices [..., count] along the last axis: those of True first, all in order if all are taken."""
+    if count == flags.shape[-1]:
+        return np.broadcast_to(np.arange(count, dtype=np.int32), flags.shape).copy()
+    return np.argsort(~flags, axis=-1, kind="stable")[..., :count].astype(np.int32)

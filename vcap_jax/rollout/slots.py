@@ -1,0 +1,201 @@
+"""The groups that decode side by side, and those that wait: what the sampler keeps on the host.
+
+Everything here follows from the tokens drawn; there are no clocks, so a run decodes the same groups in the same
+company every time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from vcap_jax.qwen3_vl.decoding import DecodeParams
+from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.rollout.decoding import DecodePrograms, DecodeState
+from vcap_jax.rollout.placement import RolloutPlacement
+from vcap_jax.rollout.schedule import Ladder
+
+
+@dataclass(frozen=True)
+class SampledGroup:
+    """One finished group. index: its place; tokens: [G, T]; lengths: [G]; truncated: [G], True where
+    the caption hit the budget without an end token (kept as it is: no end token is appended). logprobs: [G, T]
+    float32 log-probabilities each token was drawn with, NaN beyond a caption's end; None from the JAX sampler,
+    whose numerics are the trainer's."""
+
+    index: int
+    tokens: np.ndarray
+    lengths: np.ndarray
+    truncated: np.ndarray
+    logprobs: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class PromptGroups:
+    """Prompts of a padded batch, and what its groups are called.
+
+    prompt: rows of length 0 are padding. features: of the prompts. ids: the group id of each real row, which its draws
+    depend on; also the ``index`` it is yielded with, if ``indices`` are not given.
+    """
+
+    prompt: PromptBatch
+    features: VisualFeatures | None
+    ids: Sequence[int]
+    indices: Sequence[int] | None = None
+
+    @property
+    def bucket(self) -> Any:
+        """Groups of equal buckets can decode side by side."""
+        arrays = jax.tree.leaves((self.prompt.tokens, self.features))
+        return self.prompt.tokens.shape[1], tuple(x.shape for x in arrays)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    batch: PromptGroups
+    row: int
+    id: int
+    index: int
+
+
+class Incoming:
+    """The groups that wait, batch after batch; a batch is asked for when none is left."""
+
+    def __init__(self, batches: Iterable[PromptGroups]) -> None:
+        self._batches = iter(batches)
+        self._waiting: deque[Waiting] = deque()
+
+    def bucket(self) -> Any:
+        """The bucket of the next group; None if there is none."""
+        while not self._waiting:
+            batch = next(self._batches, None)
+            if batch is None:
+                return None
+            lengths = np.asarray(batch.prompt.lengths)
+            rows = [row for row, length in enumerate(lengths) if length > 0]
+            indices = batch.ids if batch.indices is None else batch.indices
+            self._waiting.extend(Waiting(batch, row, batch.ids[row], indices[row]) for row in rows)
+        return self._waiting[0].batch.bucket
+
+    def take(self, most: int, bucket: Any) -> list[Waiting]:
+        """Up to ``most`` groups of the bucket, of one batch."""
+        taken: list[Waiting] = []
+        while len(taken) < most and self.bucket() == bucket:
+            if taken and self._waiting[0].batch is not taken[0].batch:
+                break
+            taken.append(self._waiting.popleft())
+        return taken
+
+
+class Slots:
+    """The groups that decode side by side, and the state they are in. Lanes are devices, each with its own slots."""
+
+    def __init__(
+        self,
+        programs: DecodePrograms,
+        ladder: Ladder,
+        params: DecodeParams,
+        placement: RolloutPlacement,
+        prompt_tokens: int,
+        seed: int,
+        step: int,
+    ) -> None:
+        self._programs, self._ladder, self._params, self._placement = programs, ladder, params, placement
+        self._seed, self._step = seed, step
+        self._budget = programs.settings.budget
+        self._slots = ladder.slots[-1]
+        self._held: list[list[Waiting | None]] = [[None] * self._slots for _ in range(programs.lanes)]
+        together = self._slots * prompt_tokens <= programs.settings.prefill_chunk
+        self.fill_sizes = (1, self._slots) if together and self._slots > 1 else (1,)
+        self._placed: tuple[PromptGroups, Any, Any] | None = None
+        self.state: DecodeState = programs.empty(params, self._slots, prompt_tokens)
+        shape = (programs.lanes, self._slots)
+        self._live = np.zeros((*shape, programs.settings.group), bool)
+        self._steps = np.zeros(shape, np.int64)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a slot holds a group."""
+        return any(group is not None for lane in self._held for group in lane)
+
+    def fill(self, incoming: Incoming, bucket: Any) -> bool:
+        """Puts waiting groups of the bucket into empty slots; whether there were any."""
+        filled = False
+        while free := [
+            (slot, lane)
+            for slot in range(self._slots)
+            for lane in range(self._programs.lanes)
+            if self._held[lane][slot] is None
+        ]:
+            taken = incoming.take(len(free), bucket)
+            if not taken:
+                break
+            filled = True
+            # Lanes take turns, so that all have as many groups; in a lane the first empty slot is the first filled.
+            chosen: list[list[tuple[int, Waiting]]] = [[] for _ in range(self._programs.lanes)]
+            for (slot, lane), group in zip(free, taken, strict=False):
+                self._held[lane][slot] = group
+                self._live[lane, slot], self._steps[lane, slot] = True, 0
+                chosen[lane].append((slot, group))
+            most = max(map(len, chosen))
+            batch = taken[0].batch
+            if 2 * most >= self._slots and len(self.fill_sizes) > 1:
+                self.put(chosen, batch, self._slots)
+            else:
+                for k in range(most):
+                    self.put([lane[k : k + 1] for lane in chosen], batch, 1)
+        return filled
+
+    def put(self, chosen: Sequence[Sequence[tuple[int, Waiting]]], batch: PromptGroups, count: int) -> None:
+        """Prefills groups of ``batch``, for each lane (slot, group) pairs; ``count``: see ``DecodePrograms.fill``."""
+        shape = (len(chosen), count)
+        rows, slots, ids = (np.full(shape, fill, np.int32) for fill in (0, -1, 0))
+        for lane, groups in enumerate(chosen):
+            for slot, group in groups:
+                k = slot if count == self._slots else 0
+                rows[lane, k], slots[lane, k], ids[lane, k] = group.row, slot, group.id
+        if self._placed is None or self._placed[0] is not batch:
+            text = PromptBatch(
+                batch.prompt.tokens,
+                batch.prompt.positions,
+                batch.prompt.lengths,
+                batch.prompt.visual_index,
+                None,
+            )
+            self._placed = (batch, self._placement.batch(text), self._placement.features(batch.features))
+        _, prompt, features = self._placed
+        numbers = (np.int32(self._seed), np.int32(self._step))
+        self.state = self._programs.fill(
+            self._params, self.state, prompt, features, rows, slots, ids, *numbers
+        )
+
+    def decode(self) -> None:
+        """One device call, and a look at what has ended."""
+        turn = self._ladder.turn(self._live, self._steps)
+        self.state = self._programs.decode(self._params, self.state, turn.slots, turn.candidates, turn.shape)
+        done, steps = jax.device_get((self.state.done, self.state.steps))
+        self._steps = steps.reshape(self._steps.shape).astype(np.int64)
+        held = np.array([[group is not None for group in lane] for lane in self._held])
+        going = held & (self._steps < self._budget)
+        self._live = ~done.reshape(self._live.shape) & going[..., None]
+
+    def finished(self) -> Iterator[SampledGroup]:
+        """The groups that are complete, in the order of their places; their slots are free."""
+        complete = [
+            (group.index, lane, slot)
+            for lane, groups in enumerate(self._held)
+            for slot, group in enumerate(groups)
+            if group is not None and not self._live[lane, slot].any()
+        ]
+        if not complete:
+            return
+        tokens, lengths, done = jax.device_get((self.state.tokens, self.state.lengths, self.state.done))
+        for index, lane, slot in sorted(complete):
+            self._held[lane][slot] = None
+            row = lane * self._slots + slot
+            yield SampledGroup(index, tokens[row, :, : self._budget].copy(), lengths[row].copy(), ~done[row])
