@@ -45,6 +45,18 @@ count_list() {
   echo $#
 }
 
+# set_groups COUNT WORD... : fills the array `groups` with settings for one group per device of COUNT, in rollout and
+# update, except for what a WORD (a section.key=value for launch/train.py) sets already.
+set_groups() {
+  local count=$1 name
+  shift
+  groups=()
+  for name in rollout.groups_per_batch grpo.groups_per_micro_batch; do
+    # shellcheck disable=SC2034  # read by the scripts that source this
+    if [[ " $* " != *" $name="* ]]; then groups+=("$name=$count"); fi
+  done
+}
+
 # join_urls URL... -> [URL, URL], the way a list is written in an override.
 join_urls() {
   local IFS=,

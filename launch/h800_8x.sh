@@ -21,7 +21,8 @@ usage: bash launch/h800_8x.sh --model DIR --manifest FILE [options] [-- section.
   --model DIR             Qwen3-VL checkpoint of the policy
   --manifest FILE         JSON Lines with the training samples
   --modality image|video  default image
-  --config FILE           default configs/paper/MODALITY.yaml
+  --config FILE           default configs/paper/MODALITY.yaml with one group per policy GPU in rollout and micro-batches
+                          (rollout.groups_per_batch, grpo.groups_per_micro_batch); a file of yours is taken as it is
   --run-dir DIR           default runs/vcap-MODALITY
   --policy-gpus LIST      default 0,1,2,3,4,5; with a judge elsewhere 0,1,2,3,4,5,6,7
   --judge-gpus LIST       default 6,7; with a judge elsewhere none
@@ -70,6 +71,7 @@ if [[ $modality != image && $modality != video ]]; then
   echo "error: --modality is $modality; it must be image or video" >&2
   exit 2
 fi
+own_config=$config
 : "${config:=configs/paper/$modality.yaml}" "${run_dir:=runs/vcap-$modality}" "${judge_model:=$model}"
 if ((${#judge_urls[@]})); then
   : "${policy_gpus:=0,1,2,3,4,5,6,7}"
@@ -80,6 +82,8 @@ else
   done
 fi
 logs=$run_dir.logs
+groups=()
+if [[ -z $own_config ]]; then set_groups "$(count_list "$policy_gpus")" "${more[@]}"; fi
 
 judge_command=("$python" gpu_judge/serve.py --backend vllm --vllm "$vllm" --model "$judge_model" --gpus "$judge_gpus"
   --modality "$modality" --host "$judge_host" --port "$judge_port" --gpu-memory-utilization "$judge_memory"
@@ -88,7 +92,7 @@ key=()
 if [[ $judge_host != 127.0.0.1 ]]; then judge_command+=(--api-key-env VCAP_JUDGE_KEY); fi
 if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
 train_arguments=(--config "$config" --run-dir "$run_dir" --resume "model.path=$model" "data.manifest=$manifest"
-  "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${more[@]}")
+  "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${groups[@]}" "${more[@]}")
 train_environment=("CUDA_VISIBLE_DEVICES=$policy_gpus" "XLA_PYTHON_CLIENT_MEM_FRACTION=$policy_memory")
 
 # -- checks: all of them, before anything starts -------------------------------------------------------------------

@@ -134,8 +134,22 @@ def test_a_dry_run_prints_everything_and_starts_nothing(node: Path) -> None:
     assert "CUDA_VISIBLE_DEVICES=0\\,1\\,2\\,3\\,4\\,5" in done.stdout
     assert "http://127.0.0.1:8000\\,http://127.0.0.1:8001" in done.stdout
     assert "optimizer.learning_rate=1e-6" in done.stdout
+    assert "rollout.groups_per_batch=6 grpo.groups_per_micro_batch=6" in done.stdout
     assert notes(node) == []
     assert not (node / "run.logs").exists()
+
+
+def test_groups_are_as_many_as_policy_gpus_unless_the_user_says_otherwise(node: Path) -> None:
+    arguments = ("--dry-run", "--policy-gpus", "0,1,2,3")
+    four = start(node, "h800_8x.sh", *arguments)
+    assert "rollout.groups_per_batch=4 grpo.groups_per_micro_batch=4" in four.stdout
+    more = start(node, "h800_8x.sh", *arguments, "--", "rollout.groups_per_batch=12")
+    assert more.returncode == 0, more.stderr
+    assert "grpo.groups_per_micro_batch=4 rollout.groups_per_batch=12" in more.stdout
+    assert more.stdout.count("groups_per_batch=") == four.stdout.count("groups_per_batch=")
+    own = start(node, "h800_8x.sh", *arguments, "--config", str(ROOT / "configs" / "paper" / "image.yaml"))
+    assert own.returncode == 0, own.stderr
+    assert "groups_per" not in own.stdout
 
 
 def test_all_problems_are_told_at_once(node: Path) -> None:
@@ -207,7 +221,11 @@ def test_slurm_gives_every_node_a_judge_and_every_trainer_all_judges(node: Path)
     for url in ("NODE-1:8000", "NODE-1:8001", "NODE-2:8000", "NODE-2:8001"):
         assert f"--judge-url http://{url}" in run
     assert "distributed.processes=2" in run
+    assert "rollout.groups_per_batch=12 grpo.groups_per_micro_batch=12" in run
     assert "SLURM_PROCID" in run
+    far = start(node, "slurm.sbatch", "--dry-run", "--judge-url", "http://far:8000")
+    assert "--policy-gpus 0\\,1\\,2\\,3\\,4\\,5\\,6\\,7" in far.stdout
+    assert "rollout.groups_per_batch=16" in far.stdout
     missing = start(node, "slurm.sbatch", "--modality", "video")
     assert missing.returncode == 2
     assert "inside a SLURM job" in missing.stderr
