@@ -43,7 +43,7 @@ def forest(rows: Sequence[Bar], measures: Sequence[Measure] = ("coverage", "fals
                 interval = row.intervals[measure]
                 colour = _SOFT if row.plain else _COLOURS[0]
                 if not math.isnan(interval.low):
-                    low, high = max(interval.low, 0.0), min(interval.high, 1.0)
+                    low, high = interval.low, interval.high
                     axis.plot([low, high], [y, y], color=colour, linewidth=2.2, solid_capstyle="butt")
                 axis.plot(
                     interval.by_seed, [y] * interval.seeds, "o", color=colour, markersize=5, fillstyle="none"

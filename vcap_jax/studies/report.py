@@ -93,7 +93,7 @@ def report_data(
     tables = []
     for section in sections:
         table = asdict(section)
-        del table["figures"], table["percent"]
+        del table["figures"]
         tables.append(table)
     return {
         "claims": [_plain(asdict(finding)) for finding in findings],

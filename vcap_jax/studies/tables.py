@@ -12,6 +12,7 @@ from vcap_jax.studies.collect import Results, SeedResult
 from vcap_jax.studies.estimates import Interval, Measure, level, over_seeds
 from vcap_jax.studies.figures import Bar, calibration, curves, forest
 from vcap_jax.studies.findings import row_level
+from vcap_jax.studies.paper_figures import HEADINGS, paper_row
 from vcap_jax.studies.witnesses import Meetings
 from vcap_jax.world.scenes import Modality
 
@@ -25,16 +26,17 @@ first of what is easy to see, and errors at places where the picture has nothing
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row: its name, label, and cells by heading."""
+    """A row: its name, label, cells by heading, and the paper's figures where it has any."""
 
     name: str
     label: str
     cells: Mapping[str, Interval | None]
+    paper: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A study in one modality: rows and figures (SVG)."""
+    """A study in one modality: rows and figures (SVG). paper: heading of the rows' figures in the paper."""
 
     study: str
     title: str
@@ -42,7 +44,7 @@ class Section:
     modality: Modality
     rows: tuple[Row, ...]
     figures: tuple[str, ...]
-    percent: bool = True
+    paper: str | None = None
 
 
 def study_sections(
@@ -64,9 +66,15 @@ def study_sections(
                     about=study.about,
                     modality=modality,
                     rows=tuple(
-                        Row(name=row, label=_label(row, modality), cells=_cells(there[row], name))
+                        Row(
+                            name=row,
+                            label=_label(row, modality),
+                            cells=_cells(there[row], name),
+                            paper=paper_row(name, modality, row),
+                        )
                         for row in rows
                     ),
+                    paper=HEADINGS.get((name, modality)),
                     figures=_figures(name, rows, there, modality),
                 )
             )
@@ -150,14 +158,14 @@ def _figures(
 
 
 def _rates(found: list[Meetings]) -> dict[str, Interval | None]:
-    def mean(values: list[np.ndarray]) -> Interval:
-        return level([m.by_scene(v) for m, v in zip(found, values, strict=True)])
+    def mean(values: list[np.ndarray], *, share: bool = True) -> Interval:
+        return level([m.by_scene(v) for m, v in zip(found, values, strict=True)], share=share)
 
     return {
-        "N": mean([m.facts for m in found]),
-        "m": mean([m.reference for m in found]),
-        "c": mean([m.correct for m in found]),
-        "n - c": mean([m.errors for m in found]),
+        "N": mean([m.facts for m in found], share=False),
+        "m": mean([m.reference for m in found], share=False),
+        "c": mean([m.correct for m in found], share=False),
+        "n - c": mean([m.errors for m in found], share=False),
         "covers R": mean([m.covered for m in found]),
         "P_recall": mean([m.recall for m in found]),
         "errors miss R": mean([m.clear for m in found]),

@@ -1,0 +1,149 @@
+"""From result folders to findings, page and JSON; the folders are made up (``made_up``)."""
+
+from __future__ import annotations
+
+import json
+import math
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from tests.studies.made_up import SMALL, make_up
+from vcap_jax.studies.case_study import choose_scene
+from vcap_jax.studies.claims import all_claims
+from vcap_jax.studies.collect import LEVEL, SeedResult, collect
+from vcap_jax.studies.estimates import Interval
+from vcap_jax.studies.findings import find
+from vcap_jax.studies.report import percent, write_report
+from vcap_jax.studies.tasks import plan
+from vcap_jax.studies.verdicts import Verdict
+from vcap_jax.world.captions import full_caption
+from vcap_jax.world.scenes import sample_scene
+
+QUALITY = {
+    "e1": 0.96,
+    "e2": 0.97,
+    "imitation": 0.5,
+    "vqa": 0.6,
+    "no_reference": 0.6,
+    "cut_1": 0.96,
+    "cut_2": 0.96,
+}
+MISSING = "image/e2/2"
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    out = tmp_path_factory.mktemp("out")
+    made = plan(
+        quick=False,
+        seeds=(0, 1, 2),
+        only=["main", "families", "reference_size"],
+        modalities=["image"],
+        overrides=SMALL,
+    )
+    make_up(made, out, QUALITY, skip={MISSING})
+    return made, out
+
+
+def test_results_are_those_of_the_folders(studied):
+    made, out = studied
+    rows = collect(made, out)["image"]
+    assert sorted(rows["e1"]) == [0, 1, 2]
+    assert sorted(rows["e2"]) == sorted(rows["references_e2"]) == [0, 1]
+    counts = rows["e1"][0].counts
+    assert len(counts.facts) == 12
+    assert counts.correct.sum() / counts.facts.sum() == pytest.approx(0.96, abs=0.06)
+    assert rows["base"][0].counts.correct.sum() < 0.7 * counts.correct.sum()
+    assert 0 < rows["e1"][0].reference_size < 13
+    assert rows["judge"] is not rows["e1"]
+
+
+def test_verdicts_follow_what_was_made_up(studied):
+    made, out = studied
+    found = {f.claim.name: f for f in find(all_claims(), collect(made, out))}
+    assert found["image: witness above imitation"].tested[0].outcome.verdict is Verdict.HOLDS
+    assert found["image: VQA is bounded by its questions"].verdict is Verdict.HOLDS
+    untold = found["image: e1 to e2"]
+    assert untold.verdict is Verdict.CANNOT_TELL
+    assert all("2 seeds" in tested.outcome.reason for tested in untold.tested)
+    absent = found["video: training pays"]
+    assert absent.verdict is Verdict.CANNOT_TELL
+    assert "no run of e1, base" in absent.tested[0].outcome.reason
+
+
+class Page(HTMLParser):
+    """Notes every address that a page would fetch, and whether its elements close."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+        if tag not in ("meta", "img", "br", "link", "input"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_else_and_tells_what_json_tells(studied):
+    made, out = studied
+    path = write_report(made, out, command="python launch/reproduce.py --full", workers=2)
+    text = path.read_text()
+    page = Page()
+    page.feed(text)
+    assert page.open == []
+    assert page.addresses
+    assert all(a.startswith(("data:", "#")) for a in page.addresses)
+    assert "@import" not in text
+    assert text.count("<svg") == 3 + 2 + 1  # a forest for each study, two curves for m, one calibration
+    told = json.loads(path.with_suffix(".json").read_text())
+    assert {c["claim"]["name"] for c in told["claims"]} == {
+        c.name for c in all_claims() if c.modality == "image" and c.study in made.studies
+    }
+    for claim in told["claims"]:
+        assert claim["claim"]["name"] in text
+        for tested in claim["tested"]:
+            if tested["difference"] is not None and tested["difference"]["low"] is not None:
+                assert f"{100 * tested['difference']['value']:+.1f}" in text
+    assert [case["scene"] for case in told["cases"]]
+    assert told["made"]["complete"] == len(made.tasks) - 1
+
+
+def test_speed_is_read_from_the_curve():
+    def result(coverage):
+        counts = None
+        return SeedResult(counts=counts, curve=np.stack([coverage, np.zeros(len(coverage))], 1))
+
+    rising = result(np.array([0.5, 0.6, 0.8, 0.95, 0.96, 0.97, 0.97, 0.97, 0.97, 0.97]))
+    assert LEVEL == 0.9
+    assert rising.steps_to_level == 5  # 0.8, 0.95 and 0.96 are 0.903 on average
+    assert rising.early_coverage == pytest.approx(0.866)
+    low = result(np.full(5, 0.5))
+    assert (low.steps_to_level, low.early_coverage) == (None, None)
+
+
+def test_the_case_has_both_faults_in_its_reference():
+    scenes = {f"s{k}": sample_scene("image", 3, k, "train") for k in range(8)}
+    rng = np.random.default_rng(0)
+    references = {name: [full_caption(scene, rng)] for name, scene in scenes.items()}
+    references["s3"] = [
+        "The background is white. At the top left is a large red circle. The background is navy."
+    ]
+    assert choose_scene(scenes, references) == "s3"
+
+
+def test_numbers_in_words():
+    assert percent(None) == "–"
+    found = Interval(value=0.5, low=0.4, high=0.6, by_seed=(0.4, 0.5, 0.6))
+    assert percent(found) == "50.0 (40.0 to 60.0)"
+    assert percent(found, signed=True) == "+50.0 (+40.0 to +60.0)"
+    assert percent(Interval(value=0.5, low=math.nan, high=math.nan, by_seed=(0.5,))) == "50.0"

@@ -1,0 +1,100 @@
+"""The order of work, failures, and what is not done twice; processes only note that they ran."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.studies.made_up import SMALL
+from vcap_jax.studies import schedule
+from vcap_jax.studies.schedule import ScheduleError, only_one, seconds_taken, work
+from vcap_jax.studies.tasks import plan
+
+STAND_IN = """
+import json, pathlib, sys, time
+out, key = pathlib.Path(sys.argv[1]), sys.argv[2]
+told = json.loads((out / "tasks" / (key.replace("/", "-") + ".json")).read_text())["task"]
+with (out / "ran").open("a") as log:
+    log.write(key + "\\n")
+if (out / "fails").exists() and key == (out / "fails").read_text():
+    print("no room left"); sys.exit(5)
+run = out / "runs" / told["folder"] / told["result"]
+run.mkdir(parents=True, exist_ok=True)
+(run / "summary.json").write_text("{}")
+"""
+
+
+@pytest.fixture
+def stood_in(monkeypatch, tmp_path):
+    script = tmp_path / "stand_in.py"
+    script.write_text(STAND_IN)
+    real = schedule.subprocess.Popen
+
+    def start(command, **options):
+        assert command[1:3] == ["-m", "vcap_jax.studies.perform"]
+        return real([sys.executable, str(script), *command[3:]], **options)
+
+    monkeypatch.setattr(schedule.subprocess, "Popen", start)
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def tasks():
+    return plan(quick=False, seeds=(0,), only=["distillation"], overrides=SMALL)
+
+
+def ran(out: Path) -> list[str]:
+    return (out / "ran").read_text().split()
+
+
+def test_all_are_done_once_and_in_order(stood_in, tasks):
+    out, said = stood_in, []
+    with only_one(out):
+        outcome = work(tasks, out, workers=2, say=said.append)
+    assert (outcome.failed, outcome.blocked) == ({}, ())
+    done = ran(out)
+    assert sorted(done) == sorted(tasks.tasks)
+    for key, task in tasks.tasks.items():
+        assert all(done.index(earlier) < done.index(key) for earlier in task.after)
+    assert set(seconds_taken(out)) == set(tasks.tasks)
+    assert any(line.startswith("5/5") and "0 left" in line for line in said)
+    with only_one(out):
+        work(tasks, out, workers=2, say=said.append)
+    assert ran(out) == done
+
+
+def test_a_failure_is_named_and_only_what_needs_it_is_left(stood_in, tasks):
+    out, said = stood_in, []
+    out.mkdir()
+    (out / "fails").write_text("image/e2/0")
+    outcome = work(tasks, out, workers=1, say=said.append)
+    assert list(outcome.failed) == ["image/e2/0"]
+    assert outcome.blocked == ("image/from_e2/0",)
+    assert "no room left" in outcome.failed["image/e2/0"].read_text()
+    assert any("FAILED with 5" in line and "no room left" in line for line in said)
+    (out / "fails").unlink()
+    outcome = work(tasks, out, workers=1, say=said.append)
+    assert (outcome.failed, outcome.blocked) == ({}, ())
+    assert ran(out).count("image/e1/0") == 1
+
+
+def test_one_program_at_a_time(tmp_path):
+    with only_one(tmp_path), pytest.raises(ScheduleError, match="another reproduce"), only_one(tmp_path):
+        raise AssertionError("both hold the folder")
+    with only_one(tmp_path):
+        pass
+
+
+def test_nobody_at_work_is_refused(tmp_path, tasks):
+    with pytest.raises(ScheduleError, match="0 workers"):
+        work(tasks, tmp_path, workers=0)
+
+
+def test_time_left_goes_by_what_the_same_arm_took(tmp_path, tasks):
+    (tmp_path / "seconds.jsonl").write_text(
+        '{"key": "image/e2/7", "seconds": 50}\n{"key": "image/e1/7", "seconds": 10}\n'
+    )
+    both = [tasks.tasks["image/e2/0"], tasks.tasks["image/from_self/0"]]
+    assert schedule._seconds_left(both, tmp_path) == pytest.approx(50 + 30)

@@ -1,0 +1,87 @@
+"""The rules that turn intervals into verdicts."""
+
+from __future__ import annotations
+
+import pytest
+
+from vcap_jax.studies.estimates import Interval
+from vcap_jax.studies.verdicts import Outcome, Verdict, judge, together
+
+
+def interval(low: float, high: float, seeds: int = 3) -> Interval:
+    middle = (low + high) / 2
+    return Interval(value=middle, low=low, high=high, by_seed=(middle,) * seeds)
+
+
+FIRST, SECOND = interval(0.6, 0.7), interval(0.4, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gap", "verdict"),
+    [
+        ("more", (0.01, 0.2), Verdict.HOLDS),
+        ("more", (0.0001, 0.002), Verdict.HOLDS),
+        ("more", (-0.01, 0.2), Verdict.CANNOT_TELL),
+        ("more", (-0.2, -0.01), Verdict.DOES_NOT),
+        ("more", (-0.004, 0.005), Verdict.DOES_NOT),
+        ("less", (-0.2, -0.01), Verdict.HOLDS),
+        ("less", (-0.2, 0.05), Verdict.CANNOT_TELL),
+        ("less", (0.01, 0.2), Verdict.DOES_NOT),
+        ("same", (-0.005, 0.009), Verdict.HOLDS),
+        ("same", (-0.005, 0.02), Verdict.CANNOT_TELL),
+        ("same", (0.02, 0.05), Verdict.DOES_NOT),
+        ("same", (-0.05, -0.02), Verdict.DOES_NOT),
+        ("apart", (0.1, 0.3), Verdict.HOLDS),
+    ],
+)
+def test_verdicts_follow_the_interval_of_the_difference(kind, gap, verdict):
+    assert judge(kind, interval(*gap), FIRST, SECOND, margin=0.01).verdict is verdict
+
+
+def test_more_and_less_are_each_others_mirror():
+    for low in (-0.3, -0.02, 0.001):
+        gap, back = interval(low, low + 0.05), interval(-low - 0.05, -low)
+        assert (
+            judge("more", gap, FIRST, SECOND, margin=0.01).verdict
+            is judge("less", back, SECOND, FIRST, margin=0.01).verdict
+        )
+
+
+def test_apart_needs_intervals_that_do_not_overlap():
+    outcome = judge("apart", interval(0.05, 0.1), FIRST, interval(0.5, 0.65), margin=0.01)
+    assert outcome.verdict is Verdict.CANNOT_TELL
+    assert "overlap" in outcome.reason
+
+
+def test_at_the_best_possible_value_no_difference_can_be_told():
+    near = interval(0.99, 1.0)
+    gap = interval(-0.004, 0.004)
+    assert judge("more", gap, near, near, margin=0.01, best=1.0).verdict is Verdict.CANNOT_TELL
+    assert judge("more", gap, near, near, margin=0.01).verdict is Verdict.DOES_NOT
+    assert judge("more", interval(0.001, 0.004), near, near, margin=0.01, best=1.0).verdict is Verdict.HOLDS
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_few_seeds_decide_nothing(seeds):
+    outcome = judge("more", interval(0.1, 0.2, seeds), FIRST, SECOND, margin=0.01)
+    assert outcome.verdict is Verdict.CANNOT_TELL
+    assert f"{seeds} seeds" in outcome.reason
+
+
+def test_a_margin_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="margin is 0"):
+        judge("same", interval(0, 1), FIRST, SECOND, margin=0)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "whole"),
+    [
+        ("HOLDS HOLDS", "HOLDS"),
+        ("HOLDS CANNOT_TELL", "CANNOT_TELL"),
+        ("CANNOT_TELL DOES_NOT", "DOES_NOT"),
+        ("HOLDS DOES_NOT", "DOES_NOT"),
+    ],
+)
+def test_a_claim_holds_if_all_its_parts_do(verdicts, whole):
+    parts = [Outcome(verdict=Verdict[name], reason="") for name in verdicts.split()]
+    assert together(parts) is Verdict[whole]

@@ -1,0 +1,63 @@
+"""Pass rates of captions that follow the model are those of its formulas; of others they are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vcap_jax.studies.witnesses import meet
+from vcap_jax.world.captions import wrong_value
+from vcap_jax.world.facts import scene_facts
+from vcap_jax.world.grammar import describe_image
+from vcap_jax.world.scenes import sample_scene
+
+SCENES = {f"s{k}": sample_scene("image", 0, k, "train") for k in range(150)}
+
+
+def caption(scene, rng, right: int, wrong: int = 0, *, first: bool = False) -> str:
+    """So many true facts and so many errors, drawn uniformly; with ``first`` the first ones instead."""
+    facts = list(scene_facts(scene).items())
+    order = np.arange(len(facts)) if first else rng.permutation(len(facts))
+    said = {facts[i][0]: facts[i][1] for i in order[:right]}
+    said |= {facts[i][0]: wrong_value(*facts[i], rng) for i in order[right : right + wrong]}
+    return describe_image(said, rng)
+
+
+def met(rng, *, first: bool = False):
+    captions = {k: [caption(s, rng, 5, 2, first=first) for _ in range(6)] for k, s in SCENES.items()}
+    references = {k: [caption(s, rng, 2, first=first) for _ in range(6)] for k, s in SCENES.items()}
+    return meet(SCENES, captions, references)
+
+
+def test_uniform_captions_follow_the_formulas():
+    found = met(np.random.default_rng(0))
+    assert (found.reference == 2).all()
+    assert (found.correct == 5).all()
+    assert (found.errors == found.errors_at_facts).all()
+    assert found.covered.mean() == pytest.approx(found.recall.mean(), abs=0.03)
+    assert found.clear.mean() == pytest.approx(found.collision_free().mean(), abs=0.03)
+    assert 0.1 < found.covered.mean() < 0.9
+    assert 0.1 < found.clear.mean() < 0.9
+
+
+def test_captions_that_begin_like_their_reference_cover_it_more_often_than_the_formula_says():
+    found = met(np.random.default_rng(0), first=True)
+    assert found.covered.mean() == 1
+    assert found.recall.mean() < 0.7
+
+
+def test_errors_where_nothing_is_collide_with_no_fact():
+    scene = SCENES["s0"]
+    taken = {slot[0] for slot in scene_facts(scene)}
+    place = next(p for p in ("top left", "top center", "top right", "middle left") if p not in taken)
+    text = f"At the {place} is a large red circle."
+    found = meet(
+        SCENES, {"s0": [text]}, {"s0": [describe_image(scene_facts(scene), np.random.default_rng(0))]}
+    )
+    assert (found.errors[0], found.errors_at_facts[0], found.clear[0]) == (3, 0, 1)
+    assert found.collision_free(at_facts=True)[0] == pytest.approx(1)
+    assert found.collision_free()[0] == 0
+
+
+def test_references_without_a_true_fact_take_no_part():
+    assert len(meet(SCENES, {"s0": ["x"]}, {"s0": ["Nothing."]}).scene) == 0
