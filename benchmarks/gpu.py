@@ -104,6 +104,11 @@ def partner(task: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any] 
     return None
 
 
+def chosen(options: argparse.Namespace) -> list[str]:
+    """The shapes, as the worker takes them."""
+    return [f"--modality={m}" for m in options.modality] + [f"--groups={n}" for n in options.groups]
+
+
 def measure(options: argparse.Namespace) -> int:
     """All parts on the GPU that is here. Returns the exit status."""
     # JAX takes that much of the card at the start; cuBLAS, cuDNN and the driver need the rest.
@@ -112,7 +117,7 @@ def measure(options: argparse.Namespace) -> int:
     for part in [part for part in PARTS if part in options.parts]:
         file = options.out / f"{part}.json"
         common = [part, f"--out={file}", f"--remat={options.remat}", f"--repeats={options.repeats}"]
-        status = worker([*common, *(f"--modality={m}" for m in options.modality)], environment)
+        status = worker([*common, *chosen(options)], environment)
         if status:
             print(f"{part} ended with status {status}; nothing after it was run", flush=True)
             return 1
@@ -140,6 +145,9 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--modality", nargs="+", choices=("image", "video"), default=["image", "video"])
     parser.add_argument(
+        "--groups", nargs="+", type=int, default=[1, 2, 4, 8], help="decoded side by side: any of 1, 2, 4, 8"
+    )
+    parser.add_argument(
         "--remat",
         default="layer",
         help="what the update computes again, as model.remat (the paper's runs: layer)",
@@ -162,8 +170,8 @@ def main() -> int:
         f"--remat={options.remat}",
         f"--for={options.compile_for}",
     ]
-    arguments += [f"--modality={m}" for m in options.modality] + [f"--program={part}" for part in parts]
-    return worker(["compile", *arguments], {})
+    arguments += [f"--program={part}" for part in parts]
+    return worker(["compile", *arguments, *chosen(options)], {})
 
 
 if __name__ == "__main__":

@@ -66,9 +66,9 @@ def compile_rows(
 
 
 def decode_bound(fitted: Fitted, shape: Shape, chip: Chip) -> dict[str, Any]:
-    """Of a token of every caption, half of the captions' slots filled."""
+    """Of a token of every caption, at the captions' end."""
     prefill, decode = fitted.programs
-    needed = must_read(fitted.model, shape, shape.caption // 2)
+    needed = must_read(fitted.model, shape, shape.caption)
     cost = decode.cost
     seconds = max(cost.moved / chip.bandwidth, cost.flops / chip.flops)
     return {

@@ -8,7 +8,7 @@ tokens are equally good. And that every program with whole sequences in it reall
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from vcap_jax.qwen3_vl import attention
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs
 from vcap_jax.qwen3_vl.model import Qwen3VL
+from vcap_jax.rollout.placement import local_mesh
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.world.tokenizer import train_tokenizer, training_texts
@@ -51,14 +52,14 @@ class Check:
         return bool(self.value <= self.bound)
 
 
-def attention_checks(kernel: attention.Kernel) -> list[Check]:
+GROUPS = ((640, 4, 192, (640, 333)), (512, 8, 128, (509, 0)), (2048, 8, 256, (2048, 1)))
+"""Prompt tokens, captions, tokens of each, and the real prompt tokens of two groups."""
+
+
+def attention_checks(kernel: attention.Kernel, groups: Sequence[Any] = GROUPS) -> list[Check]:
     """The grouped pattern for uneven lengths and an empty group, forward and backward; vision's frames."""
     checks = []
-    for prompt, group, tokens, lengths in (
-        (640, 4, 192, (640, 333)),
-        (512, 8, 128, (509, 0)),
-        (2048, 8, 256, (2048, 1)),
-    ):
+    for prompt, group, tokens, lengths in groups:
         count = prompt + group * tokens
 
         def grouped(
@@ -181,20 +182,20 @@ def outcome(config: Qwen3VLConfig, kernel: attention.Kernel, dtype: Any) -> Outc
         ),
         end_ids=[END],
         banned_ids=[END],
+        mesh=local_mesh(devices=jax.devices()[:1]),
     )
-    ids = np.arange(len(prompt.lengths), dtype=np.int32)
     for lowered in (
         programs.encode.lower(trainable, frozen, prompt),
         programs.logprobs.lower(trainable, frozen, prompt, features, batch.tokens),
         programs.accumulate.lower(*update),
-        sampler._start.lower(trainable, frozen, prompt, features, 0, 0, ids),
+        sampler.abstract_calls(trainable, frozen, prompt, features).fill(),
     ):
         attention.require_kernel(kernel, lowered.compile().as_text())
 
     def score(tokens: np.ndarray) -> np.ndarray:
         return np.asarray(programs.logprobs(trainable, frozen, prompt, features, tokens))
 
-    groups = sampler.stream(trainable, frozen, prompt, features, seed=0, step=0, group_ids=ids)
+    groups = sampler.stream(trainable, frozen, prompt, features, seed=0, step=0, group_ids=range(3))
     captions = np.stack([group.tokens for group in sorted(groups, key=lambda group: group.index)])
     logprobs = score(batch.tokens)
     gradients = programs.accumulate(*update)[0]

@@ -15,7 +15,6 @@ import numpy as np
 
 from benchmarks.gpu_programs import (
     CHUNK,
-    DTYPE,
     TEXT_TOKENS,
     DoesNotFit,
     Fitted,
@@ -25,13 +24,14 @@ from benchmarks.gpu_programs import (
     fit,
     must_read,
     one_device,
+    sampler,
     update_flops,
     update_programs,
     width_8b,
 )
 from vcap_jax.grpo.objective import step_totals
 from vcap_jax.plan.hardware import CHIPS, Chip
-from vcap_jax.sharding import dotted_path
+from vcap_jax.sharding import Placement, dotted_path
 
 ROOM = 0.95
 """Of the bytes that JAX may allocate; the rest is lost between buffers."""
@@ -63,7 +63,7 @@ def chip_of(kind: str) -> Chip | None:
 
 
 def random_parameters(shapes: Any, seed: int) -> Any:
-    """Drawn on the device: norms 1, biases 0, everything else N(0, 0.02²). shapes: with shardings."""
+    """Drawn on the device: norms 1, biases 0, everything else, features too, N(0, 0.02²). shapes: with shardings."""
     keys = iter(jax.random.split(jax.random.key(seed), len(jax.tree.leaves(shapes))))
 
     def draw(path: Any, leaf: Any) -> jax.Array:
@@ -115,7 +115,9 @@ def rows(
             fitted = fit(lambda model, tune, s=shape: programs(model, s, placement, tune), model_of, budget)
             note(f"{part} {shape.name}: {fitted.layers} layers, compiled in {time.monotonic() - begin:.0f} s")
             yield (
-                row | {"layers": fitted.layers, "bytes": fitted.bytes} | measure(fitted, shape, repeats, chip)
+                row
+                | {"layers": fitted.layers, "bytes": fitted.bytes}
+                | measure(fitted, shape, placement, repeats, chip)
             )
         except DoesNotFit as error:
             yield row | {"failed": str(error)}
@@ -125,42 +127,53 @@ def rows(
             yield row | {"failed": f"out of memory: {str(error).splitlines()[0]}"}
 
 
-def measure_decode(fitted: Fitted, shape: Shape, repeats: int, chip: Chip | None) -> dict[str, Any]:
-    """Prefill once, then ``repeats`` device calls of ``CHUNK`` tokens around the middle of the captions, with the
-    host's look at finished groups in between, as in a run."""
-    prefill, decode = fitted.programs
+def measure_decode(
+    fitted: Fitted, shape: Shape, placement: Placement, repeats: int, chip: Chip | None
+) -> dict[str, Any]:
+    """Prefill, then ``repeats`` device calls of ``CHUNK`` tokens up to the end of the captions, where a token costs
+    most, with the host's look at finished groups in between, as in a run."""
+    fill, decode = fitted.programs
     model = fitted.model
-    params, frozen = (random_parameters(x, seed) for seed, x in enumerate((model.trainable, model.frozen)))
-    prompt = _prompt(prefill.arguments[2], shape, model.config.text.vocab_size)
-    numbers = [_put(np.int32(0), s) for s in prefill.arguments[4:6]]
-    ids = _put(np.arange(shape.groups, dtype=np.int32), prefill.arguments[6])
-
-    def start() -> Any:
-        return jax.block_until_ready(prefill.executable(params, frozen, prompt, None, *numbers, ids))
-
-    start()
-    begin = time.perf_counter()
-    cache, state = start()
-    prefill_seconds = time.perf_counter() - begin
-    # What a caption holds on average is half of its slots.
-    first = max(
-        0, min(shape.caption // 2 - CHUNK * (repeats + 2) // 2, shape.caption - CHUNK * (repeats + 1))
+    params = random_parameters(fill.arguments[0], 0)
+    prompt = _prompt(fill.arguments[2], shape, model.config.text.vocab_size)
+    programs = sampler(model, shape, placement).programs(params_mesh(params))
+    state = programs.empty(params, shape.groups, shape.prompt)
+    per_fill = shape.groups if shape.groups * shape.prompt <= programs.settings.prefill_chunk else 1
+    times = []
+    for first in range(0, shape.groups, per_fill):
+        rows = np.arange(first, first + per_fill, dtype=np.int32)[None]
+        begin = time.perf_counter()
+        state = fill.executable(params, state, prompt, None, rows, rows, rows, np.int32(0), np.int32(0))
+        jax.block_until_ready(state)
+        times.append(time.perf_counter() - begin)
+    prefill_seconds = min(times) / per_fill
+    first = shape.caption - CHUNK * (repeats + 1)
+    if first < 0:
+        raise ValueError(
+            f"captions of {shape.caption} tokens are too short for {repeats} repeats of {CHUNK} tokens"
+        )
+    state = dataclasses.replace(
+        state,
+        steps=jax.device_put(np.full(shape.groups, first, np.int32), state.steps.sharding),
+        lengths=jax.device_put(
+            np.full((shape.groups, shape.captions), first, np.int32), state.lengths.sharding
+        ),
     )
-    begun = _put(np.int32(first), decode.arguments[3].step)
-    state = dataclasses.replace(state, step=begun)
+    slots = np.arange(shape.groups, dtype=np.int32)[None]
+    everyone = np.arange(shape.captions, dtype=np.int32)
+    candidates = np.ascontiguousarray(np.broadcast_to(everyone, (1, shape.groups, shape.captions)))
     times = []
     for _ in range(repeats + 1):
         begin = time.perf_counter()
-        state = decode.executable(params, frozen, cache, state)
-        finished = np.asarray(state.done)
+        state = decode.executable(params, state, slots, candidates)
+        done, steps = jax.device_get((state.done, state.steps))
         times.append(time.perf_counter() - begin)
-    reached = int(state.step)
-    if finished.any() or reached != first + CHUNK * (repeats + 1):
-        raise RuntimeError(f"decoding stopped at token {reached}: the time per token would be wrong")
+    if done.any() or (steps != shape.caption).any():
+        raise RuntimeError(f"decoding stopped at tokens {steps}: the time per token would be wrong")
     seconds = sum(times[1:]) / (CHUNK * repeats)
-    needed = must_read(model, shape, first + CHUNK + CHUNK * repeats // 2)
+    needed = must_read(model, shape, shape.caption - CHUNK * repeats // 2)
     figures: dict[str, Any] = {
-        "prefill_seconds": prefill_seconds,
+        "prefill_seconds_per_group": prefill_seconds,
         "seconds_per_token": seconds,
         "slowest_chunk_seconds_per_token": max(times[1:]) / CHUNK,
         "tokens_per_second": shape.groups * shape.captions / seconds,
@@ -173,8 +186,16 @@ def measure_decode(fitted: Fitted, shape: Shape, repeats: int, chip: Chip | None
     return figures
 
 
-def measure_update(fitted: Fitted, shape: Shape, repeats: int, chip: Chip | None) -> dict[str, Any]:
+def params_mesh(params: Any) -> Any:
+    """Of parameters laid out for decoding."""
+    return jax.tree.leaves(params)[0].sharding.mesh
+
+
+def measure_update(
+    fitted: Fitted, shape: Shape, placement: Placement, repeats: int, chip: Chip | None
+) -> dict[str, Any]:
     """The gradient of one group, added to a sum on the device."""
+    del placement
     (program,) = fitted.programs
     model = fitted.model
     params, frozen = (random_parameters(x, seed) for seed, x in enumerate((model.trainable, model.frozen)))
@@ -186,9 +207,7 @@ def measure_update(fitted: Fitted, shape: Shape, repeats: int, chip: Chip | None
     prompt = dataclasses.replace(
         _prompt(prompts, shape, model.config.text.vocab_size), visual_index=_put(visual, prompts.visual_index)
     )
-    seen = jax.tree.map(
-        lambda x: _put((0.02 * rng.standard_normal(x.shape, np.float32)).astype(DTYPE), x), features
-    )
+    seen = random_parameters(features, 2)
     lead = (shape.groups, shape.captions)
     given = {
         "tokens": rng.integers(0, model.config.text.vocab_size, (*lead, shape.caption), dtype=np.int32),

@@ -19,7 +19,7 @@ from flax import nnx
 from benchmarks.shared_prompt import forward_flops
 from vcap_jax.grpo.objective import ObjectiveConfig, StepTotals
 from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms
-from vcap_jax.plan.abstract import placed, placed_batch
+from vcap_jax.plan.abstract import placed_batch
 from vcap_jax.plan.costs import Cost, Counter
 from vcap_jax.plan.hlo import parse
 from vcap_jax.policy import attention_kernel, split_model
@@ -28,6 +28,7 @@ from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.published import published_config
+from vcap_jax.rollout.placement import local_mesh
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.sharding import MeshConfig, Placement
 
@@ -35,8 +36,8 @@ DTYPE = jnp.bfloat16
 CHUNK = 64
 """Tokens per device call when decoding."""
 LOGPROB_CHUNK = 512
-PROBES = (4, 8)
-"""Layers at which memory is asked for; it grows by equal amounts from there, layers being a scan."""
+PROBES = (3, 6)
+"""Layers at which memory is asked for; it grows by about equal amounts from there."""
 TEXT_TOKENS = 128
 """Of a prompt; the rest are visual tokens."""
 
@@ -112,7 +113,7 @@ def one_device(device: Any) -> Placement:
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled program. arguments: what it is called with, as shapes. cost: of one run, of an open loop one round.
+    """A compiled program. arguments: what it is called with, as shapes. cost: of one run; of decoding, a token.
 
     argument_bytes, result_bytes (beyond those written in place of arguments), temporary_bytes: on the device.
     """
@@ -130,14 +131,17 @@ class Program:
         return self.argument_bytes + self.result_bytes + self.temporary_bytes
 
 
-def compiled(jitted: Any, arguments: tuple[Any, ...], kernel: attention.Kernel | None, tune: bool) -> Program:
+def compiled(
+    lowered: Any, arguments: tuple[Any, ...], kernel: attention.Kernel | None, tune: bool, rounds: int = 1
+) -> Program:
     """Compiles.
 
     kernel: the attention kernel that must be in the program; raises UnsupportedAttention if it is not. tune: whether
     XLA tries out products on the device, which takes most of the time and nothing for a question of memory.
+    rounds: of a loop whose length the data decide; the cost is then that of one round, with its share of the rest.
     """
     options = {} if tune else {"xla_gpu_autotune_level": 0}
-    executable = jitted.lower(*arguments).compile(compiler_options=options)
+    executable = lowered.compile(compiler_options=options)
     text = executable.as_text()
     if kernel is not None:
         attention.require_kernel(kernel, text)
@@ -148,7 +152,7 @@ def compiled(jitted: Any, arguments: tuple[Any, ...], kernel: attention.Kernel |
         argument_bytes=memory.argument_size_in_bytes,
         result_bytes=max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),
         temporary_bytes=memory.temp_size_in_bytes,
-        cost=Counter(parse(text)).total(),
+        cost=Counter(parse(text), rounds).total().times(1 / rounds),
     )
 
 
@@ -196,21 +200,21 @@ def fit(build: Build, model_of: Callable[[int], Model], budget: int, most: int =
 
 
 def decode_programs(model: Model, shape: Shape, placement: Placement, tune: bool) -> tuple[Program, Program]:
-    """Prefill and decoding of ``shape.groups`` groups under the paper's sampling rules, by the run's sampler."""
-    start, decode = sampler(model, shape)
-    whole = jax.sharding.NamedSharding(placement.mesh, jax.sharding.PartitionSpec())
-    number = jax.ShapeDtypeStruct((), jnp.int32, sharding=whole)
-    ids = placed(jax.ShapeDtypeStruct((shape.groups,), jnp.int32), whole)
-    given = (model.trainable, model.frozen, prompt_shapes(shape, placement), None, number, number, ids)
-    prefill = compiled(start, given, model.kernel, tune)
-    caches = placed(jax.eval_shape(start, *given), whole)
-    # No whole sequences in it, so no kernel.
-    return prefill, compiled(decode, (model.trainable, model.frozen, *caches), None, tune)
+    """Prefill into slots, and decoding of ``shape.groups`` groups under the paper's sampling rules with the caption
+    cache in its full width: the run's own programs. Their arguments begin with parameters and state."""
+    calls = sampler(model, shape, placement).abstract_calls(
+        model.trainable, model.frozen, prompt_shapes(shape, placement), None
+    )
+    given = (calls.params, calls.state)
+    # Decoding has no whole sequences in it, so no kernel.
+    return (
+        compiled(calls.fill(), (*given, prompt_shapes(shape, placement)), model.kernel, tune),
+        compiled(calls.decode(), given, None, tune, CHUNK),
+    )
 
 
-def sampler(model: Model, shape: Shape) -> tuple[Any, Any]:
-    """The run's jitted prefill and decode programs. The token that ends captions is never drawn: all are of one
-    length."""
+def sampler(model: Model, shape: Shape, placement: Placement) -> GroupSampler:
+    """The run's sampler. The token that ends captions is never drawn: all are of one length."""
     end = model.config.text.eos_token_id or 0
     config = RolloutConfig(
         group_size=shape.captions,
@@ -218,8 +222,8 @@ def sampler(model: Model, shape: Shape) -> tuple[Any, Any]:
         groups_per_batch=shape.groups,
         chunk=CHUNK,
     )
-    found = GroupSampler(model.graphdef, config, end_ids=(end,), banned_ids=(end,))
-    return found._start, found._decode
+    mesh = local_mesh(1, list(placement.mesh.devices.flat))
+    return GroupSampler(model.graphdef, config, end_ids=(end,), banned_ids=(end,), mesh=mesh)
 
 
 def update_programs(model: Model, shape: Shape, placement: Placement, tune: bool) -> tuple[Program, ...]:
@@ -252,7 +256,7 @@ def update_programs(model: Model, shape: Shape, placement: Placement, tune: bool
         *(model.trainable, model.frozen, model.trainable, prompt, features, captions),
         *(StepTotals(scalar, scalar, scalar), None, None, None),
     )
-    return (compiled(programs.accumulate, given, model.kernel, tune),)
+    return (compiled(programs.accumulate.lower(*given), given, model.kernel, tune),)
 
 
 def update_flops(model: Model, shape: Shape, copies: int = 1) -> float:

@@ -22,6 +22,7 @@ import transformers
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 FEW, MANY = 16, 144
+DEVICE = "cuda"
 
 
 def build(config: dict[str, Any], layers: int, attention: str) -> Any:
@@ -32,7 +33,7 @@ def build(config: dict[str, Any], layers: int, attention: str) -> Any:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
-        with torch.device("cuda"):
+        with torch.device(DEVICE):
             model = Qwen3VLForConditionalGeneration._from_config(settings, attn_implementation=attention)
     finally:
         torch.set_default_dtype(before)
@@ -53,7 +54,7 @@ def timed(call: Callable[[], Any]) -> float:
 def generate(model: Any, prompt: int, sequences: int, vocabulary: int) -> dict[str, Any]:
     """Seconds per token of all sequences together."""
     model.eval()
-    tokens = torch.randint(0, vocabulary, (1, prompt), device="cuda").repeat(sequences, 1)
+    tokens = torch.randint(0, vocabulary, (1, prompt), device=DEVICE).repeat(sequences, 1)
     rules = {"do_sample": True, "top_k": 50, "top_p": 0.9, "temperature": 1.0, "repetition_penalty": 1.05}
 
     def run(count: int) -> None:
@@ -80,7 +81,7 @@ def backward(model: Any, prompt: int, caption: int, sequences: int, vocabulary: 
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
     def one() -> None:
-        tokens = torch.randint(0, vocabulary, (1, prompt + caption), device="cuda")
+        tokens = torch.randint(0, vocabulary, (1, prompt + caption), device=DEVICE)
         # One more than the captions: the last token of the prompt predicts the first of the caption.
         logits = model(input_ids=tokens, logits_to_keep=caption + 1, use_cache=False).logits
         scores = logits[0, :-1].float()

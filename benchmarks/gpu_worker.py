@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--remat", required=True)
     parser.add_argument("--modality", action="append", required=True)
+    parser.add_argument("--groups", action="append", type=int, required=True)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--for", dest="hardware")
     options = parser.parse_args()
@@ -35,6 +36,14 @@ def main() -> int:
         return 1
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     return int(found.get("failed_checks", 0) > 0)
+
+
+def chosen(shapes: Any, options: argparse.Namespace) -> list[Any]:
+    """Of the modalities and numbers of groups asked for; an update is always of one group."""
+    from benchmarks.gpu_programs import UPDATES
+
+    found = [shape for shape in shapes if shape.modality.split(",")[0] in options.modality]
+    return [shape for shape in found if shape.groups in options.groups or shapes is UPDATES]
 
 
 def correctness(options: argparse.Namespace) -> dict[str, Any]:
@@ -67,7 +76,7 @@ def timed(options: argparse.Namespace) -> dict[str, Any]:
     from benchmarks.gpu_programs import DECODING, UPDATES
 
     shapes = DECODING if options.part == "decode" else UPDATES
-    shapes = [shape for shape in shapes if shape.modality.split(",")[0] in options.modality]
+    shapes = chosen(shapes, options)
     found = []
     for row in rows(
         options.part,
@@ -88,12 +97,9 @@ def compile_ahead(options: argparse.Namespace) -> dict[str, Any]:
     from benchmarks.gpu_compile import compile_line, compile_rows
     from benchmarks.gpu_programs import DECODING, UPDATES
 
-    def chosen(shapes: Any) -> list[Any]:
-        return [shape for shape in shapes if shape.modality.split(",")[0] in options.modality]
-
     found = []
     for row in compile_rows(
-        options.hardware, options.program, chosen(DECODING), chosen(UPDATES), options.remat
+        options.hardware, options.program, chosen(DECODING, options), chosen(UPDATES, options), options.remat
     ):
         found.append(row)
         print(compile_line(row), flush=True)

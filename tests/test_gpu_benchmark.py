@@ -107,13 +107,13 @@ def test_measures_decoding_and_updates():
     model = small_model(placement)
     shape = Shape("image", 144, 192, groups=2, captions=3)
     decode = Fitted(model, gpu_programs.decode_programs(model, shape, placement, True))
-    figures = gpu_measure.measure_decode(decode, shape, 1, CHIPS["h100"])
+    figures = gpu_measure.measure_decode(decode, shape, placement, 1, CHIPS["h100"])
     assert figures["tokens_per_second"] == pytest.approx(6 / figures["seconds_per_token"])
     needed = sum(figures["must_read"].values())
     assert figures["bandwidth_share"] == pytest.approx(needed / figures["seconds_per_token"] / 3.35e12)
 
     update = Fitted(model, gpu_programs.update_programs(model, shape, placement, True))
-    figures = gpu_measure.measure_update(update, shape, 1, None)
+    figures = gpu_measure.measure_update(update, shape, placement, 1, None)
     assert figures["flops_per_second"] == pytest.approx(figures["model_flops"] / figures["seconds"])
     assert "utilisation" not in figures
 
@@ -127,9 +127,10 @@ class Deaf(attention.Chunked):
 
 
 def test_checks_of_attention_find_a_wrong_kernel():
-    right = gpu_correctness.attention_checks(attention.Chunked(block=128, whole=0))
+    groups = ((96, 2, 64, (96, 31)), (64, 3, 32, (50, 0)))
+    right = gpu_correctness.attention_checks(attention.Chunked(block=32, whole=0), groups)
     assert [check for check in right if not check.passed] == []
-    wrong = gpu_correctness.attention_checks(Deaf(block=128, whole=0))
+    wrong = gpu_correctness.attention_checks(Deaf(block=32, whole=0), groups)
     assert any(not check.passed for check in wrong)
 
 
@@ -160,3 +161,11 @@ def test_transformers_gets_the_same_work(tmp_path: Path):
     assert [row["task"] for row in found] == [expected]
     assert "2.0 times as long" in gpu.side_line(found[0], gpu.partner(found[0]["task"], rows))
     assert json.dumps(found)
+
+
+@pytest.mark.slow
+def test_checks_of_a_model_pass_for_a_right_kernel_only():
+    right = gpu_correctness.model_checks(attention.Chunked(block=64, whole=0))
+    assert [check for check in right if not check.passed] == []
+    wrong = gpu_correctness.model_checks(Deaf(block=64, whole=0))
+    assert any(not check.passed for check in wrong)
