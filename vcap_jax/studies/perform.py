@@ -114,7 +114,9 @@ def _borrow(folder: RunFolder, lender: Path) -> None:
     for config in (mine, theirs):
         config["world"].pop("judge_perception")
         config["data"].pop("references")
-    if any(mine[name] != theirs[name] for name in _LENDERS):
+    differing = [name for name in _LENDERS if mine[name] != theirs[name]]
+    if differing:
+        _say(f"{', '.join(differing)} are not e1's, so the base writes references of its own for this run")
         return
     for name in _LENT:
         source, target = lender / name, folder.root / name
