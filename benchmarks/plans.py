@@ -18,14 +18,14 @@ FOLDER = ROOT / "docs" / "plans"
 
 NODE = ["--hardware", "h800x8"]
 SHARED = [*NODE, "--policy-devices", "6"]
+SLICE = ["--hardware", "v5p-16"]
 PLANS = {
     "image-6xh800": [*SHARED, "--modality", "image"],
-    # Hidden states of 83,000 tokens wait in the host's memory.
-    "video-6xh800": [*SHARED, "--modality", "video", "model.remat=offload"],
+    "video-6xh800": [*SHARED, "--modality", "video"],
     "image-8xh800": [*NODE, "--modality", "image"],
-    "video-8xh800": [*NODE, "--modality", "video"],
-    "image-v5p-16": ["--hardware", "v5p-16", "--modality", "image"],
-    "video-v5p-16": ["--hardware", "v5p-16", "--modality", "video"],
+    "video-8xh800": [*NODE, "--modality", "video", "model.remat=layer"],
+    "image-v5p-16": [*SLICE, "--config", "configs/tpu/image.yaml", "--modality", "image"],
+    "video-v5p-16": [*SLICE, "--config", "configs/tpu/video.yaml", "--modality", "video"],
 }
 
 
@@ -47,7 +47,7 @@ def main() -> int:
             "--json",
             str(json_file),
         ]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode not in (0, 1):
             print(f"{name}: launch/plan.py ended with {done.returncode}", file=sys.stderr)
             return done.returncode

@@ -133,8 +133,9 @@ def test_groups_are_cut_to_the_devices() -> None:
     whole = layout(config, hardware("h800x8"), None)
     assert (whole.groups, whole.batch, whole.micro, whole.judge, whole.note) == (32, 8, 8, 0, "")
     six = layout(config, hardware("h800x8"), 6)
-    assert (six.groups, six.batch, six.micro, six.judge) == (30, 6, 6, 2)
-    assert "grpo.groups_per_step=30" in six.note
+    # The step keeps its groups: five whole batches and a short one.
+    assert (six.groups, six.batch, six.micro, six.judge) == (32, 6, 6, 2)
+    assert "rollout.groups_per_batch=6" in six.note
     with pytest.raises(ValueError, match="judge is elsewhere"):
         layout(config, hardware("v5p-16"), 6)
     with pytest.raises(ValueError, match="8 GPUs"):

@@ -105,7 +105,8 @@ class Plan:
 
 
 def layout(config: RunConfig, hardware: Hardware, policy_devices: int | None) -> Layout:
-    """Fits groups to devices: one group per device and micro-batch at the least, whole rounds of them per step.
+    """Fits groups to devices: one group per device and micro-batch at the least. A step keeps its groups, its last
+    batch may be short.
 
     policy_devices: of a GPU node; the others are the judge's. Raises ValueError for a number the node has not.
     """
@@ -122,19 +123,18 @@ def layout(config: RunConfig, hardware: Hardware, policy_devices: int | None) ->
     ways = policy.devices // config.mesh.tensor
     micro = max(1, config.grpo.groups_per_micro_batch // ways) * ways
     batch = max(1, config.rollout.groups_per_batch // micro) * micro
-    groups = max(1, round(config.grpo.groups_per_step / batch)) * batch
-    asked = (config.grpo.groups_per_step, config.rollout.groups_per_batch, config.grpo.groups_per_micro_batch)
+    asked = (config.rollout.groups_per_batch, config.grpo.groups_per_micro_batch)
     note = ""
-    if asked != (groups, batch, micro):
+    if asked != (batch, micro):
         note = (
-            f"set grpo.groups_per_step={groups} rollout.groups_per_batch={batch} grpo.groups_per_micro_batch={micro} "
-            f"(the configuration's {asked[0]}, {asked[1]} and {asked[2]} do not divide by {ways} devices)"
+            f"set rollout.groups_per_batch={batch} grpo.groups_per_micro_batch={micro} "
+            f"(the configuration's {asked[0]} and {asked[1]} do not divide by {ways} devices)"
         )
     return Layout(
         hardware=hardware,
         policy=policy,
         judge=hardware.devices - policy.devices,
-        groups=groups,
+        groups=config.grpo.groups_per_step,
         batch=batch,
         micro=micro,
         note=note,
@@ -169,7 +169,7 @@ def make_plan(
     laid = layout(config, hardware, policy_devices)
     config = dataclasses.replace(
         config,
-        grpo=dataclasses.replace(config.grpo, groups_per_step=laid.groups, groups_per_micro_batch=laid.micro),
+        grpo=dataclasses.replace(config.grpo, groups_per_micro_batch=laid.micro),
         rollout=dataclasses.replace(config.rollout, groups_per_batch=laid.batch),
     )
     sizes = largest_sizes(config, model)

@@ -6,6 +6,7 @@ arrays. Nothing is written twice, so what a plan compiles is what a run will run
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,13 +26,15 @@ from vcap_jax.plan.abstract import (
     bytes_per_device,
     cast,
     features_of,
+    placed,
     placed_batch,
 )
 from vcap_jax.policy import vision_encoder
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.rollout.decoding import LANES
 from vcap_jax.rollout.placement import local_mesh
 from vcap_jax.rollout.sampler import GroupSampler
-from vcap_jax.sharding import MeshConfig, Placement
+from vcap_jax.sharding import MeshConfig, Placement, by_group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +73,17 @@ class Shapes:
     micro: int
     decoded: int
 
+    @property
+    def batches(self) -> int:
+        """Rollout batches of a step; the last may be short, and is padded."""
+        return -(-self.groups // self.batch)
+
+    @property
+    def micro_batches(self) -> int:
+        """Of a step; those with padding alone are not computed."""
+        whole, rest = divmod(self.groups, self.batch)
+        return whole * (self.batch // self.micro) + -(-rest // self.micro)
+
 
 def step_programs(
     config: RunConfig,
@@ -88,7 +102,8 @@ def step_programs(
     reference = None if policy.reference is None else placement.abstract(policy.reference)
     lora = config.model.lora is not None
     update = _update(config, policy, placement, params, frozen, reference, model, shapes)
-    rollout = _rollout(config, model, policy, shapes, host_devices, hosts)
+    own = placement if hosts == 1 else Placement.build(MeshConfig(data=-1, fsdp=1), host_devices)
+    rollout = _rollout(config, model, policy, shapes, own, host_devices, hosts)
     state = {
         "parameters": bytes_per_device(params),
         "optimizer": bytes_per_device(update.optimizer),
@@ -99,7 +114,7 @@ def step_programs(
     return Step(
         work=(*rollout.work, *update.work),
         resident={
-            "rollout": state | {"rollout copy": rollout.copy},
+            "rollout": state | {"parameters of this host": rollout.own, "rollout copy": rollout.copy},
             "update": state | {"gradients": bytes_per_device(params)},
         },
     )
@@ -153,7 +168,6 @@ def _update(
     moments = placement.abstract(jax.eval_shape(optimizer.init, policy.trainable))
     state = TrainState(count, params, moments)
     part = bytes_per_device((prompt, features))
-    batches = shapes.groups / shapes.micro
     anchor = None if reference is None else logprobs
     old = logprobs if grpo.updates_per_step > 1 else None
     work = [
@@ -163,7 +177,7 @@ def _update(
             lower=lambda: programs.accumulate.lower(
                 params, frozen, params, prompt, features, captions, totals, old, anchor, None
             ),
-            count=batches * grpo.updates_per_step,
+            count=shapes.micro_batches * grpo.updates_per_step,
             arguments=part + bytes_per_device(captions),
             attention=True,
         ),
@@ -185,17 +199,18 @@ def _update(
                 lower=lambda: programs.logprobs.lower(
                     anchor_params, frozen, prompt, features, captions.tokens
                 ),
-                count=batches * passes,
+                count=shapes.micro_batches * passes,
                 arguments=part,
                 attention=True,
             ),
         )
-    return _Update(tuple(work), moments, int(part * shapes.groups / shapes.micro))
+    return _Update(tuple(work), moments, part * shapes.batches * (shapes.batch // shapes.micro))
 
 
 @dataclass(frozen=True)
 class _Rollout:
     work: tuple[Work, ...]
+    own: int
     copy: int
 
 
@@ -204,35 +219,43 @@ def _rollout(
     model: Qwen3VLConfig,
     policy: AbstractPolicy,
     shapes: Shapes,
+    own: Placement,
     devices: list[Any],
     hosts: int,
 ) -> _Rollout:
-    """Each host decodes its share of a batch with a copy of the parameters in the computation's type."""
-    tensor = config.mesh.tensor
-    placement = Placement.build(MeshConfig(data=-1, fsdp=1, tensor=tensor), devices)
-    params = placement.abstract(cast(policy.trainable, config.model.dtype))
-    frozen = placement.abstract(policy.frozen)
+    """Each host decodes its share of a batch with a copy of the parameters in the computation's type.
+
+    own: where its prompts are encoded. One of several hosts has the parameters whole for that, see ``Workplace``.
+    """
+    mesh = local_mesh(config.mesh.tensor, devices)
+    whole = NamedSharding(mesh, PartitionSpec())
+    held = (policy.trainable, policy.frozen)
+    params, frozen = placed(cast(held, config.model.dtype), whole)
     groups = shapes.batch // hosts
-    merge = model.vision.spatial_merge_size
-    prompt = placed_batch(abstract_prompt(config, shapes.sizes, groups, merge), placement)
-    features = placed_batch(features_of(prompt, model, config.model.dtype), placement)
+    encoders = own.abstract(held)
+
+    def put(x: Any, axis: int) -> Any:
+        return placed(x, NamedSharding(mesh, PartitionSpec(*[None] * axis, LANES)))
+
+    empty = abstract_prompt(config, shapes.sizes, groups, model.vision.spatial_merge_size)
+    prompt, features = by_group(empty, put), by_group(features_of(empty, model, config.model.dtype), put)
+    seen = placed_batch(empty, own)
     sampler = GroupSampler(
         policy.graphdef,
-        config.rollout,
+        dataclasses.replace(config.rollout, groups_per_batch=groups),
         end_ids=(model.text.eos_token_id or 0,),
         banned_ids=special_tokens(model),
-        mesh=local_mesh(tensor, devices),
+        mesh=mesh,
     )
     calls = sampler.abstract_calls(params, frozen, prompt, features)
-    batches = shapes.groups / shapes.batch
     part = bytes_per_device((prompt, features))
     encode: Any = vision_encoder(policy.graphdef)
     work = (
         Work(
             name="vision",
             phase="rollout",
-            lower=lambda: encode.lower(params, frozen, prompt),
-            count=batches,
+            lower=lambda: encode.lower(*encoders, seen),
+            count=shapes.batches,
             arguments=part,
             attention=True,
         ),
@@ -240,7 +263,7 @@ def _rollout(
             name="prefill",
             phase="rollout",
             lower=calls.fill,
-            count=batches * groups / calls.groups_per_fill,
+            count=-(-shapes.groups // (hosts * calls.groups_per_fill)),
             arguments=part + bytes_per_device(calls.state),
             attention=True,
         ),
@@ -248,11 +271,11 @@ def _rollout(
             name=f"decode ({config.rollout.max_completion_length} slots)",
             phase="rollout",
             lower=calls.decode,
-            count=batches * shapes.decoded,
+            count=shapes.batches * shapes.decoded,
             arguments=part + bytes_per_device(calls.state),
         ),
     )
-    return _Rollout(work, bytes_per_device(calls.params))
+    return _Rollout(work, 0 if hosts == 1 else bytes_per_device(encoders), bytes_per_device(calls.params))
 
 
 def special_tokens(model: Qwen3VLConfig) -> tuple[int, ...]:

@@ -55,10 +55,9 @@ def changes(config: RunConfig, hardware: Hardware, policy_devices: int | None) -
 
     def cut(batch: int) -> RunConfig:
         """One group per device and micro-batch, and ``batch`` groups in a rollout batch."""
-        step = max(1, round(config.grpo.groups_per_step / batch)) * batch
         return dataclasses.replace(
             config,
-            grpo=dataclasses.replace(config.grpo, groups_per_step=step, groups_per_micro_batch=ways),
+            grpo=dataclasses.replace(config.grpo, groups_per_micro_batch=ways),
             rollout=dataclasses.replace(config.rollout, groups_per_batch=batch),
         )
 
