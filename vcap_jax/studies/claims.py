@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from vcap_jax.studies.arms import MODALITIES
 from vcap_jax.studies.verdicts import Kind
 from vcap_jax.world.scenes import Modality
 
@@ -74,16 +75,16 @@ def all_claims() -> tuple[Claim, ...]:
 
 
 def _claims() -> Iterator[Claim]:
-    for modality in ("image", "video"):
+    for modality in MODALITIES:
         yield from _main(modality)
         yield from _families(modality)
         yield from _reference_size(modality)
     yield from _distillation()
-    for modality in ("image", "video"):
+    for modality in MODALITIES:
         yield from _ablations(modality)
     yield from _noise()
     yield from _updates()
-    for modality in ("image", "video"):
+    for modality in MODALITIES:
         yield from _theory(modality)
 
 

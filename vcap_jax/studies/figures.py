@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -18,7 +19,12 @@ from vcap_jax.studies.estimates import MEASURES, Interval, Measure
 
 _INK, _SOFT, _LINE = "#22262d", "#636b78", "#dde1e7"
 _COLOURS = ("#2b6cb0", "#dd8a26", "#2f8f6b", "#c2413b", "#7a5195", "#8a8f98")
-_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "vcap", "font.family": "sans-serif", "font.size": 9}
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "vcap",
+    "font.family": "sans-serif",
+    "font.size": 9,
+}
 
 
 @dataclass(frozen=True, kw_only=True)

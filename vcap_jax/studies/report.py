@@ -28,6 +28,7 @@ from vcap_jax.studies.findings import Finding, Tested, find
 from vcap_jax.studies.schedule import seconds_taken
 from vcap_jax.studies.tables import Section, study_sections, theory_section
 from vcap_jax.studies.tasks import CANDIDATES, Plan
+from vcap_jax.world.scenes import Modality
 
 QUANTITIES: Mapping[str, str] = {
     **{name: text.split(",")[0] for name, text in MEASURES.items()},
@@ -51,7 +52,7 @@ class Made:
     seconds: Mapping[str, float]
     complete: int
     planned: int
-    settings: Mapping[str, str]
+    settings: Mapping[Modality, str]
 
     @property
     def total(self) -> float:

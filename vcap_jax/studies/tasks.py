@@ -97,9 +97,9 @@ def plan(
     studies: dict[str, Mapping[Modality, tuple[str, ...]]] = {}
     for name in wanted:
         source = QUICK.get(name, {}) if quick else STUDIES[name].arms
-        arms = {modality: source[modality] for modality in chosen if modality in source}
-        if arms:
-            studies[name] = arms
+        there = {modality: source[modality] for modality in chosen if modality in source}
+        if there:
+            studies[name] = there
     if not studies:
         raise PlanError("nothing is left to run: leave out --only or --modality, or ask for --full")
     tasks: dict[str, Task] = {}
