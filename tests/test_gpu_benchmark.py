@@ -59,7 +59,7 @@ def test_as_many_layers_as_fit():
     assert chosen(100 + 10 * 20) == 20
     assert chosen(100 + 10 * 20 + 9) == 20
     assert asked[-1] == (20, True)
-    with pytest.raises(DoesNotFit, match="4 layers need"):
+    with pytest.raises(DoesNotFit, match="3 layers need"):
         chosen(120)
 
 
