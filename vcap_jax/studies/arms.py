@@ -136,7 +136,7 @@ _STUDIES = (
     Study(
         name="reference_size",
         title="Size of the reference, m",
-        about="The base's references cut to their first sentences, whole, and written by e1 (the largest m).",
+        about="The base's references cut to their first sentences, whole (the row e1), and written by e1 (the row e2).",
         arms={"image": ("cut_1", "cut_2", "e1", "e2"), "video": ("cut_1", "cut_2", "e1", "e2")},
         rows=("cut_1", "cut_2", "e1", "e2"),
     ),
