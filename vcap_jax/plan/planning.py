@@ -219,7 +219,8 @@ def _row(work: Work, step: Step, hardware: Hardware, kernel: Any) -> Row:
     compiled = compile_program(work.lower(), kernel=kernel if work.attention else None)
     resident = sum(step.resident[work.phase].values())
     chip, cost = hardware.chip, compiled.cost
-    peak = resident + work.arguments + compiled.results + compiled.temporaries
+    results = 0 if work.kept else compiled.results
+    peak = resident + work.arguments + results + compiled.temporaries
     return Row(
         name=work.name,
         phase=work.phase,

@@ -43,7 +43,8 @@ class Work:
 
     phase: what else is in memory, "rollout" or "update". lower: gives the lowered program. count: how often a step
     runs it; for decoding, a token of all captions of a batch. arguments: bytes per device that only this program is
-    given. attention: whether an attention kernel belongs in it.
+    given. kept: whether its results are among what stays in memory. attention: whether an attention kernel belongs in
+    it.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Work:
     lower: Callable[[], Any]
     count: float
     arguments: int = 0
+    kept: bool = False
     attention: bool = False
 
 
@@ -252,11 +254,19 @@ def _rollout(
     encode: Any = vision_encoder(policy.graphdef)
     work = (
         Work(
+            name="copy for rollout",
+            phase="rollout",
+            lower=lambda: sampler.placement(params).lower(*encoders),
+            count=1,
+            kept=True,
+        ),
+        Work(
             name="vision",
             phase="rollout",
             lower=lambda: encode.lower(*encoders, seen),
             count=shapes.batches,
             arguments=part,
+            kept=True,
             attention=True,
         ),
         Work(

@@ -126,7 +126,7 @@ At the roofline (nothing overlaps, every unit at its peak): rollout {rollout:.1f
 Estimate: a rollout batch decodes to {plan.decoded:,} tokens and captions have {mean:,} on average, so
 {tokens / rollout:,.0f} caption tokens/s in rollout and {tokens / update:,.0f} in the update at best.
 Estimate: at half the roofline {2 * step:.0f} s a step and {2 * epoch:.0f} h an epoch. Neither compiled nor counted:
-the judge (it works while captions are drawn), the parameters' copy for rollout, data, checkpoints.
+the judge (it works while captions are drawn), data, checkpoints.
 Bytes are the compiler's own. FLOPs, bytes moved and sent are counted from the compiled program, loops times their
 trip counts, the decoding loop per token; kernels that do not tell their FLOPs are marked and not in the time."""
 

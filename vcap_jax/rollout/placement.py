@@ -11,7 +11,7 @@ own pace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +89,20 @@ class RolloutPlacement:
         """The copy to draw captions with. On one device, what already has its type is not copied (but for the layers,
         which training keeps stacked)."""
         wanted = self.abstract(trainable, frozen)
+        call = self._call(wanted, trainable, frozen)
+        layers, new = call.program(call.stacked, call.leaves)
+        leaves = list(call.leaves)
+        for i, leaf in zip(call.changed, new, strict=True):
+            leaves[i] = leaf
+        placed = DecodeParams(layers, jax.tree.unflatten(call.tree, leaves))
+        return jax.tree.map(lambda x, target: _on_mesh(x, target.sharding), placed, wanted)
+
+    def lower(self, trainable: Any, frozen: Any) -> Any:
+        """The program that ``params`` runs, lowered for abstract parameters with shardings."""
+        call = self._call(self.abstract(trainable, frozen), trainable, frozen)
+        return call.program.lower(call.stacked, call.leaves)
+
+    def _call(self, wanted: DecodeParams, trainable: Any, frozen: Any) -> _Call:
         stacked, rest = apart(self.graphdef, trainable, frozen)
         leaves, tree = jax.tree.flatten(rest)
         changed = tuple(
@@ -97,11 +111,8 @@ class RolloutPlacement:
             if self.mesh.size > 1 or leaf.dtype != target.dtype
         )
         training = None if self.mesh.size == 1 else self._training_mesh((trainable, frozen))
-        layers, new = self._program(wanted, tree, changed, training)(stacked, leaves)
-        for i, leaf in zip(changed, new, strict=True):
-            leaves[i] = leaf
-        placed = DecodeParams(layers, jax.tree.unflatten(tree, leaves))
-        return jax.tree.map(lambda x, target: _on_mesh(x, target.sharding), placed, wanted)
+        program = self._program(wanted, tree, changed, training)
+        return _Call(program, stacked, leaves, tree, changed)
 
     def batch(self, tree: Any) -> Any:
         """Prompts or features on this process's devices, split by group where their number allows.
@@ -138,7 +149,7 @@ class RolloutPlacement:
 
     def _program(
         self, wanted: DecodeParams, tree: Any, changed: tuple[int, ...], training: Mesh | None
-    ) -> Callable[[Any, list[Any]], tuple[Any, list[Any]]]:
+    ) -> Any:
         """One jitted ``lay_out`` per model and target, so that a step compiles nothing; of the rest it returns the
         ``changed`` leaves."""
         key = (self.graphdef, changed, training)
@@ -154,6 +165,18 @@ class RolloutPlacement:
             target = None if training is None else chosen(self.shardings(wanted, training))
             _PROGRAMS[key] = jax.jit(program, out_shardings=target)
         return _PROGRAMS[key]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A jitted program that lays parameters out, and what it is called with: the layers, and the leaves of everything
+    else, which are ``tree``'s. changed: the leaves it returns."""
+
+    program: Any
+    stacked: Any
+    leaves: list[Any]
+    tree: Any
+    changed: tuple[int, ...]
 
 
 _PROGRAMS: dict[Any, Any] = {}
