@@ -34,7 +34,8 @@ step() {
 step lint "$python" -m ruff check --quiet --output-format concise .
 step format "$python" -m ruff format --check --quiet --output-format concise .
 step types "$python" -m mypy --no-error-summary
-step tests "$python" -m pytest -q "$@"
+# Two at a time: most of the time goes into compiling, which uses one core. More would want more memory than a laptop has.
+step tests "$python" -m pytest -q -n 2 --dist loadfile "$@"
 
 if ((${#failed[@]})); then
   echo "failed: ${failed[*]}"
