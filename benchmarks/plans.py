@@ -3,12 +3,14 @@
     python benchmarks/plans.py                     # all: GPUs in about two minutes a plan, TPUs in ten and more
     python benchmarks/plans.py --only image-6xh800 video-6xh800
 
-Each is one call of launch/plan.py, whose table and JSON are kept. Needs the ``plan`` extra.
+Each is one call of launch/plan.py, whose table and JSON are kept; README.md there sums up what is kept. Needs the
+``plan`` extra.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +29,31 @@ PLANS = {
     "image-v5p-16": [*SLICE, "--config", "configs/tpu/image.yaml", "--modality", "image"],
     "video-v5p-16": [*SLICE, "--config", "configs/tpu/video.yaml", "--modality", "video"],
 }
+
+
+def summary() -> str:
+    """A table of the plans that are kept, as Markdown."""
+    lines = [
+        "# Plans of the paper's runs",
+        "",
+        "Written by `python benchmarks/plans.py`. Qwen3-VL-8B, every program of a step compiled for the hardware, at",
+        "the longest prompts and captions. Seconds and hours are the roofline's, a lower bound.",
+        "",
+        "| plan | fits | peak, GiB of usable | at the peak | s a step | h an epoch |",
+        "|---|---|---:|---|---:|---:|",
+    ]
+    for name in PLANS:
+        file = FOLDER / f"{name}.json"
+        if not file.exists():
+            continue
+        plan = json.loads(file.read_text(encoding="utf-8"))
+        worst = max(plan["programs"], key=lambda program: program["peak"])
+        hours = plan["step_seconds"] * plan["steps_per_epoch"] / 3600
+        lines.append(
+            f"| [{name}]({name}.md) | {'yes' if plan['fits'] else 'no'} | {plan['peak'] / 2**30:.1f} of "
+            f"{plan['capacity'] / 2**30:.1f} | {worst['name']} | {plan['step_seconds']:.0f} | {hours:.0f} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
@@ -55,6 +82,7 @@ def main() -> int:
         (FOLDER / f"{name}.md").write_text(f"# {name}\n\n{shown}\n\n{done.stdout}", encoding="utf-8")
         print(f"# {name}\n\n{done.stdout}", flush=True)
         misfits += [name] * done.returncode
+        (FOLDER / "README.md").write_text(summary(), encoding="utf-8")
     if misfits:
         print(f"do not fit: {', '.join(misfits)}", file=sys.stderr)
     return 1 if misfits else 0

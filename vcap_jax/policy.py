@@ -30,6 +30,7 @@ from vcap_jax.qwen3_vl.lora_files import load_adapter
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.processing import Processor
 from vcap_jax.qwen3_vl.remat import Remat, check_remat
+from vcap_jax.qwen3_vl.split import JitByGroup
 from vcap_jax.qwen3_vl.weights import load_pretrained
 from vcap_jax.sharding import Placement
 from vcap_jax.world.backbone import BACKBONE_FOLDER
@@ -127,12 +128,13 @@ class Policy:
 
 @functools.lru_cache(maxsize=4)
 def vision_encoder(graphdef: Any) -> Callable[[Params, Params, PromptBatch], VisualFeatures]:
-    """The jitted ``(trainable, frozen, prompt) -> features`` of a model; one program for whoever asks."""
+    """The jitted ``(trainable, frozen, prompt) -> features`` of a model, split as the prompts are; one program for
+    whoever asks."""
 
     def encode(trainable: Params, frozen: Params, prompt: PromptBatch) -> VisualFeatures:
         return nnx.merge(graphdef, trainable, frozen).encode_vision(prompt.vision)
 
-    return jax.jit(encode)
+    return JitByGroup(encode)
 
 
 def frozen_filter(prefixes: tuple[str, ...]) -> Callable[[tuple[Any, ...], Any], bool]:

@@ -78,6 +78,12 @@ def test_bytes_are_those_of_the_state(plan: Plan) -> None:
         assert row.peak == pytest.approx(
             row.resident + results + row.compiled.temporaries, abs=row.compiled.arguments + 1
         )
+    # Each device has the features of its own prompts.
+    patches, width = 16, 16
+    features = (
+        2 * patches // 4 * width * 4 * 2
+    )  # two prompts, visual tokens, float32, the last layer's and one tap's
+    assert rows["vision"].compiled.results == pytest.approx(features, abs=64)
     copy = next(row for row in plan.rows if row.name == "copy for rollout")
     assert copy.compiled.results == pytest.approx(plan.resident["rollout"]["rollout copy"], rel=0.01)
 

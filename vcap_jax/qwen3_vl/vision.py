@@ -19,6 +19,7 @@ from vcap_jax.qwen3_vl import attention, rope
 from vcap_jax.qwen3_vl.config import VisionConfig
 from vcap_jax.qwen3_vl.inputs import PixelScale, VisionInputs, VisualFeatures
 from vcap_jax.qwen3_vl.layers import ACTIVATIONS, LayerNorm, Linear, normal_param, scan_layers, take_rows
+from vcap_jax.qwen3_vl.split import by_group
 
 Array = jax.Array
 
@@ -132,12 +133,13 @@ class VisionBlock(nnx.Module):
 
     def __call__(self, x: Array, cos: Array, sin: Array, patches: Array, kernel: attention.Kernel) -> Array:
         """x: [N, L, D]; cos, sin: [N, L, head_dim / 2]; patches: [N] real patches of each frame."""
-        qkv = self.qkv(self.norm1(x)).reshape(*x.shape[:2], 3, self.heads, -1)
+        qkv = by_group(self.qkv(self.norm1(x))).reshape(*x.shape[:2], 3, self.heads, -1)
         queries = rope.apply_rope(qkv[:, :, 0], cos, sin)
         keys = rope.apply_rope(qkv[:, :, 1], cos, sin)
         attended = attention.frames(queries, keys, qkv[:, :, 2], patches, kernel)
-        x = x + self.proj(attended.reshape(x.shape))
-        return x + self.fc2(ACTIVATIONS[self.activation](self.fc1(self.norm2(x))))
+        x = x + by_group(self.proj(attended.reshape(x.shape)))
+        hidden = by_group(self.fc1(self.norm2(x)))
+        return x + by_group(self.fc2(ACTIVATIONS[self.activation](hidden)))
 
 
 class PatchMerger(nnx.Module):
@@ -178,7 +180,9 @@ class PatchMerger(nnx.Module):
             if self.norm_after_merge
             else self.norm(x).reshape(joined_shape)
         )
-        return self.fc2(ACTIVATIONS["gelu"](self.fc1(x)))
+        groups = x.ndim - 2
+        hidden = by_group(self.fc1(by_group(x, groups)), groups)
+        return by_group(self.fc2(ACTIVATIONS["gelu"](hidden)), groups)
 
 
 class VisionTower(nnx.Module):
@@ -222,7 +226,7 @@ class VisionTower(nnx.Module):
         cos, sin = rope.vision_rope(rows, columns, config.head_dim, config.rope_theta)
 
         levels = jnp.asarray(vision.patches).reshape(batch * frames, length, -1)
-        x = self.patch_embed(normalise(levels, vision.scale, config, self.dtype))
+        x = by_group(self.patch_embed(normalise(levels, vision.scale, config, self.dtype)))
         x = x + interpolate_positions(self.pos_embed[...], rows, columns, grids).astype(x.dtype)
 
         taps = config.deepstack_visual_indexes
