@@ -25,7 +25,7 @@ class Chunked:
     """block: the most queries and keys of a block. whole: up to so many scores are kept in memory instead."""
 
     block: int = 512
-    whole: int = 1 << 24
+    whole: int = 1 << 16
     name: str = "chunked"
 
     def materialises(self, scores: int) -> bool:
