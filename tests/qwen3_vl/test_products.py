@@ -35,19 +35,27 @@ def test_decoding_in_bfloat16_runs_inside_a_loop() -> None:
     def draw(seed: int, *shape: int) -> jax.Array:
         return jax.random.normal(jax.random.key(seed), shape, jnp.bfloat16)
 
-    prompt_keys, prompt_values = (draw(k, groups, key_heads, prompt, dim) for k in (1, 2))
-    keys, values = (draw(k, groups, size, key_heads, slots, dim) for k in (3, 4))
-    queries, lengths = draw(0, groups, size, heads, dim), jnp.full(groups, prompt)
+    prompt_keys, prompt_values = (
+        draw(1, groups, key_heads, dim, prompt),
+        draw(2, groups, key_heads, prompt, dim),
+    )
+    rows = groups * size * key_heads
+    keys, values = draw(3, rows, dim, slots), draw(4, rows, slots, dim)
+    queries, in_prompt = draw(0, groups, size, heads, dim), jnp.ones((groups, prompt), bool)
+
+    def one(queries: jax.Array, step: jax.Array) -> jax.Array:
+        written = jnp.broadcast_to(jnp.arange(slots) <= step, (groups, slots))
+        return decode(queries, prompt_keys, prompt_values, in_prompt, keys, values, written)
 
     @jax.jit
     def loop(queries: jax.Array) -> jax.Array:
         def token(state):
             step, out = state
-            return step + 1, decode(out, prompt_keys, prompt_values, lengths, keys, values, step)
+            return step + 1, one(out, step)
 
         return jax.lax.while_loop(lambda state: state[0] < 3, token, (jnp.int32(0), queries))[1]
 
     expected = queries
     for step in range(3):
-        expected = decode(expected, prompt_keys, prompt_values, lengths, keys, values, jnp.int32(step))
+        expected = one(expected, jnp.int32(step))
     np.testing.assert_allclose(loop(queries).astype(jnp.float32), expected.astype(jnp.float32), atol=2e-2)

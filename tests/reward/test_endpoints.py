@@ -146,7 +146,8 @@ def test_an_endpoint_that_breaks_connections_is_left_out_and_comes_back(
                 mine = client.statistics().endpoints[urls[0]]
                 if mine.judged:
                     break
-                assert (wave, mine.outages) == (wave, 1)
+                # Six broken connections are two times the three that make an outage, however fast it is tried again.
+                assert mine.outages in (1, 2), wave
                 await asyncio.sleep(0.2)
             assert mine.judged  # its health is good, so it was tried again
 
