@@ -22,9 +22,11 @@ Array = jax.Array
 
 @dataclass(frozen=True, kw_only=True)
 class Chunked:
-    """block: the most queries and keys of a block. whole: up to so many scores are kept in memory instead."""
+    """block: the most queries and keys of a block; diagonal: where attention is causal, if that is less, because half
+    of each block on the diagonal is computed for nothing. whole: up to so many scores are kept in memory instead."""
 
     block: int = 512
+    diagonal: int = 256
     whole: int = 1 << 16
     name: str = "chunked"
 
@@ -34,11 +36,15 @@ class Chunked:
     def check(self, dtype: Any, head_size: int) -> None:
         """Any type and size will do."""
 
+    def _blocks(self, queries: Array, keys: Array, lengths: Array | None, *, causal: bool) -> _Blocks:
+        size = min(self.diagonal, self.block) if causal else self.block
+        return _Blocks.of(queries, keys, lengths, size, causal=causal)
+
     def forward(
         self, queries: Array, keys: Array, values: Array, lengths: Array | None, *, causal: bool
     ) -> tuple[Array, Array]:
         """See ``Kernel``; the output is float32."""
-        blocks = _Blocks.of(queries, keys, lengths, self.block, causal=causal)
+        blocks = self._blocks(queries, keys, lengths, causal=causal)
         query_blocks, (key_blocks, value_blocks) = blocks.rows(queries), map(blocks.columns, (keys, values))
 
         def row(block: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -73,10 +79,12 @@ class Chunked:
         causal: bool,
     ) -> tuple[Array, Array, Array]:
         """See ``Kernel``; gradients are float32."""
-        blocks = _Blocks.of(queries, keys, lengths, self.block, causal=causal)
+        blocks = self._blocks(queries, keys, lengths, causal=causal)
         delta = jnp.sum(out.astype(jnp.float32) * gradient.astype(jnp.float32), -1, keepdims=True)
         query_blocks, gradient_blocks, delta_blocks = map(blocks.rows, (queries, gradient, delta))
-        lse_blocks = blocks.rows(lse.swapaxes(1, 2)[..., None])
+        # Keys come first in a block of scores: two of the three products that read it then take it as it lies.
+        lse_blocks = blocks.rows(lse.swapaxes(1, 2)[..., None]).swapaxes(-1, -2)
+        delta_blocks = delta_blocks.swapaxes(-1, -2)
         key_blocks, value_blocks = map(blocks.columns, (keys, values))
         scale, dtype = blocks.scale, queries.dtype
 
@@ -86,12 +94,12 @@ class Chunked:
             def row(i: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
                 d_queries, d_k, d_v = state
                 q, d_out = query_blocks[i], gradient_blocks[i]
-                weights = jnp.exp(blocks.scores(q, k, i, j) - lse_blocks[i])
-                d_v += einsum_float32("nkqs,nkqd->nksd", weights.astype(dtype), d_out)
-                d_weights = einsum_float32("nkqd,nksd->nkqs", d_out, v)
+                weights = jnp.exp(blocks.scores(q, k, i, j, keys_first=True) - lse_blocks[i])
+                d_v += einsum_float32("nksq,nkqd->nksd", weights.astype(dtype), d_out)
+                d_weights = einsum_float32("nksd,nkqd->nksq", v, d_out)
                 d_scores = (weights * (d_weights - delta_blocks[i]) * scale).astype(dtype)
-                d_k += einsum_float32("nkqs,nkqd->nksd", d_scores, q)
-                d_q = d_queries[i] + einsum_float32("nkqs,nksd->nkqd", d_scores, k)
+                d_k += einsum_float32("nksq,nkqd->nksd", d_scores, q)
+                d_q = d_queries[i] + einsum_float32("nksq,nksd->nkqd", d_scores, k)
                 return jax.lax.dynamic_update_index_in_dim(d_queries, d_q, i, 0), d_k, d_v
 
             zeros = jnp.zeros(k.shape, jnp.float32)
@@ -181,12 +189,27 @@ class _Blocks:
             return column
         return jnp.where(column * self.column_size < self.lengths.max(), 0, self.row_count)
 
-    def scores(self, queries: Array, keys: Array, row: Array, column: Array) -> Array:
-        """Scaled scores [N, K, (H / K) * row_size, column_size] of a block, MASKED where nothing is seen."""
-        scores = einsum_float32("nkqd,nksd->nkqs", queries, keys) * self.scale
+    def scores(
+        self, queries: Array, keys: Array, row: Array, column: Array, *, keys_first: bool = False
+    ) -> Array:
+        """Scaled scores [N, K, (H / K) * row_size, column_size] of a block, MASKED where nothing is seen.
+
+        keys_first: the last two axes are swapped.
+        """
+        equation, at = ("nksd,nkqd->nksq", (3, 2)) if keys_first else ("nkqd,nksd->nkqs", (2, 3))
+        operands = (keys, queries) if keys_first else (queries, keys)
+        scores = einsum_float32(equation, *operands) * self.scale
+
+        def along(x: Array, axis: int) -> Array:
+            """[..., n] with n on ``axis`` of the scores."""
+            return x[..., None] if axis == 2 else x[..., None, :]
+
         key = column * self.column_size + jnp.arange(self.column_size)
         if not self.causal:
-            return jnp.where((key < self.lengths[:, None])[:, None, None], scores, MASKED)
-        query = row * self.row_size + jnp.arange(self.row_size)
-        visible = jnp.tile(key <= query[:, None], (scores.shape[2] // self.row_size, 1))
+            visible = along((key < self.lengths[:, None])[:, None], at[1])
+        else:
+            query = jnp.tile(
+                row * self.row_size + jnp.arange(self.row_size), scores.shape[at[0]] // self.row_size
+            )
+            visible = along(key, at[1]) <= along(query, at[0])
         return jnp.where(visible, scores, MASKED)
