@@ -77,8 +77,10 @@ if ((${#judge_urls[@]})); then
   : "${policy_gpus:=0,1,2,3,4,5,6,7}"
 else
   : "${policy_gpus:=0,1,2,3,4,5}" "${judge_gpus:=6,7}"
+  judge_at=$judge_host
+  if [[ $judge_host == 0.0.0.0 ]]; then judge_at=127.0.0.1; fi
   for ((i = 0; i < $(count_list "$judge_gpus"); i++)); do
-    judge_urls+=("http://127.0.0.1:$((judge_port + i))")
+    judge_urls+=("http://$judge_at:$((judge_port + i))")
   done
 fi
 logs=$run_dir.logs

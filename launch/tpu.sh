@@ -8,7 +8,8 @@
 #
 # With --slice the same command runs on every host of the slice, in --remote-dir; checkpoint, data and run folder must be
 # on storage that all hosts share. Run it again to go on after an interruption. A key for the judge is taken from
-# VCAP_JUDGE_KEY. What follows `--` goes to launch/train.py.
+# VCAP_JUDGE_KEY, or from a file: with --slice only from a file, on storage that the hosts share. What follows `--` goes
+# to launch/train.py.
 # The small predicates are called by `check`, the handlers by `trap`.
 # shellcheck disable=SC2329
 set -euo pipefail
@@ -22,6 +23,7 @@ usage: bash launch/tpu.sh --model DIR --manifest FILE --judge-url URL [options] 
   --model DIR             Qwen3-VL checkpoint of the policy
   --manifest FILE         JSON Lines with the training samples
   --judge-url URL         a judge (see gpu_judge/README.md); may be repeated
+  --judge-key-file FILE   holds the judge's key, and nothing else (default: the key in VCAP_JUDGE_KEY, if it is set)
   --modality image|video  default image
   --config FILE           default configs/tpu/MODALITY.yaml
   --run-dir DIR           default runs/vcap-MODALITY
@@ -34,7 +36,7 @@ TEXT
 }
 
 model='' manifest='' modality=image config='' run_dir='' python=.venv/bin/python slice='' zone='' project=''
-remote_dir=vcap-jax judge_urls=() stop=false dry_run=false more=() forwarded=() pod=false
+remote_dir=vcap-jax judge_urls=() judge_key_file='' stop=false dry_run=false more=() forwarded=() pod=false
 while (($#)); do
   case $1 in
     --help | -h) usage && exit 0 ;;
@@ -43,7 +45,7 @@ while (($#)); do
     --pod) pod=true && shift && continue ;; # set by --slice on its hosts
     --) shift && more=("$@") && break ;;
     --slice | --zone | --project | --remote-dir) need_value "$1" $# && name=${1#--} && printf -v "${name//-/_}" '%s' "$2" ;;
-    --model | --manifest | --modality | --config | --run-dir | --python)
+    --model | --manifest | --modality | --config | --run-dir | --python | --judge-key-file)
       need_value "$1" $#
       name=${1#--}
       printf -v "${name//-/_}" '%s' "$2"
@@ -65,19 +67,19 @@ if [[ -n $slice ]]; then
   gcloud=(gcloud compute tpus tpu-vm ssh "$slice" --worker=all ${zone:+"--zone=$zone"} ${project:+"--project=$project"})
   check "gcloud is on PATH" "install the Google Cloud CLI, or run this on each host with --pod" command -v gcloud
   check "--zone is given" "name the zone of the slice" test -n "$zone"
-  key=''
-  if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key="VCAP_JUDGE_KEY=$(quoted "$VCAP_JUDGE_KEY")"; fi
   if $stop; then
-    remote="cd $(quoted "$remote_dir") && kill -TERM \$(cat $(quoted "$run_dir.logs/")train-\$(hostname).pid)"
+    # printf's word without the blank that `quoted` puts behind it: the host's name follows.
+    remote="cd $(quoted "$remote_dir")&& kill -TERM \$(cat $(printf %q "$run_dir.logs/train-")\$(hostname).pid)"
   else
     again=(bash launch/tpu.sh --pod "${forwarded[@]}")
     if $dry_run; then again+=(--dry-run); fi
     if ((${#more[@]})); then again+=(-- "${more[@]}"); fi
-    remote="cd $(quoted "$remote_dir") && ${key}$(quoted "${again[@]}")"
+    remote="cd $(quoted "$remote_dir")&& $(quoted "${again[@]}")"
+    # In a command it would stand in gcloud's logs and in the hosts' lists of processes.
+    check "no key in VCAP_JUDGE_KEY" "put it into a file that only you can read, on the hosts' storage: --judge-key-file" \
+      test -z "${VCAP_JUDGE_KEY:-}"
   fi
-  shown=${remote/"$key"/VCAP_JUDGE_KEY=... }
-  if [[ -z $key ]]; then shown=$remote; fi
-  echo "on every host of $slice: $shown"
+  echo "on every host of $slice: $remote"
   echo "by: $(quoted "${gcloud[@]}") --command ..."
   finish_checks
   # A dry run goes to the hosts too: what it checks is there.
@@ -93,6 +95,10 @@ for required in model manifest; do
     exit 2
   fi
 done
+if [[ -s $judge_key_file ]]; then
+  VCAP_JUDGE_KEY=$(<"$judge_key_file")
+  export VCAP_JUDGE_KEY
+fi
 key=()
 if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
 pod_settings=()
@@ -114,8 +120,11 @@ check "$python has JAX for TPU" "VCAP_EXTRAS=tpu bash launch/quickstart.sh --hel
 check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint with --model" test -f "$model/config.json"
 check "manifest $manifest" "give a JSON Lines file with --manifest" test -s "$manifest"
 check "--judge-url is given" "start a judge on a GPU node (gpu_judge/README.md) and name its address" test ${#judge_urls[@]} -gt 0
+if [[ -n $judge_key_file ]]; then
+  check "--judge-key-file $judge_key_file" "a file that holds the key, readable on this host" test -s "$judge_key_file"
+fi
 for url in "${judge_urls[@]}"; do
-  check "judge at $url answers" "start it, open its port to this host, set VCAP_JUDGE_KEY if it wants a key" answers "$url"
+  check "judge at $url answers" "start it, open its port to this host, give its key if it wants one" answers "$url"
 done
 check "configuration $config" "its message: $(quoted "$python" launch/train.py --print-config "${train_arguments[@]}")" \
   config_loads "$python" "${train_arguments[@]}"

@@ -214,6 +214,36 @@ def test_a_misspelt_option_is_refused(node: Path) -> None:
     assert "--modaliti is no option" in done.stderr
 
 
+def test_a_judge_that_listens_elsewhere_is_asked_there(node: Path) -> None:
+    arguments = ("--dry-run", "--judge-gpus", "7", "--judge-host")
+    named = start(node, "h800_8x.sh", *arguments, "10.0.0.5", VCAP_JUDGE_KEY="secret")
+    assert named.returncode == 0, named.stderr
+    assert "http://10.0.0.5:8000" in named.stdout
+    everywhere = start(node, "h800_8x.sh", *arguments, "0.0.0.0", VCAP_JUDGE_KEY="secret")
+    assert "http://127.0.0.1:8000" in everywhere.stdout
+    assert "secret" not in named.stdout + everywhere.stdout
+
+
+def test_slurm_makes_a_key_for_its_own_judges_alone(node: Path) -> None:
+    (node / "bin" / "srun").write_text('#!/bin/bash\necho "key=${VCAP_JUDGE_KEY-none}" >> "$NOTES"\n')
+    (node / "bin" / "scontrol").write_text("#!/bin/bash\necho node-1\n")
+    own = start(node, "slurm.sbatch", SLURM_JOB_NODELIST="node-1")
+    assert own.returncode == 0, own.stderr
+    assert len(notes(node)[0]) == len("key=") + 48
+    assert len(set(notes(node))) == 1
+    (node / "notes").unlink()
+    far = start(node, "slurm.sbatch", "--judge-url", "http://far:8000", SLURM_JOB_NODELIST="node-1")
+    assert far.returncode == 0, far.stderr
+    assert set(notes(node)) == {"key=none"}
+
+
+def test_slurm_has_trainers_wait_for_the_slowest_judge(node: Path) -> None:
+    done = start(node, "slurm.sbatch", "--dry-run", "--judge-timeout", "2400")
+    run = next(line for line in done.stdout.splitlines() if line.strip().startswith("run  "))
+    assert "distributed.start_timeout_s=2400" in run
+    assert "--judge-timeout 2400" in run
+
+
 def test_slurm_gives_every_node_a_judge_and_every_trainer_all_judges(node: Path) -> None:
     done = start(node, "slurm.sbatch", "--dry-run", "--modality", "video")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -239,17 +269,45 @@ def test_a_tpu_host_needs_a_tpu_and_a_judge(node: Path) -> None:
     assert "- configuration" not in done.stderr
 
 
-def test_a_slice_gets_the_same_command_on_every_host_and_no_key_is_shown(node: Path) -> None:
-    done = start(
-        node,
-        "tpu.sh",
-        *("--slice", "big", "--zone", "z", "--judge-url", "http://far:8000", "--dry-run"),
-        VCAP_JUDGE_KEY="secret",
-    )
+SLICE = ("--slice", "big", "--zone", "z")
+
+
+def test_a_slice_gets_the_same_command_on_every_host(node: Path) -> None:
+    key = str(node / "key")
+    arguments = ("--judge-url", "http://far:8000", "--judge-key-file", key, "--dry-run")
+    done = start(node, "tpu.sh", *SLICE, *arguments)
     assert done.returncode == 0, done.stderr
-    assert "secret" not in done.stdout
     sent = "\n".join(notes(node))
     assert "--worker=all" in sent
     assert "--pod" in sent
-    assert "VCAP_JUDGE_KEY=secret" in sent
+    assert f"--judge-key-file {key}" in sent
     assert "--dry-run" in sent
+
+
+def test_a_key_is_not_sent_through_gcloud_which_logs_what_it_is_told(node: Path) -> None:
+    done = start(node, "tpu.sh", *SLICE, "--judge-url", "http://far:8000", VCAP_JUDGE_KEY="secret")
+    assert done.returncode == 2
+    assert "--judge-key-file" in done.stderr
+    assert "secret" not in done.stdout + done.stderr
+    assert notes(node) == []
+
+
+def test_a_key_file_is_read_on_the_host_and_its_content_is_not_shown(node: Path) -> None:
+    (node / "key").write_text("secret\n")
+    done = start(node, "tpu.sh", "--dry-run", "--judge-key-file", str(node / "key"))
+    assert "judge.api_key_env=VCAP_JUDGE_KEY" in done.stdout
+    assert "secret" not in done.stdout + done.stderr
+    absent = start(node, "tpu.sh", "--dry-run", "--judge-key-file", str(node / "absent"))
+    assert "- --judge-key-file" in absent.stderr
+
+
+def test_stopping_a_slice_reaches_the_trainer_of_each_host(node: Path) -> None:
+    done = start(node, "tpu.sh", *SLICE, "--remote-dir", str(node), "--stop")
+    assert done.returncode == 0, done.stderr
+    sent = notes(node)[-1]
+    trainer = subprocess.Popen(["sleep", "60"])
+    logs = node / "run.logs"
+    logs.mkdir()
+    (logs / f"train-{os.uname().nodename}.pid").write_text(f"{trainer.pid}\n")
+    subprocess.run(["bash", "-c", sent], check=True)
+    assert trainer.wait(timeout=10) == -signal.SIGTERM
