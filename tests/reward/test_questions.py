@@ -25,7 +25,11 @@ def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
         *[(text, "B") for text in ("B", " b ", "(B)", "B.", "B) blue", "blue", "BLUE", "(b) Blue")],
         ("a", "C"),  # an option's own text comes before a letter
         ("?", UNKNOWN),
+        ("B: it is blue", "B"),
         *[(text, None) for text in ("D", "blueish", "", "BA", "red or blue")],
+        *[
+            (text, None) for text in ("a blue car", "A bit of blue", "b red")
+        ],  # an article, or two answers at once
     ],
 )
 def test_letters_of_options(said: str, letter: str | None) -> None:
@@ -48,6 +52,14 @@ def test_words_without_options(said: str, right: bool) -> None:
     answer = COUNT.accepted(said)
     assert answer is not None
     assert COUNT.right(answer) == right
+
+
+@pytest.mark.parametrize("answer", ["A", "the", "+", "?!"])
+def test_no_answer_is_not_right_where_the_answer_is_hardly_a_word(answer: str) -> None:
+    sign = Question(text="What stands on the sign?", answer=answer)
+    assert not sign.right(UNKNOWN)
+    assert not sign.right("an" if answer != "+" else "-")
+    assert sign.right(f" {answer.lower()} ".strip())
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from vcap_jax.data.jsonl import read_objects, string_list
 UNKNOWN = "?"
 """The answer that a caption does not tell."""
 _LETTERS = string.ascii_uppercase
-_LETTER = re.compile(r"\(?([A-Za-z])\)?[.):]?(?:\s.*)?", re.DOTALL)
+_LETTER = re.compile(r"\(?([A-Za-z])\)?([.):]?)(?:\s+(.*))?", re.DOTALL)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _SIGNS = re.compile(r"[^\w\s.]|\.(?!\d)")
 
@@ -57,8 +57,10 @@ class Question:
 
     def right(self, answer: str) -> bool:
         """Whether an answer, as :meth:`accepted` gives it, is the true one."""
+        if answer == UNKNOWN:
+            return False
         if self.options:
-            return answer != UNKNOWN and self.options[self.letters.index(answer)] == self.answer
+            return self.options[self.letters.index(answer)] == self.answer
         return _plain(answer) == _plain(self.answer)
 
     def accepted(self, answer: str) -> str | None:
@@ -70,12 +72,19 @@ class Question:
             if answer.casefold() == option.casefold():
                 return letter
         found = _LETTER.fullmatch(answer)
-        letter = found[1].upper() if found else ""
-        return letter if letter and letter in self.letters else None
+        if found is None or found[1].upper() not in self.letters:
+            return None
+        letter = found[1].upper()
+        marked, rest = ")" in answer[:3] or bool(found[2]), found[3]
+        # "A red car" may be option A and may begin with an article: nothing tells which is meant.
+        own = self.options[self.letters.index(letter)].casefold()
+        return letter if marked or rest is None or rest.strip(" .").casefold() == own else None
 
 
 def _plain(text: str) -> str:
-    return " ".join(_ARTICLES.sub(" ", _SIGNS.sub(" ", text.casefold())).split())
+    """Without signs and articles, unless nothing else is left ("A" on a sign, "C++")."""
+    words = " ".join(_SIGNS.sub(" ", text.casefold()).split())
+    return " ".join(_ARTICLES.sub(" ", words).split()) or words or " ".join(text.casefold().split())
 
 
 def question_lines(questions: Mapping[str, Sequence[Question]]) -> str:
