@@ -163,8 +163,10 @@ def test_each_caption_is_a_request_with_a_seed_of_its_own(tmp_path: Path) -> Non
         captioning.speechless, captioning.endless = set(), captioning.speechless
         sizes = []
         for name, only in (("witnesses", False), ("targets", True)):
+            bodies.clear()
             with writer(config_for("image"), url, samples, 8, ended_only=only) as one:
                 sizes.append(len(write_pool(tmp_path / f"{name}.jsonl", one, samples, on_bad=bad.append)))
+            assert len(bodies) == 10, "with its own seed it would be cut off again: it is asked for once"
         assert sizes == [5, 4]
         assert "cut_off" in bad[-1].reason
 

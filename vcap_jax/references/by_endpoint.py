@@ -174,8 +174,11 @@ class EndpointWriter:
             return answer.result
 
         results = await asyncio.gather(*(one(k) for k in range(self._per_sample)))
-        texts = tuple(result for result in results if isinstance(result, str))
-        return texts or next(result for result in results if isinstance(result, Failure))
+        texts = tuple(result for result in results if isinstance(result, str) and result)
+        cut_off = Failure(
+            reason="cut_off", detail="the captions were cut off; raise references.max_completion_length"
+        )
+        return texts or next((result for result in results if isinstance(result, Failure)), cut_off)
 
     def _wait(self, coroutine: object) -> str:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()  # type: ignore[arg-type]
@@ -198,9 +201,6 @@ def _caption(content: str | None, finish_reason: str | None) -> str | Failure:
 
 
 def _ended_caption(content: str | None, finish_reason: str | None) -> str | Failure:
-    """``_caption`` for targets of imitation, which must not stop in the middle."""
-    if finish_reason == "length":
-        return Failure(
-            reason="cut_off", detail="the answer was cut off; raise references.max_completion_length"
-        )
-    return _caption(content, finish_reason)
+    """``_caption`` for targets of imitation, which must not stop in the middle: "" for one that does. It is no failure,
+    for the same seed would be cut off again, at the price of the longest caption each time."""
+    return "" if finish_reason == "length" else _caption(content, finish_reason)

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.jsonl import last_row, read_objects
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
@@ -75,7 +76,8 @@ class Shard:
             raise ValueError(f"shard {self.index} of {self.count}: the first is 0, the last {self.count - 1}")
 
     def span(self, items: int) -> tuple[int, int]:
-        """First and last-but-one place of this process: contiguous, all of one size but the last."""
+        """This process's first place and the one after its last: all of one size but the last, and whatever there is
+        none left for."""
         size = -(-items // self.count)
         return min(self.index * size, items), min((self.index + 1) * size, items)
 
@@ -210,7 +212,8 @@ def _join(
             start, end = row["window"]
             segment = Segment(start=float(start), end=float(end), references=tuple(row["references"]))
             windows.setdefault(place // per, []).append(segment)
-    except FileNotFoundError:
+    except (FileNotFoundError, ManifestError):
+        # As above, in the middle of reading.
         if path.exists():
             return ReferencePool.read(path)
         raise
