@@ -60,6 +60,26 @@ def test_results_are_those_of_the_folders(studied):
     assert rows["judge"] is not rows["e1"]
 
 
+def test_a_scene_of_which_a_reference_says_nothing_is_compared_as_an_empty_caption(tmp_path):
+    made = plan(quick=False, seeds=(0, 1, 2), only=["main"], modalities=["image"], overrides=SMALL)
+    make_up(made, tmp_path, QUALITY)
+    for seed in (1, 2):
+        path = made.of("e1", "image")[seed].run(tmp_path) / "heldout" / "references.jsonl"
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(lines[:seed] + lines[seed + 1 :]))
+    rows = collect(made, tmp_path)["image"]
+    counts = rows["references"][2].counts
+    assert len(counts.facts) == 12
+    assert (counts.claims[2], counts.correct[2]) == (0, 0)
+    assert counts.facts[2] > 0
+    assert np.delete(counts.claims, 2).all()
+    met = rows["e1"][2].meetings
+    assert met.scenes == 12
+    assert 2 not in met.scene
+    found = {f.claim.name: f for f in find(all_claims(), {"image": rows})}
+    assert found["image: weak to strong"].tested[0].difference.seeds == 3
+
+
 def test_verdicts_follow_what_was_made_up(studied):
     made, out = studied
     found = {f.claim.name: f for f in find(all_claims(), collect(made, out))}

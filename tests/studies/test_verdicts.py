@@ -61,6 +61,19 @@ def test_at_the_best_possible_value_no_difference_can_be_told():
     assert judge("more", interval(0.001, 0.004), near, near, margin=0.01, best=1.0).verdict is Verdict.HOLDS
 
 
+def test_the_same_at_the_best_possible_value_holds_and_says_where():
+    near, far, gap = interval(0.99, 1.0), interval(0.9, 0.96), interval(-0.01, 0.01)
+    top = judge("same", gap, near, near, margin=0.02, best=1.0)
+    assert top.verdict is Verdict.HOLDS
+    assert "best possible" in top.reason
+    for below in (
+        judge("same", gap, near, far, margin=0.02, best=1.0),
+        judge("same", gap, near, near, margin=0.02),
+    ):
+        assert below.verdict is Verdict.HOLDS
+        assert "best possible" not in below.reason
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_few_seeds_decide_nothing(seeds):
     outcome = judge("more", interval(0.1, 0.2, seeds), FIRST, SECOND, margin=0.01)

@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vcap_jax.studies.arms import MODALITIES
-from vcap_jax.studies.verdicts import Kind
+from vcap_jax.studies.verdicts import POINT, Kind
 from vcap_jax.world.scenes import Modality
 
 Quantity = Literal["coverage", "false_claims", "f1", "early_coverage", "recall_rate", "collision_free_rate"]
 
 FORMULA = "formula"
 """Stands for the paper's formula in the place of a second row."""
-
-POINT = 0.01
-"""A difference of one point is the smallest that matters, unless a test says otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,8 @@ Every test is about one difference and has a smallest difference that matters, `
     apart        as "more", and the intervals of the two arms themselves must not overlap.
 
 Where both arms are within ``margin`` of the best possible value, "more" and "less" that do not hold cannot be told:
-there is no room left to differ in. Fewer than three seeds decide nothing.
+there is no room left to differ in. "Same" holds there, as both have got to the same place, and its reason says that it
+was the best there is: arms that differ elsewhere would have been the same too. Fewer than three seeds decide nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from vcap_jax.studies.estimates import Interval
 
 Kind = Literal["more", "less", "same", "apart"]
 LEAST_SEEDS = 3
+POINT = 0.01
+"""A difference of one point is the smallest that matters, unless a test says otherwise."""
 
 
 class Verdict(Enum):
@@ -61,7 +64,10 @@ def judge(
     low, high = difference.low, difference.high
     if kind == "same":
         if -margin <= low and high <= margin:
-            return Outcome(verdict=Verdict.HOLDS, reason="the interval lies within the margin")
+            reason = "the interval lies within the margin"
+            if best is not None and all(abs(best - arm.value) <= POINT for arm in (first, second)):
+                reason += "; both are at the best possible value, where what differs elsewhere does not show"
+            return Outcome(verdict=Verdict.HOLDS, reason=reason)
         if low > margin or high < -margin:
             return Outcome(verdict=Verdict.DOES_NOT, reason="the interval lies outside the margin")
         return _tell("the interval crosses the margin")

@@ -63,13 +63,14 @@ def meet(
     captions: Mapping[str, Sequence[str]],
     references: Mapping[str, Sequence[str]],
 ) -> Meetings:
-    """Every caption with every reference of its scene. Raises KeyError for a caption without scene or reference."""
+    """Every caption with every reference of its scene; one without a reference meets nothing. Raises KeyError for a
+    caption without a scene."""
     rows: list[tuple[int, ...]] = []
     for place, (identity, texts) in enumerate(captions.items()):
         scene = scenes[identity]
         facts = scene_facts(scene)
         told = [caption_claims(scene, text) for text in texts]
-        for reference in references[identity]:
+        for reference in references.get(identity, ()):
             witness = {slot for slot, value in caption_claims(scene, reference) if facts.get(slot) == value}
             if not witness:
                 continue
