@@ -129,7 +129,8 @@ _STUDIES = (
     Study(
         name="families",
         title="Reward families",
-        about="The same references, steps and update; only the reward is another.",
+        about="The same references, steps and update; only the reward is another. What a judge notices without a "
+        "reference is an assumption of this world, after the paper's account of such judges (docs/embedded_judge.md).",
         arms={"image": _FAMILIES, "video": _FAMILIES},
         rows=(*_BESIDE, *_FAMILIES),
     ),
@@ -150,7 +151,8 @@ _STUDIES = (
     Study(
         name="ablations",
         title="Ablations of the reward",
-        about="e1 retrained without one part of the reward.",
+        about="e1 retrained without one part of the reward. How much the reference is worth depends on what a judge "
+        "notices without one, which is an assumption of this world (docs/embedded_judge.md).",
         arms={
             "image": ("e1", "no_reference", "no_reference_attentive", "no_image", *_DIMENSIONS),
             "video": ("e1", "no_reference", *_DIMENSIONS, "no_local"),
@@ -175,7 +177,8 @@ _STUDIES = (
     Study(
         name="updates",
         title="Other on-policy updates",
-        about="The paper trains with GRPO and leaves others open (its limitation iii). DAPO and GSPO update twice.",
+        about="The paper trains with GRPO and leaves others open (its limitation iii). DAPO and GSPO update twice. All "
+        "have GRPO's learning rate.",
         arms={"image": ("e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo")},
         rows=("base", "e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo"),
     ),
