@@ -163,7 +163,7 @@ def make_plan(
     typical: with captions of the estimated lengths instead of the longest allowed. only: names of the programs to
     compile (their first word). devices: (all, one host's) instead of the hardware's own, for tests.
 
-    Raises MissingPlugin, ValueError (sizes), UnsupportedAttention if an attention kernel is not in its program.
+    Raises MissingPlugin, ValueError (sizes, names), UnsupportedAttention if an attention kernel is not in its program.
     """
     model = model_of(config.model.path)
     laid = layout(config, hardware, policy_devices)
@@ -194,6 +194,9 @@ def make_plan(
         host_devices=host,
         hosts=laid.policy.hosts,
     )
+    names = list(dict.fromkeys(work.name.split()[0] for work in step.work))
+    if only is not None and (unknown := sorted(only.difference(names))):
+        raise ValueError(f"no program {', '.join(unknown)} in a step; there are {', '.join(names)}")
     rows = []
     for work in step.work:
         if only is not None and work.name.split()[0] not in only:
