@@ -77,8 +77,11 @@ def test_a_failure_is_named_and_only_what_needs_it_is_left(stood_in, tasks):
     (out / "fails").unlink()
     outcome = work(tasks, out, workers=1, say=said.append)
     assert (outcome.failed, outcome.blocked) == ({}, ())
+    assert "image/e2/0" in seconds_taken(out), "what a start took counts, whatever came of it"
+    before = seconds_taken(out)["image/e2/0"]
     assert ran(out).count("image/e1/0") == 1
 
+    assert seconds_taken(out)["image/e2/0"] > before
 
 def test_one_program_at_a_time(tmp_path):
     with only_one(tmp_path), pytest.raises(ScheduleError, match="another reproduce"), only_one(tmp_path):
@@ -94,7 +97,8 @@ def test_nobody_at_work_is_refused(tmp_path, tasks):
 
 def test_time_left_goes_by_what_the_same_arm_took(tmp_path, tasks):
     (tmp_path / "seconds.jsonl").write_text(
-        '{"key": "image/e2/7", "seconds": 50}\n{"key": "image/e1/7", "seconds": 10}\n'
+        '{"key": "image/e2/7", "seconds": 30, "complete": false}\n{"key": "image/e2/7", "seconds": 20}\n'
+        '{"key": "image/e1/7", "seconds": 10}\n{"key": "image/e1/8", "seconds": 1, "complete": false}\n'
     )
     both = [tasks.tasks["image/e2/0"], tasks.tasks["image/from_self/0"]]
     assert schedule._seconds_left(both, tmp_path) == pytest.approx(50 + 30)

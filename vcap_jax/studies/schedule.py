@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from vcap_jax.embedded import prepare_embedded_data
 from vcap_jax.report.progress import duration
@@ -105,13 +106,14 @@ def work(
                 running.remove(one)
                 seconds = time.monotonic() - one.began
                 if one.process.returncode != 0 or not one.task.complete(out):
+                    _note(out, one.task, seconds, workers, complete=False)
                     failed[one.task.key] = one.log
                     say(
                         f"{one.task.key} FAILED with {one.process.returncode}; the end of {one.log}:\n{_tail(one.log)}"
                     )
                     continue
                 done += 1
-                _note(out, one.task, seconds, workers)
+                _note(out, one.task, seconds, workers, complete=True)
                 left = _seconds_left([*waiting, *(r.task for r in running)], out) / workers
                 say(
                     f"{done}/{total}  {one.task.key} in {seconds:.0f} s; "
@@ -123,18 +125,29 @@ def work(
             one.process.terminate()
         for one in running:
             one.process.wait()
+            _note(
+                out,
+                one.task,
+                time.monotonic() - one.began,
+                workers,
+                complete=one.task.complete(out),
+            )
     return Outcome(failed=failed, blocked=tuple(task.key for task in waiting))
 
 
 def seconds_taken(out: Path) -> dict[str, float]:
-    """Seconds of every task so far by key, all its starts together."""
-    path = out / "seconds.jsonl"
+    """Seconds of every task so far by key, all its starts together, those included that did not complete it."""
     taken: dict[str, float] = {}
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            taken[row["key"]] = taken.get(row["key"], 0.0) + row["seconds"]
+    for row in _noted(out):
+        taken[row["key"]] = taken.get(row["key"], 0.0) + row["seconds"]
     return taken
+
+
+def _noted(out: Path) -> list[dict[str, Any]]:
+    path = out / "seconds.jsonl"
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _ready(waiting: list[Task], running: list[_Running], plan: Plan, out: Path) -> list[Task]:
@@ -166,8 +179,8 @@ def _start(plan: Plan, task: Task, out: Path, slot: int, cores: list[str]) -> _R
     return _Running(task=task, process=process, core=slot, log=log)
 
 
-def _note(out: Path, task: Task, seconds: float, workers: int) -> None:
-    row = {"key": task.key, "seconds": round(seconds, 1), "workers": workers}
+def _note(out: Path, task: Task, seconds: float, workers: int, *, complete: bool) -> None:
+    row = {"key": task.key, "seconds": round(seconds, 1), "workers": workers, "complete": complete}
     with (out / "seconds.jsonl").open("a", encoding="utf-8") as log:
         log.write(json.dumps(row) + "\n")
 
@@ -176,7 +189,10 @@ def _seconds_left(tasks: list[Task], out: Path) -> float:
     """By what the same arm took with other seeds, else its modality so far."""
     by_arm: dict[str, list[float]] = {}
     by_modality: dict[str, list[float]] = {}
+    complete = {row["key"] for row in _noted(out) if row.get("complete", True)}
     for key, seconds in seconds_taken(out).items():
+        if key not in complete:
+            continue
         modality, arm, _ = key.split("/")
         by_arm.setdefault(f"{modality}/{arm}", []).append(seconds)
         by_modality.setdefault(modality, []).append(seconds)
