@@ -1,7 +1,7 @@
 """What the chips can do: memory, arithmetic and links, as their makers publish them.
 
 A name is a chip and a count: ``h800x8`` is a node of eight GPUs (beyond eight: several such nodes), ``v5p-16`` is
-the cloud's name of a TPU slice, which counts cores on v4 and v5p (two to a chip) and chips on v5e and v6e.
+the cloud's name of a TPU slice, which counts cores on v5p (two to a chip) and chips on v5e and v6e.
 """
 
 from __future__ import annotations
