@@ -138,6 +138,23 @@ def test_the_page_needs_nothing_else_and_tells_what_json_tells(studied):
     assert told["made"]["complete"] == len(made.tasks) - 1
 
 
+def test_claims_about_arms_that_were_not_to_be_run_are_not_counted_as_open(tmp_path):
+    quick = plan(quick=True, seeds=(0, 1, 2), overrides=SMALL)
+    make_up(quick, tmp_path, QUALITY)
+    path = write_report(quick, tmp_path, command="python launch/reproduce.py", workers=2)
+    told = json.loads(path.with_suffix(".json").read_text())
+    assert told["left_out"] == [
+        "image: VQA does not see inventions",
+        "image: VQA is bounded by its questions",
+    ]
+    names = {c["claim"]["name"] for c in told["claims"]}
+    assert "image: witness above imitation" in names
+    assert not names & set(told["left_out"])
+    for tested in (tested for c in told["claims"] for tested in c["tested"]):
+        assert "no run of" not in tested["outcome"]["reason"]
+    assert "Not among these runs" in path.read_text()
+
+
 def test_speed_is_read_from_the_curve():
     def result(coverage):
         counts = None

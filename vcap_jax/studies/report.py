@@ -19,9 +19,9 @@ import jinja2
 from vcap_jax.report.progress import duration
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import write_summary
-from vcap_jax.studies.arms import label
+from vcap_jax.studies.arms import ACCOMPANY, label
 from vcap_jax.studies.case_study import Case, case_study
-from vcap_jax.studies.claims import FORMULA, all_claims
+from vcap_jax.studies.claims import FORMULA, Claim, all_claims
 from vcap_jax.studies.collect import EARLY_STEPS, LEVEL, WINDOW, collect
 from vcap_jax.studies.estimates import MEASURES, Interval
 from vcap_jax.studies.findings import Finding, Tested, find
@@ -63,22 +63,34 @@ class Made:
 def write_report(plan: Plan, out: Path, *, command: str, workers: int) -> Path:
     """Writes OUT/report.html and OUT/report.json from the runs that are complete; the path of the page."""
     results = collect(plan, out)
-    findings = [
-        finding
-        for finding in find(all_claims(), results)
-        if finding.claim.modality in plan.studies.get(finding.claim.study, {})
-    ]
+    asked = [claim for claim in all_claims() if claim.modality in plan.studies.get(claim.study, {})]
+    findings = find([claim for claim in asked if planned(claim, plan)], results)
+    left_out = [claim.name for claim in asked if not planned(claim, plan)]
     sections = study_sections(results, plan.studies)
     theory = [section for m in results if (section := theory_section(results, m)) is not None]
     cases = [case for m in results if (case := case_study(plan, out, m, seed=plan.seeds[0])) is not None]
     made = _made(plan, out, command, workers)
     page = _template().render(
-        findings=findings, counts=counts(findings), sections=sections, theory=theory, cases=cases, made=made
+        findings=findings,
+        left_out=left_out,
+        counts=counts(findings),
+        sections=sections,
+        theory=theory,
+        cases=cases,
+        made=made,
     )
     path = out / "report.html"
     replace_file(path, page.encode())
-    write_summary(path.with_suffix(".json"), report_data(findings, [*sections, *theory], cases, made))
+    data = report_data(findings, [*sections, *theory], cases, made)
+    write_summary(path.with_suffix(".json"), data | {"left_out": left_out})
     return path
+
+
+def planned(claim: Claim, plan: Plan) -> bool:
+    """Whether the plan has every row that the claim speaks of: with --quick a study has not all its arms."""
+    arms = {arm for by_modality in plan.studies.values() for arm in by_modality.get(claim.modality, ())}
+    rows = {row for test in claim.tests for row in (test.first, test.second)} - {FORMULA}
+    return all((ACCOMPANY[row][0] if row in ACCOMPANY else row) in arms for row in rows)
 
 
 def counts(findings: list[Finding]) -> dict[str, int]:
