@@ -56,7 +56,7 @@ def reward_settings(place: Workplace, pool: ReferencePool | None, world: Embedde
             Question(text=text, options=options, answer=answer)
             for text, options, answer in scene_questions(scene, captions)
         ]
-    path = place.folder.root / "questions.jsonl"
+    path = place.own_file("questions.jsonl")
     replace_file(path, question_lines(asked).encode())
     place.say(f"{sum(map(len, asked.values()))} questions about {len(asked)} scenes: {path}")
     return dataclasses.replace(reward, vqa=dataclasses.replace(reward.vqa, questions=str(path)))
