@@ -19,7 +19,7 @@ from flax import nnx
 from benchmarks.shared_prompt import forward_flops
 from vcap_jax.grpo.objective import ObjectiveConfig, StepTotals
 from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms
-from vcap_jax.plan.abstract import placed_batch
+from vcap_jax.plan.abstract import placed, placed_batch
 from vcap_jax.plan.costs import Cost, Counter
 from vcap_jax.plan.hlo import parse
 from vcap_jax.policy import attention_kernel, split_model
@@ -28,6 +28,7 @@ from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.published import published_config
+from vcap_jax.rollout.decoding import LANES
 from vcap_jax.rollout.placement import local_mesh
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.sharding import MeshConfig, Placement
@@ -202,13 +203,14 @@ def fit(build: Build, model_of: Callable[[int], Model], budget: int, most: int =
 def decode_programs(model: Model, shape: Shape, placement: Placement, tune: bool) -> tuple[Program, Program]:
     """Prefill into slots, and decoding of ``shape.groups`` groups under the paper's sampling rules with the caption
     cache in its full width: the run's own programs. Their arguments begin with parameters and state."""
-    calls = sampler(model, shape, placement).abstract_calls(
-        model.trainable, model.frozen, prompt_shapes(shape, placement), None
-    )
+    mesh = decoding_mesh(placement)
+    of_lanes = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(LANES))
+    prompt = placed(prompt_shapes(shape, placement), of_lanes)
+    calls = sampler(model, shape, placement).abstract_calls(model.trainable, model.frozen, prompt, None)
     given = (calls.params, calls.state)
     # Decoding has no whole sequences in it, so no kernel.
     return (
-        compiled(calls.fill(), (*given, prompt_shapes(shape, placement)), model.kernel, tune),
+        compiled(calls.fill(), (*given, prompt), model.kernel, tune),
         compiled(calls.decode(), given, None, tune, CHUNK),
     )
 
@@ -222,8 +224,13 @@ def sampler(model: Model, shape: Shape, placement: Placement) -> GroupSampler:
         groups_per_batch=shape.groups,
         chunk=CHUNK,
     )
-    mesh = local_mesh(1, list(placement.mesh.devices.flat))
+    mesh = decoding_mesh(placement)
     return GroupSampler(model.graphdef, config, end_ids=(end,), banned_ids=(end,), mesh=mesh)
+
+
+def decoding_mesh(placement: Placement) -> jax.sharding.Mesh:
+    """Of the same devices, with the axes that the sampler has."""
+    return local_mesh(1, list(placement.mesh.devices.flat))
 
 
 def update_programs(model: Model, shape: Shape, placement: Placement, tune: bool) -> tuple[Program, ...]:

@@ -69,7 +69,7 @@ class Served:
             "30",
         ]
         command += ["--port", "0", "--port-file", str(self._port_file), "--log-dir", str(self.log_dir)]
-        command += ["--exit-with-parent", *extra]
+        command += ["--exit-with-parent", str(os.getpid()), *extra]
         self.began = time.monotonic()
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
 

@@ -26,7 +26,7 @@ def run(
     port_file: Path | None,
     model_name: str | None,
     key: str | None,
-    with_parent: bool,
+    parent: int | None,
     perception: PerceptionConfig,
 ) -> int:
     """Serves until SIGTERM or SIGINT; the exit status.
@@ -38,7 +38,7 @@ def run(
     app = build_app(EmbeddedJudge(perception=perception), name, key)
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(_serve(app, host, port, port_file, with_parent))
+            asyncio.run(_serve(app, host, port, port_file, parent))
     except OSError as error:
         print(f"serve.py: cannot listen on {host}:{port}: {error}", file=sys.stderr)
         return 1
@@ -46,13 +46,13 @@ def run(
 
 
 async def _serve(
-    app: web.Application, host: str, port: int, port_file: Path | None, with_parent: bool
+    app: web.Application, host: str, port: int, port_file: Path | None, parent: int | None
 ) -> None:
     stop = asyncio.Event()
     on_signals(stop.set)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_DRAIN_S)
     await runner.setup()
-    watch = asyncio.create_task(watch_parent(stop)) if with_parent else None
+    watch = asyncio.create_task(watch_parent(stop, parent)) if parent is not None else None
     try:
         await web.TCPSite(runner, host, port).start()
         address = url_of(host, runner.addresses[0][1])

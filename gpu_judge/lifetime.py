@@ -18,9 +18,8 @@ def on_signals(act: Callable[[], None]) -> None:
         loop.add_signal_handler(number, act)
 
 
-async def watch_parent(stop: asyncio.Event) -> None:
-    """Sets ``stop`` when the process that started this one is gone."""
-    parent = os.getppid()
+async def watch_parent(stop: asyncio.Event, parent: int) -> None:
+    """Sets ``stop`` when ``parent``, the process that started this one, is gone, even if it went before this call."""
     while os.getppid() == parent:
         await asyncio.sleep(_PARENT_CHECK_S)
     stop.set()

@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         "--port-file", type=Path, help="write the addresses here, one per line, once all of them judge"
     )
     parser.add_argument(
-        "--exit-with-parent", action="store_true", help="end when the starting process is gone"
+        "--exit-with-parent", type=int, metavar="PID", help="end when the starting process, PID, is gone"
     )
 
     embedded = parser.add_argument_group(

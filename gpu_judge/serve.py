@@ -50,7 +50,7 @@ def _embedded(options: argparse.Namespace) -> int:
         port_file=options.port_file,
         model_name=options.model_name,
         key=key,
-        with_parent=options.exit_with_parent,
+        parent=options.exit_with_parent,
         perception=perception,
     )
 
@@ -70,7 +70,7 @@ def _vllm(options: argparse.Namespace) -> int:
         supervision,
         log_dir=getattr(options, "log_dir", Path("judge-logs")),
         port_file=options.port_file,
-        with_parent=options.exit_with_parent,
+        parent=options.exit_with_parent,
     )
 
 

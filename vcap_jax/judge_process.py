@@ -35,7 +35,7 @@ def embedded_judge(
     with tempfile.TemporaryDirectory() as folder, log_path.open("ab") as log:
         port_file = Path(folder) / "port"
         command = [sys.executable, "-m", "gpu_judge.serve", "--backend", "embedded", "--host", "127.0.0.1"]
-        command += ["--port", "0", "--port-file", str(port_file), "--exit-with-parent"]
+        command += ["--port", "0", "--port-file", str(port_file), "--exit-with-parent", str(os.getpid())]
         command += _perception_options(perception or PerceptionConfig())
         root = Path(__file__).resolve().parent.parent
         search_path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))

@@ -53,7 +53,7 @@ def run(
     *,
     log_dir: Path,
     port_file: Path | None,
-    with_parent: bool,
+    parent: int | None,
 ) -> int:
     """Serves until SIGTERM or SIGINT; the exit status.
 
@@ -74,7 +74,7 @@ def run(
         return _refuse([f"--log-dir {log_dir} cannot be made: {error}"])
     launches = [_launch(command, settings, checkpoint, key, log_dir) for command in commands]
     try:
-        asyncio.run(_supervise(launches, commands, supervision, port_file, with_parent))
+        asyncio.run(_supervise(launches, commands, supervision, port_file, parent))
     except EndlessCrash as error:
         print(f"serve.py: {error}", file=sys.stderr)
         return 1
@@ -99,12 +99,12 @@ async def _supervise(
     commands: Sequence[ServerCommand],
     supervision: Supervision,
     port_file: Path | None,
-    with_parent: bool,
+    parent: int | None,
 ) -> None:
     stop, hurry = asyncio.Event(), asyncio.Event()
     # The first signal drains, a second one does not wait.
     on_signals(lambda: hurry.set() if stop.is_set() else stop.set())
-    watch = asyncio.create_task(watch_parent(stop)) if with_parent else None
+    watch = asyncio.create_task(watch_parent(stop, parent)) if parent is not None else None
     addresses = [url_of(command.host, command.port) for command in commands]
 
     def all_ready() -> None:

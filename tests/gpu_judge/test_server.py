@@ -124,9 +124,10 @@ def test_unknown_routes_and_methods_too(address: str) -> None:
 
 def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     script = (
-        "import subprocess, sys, time\n"
+        "import os, subprocess, sys, time\n"
         f"p = subprocess.Popen([sys.executable, {str(ROOT / 'gpu_judge' / 'serve.py')!r}, '--port', '0', "
-        f"'--port-file', {str(tmp_path / 'port')!r}, '--exit-with-parent'], stdout=subprocess.DEVNULL)\n"
+        f"'--port-file', {str(tmp_path / 'port')!r}, '--exit-with-parent', str(os.getpid())], "
+        "stdout=subprocess.DEVNULL)\n"
         "print(p.pid, flush=True)\n"
         "import pathlib\n"
         f"while not pathlib.Path({str(tmp_path / 'port')!r}).exists(): time.sleep(0.02)\n"
@@ -139,6 +140,15 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     while _alive(judge) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _alive(judge)
+
+
+def test_it_ends_with_a_parent_that_was_gone_before_it_looked(tmp_path: Path) -> None:
+    """A start takes a while, and a parent may be killed in it."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    command = [sys.executable, str(ROOT / "gpu_judge" / "serve.py"), "--port", "0"]
+    judge = subprocess.run([*command, "--exit-with-parent", str(gone.pid)], timeout=240, check=False)
+    assert judge.returncode == 0
 
 
 def _alive(pid: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from vcap_jax.studies import schedule
 from vcap_jax.studies.schedule import ScheduleError, only_one, seconds_taken, work
 from vcap_jax.studies.tasks import plan
 
+ROOT = Path(__file__).resolve().parents[2]
 STAND_IN = """
 import json, pathlib, sys, time
 out, key = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -75,13 +77,27 @@ def test_a_failure_is_named_and_only_what_needs_it_is_left(stood_in, tasks):
     assert "no room left" in outcome.failed["image/e2/0"].read_text()
     assert any("FAILED with 5" in line and "no room left" in line for line in said)
     (out / "fails").unlink()
-    outcome = work(tasks, out, workers=1, say=said.append)
-    assert (outcome.failed, outcome.blocked) == ({}, ())
     assert "image/e2/0" in seconds_taken(out), "what a start took counts, whatever came of it"
     before = seconds_taken(out)["image/e2/0"]
+    outcome = work(tasks, out, workers=1, say=said.append)
+    assert (outcome.failed, outcome.blocked) == ({}, ())
+    assert seconds_taken(out)["image/e2/0"] > before
     assert ran(out).count("image/e1/0") == 1
 
-    assert seconds_taken(out)["image/e2/0"] > before
+
+def test_a_run_whose_scheduler_was_killed_ends(tmp_path):
+    """Also one that was still importing when it happened: the scheduler here is gone before the run begins."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    script = (
+        "import time\n"
+        "from vcap_jax.studies import perform\n"
+        "perform.perform = lambda *_: time.sleep(600)\n"
+        f"perform.main([{str(tmp_path)!r}, 'image/e1/0', '{gone.pid}'])\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=120, check=False)
+    assert run.returncode == 3
+
 
 def test_one_program_at_a_time(tmp_path):
     with only_one(tmp_path), pytest.raises(ScheduleError, match="another reproduce"), only_one(tmp_path):

@@ -1,4 +1,4 @@
-"""Does one task, in a process of its own: ``python -m vcap_jax.studies.perform OUT KEY``.
+"""Does one task, in a process of its own: ``python -m vcap_jax.studies.perform OUT KEY PARENT``.
 
 The task stands in OUT/tasks/KEY.json and its resolved configuration beside it, so that what a process does can be read
 and repeated by hand. Runs are those of ``vcap_jax.run``, ``self_improve`` and ``distill``, which the commands under
@@ -142,9 +142,8 @@ def _say(text: str) -> None:
     print(text, flush=True)
 
 
-def _end_with_parent() -> None:
+def _end_with(parent: int) -> None:
     """A run whose scheduler is gone ends; it is resumed when the studies are started again."""
-    parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -155,11 +154,11 @@ def _end_with_parent() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """OUT KEY, and the cores to stay on, if not all."""
-    out, key, *cores = arguments
+    """OUT KEY, the process that this one ends with, and the cores to stay on, if not all."""
+    out, key, parent, *cores = arguments
     if cores:
         os.sched_setaffinity(0, {int(core) for core in cores})
-    _end_with_parent()
+    _end_with(int(parent))
     perform(Path(out), key)
     return 0
 

@@ -170,7 +170,7 @@ def _start(plan: Plan, task: Task, out: Path, slot: int, cores: list[str]) -> _R
     environment.setdefault("TRANSFORMERS_VERBOSITY", "error")
     with log.open("ab") as target:
         process = subprocess.Popen(
-            [sys.executable, "-m", "vcap_jax.studies.perform", str(out), task.key, *cores],
+            [sys.executable, "-m", "vcap_jax.studies.perform", str(out), task.key, str(os.getpid()), *cores],
             stdout=target,
             stderr=subprocess.STDOUT,
             env=environment,
