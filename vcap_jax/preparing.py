@@ -51,7 +51,7 @@ def prepare(
     placement = Placement.build(config.mesh)
     policy = load_captioner(config, captioner or config.model.path, placement, step=step)
     load = sample_reader(config, policy.processor, judged=judged)
-    sampler = group_sampler(policy, config.rollout)
+    sampler = group_sampler(policy, config.rollout, processes)
     place = Workplace(config, folder, policy, placement, sampler, load, say, processes)
     return Prepared(place, samples, world)
 

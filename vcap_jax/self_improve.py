@@ -22,10 +22,9 @@ from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.judging import reward_family
 from vcap_jax.preparing import prepare
-from vcap_jax.references import PolicyWriter, Shard, write_pool
+from vcap_jax.references import PolicyWriter, write_shared_pool
 from vcap_jax.references.by_policy import reference_rollout, reference_seed
 from vcap_jax.report.metrics import read_metrics
-from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import shares_table, write_summary
 from vcap_jax.run import run
@@ -104,28 +103,19 @@ def _references_by(
     prepared = prepare(
         config, folder, say, captioner=source.path, step=source.step, judged=False, processes=processes
     )
-    params = prepared.place.own_params(prepared.place.policy.trainable)
 
     def write(path: Path, samples: list[Sample]) -> None:
         say(f"{source} writes references for {len(samples)} samples: {path}")
         references = PolicyWriter(
             prepared.place,
-            params,
+            prepared.place.policy.trainable,
             samples,
             name=f"{writer} at step {source.step}",
             seed=reference_seed(config),
             rollout=reference_rollout(config),
             segments=config.references.segments,
         )
-        write_pool(
-            path,
-            references,
-            samples,
-            shard=Shard(index=processes.index, count=processes.count),
-            on_progress=PoolProgress(say, seconds=10),
-            on_bad=prepared.place.report_bad_sample,
-        )
-        processes.barrier(f"{path} written")
+        write_shared_pool(prepared.place, path, references, samples)
 
     write(pool, prepared.samples)
     if prepared.world is not None:

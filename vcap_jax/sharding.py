@@ -21,6 +21,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -288,22 +289,30 @@ class Placement:
         local = self.local()
         return by_group(tree, lambda x, axis: self._join(local._put(x, axis), axis))
 
-    def gathered(self, tree: Any) -> Any:
+    def gathered(self, tree: Any, types: Any) -> Any:
         """Parameters, placed on the whole mesh, for the ``local`` placement: whole on each of this process's devices,
         or cut by ``tensor``. All processes must call it at the same time. With one process this is ``tree`` itself.
+
+        types: a tree like ``tree``, what its arrays are cast to before they are sent.
         """
         if jax.process_count() == 1:
             return tree
         local = self.local()
-        shardings = local.shardings(tree)
-        everywhere = jax.tree.map(lambda sharding: NamedSharding(self.mesh, sharding.spec), shardings)
         return jax.tree.map(
             lambda x, sharding: jax.make_array_from_single_device_arrays(
                 x.shape, sharding, [shard.data for shard in x.addressable_shards]
             ),
-            jax.device_put(tree, everywhere),
-            shardings,
+            self.gathering(tree, types, local)(tree),
+            local.shardings(tree),
         )
+
+    def gathering(self, tree: Any, types: Any, local: Placement) -> Any:
+        """The jitted program that ``gathered`` runs on ``tree`` (arrays or abstract): in ``types``, on the whole mesh
+        cut as on ``local``."""
+        here, there = self.shardings(tree), local.shardings(tree)
+        everywhere = tuple(NamedSharding(self.mesh, sharding.spec) for sharding in jax.tree.leaves(there))
+        structure = jax.tree.structure(tree)
+        return _gathering(structure, tuple(jax.tree.leaves(types)), tuple(jax.tree.leaves(here)), everywhere)
 
     def replicated(self, tree: Any) -> Any:
         """``tree`` whole on every device: step totals, scalars. All processes must bring the same values."""
@@ -344,3 +353,23 @@ class Placement:
         if sentence not in self._reported:
             self._reported.add(sentence)
             logger.warning("%s", sentence)
+
+
+@lru_cache(maxsize=16)
+def _gathering(
+    structure: Any,
+    types: tuple[Any, ...],
+    here: tuple[NamedSharding, ...],
+    everywhere: tuple[NamedSharding, ...],
+) -> Any:
+    """One jitted program for trees of the same kind, so that a step compiles nothing."""
+
+    def program(tree: Any) -> Any:
+        # Cast where they lie: XLA is free to send the wide numbers and cast then.
+        cast = [
+            jax.lax.with_sharding_constraint(x.astype(dtype), sharding)
+            for x, dtype, sharding in zip(jax.tree.leaves(tree), types, here, strict=True)
+        ]
+        return jax.tree.unflatten(structure, cast)
+
+    return jax.jit(program, out_shardings=jax.tree.unflatten(structure, everywhere))

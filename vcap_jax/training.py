@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.config import RunConfig
-from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
 from vcap_jax.data.references import ReferencePool
@@ -22,8 +22,8 @@ from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.rollout.engine import RolloutEngine
 from vcap_jax.run_log import RunLog, SilentLog
-from vcap_jax.sharding import GROUP_AXES, Placement
-from vcap_jax.workplace import Workplace
+from vcap_jax.sharding import Placement
+from vcap_jax.workplace import Workplace, check_equal_shares
 
 
 def train(
@@ -100,7 +100,7 @@ def train(
                 session=session,
                 pool=pool,
                 buckets=config.data.buckets,
-                groups_per_batch=config.rollout.groups_per_batch // processes.count,
+                groups_per_batch=config.rollout.share(processes.count).groups_per_batch,
                 seed=config.seed,
                 place=place.own_placement.batch,
                 processes=processes,
@@ -125,6 +125,7 @@ def train(
             processes=processes,
         )
         try:
+            _compile_decoding(place)
             return training.run(state)
         except BaseException as error:
             # Before anything is closed: the others may be waiting for this process, and closing for them.
@@ -132,21 +133,26 @@ def train(
             raise
 
 
+def _compile_decoding(place: Workplace) -> None:
+    """Before the first step, where the sizes of prompts are known: which shapes captions decode in follows from how
+    they end, so some would turn up, and be compiled, much later."""
+    sizes = place.config.data.buckets.tokens
+    if place.config.rollout.engine != "jax" or not sizes:
+        return
+    begin = time.monotonic()
+    own = place.own_policy
+    count = place.sampler.warm(own.trainable, own.frozen, sizes)
+    if count:
+        place.say(f"{count} decode programs compiled in {time.monotonic() - begin:.0f} s")
+
+
 def check_shares(config: RunConfig, processes: Processes, placement: Placement) -> None:
     """Raises ConfigError unless every process, and every device, can have an equal share of each batch."""
-    if processes.count == 1:
-        return
-    ways = 1
-    for axis in GROUP_AXES:
-        ways *= placement.mesh.shape[axis]
-    for name, groups in (
-        ("grpo.groups_per_micro_batch", config.grpo.groups_per_micro_batch),
-        ("rollout.groups_per_batch", config.rollout.groups_per_batch),
-    ):
-        if groups % ways:
-            problem = (
-                f"{name} is {groups}, of all {processes.count} processes together; their {ways} devices can share it "
-                f"out only if it is a multiple of {ways}"
-            )
-            raise ConfigError([problem])
-    placement.local()
+    check_equal_shares(
+        {
+            "grpo.groups_per_micro_batch": config.grpo.groups_per_micro_batch,
+            "rollout.groups_per_batch": config.rollout.groups_per_batch,
+        },
+        processes,
+        placement,
+    )

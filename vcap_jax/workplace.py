@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from vcap_jax.config import RunConfig
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
@@ -18,9 +20,10 @@ from vcap_jax.policy import Params, Policy
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.captioner import Captioner
 from vcap_jax.rollout.engine import JaxEngine, RolloutEngine
+from vcap_jax.rollout.placement import own_types
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.vllm_engine import VllmEngine
-from vcap_jax.sharding import Placement
+from vcap_jax.sharding import GROUP_AXES, Placement
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ class Workplace:
         return dataclasses.replace(self.policy, frozen=self.own_params(self.policy.frozen))
 
     def own_params(self, params: Params) -> Params:
-        """Trained parameters for this process's devices. All processes must call it at the same time."""
-        return self.placement.gathered(params)
+        """Parameters, trained or frozen, for this process's devices, in the types that captions are drawn with. All
+        processes must call it at the same time. With one process they are ``params`` themselves."""
+        return self.placement.gathered(params, own_types(params, self.config.model.dtype))
 
     def captioner(
         self, sampler: GroupSampler | None = None, load: Callable[[Sample], Example] | None = None
@@ -79,14 +83,32 @@ class Workplace:
         self.say(f"skipped sample {bad.id}: {bad.reason}")
 
 
-def group_sampler(policy: Policy, rollout: RolloutConfig) -> GroupSampler:
-    """A sampler for the policy's captions."""
+def group_sampler(policy: Policy, rollout: RolloutConfig, processes: Processes = ALONE) -> GroupSampler:
+    """A sampler for this process's share of the policy's captions."""
     return GroupSampler(
         policy.graphdef,
-        rollout,
+        rollout.share(processes.count),
         end_ids=policy.processor.eos_token_ids,
         banned_ids=policy.processor.banned_token_ids,
     )
+
+
+def check_equal_shares(batches: Mapping[str, int], processes: Processes, placement: Placement) -> None:
+    """Raises ConfigError unless every process, and every device, can have an equal share of each batch.
+
+    batches: setting -> groups, of all processes together.
+    """
+    if processes.count == 1:
+        return
+    ways = math.prod(placement.mesh.shape[axis] for axis in GROUP_AXES)
+    for name, groups in batches.items():
+        if groups % ways:
+            problem = (
+                f"{name} is {groups}, of all {processes.count} processes together; their {ways} devices can share it "
+                f"out only if it is a multiple of {ways}"
+            )
+            raise ConfigError([problem])
+    placement.local()
 
 
 @contextmanager

@@ -96,7 +96,7 @@ class StepUpdate:
         self, rollout: StepRollout, advantages: GroupAdvantages, lengths: np.ndarray, width: int
     ) -> Iterator[MicroBatch]:
         size = self.config.grpo.groups_per_micro_batch // self.processes
-        per_batch = self.config.rollout.groups_per_batch // self.processes
+        per_batch = self.config.rollout.share(self.processes).groups_per_batch
         local, join = self.placement.local(), self.placement.join
         own = [record.place for record in rollout.records]
         tokens = np.stack([record.tokens[:, :width] for record in rollout.records])

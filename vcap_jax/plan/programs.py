@@ -6,7 +6,6 @@ arrays. Nothing is written twice, so what a plan compiles is what a run will run
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,6 @@ from vcap_jax.plan.abstract import (
     Sizes,
     abstract_prompt,
     bytes_per_device,
-    cast,
     features_of,
     placed,
     placed_batch,
@@ -32,7 +30,7 @@ from vcap_jax.plan.abstract import (
 from vcap_jax.policy import vision_encoder
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.rollout.decoding import LANES
-from vcap_jax.rollout.placement import local_mesh
+from vcap_jax.rollout.placement import local_mesh, own_types
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.sharding import MeshConfig, Placement, by_group
 
@@ -104,8 +102,10 @@ def step_programs(
     reference = None if policy.reference is None else placement.abstract(policy.reference)
     lora = config.model.lora is not None
     update = _update(config, policy, placement, params, frozen, reference, model, shapes)
-    own = placement if hosts == 1 else Placement.build(MeshConfig(data=-1, fsdp=1), host_devices)
-    rollout = _rollout(config, model, policy, shapes, own, host_devices, hosts)
+    own = placement
+    if hosts > 1:
+        own = Placement.build(MeshConfig(data=-1, fsdp=1, tensor=config.mesh.tensor), host_devices)
+    rollout = _rollout(config, model, policy, shapes, placement, own, host_devices, hosts)
     state = {
         "parameters": bytes_per_device(params),
         "optimizer": bytes_per_device(update.optimizer),
@@ -221,20 +221,24 @@ def _rollout(
     model: Qwen3VLConfig,
     policy: AbstractPolicy,
     shapes: Shapes,
+    everywhere: Placement,
     own: Placement,
     devices: list[Any],
     hosts: int,
 ) -> _Rollout:
     """Each host decodes its share of a batch with a copy of the parameters in the computation's type.
 
-    own: where its prompts are encoded. One of several hosts has the parameters whole for that, see ``Workplace``.
+    everywhere: of all hosts, where parameters lie for training. own: where this host's prompts are encoded. One of
+    several hosts has the parameters whole for that, see ``Workplace.own_params``.
     """
     mesh = local_mesh(config.mesh.tensor, devices)
     whole = NamedSharding(mesh, PartitionSpec())
-    held = (policy.trainable, policy.frozen)
-    params, frozen = placed(cast(held, config.model.dtype), whole)
+    trained = (policy.trainable, policy.frozen)
+    types = tuple(own_types(tree, config.model.dtype) for tree in trained)
+    narrow = jax.tree.map(lambda x, dtype: jax.ShapeDtypeStruct(x.shape, dtype), trained, types)
+    params, frozen = placed(narrow, whole)
     groups = shapes.batch // hosts
-    encoders = own.abstract(held)
+    encoders = own.abstract(trained if hosts == 1 else narrow)
 
     def put(x: Any, axis: int) -> Any:
         return placed(x, NamedSharding(mesh, PartitionSpec(*[None] * axis, LANES)))
@@ -244,7 +248,7 @@ def _rollout(
     seen = placed_batch(empty, own)
     sampler = GroupSampler(
         policy.graphdef,
-        dataclasses.replace(config.rollout, groups_per_batch=groups),
+        config.rollout.share(hosts),
         end_ids=(model.text.eos_token_id or 0,),
         banned_ids=special_tokens(model),
         mesh=mesh,
@@ -252,7 +256,18 @@ def _rollout(
     calls = sampler.abstract_calls(params, frozen, prompt, features)
     part = bytes_per_device((prompt, features))
     encode: Any = vision_encoder(policy.graphdef)
+    gathered = Work(
+        name="parameters of this host",
+        phase="rollout",
+        # What is not trained is gathered once, at the start.
+        lower=lambda: everywhere.gathering(policy.trainable, types[0], own).lower(
+            everywhere.abstract(policy.trainable)
+        ),
+        count=1,
+        kept=True,
+    )
     work = (
+        *([] if hosts == 1 else [gathered]),
         Work(
             name="copy for rollout",
             phase="rollout",

@@ -82,18 +82,30 @@ def apart(graphdef: Any, trainable: Any, frozen: Any) -> tuple[Any, Any]:
 def lay_out(graphdef: Any, stacked: Any, rest: Any) -> DecodeParams:
     """Both results of ``apart`` for decoding; pure, to be traced.
 
-    Numbers are those that products use: every parameter of the decoder is cast to the computation's type on use.
+    Numbers are those that products use, see ``decoded_types``.
     """
     model: Qwen3VL = nnx.merge(graphdef, rest, stacked)
-
-    def cast(path: tuple[Any, ...], x: Array) -> Array:
-        return x if getattr(path[0], "key", None) == _VISUAL else x.astype(model.dtype)
-
-    stacked = jax.tree.map(lambda x: x.astype(model.dtype), stacked)
+    stacked, rest = (
+        jax.tree.map(lambda x, dtype: x.astype(dtype), tree, decoded_types(tree, model.dtype))
+        for tree in (stacked, rest)
+    )
     layers = tuple(
         jax.tree.map(lambda x, i=i: x[i], stacked) for i in range(model.config.text.num_hidden_layers)
     )
-    return DecodeParams(layers, jax.tree_util.tree_map_with_path(cast, rest))
+    return DecodeParams(layers, rest)
+
+
+def decoded_types(params: Any, dtype: Any) -> Any:
+    """The types that generation uses parameters in, a tree like ``params`` (arrays or abstract).
+
+    The decoder casts each of its own to the type of the computation, ``dtype``, on use. The vision tower's stay as they
+    are kept: its norms and positions are computed in float32.
+    """
+
+    def of(path: tuple[Any, ...], x: Any) -> jnp.dtype:
+        return x.dtype if getattr(path[0], "key", None) == _VISUAL else jnp.dtype(dtype)
+
+    return jax.tree_util.tree_map_with_path(of, params)
 
 
 class DecodeModel:

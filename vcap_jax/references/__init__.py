@@ -23,6 +23,7 @@ __all__ = [
     "references_by_policy",
     "remember_pool",
     "write_pool",
+    "write_shared_pool",
 ]
 
 
@@ -60,24 +61,34 @@ def references_by_policy(place: Workplace, path: Path, samples: Sequence[Sample]
     place.say(f"the starting policy writes references for {len(samples)} samples: {path}")
     writer = PolicyWriter(
         place,
-        place.own_params(place.policy.trainable),
+        place.policy.trainable,
         samples,
         name=config.model.path,
         seed=reference_seed(config),
         rollout=reference_rollout(config),
         segments=config.references.segments,
     )
-    pool = write_pool(
-        path,
-        writer,
-        samples,
-        shard=Shard(index=processes.index, count=processes.count),
-        on_progress=PoolProgress(place.say, seconds=20),
-        on_bad=place.report_bad_sample,
-    )
+    return write_shared_pool(place, path, writer, samples)
+
+
+def write_shared_pool(
+    place: Workplace, path: Path, writer: PolicyWriter, samples: Sequence[Sample]
+) -> ReferencePool:
+    """``write_pool`` by all processes together, each a share of the samples; goes on with an attempt of as many."""
+    processes = place.processes
+
+    def write() -> ReferencePool | None:
+        return write_pool(
+            path,
+            writer,
+            samples,
+            shard=Shard(index=processes.index, count=processes.count),
+            on_progress=PoolProgress(place.say, seconds=10),
+            on_bad=place.report_bad_sample,
+        )
+
     # Whoever wrote the last part has joined them all.
-    processes.barrier(f"references {path.name} written")
-    return pool or ReferencePool.read(path)
+    return processes.together(f"pool {path.name}", write) or ReferencePool.read(path)
 
 
 def remember_pool(place: Workplace, pool: ReferencePool, source: str) -> None:

@@ -71,9 +71,9 @@ def caption_settings(config: RunConfig, rollout: RolloutConfig, segments: int) -
 class PolicyWriter:
     """Captions by a policy (implements ``ReferenceWriter``).
 
-    place: its policy gives the model; params: its trainable parameters. name: the writer in words. samples: all that
-    the pool is for. rollout: how captions are drawn. seed: of the draws. ended_only: leave out captions that the
-    token budget cut off, as targets of imitation must.
+    place: its policy gives the model; params: its trainable parameters, on the whole mesh. name: the writer in words.
+    samples: all that the pool is for. rollout: how captions are drawn. seed: of the draws. ended_only: leave out
+    captions that the token budget cut off, as targets of imitation must. All processes must make it at the same time.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class PolicyWriter:
         segments: int = 0,
         ended_only: bool = False,
     ) -> None:
-        self._place, self._params, self._seed = place, params, seed
+        self._place, self._params, self._seed = place, place.own_params(params), seed
         own = rollout == place.config.rollout
-        self._sampler = place.sampler if own else group_sampler(place.policy, rollout)
+        self._sampler = place.sampler if own else group_sampler(place.policy, rollout, place.processes)
         self._ended_only = ended_only
         self.segments = segments if place.config.modality == "video" else 0
         config = place.config
@@ -100,6 +100,7 @@ class PolicyWriter:
         }
         self.provenance = Provenance(
             writer=name,
+            # As they are trained and kept: the same whatever the number of processes.
             weights=fingerprint(params, place.policy.frozen),
             seed=seed,
             settings=settings,

@@ -4,9 +4,9 @@ For training, parameters lie in float32, cut into parts over the devices. Gather
 more than the token. So once per step they are cast to the type of the products and put whole (cut by ``tensor``
 alone) on every device that has slots: one gather of the narrow copy, after which decoding communicates with nobody.
 
-In a run of several processes everything here is one process's own: parameters come in on its devices alone
-(``Workplace.own_params``), prompts and features as NumPy or on its devices, and out come the groups it brought, at its
-own pace.
+In a run of several processes everything here is one process's own: parameters come in on its devices alone, sent in
+the types that captions are drawn with (``own_types``), prompts and features as NumPy or on its devices, and out come
+the groups it brought, at its own pace.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
-from vcap_jax.qwen3_vl.decoding import DecodeParams, apart, lay_out
+from vcap_jax.qwen3_vl.decoding import DecodeParams, apart, decoded_types, lay_out
 from vcap_jax.qwen3_vl.inputs import VisualFeatures
+from vcap_jax.qwen3_vl.lora import is_adapter
 from vcap_jax.rollout.decoding import LANES
 from vcap_jax.sharding import dotted_path, partition
 
@@ -49,6 +50,19 @@ def mesh_of(tree: Any) -> Mesh:
         return local_mesh(devices=devices)
     mine = [d for d in sharding.mesh.devices.flat if d.process_index == jax.process_index()]
     return local_mesh(sharding.mesh.shape.get("tensor", 1), mine)
+
+
+def own_types(params: Any, dtype: Any) -> Any:
+    """What parameters (arrays or abstract) are cast to before each process gets them whole: a tree like ``params``.
+
+    dtype: of the computation. Of the decoder's, all but adapters, which are small and may still be added to a matrix
+    in float32 (``lora.Additions``). A cast made here is one that drawing captions makes anyway.
+    """
+
+    def of(path: tuple[Any, ...], x: Any, used: Any) -> Any:
+        return x.dtype if is_adapter(tuple(dotted_path(path).split("."))) else used
+
+    return jax.tree_util.tree_map_with_path(of, params, decoded_types(params, dtype))
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,10 @@ from step to step.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import jax
@@ -27,6 +29,9 @@ from vcap_jax.rollout.schedule import Ladder
 from vcap_jax.rollout.slots import Incoming, PromptGroups, SampledGroup, Slots
 from vcap_jax.rollout.vllm_config import VllmConfig
 
+_COMPILERS = 16
+"""Programs compiled at a time at most: each takes a core and, for a large model, a GiB or two of the host's memory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutConfig:
@@ -34,11 +39,14 @@ class RolloutConfig:
 
     group_size: captions per prompt, the paper's G.
     max_completion_length: tokens per caption at most, the end token included.
-    groups_per_batch: groups decoded side by side in one program; a group that is complete makes room for the next.
+    groups_per_batch: groups decoded side by side, of all processes together; a group that is complete makes room for
+        the next.
     chunk: tokens per device call; the host looks for finished groups in between.
     prefill_chunk: tokens of prompts computed at a time: a longer prompt is prefilled in chunks, shorter ones together.
     shrink: as captions end, slots, captions per slot and cache columns shrink to this fraction, again and again
-        (2: halves), each size a program of its own; 1 keeps one size.
+        (2: halves), each size a program of its own; 1 keeps one size. Where ``data.buckets.tokens`` names the sizes of
+        prompts, training compiles all of these programs before its first step; where sizes are rounded up to a
+        multiple, each program when it is first needed.
     shrink_rows: captions decoded side by side below which slots and captions shrink no more.
     sampling: temperature, top-p, top-k, repetition penalty.
     engine: who draws the captions that are trained on: "jax" (this package's sampler) or "vllm" (a server that is
@@ -76,6 +84,10 @@ class RolloutConfig:
                 "rollout.engine is vllm but rollout.vllm.urls is empty; start a server with "
                 "launch/serve_rollout.py and give its address"
             )
+
+    def share(self, processes: int) -> RolloutConfig:
+        """What one of so many processes decodes side by side: an equal part of ``groups_per_batch``, at least one."""
+        return replace(self, groups_per_batch=max(1, self.groups_per_batch // processes))
 
 
 class GroupSampler:
@@ -152,8 +164,7 @@ class GroupSampler:
         lanes, ladder = NamedSharding(self._mesh, PartitionSpec(LANES)), self.ladder(programs.lanes)
         whole = NamedSharding(self._mesh, PartitionSpec())
         slots, tokens = ladder.slots[-1], prompt.tokens.shape[1]
-        state = jax.eval_shape(lambda p: programs.empty(p, slots, tokens), params)
-        state = _abstract(state, jax.tree.map(lambda _: lanes, state))
+        state = _abstract_state(programs, params, slots, tokens)
         count = slots if slots * tokens <= self._settings.prefill_chunk else 1
 
         def numbers(*shape: int) -> jax.ShapeDtypeStruct:
@@ -205,27 +216,31 @@ class GroupSampler:
                 slots.decode()
                 yield from slots.finished()
 
-    def warm(
-        self, trainable: Params, frozen: Params, prompt: PromptBatch, features: VisualFeatures | None
-    ) -> int:
-        """Compiles every program that groups of this bucket can need; returns how many shapes of decode calls that is.
+    def warm(self, trainable: Params, frozen: Params, prompt_tokens: Iterable[int]) -> int:
+        """Compiles the decode calls of every shape that groups with prompts of these padded sizes can come to, several
+        at a time, so that none is compiled between two steps; returns how many. Nothing is computed.
 
-        Calls them with nothing to do.
+        trainable, frozen: arrays, or abstract with shardings. Where there is one shape alone (``shrink`` 1) nothing is
+        done: the first call compiles it. Prefill and the vision encoder are compiled with the first prompt of a bucket.
         """
         placement = self.placement(trainable)
-        params, programs = placement.params(trainable, frozen), self.programs(placement.mesh)
-        ladder, batch = self.ladder(programs.lanes), PromptGroups(prompt, features, [])
-        slots = Slots(programs, ladder, params, placement, prompt.tokens.shape[1], 0, 0)
-        for count in slots.fill_sizes:
-            slots.put([[] for _ in range(programs.lanes)], batch, count)
+        params, programs = placement.abstract(trainable, frozen), self.programs(placement.mesh)
+        ladder = self.ladder(programs.lanes)
         shapes = list(ladder.shapes())
-        for shape in shapes:
-            none = np.zeros((programs.lanes, shape.slots), np.int32)
-            some = np.broadcast_to(
-                np.arange(shape.candidates, dtype=np.int32), (*none.shape, shape.candidates)
-            )
-            slots.state = programs.decode(params, slots.state, none, some, shape)
-        return len(shapes)
+        if len(shapes) == 1:
+            return 0
+        waiting = []
+        with ThreadPoolExecutor(min(_COMPILERS, os.cpu_count() or 1)) as compilers:
+            for tokens in prompt_tokens:
+                state = _abstract_state(programs, params, ladder.slots[-1], tokens)
+                for shape in shapes:
+                    none = np.zeros((programs.lanes, shape.slots), np.int32)
+                    some = np.zeros((*none.shape, shape.candidates), np.int32)
+                    lowered = programs.decode.lower(params, state, none, some, shape)
+                    waiting.append(compilers.submit(lowered.compile))
+            for done in waiting:
+                done.result()
+        return len(waiting)
 
 
 @dataclass(frozen=True)
@@ -240,5 +255,8 @@ class AbstractCalls:
     decode: Callable[[], Any]
 
 
-def _abstract(tree: Any, shardings: Any) -> Any:
-    return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, shardings)
+def _abstract_state(programs: DecodePrograms, params: DecodeParams, slots: int, tokens: int) -> DecodeState:
+    """Of ``slots`` per lane and prompts of that many tokens. params: abstract."""
+    lanes = NamedSharding(programs.mesh, PartitionSpec(LANES))
+    state = jax.eval_shape(lambda p: programs.empty(p, slots, tokens), params)
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=lanes), state)

@@ -1,0 +1,50 @@
+"""What a plan says of a run on several hosts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jax
+import pytest
+
+from tests.tiny_policy import CONFIG
+from vcap_jax.config import RunConfig
+from vcap_jax.configuration import load_config
+from vcap_jax.plan.abstract import abstract_policy, largest_sizes, model_of
+from vcap_jax.plan.compiled import compile_program
+from vcap_jax.plan.programs import Shapes, step_programs
+
+
+def test_each_of_several_hosts_gets_the_parameters_as_it_decodes_with_them(tmp_path: Path) -> None:
+    """The run's own program: float32 parameters cut over all hosts come whole, the decoder's in bfloat16."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    config = load_config(
+        RunConfig,
+        [],
+        [
+            f"model={{path: {tmp_path}, dtype: bfloat16, frozen_dtype: bfloat16}}",
+            "data.max_pixels=64",
+            "data.buckets={tokens: [16], frames: [1], patches: [16]}",
+            "rollout={group_size: 2, max_completion_length: 8, groups_per_batch: 4, chunk: 4}",
+            "grpo={groups_per_step: 8, groups_per_micro_batch: 4, logprob_chunk: 8, objective: {beta: 0.1}}",
+        ],
+    )
+    model = model_of(config.model.path)
+    policy = abstract_policy(config, model, "cpu")
+    devices = jax.devices()[:4]
+    step = step_programs(
+        config,
+        model,
+        policy,
+        Shapes(sizes=largest_sizes(config, model), groups=8, batch=4, micro=4, decoded=8),
+        devices=devices,
+        host_devices=devices[:2],
+        hosts=2,
+    )
+    work = next(work for work in step.work if work.name == "parameters of this host")
+    numbers = [sum(leaf.size for leaf in jax.tree.leaves(t)) for t in (policy.trainable, policy.frozen)]
+    assert step.resident["rollout"]["parameters of this host"] == 2 * sum(numbers)
+    compiled = compile_program(work.lower())
+    assert compiled.results == pytest.approx(2 * numbers[0], rel=0.05)
+    assert compiled.arguments == pytest.approx(step.resident["rollout"]["parameters"], rel=0.05)
