@@ -9,7 +9,8 @@
 
 A teacher is "self" or NAME=CHECKPOINT (a Hugging Face folder, an Orbax checkpoint, a run). Candidates are drawn as in
 training (``rollout.sampling``), scored by the configured reward with the references of ``data.references`` (or the
-base's), and the best is learned as ``sft.*`` says. Started again, it goes on where it stopped.
+base's), and the best is learned as ``sft.*`` says. Started again, it goes on where it stopped. Several processes share
+the work as they do in launch/train.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import config_parser, run_command
+from vcap_jax.command_line import config_parser, run_shared_command, speaker
 
 
 def teacher(text: str) -> tuple[str, str | None]:
@@ -42,30 +43,34 @@ def main() -> int:
         help='"self" or NAME=CHECKPOINT, again for more (default: self)',
     )
     parser.add_argument("--candidates", type=int, default=8, help="N, captions per sample (default: 8)")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     if args.candidates < 1:
         parser.error(f"--candidates {args.candidates}: give at least 1")
 
-    def command(config) -> int:
+    def command(config, processes) -> int:
         from vcap_jax.distill import Teacher, distill
         from vcap_jax.report.run_folder import RunFolder
         from vcap_jax.run import device_summary
         from vcap_jax.stages import MAY_DIFFER
 
         root = args.dir or Path("runs") / f"{config.name}-distill"
-        folder = RunFolder.open(root, config, resume=True, may_differ=MAY_DIFFER)
-        print(f"distillation in {root} on {device_summary()}", flush=True)
+        resumed = processes.by_first(
+            "folder", lambda: RunFolder.open(root, config, resume=True, may_differ=MAY_DIFFER).resumed
+        )
+        say = speaker(processes)
+        say(f"distillation in {root} on {device_summary(processes)}")
         teachers = [Teacher(name=name, source=source) for name, source in args.teacher or [("self", None)]]
         distill(
             config,
-            folder,
+            RunFolder(root, resumed=resumed),
             teachers,
             candidates=args.candidates,
-            say=lambda text: print(text, flush=True),
+            say=say,
+            processes=processes,
         )
         return 0
 
-    return run_command(args, command)
+    return run_shared_command(args, command)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import config_parser, run_shared_command
+from vcap_jax.command_line import config_parser, run_shared_command, speaker
 
 
 def main() -> int:
     parser = config_parser(__doc__)
     parser.add_argument("--dir", type=Path, help="folder of all rounds (default: runs/NAME-self-improve)")
     parser.add_argument("--rounds", type=int, default=2, help="how many (default: 2)")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
 
     def command(config, processes) -> int:
         from vcap_jax.report.run_folder import RunFolder
@@ -35,11 +35,7 @@ def main() -> int:
         resumed = processes.by_first(
             "folder", lambda: RunFolder.open(root, config, resume=True, may_differ=MAY_DIFFER).resumed
         )
-        name = "" if processes.first else f"process {processes.index}: "
-
-        def say(text: str) -> None:
-            print(f"{name}{text}", flush=True)
-
+        say = speaker(processes)
         say(f"{args.rounds} rounds in {root} on {device_summary(processes)}")
         folder = RunFolder(root, resumed=resumed)
         self_improve(config, folder, rounds=args.rounds, say=say, processes=processes)

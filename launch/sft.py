@@ -7,7 +7,7 @@
 
 Captions are a pool as launch/references.py writes it, or one JSON object per line with "id" and "references" of your
 own; several captions of one picture are learned together and compute the picture once. Settings are ``sft.*``; model,
-data, mesh and logging are those of training.
+data, mesh and logging are those of training. Several processes share a run as they do in launch/train.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import config_parser, run_command
+from vcap_jax.command_line import config_parser, run_shared_command, speaker
 
 
 def main() -> int:
@@ -26,20 +26,25 @@ def main() -> int:
     parser.add_argument(
         "--resume", action="store_true", help="go on with the run in the folder, if there is one"
     )
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
 
-    def command(config) -> int:
+    def command(config, processes) -> int:
         from vcap_jax.report.run_folder import RunFolder
         from vcap_jax.run import device_summary
         from vcap_jax.sft.run import run_sft
+        from vcap_jax.stages import MAY_DIFFER
 
         root = args.run_dir or Path("runs") / f"{config.name}-sft"
-        folder = RunFolder.open(root, config, resume=args.resume, may_differ=("logging",))
-        print(f"run {folder.root} on {device_summary()}", flush=True)
-        run_sft(config, folder, say=lambda text: print(text, flush=True))
+        resumed = processes.by_first(
+            "run folder",
+            lambda: RunFolder.open(root, config, resume=args.resume, may_differ=MAY_DIFFER).resumed,
+        )
+        say = speaker(processes)
+        say(f"run {root} on {device_summary(processes)}")
+        run_sft(config, RunFolder(root, resumed=resumed), say=say, processes=processes)
         return 0
 
-    return run_command(args, command)
+    return run_shared_command(args, command)
 
 
 if __name__ == "__main__":

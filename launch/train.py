@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import config_parser, run_shared_command
+from vcap_jax.command_line import config_parser, run_shared_command, speaker
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument(
         "--resume", action="store_true", help="go on with the run in the folder, if there is one"
     )
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
 
     def command(config, processes) -> int:
         from vcap_jax.report.run_folder import RunFolder
@@ -39,11 +39,7 @@ def main() -> int:
             "run folder",
             lambda: RunFolder.open(root, config, resume=args.resume, may_differ=MAY_DIFFER).resumed,
         )
-        name = "" if processes.first else f"process {processes.index}: "
-
-        def say(text: str) -> None:
-            print(f"{name}{text}", flush=True)
-
+        say = speaker(processes)
         say(f"run {root} on {device_summary(processes)}")
         run(config, RunFolder(root, resumed=resumed), say=say, processes=processes)
         return 0

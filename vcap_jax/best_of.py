@@ -19,6 +19,8 @@ from vcap_jax.data.jsonl import last_row, read_objects
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, PipelineSettings
 from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.distributed import ALONE, Processes
+from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
@@ -62,28 +64,49 @@ def score_candidates(
     threads: int,
     on_progress: Callable[[str, int, int, int], None],
     on_bad: Callable[[BadSample], None],
+    processes: Processes = ALONE,
 ) -> None:
     """Rewards of every candidate, a line ``{"place", "id", "rewards"}`` per sample, null for a failure.
 
     The file appears when it is complete; an interrupted attempt goes on where it stopped. samples: those of the
     candidates. references: what the reward compares with, chosen as training's first step does; None if it needs none.
+    processes: each asks about a share of the samples and calls this with the same path; an attempt of as many is gone
+    on with. on_progress counts this process's.
     """
-    if path.exists():
+    if processes.by_first(f"{path.name} complete", path.exists):
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    last = last_row(partial)
-    begin = 0 if last is None else int(last["place"]) + 1
-    places = {sample.id: place for place, sample in enumerate(samples)}
-    with partial.open("a", encoding="utf-8") as file:
-        asked = _asked(samples[begin:], candidates, load, session, references, seed, threads, on_bad)
-        for sample, scores in asked:
-            place = places[sample.id]
-            row = {"place": place, "id": sample.id, "rewards": scores.rewards}
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            on_progress("scored", place + 1, len(samples), place + 1 - begin)
-    partial.rename(path)
+    mine = processes.share(len(samples))
+    parts = [_part(path, index, processes.count) for index in range(processes.count)]
+
+    def score_own() -> None:
+        part = parts[processes.index]
+        part.parent.mkdir(parents=True, exist_ok=True)
+        last = last_row(part)
+        begin = mine.start if last is None else int(last["place"]) + 1
+        places = {sample.id: place for place, sample in enumerate(samples)}
+        with part.open("a", encoding="utf-8") as file:
+            asked = _asked(
+                samples[begin : mine.stop], candidates, load, session, references, seed, threads, on_bad
+            )
+            for sample, scores in asked:
+                place = places[sample.id]
+                row = {"place": place, "id": sample.id, "rewards": scores.rewards}
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+                on_progress("scored", place + 1 - mine.start, len(mine), place + 1 - begin)
+
+    def join() -> None:
+        replace_file(path, b"".join(part.read_bytes() for part in parts))
+        for part in parts:
+            part.unlink()
+
+    processes.together("scores", score_own)
+    processes.by_first("scores joined", join)
+
+
+def _part(path: Path, index: int, count: int) -> Path:
+    share = "" if count == 1 else f"-{index}-of-{count}"
+    return path.with_name(f"{path.name}.partial{share}")
 
 
 def _asked(

@@ -69,6 +69,16 @@ def run_shared_command(args: argparse.Namespace, command: Callable[[RunConfig, P
     return _run(args, command, several=True)
 
 
+def speaker(processes: Processes) -> Callable[[str], None]:
+    """Prints what a command says, at once; of all processes but the first, by number."""
+    name = "" if processes.first else f"process {processes.index}: "
+
+    def say(text: str) -> None:
+        print(f"{name}{text}", flush=True)
+
+    return say
+
+
 def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int], *, several: bool) -> int:
     # The driver's messages about machine features are noise for a user; errors still come through.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

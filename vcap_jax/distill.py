@@ -23,16 +23,17 @@ from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
+from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.heldout import HeldOut
 from vcap_jax.judging import reward_family, reward_session, reward_settings
 from vcap_jax.preparing import Prepared, prepare
-from vcap_jax.references import PolicyWriter, reference_pool, write_pool
+from vcap_jax.references import PolicyWriter, reference_pool, write_shared_pool
 from vcap_jax.references.command import pool_shares
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import fact_shares, shares_table, write_summary
-from vcap_jax.sft.run import run_sft
+from vcap_jax.sft.run import check_sft_shares, run_sft
 from vcap_jax.stages import open_stage
 
 _SEED = 8_000_009
@@ -54,10 +55,13 @@ def distill(
     *,
     candidates: int = 8,
     say: Callable[[str], None] = print,
+    processes: Processes = ALONE,
 ) -> Mapping[str, Any]:
     """Distils every teacher, or goes on with it, in ``folder``; returns the summary.
 
-    candidates: N, captions drawn per sample. Raises ConfigError for teachers of one name, and what the stages raise.
+    candidates: N, captions drawn per sample. processes: those that share the work, each calling this with a folder they
+    all see: samples are captioned and scored in shares, students trained together.
+    Raises ConfigError for teachers of one name, and what the stages raise.
     """
     names = [teacher.name for teacher in teachers]
     if len(set(names)) < len(names):
@@ -68,20 +72,21 @@ def distill(
         stage = folder.root / teacher.name
         say(f"-- teacher {teacher.name}: {teacher.source or config.model.path}")
         best = stage / "best.jsonl"
-        if not (stage / "teacher.json").exists():
-            _candidates_to_best(config, folder, teacher, stage, candidates, say)
+        if not processes.by_first(f"{teacher.name} complete", (stage / "teacher.json").exists):
+            _candidates_to_best(config, folder, teacher, stage, candidates, say, processes)
         told = json.loads((stage / "teacher.json").read_text(encoding="utf-8"))
         student = dataclasses.replace(
             config,
             name=f"{config.name}-from-{teacher.name}",
             sft=dataclasses.replace(config.sft, captions=str(best)),
         )
-        run = open_stage(student, folder, stage / "student")
-        if run.summary.exists():
+        run = open_stage(student, folder, stage / "student", processes)
+        if processes.by_first(f"student of {teacher.name} complete", run.summary.exists):
             say(f"{run.root} is complete")
-            learned = json.loads(run.summary.read_text(encoding="utf-8"))
         else:
-            learned = run_sft(student, run, say=say)
+            run_sft(student, run, say=say, processes=processes)
+            processes.barrier(f"student of {teacher.name} done")
+        learned = json.loads(run.summary.read_text(encoding="utf-8"))
         stages[teacher.name] = told | {"student": learned}
         if "heldout" in told:
             rows.setdefault("base", learned["start"])
@@ -89,6 +94,8 @@ def distill(
                 rows[teacher.name] = told["heldout"]
             rows[f"distilled from {teacher.name}"] = learned["trained"]
     summary = {"candidates": candidates, "stages": stages, "rows": rows}
+    if not processes.first:
+        return summary
     write_summary(folder.summary, summary)
     for name, told in stages.items():
         chosen = told["selection"]
@@ -109,18 +116,22 @@ def _candidates_to_best(
     stage: Path,
     candidates: int,
     say: Callable[[str], None],
+    processes: Processes,
 ) -> None:
     """Everything that needs the teacher; leaves candidates.jsonl, scores.jsonl, best.jsonl and teacher.json."""
     family = reward_family(config)
     references: ReferencePool | None = None
-    base = prepare(config, folder, say)
+    base = prepare(config, folder, say, processes=processes)
+    check_sft_shares(base.place)
     samples = base.samples
     if family.uses_reference(config.reward):
         # By the base or as configured, once for all teachers.
         references = reference_pool(base.place, samples)
         samples = [sample for sample in samples if sample.id in references]
     source = captioner_source(teacher.source or config.model.path)
-    taught = base if teacher.source is None else prepare(config, folder, say, captioner=teacher.source)
+    taught = base
+    if teacher.source is not None:
+        taught = prepare(config, folder, say, captioner=teacher.source, processes=processes)
     stage_place = dataclasses.replace(taught.place, folder=RunFolder(stage))
 
     writer = PolicyWriter(
@@ -132,35 +143,32 @@ def _candidates_to_best(
         rollout=dataclasses.replace(config.rollout, group_size=candidates),
         ended_only=True,
     )
-    drawn = write_pool(
-        stage / "candidates.jsonl",
-        writer,
-        samples,
-        on_progress=PoolProgress(say, seconds=10),
-        on_bad=taught.place.report_bad_sample,
-    )
-    assert drawn is not None  # one process writes all parts
+    drawn = write_shared_pool(taught.place, stage / "candidates.jsonl", writer, samples)
     told: dict[str, Any] = {"teacher": str(source), "weights": writer.provenance.weights}
     if taught.world is not None:
         heldout = HeldOut(stage_place, taught.world)
         heldout.captions("teacher", taught.place.policy.trainable)
         told["heldout"] = fact_shares(heldout.counts("teacher"))
     scored = stage / "scores.jsonl"
-    if not scored.exists():
+    if not processes.by_first(f"scores of {teacher.name}", scored.exists):
         _score(stage_place, taught, drawn, samples, references, scored)
-    best, selection = choose_best(scored, drawn)
-    provenance = dataclasses.replace(
-        writer.provenance,
-        writer=f"best of {candidates} by {teacher.name}",
-        settings=dict(writer.provenance.settings) | {"reward": asdict(config.reward)},
-    )
-    best.write(stage / "best.jsonl", provenance, created=datetime.now(UTC).isoformat(timespec="seconds"))
-    told["selection"] = asdict(selection)
-    told["left_out"] = len(samples) - selection.samples
-    if taught.world is not None:
-        told["candidates"] = pool_shares(drawn, taught.world)
-        told["best"] = pool_shares(best, taught.world)
-    replace_file(stage / "teacher.json", (json.dumps(told, indent=2) + "\n").encode())
+
+    def choose() -> None:
+        best, selection = choose_best(scored, drawn)
+        provenance = dataclasses.replace(
+            writer.provenance,
+            writer=f"best of {candidates} by {teacher.name}",
+            settings=dict(writer.provenance.settings) | {"reward": asdict(config.reward)},
+        )
+        best.write(stage / "best.jsonl", provenance, created=datetime.now(UTC).isoformat(timespec="seconds"))
+        told["selection"] = asdict(selection)
+        told["left_out"] = len(samples) - selection.samples
+        if taught.world is not None:
+            told["candidates"] = pool_shares(drawn, taught.world)
+            told["best"] = pool_shares(best, taught.world)
+        replace_file(stage / "teacher.json", (json.dumps(told, indent=2) + "\n").encode())
+
+    processes.by_first(f"best of {teacher.name}", choose)
 
 
 def _score(
@@ -185,4 +193,5 @@ def _score(
             threads=config.data.threads,
             on_progress=PoolProgress(place.say, seconds=10),
             on_bad=place.report_bad_sample,
+            processes=place.processes,
         )

@@ -105,7 +105,7 @@ class SilentLog:
     def message(self, text: str) -> None:
         del text
 
-    def step(self, report: StepReport) -> None:
+    def step(self, report: Any) -> None:
         del report
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ MAY_DIFFER = (
     "distributed",
     "mesh",
     "grpo.groups_per_micro_batch",
+    "sft.groups_per_micro_batch",
     "rollout.groups_per_batch",
 )
 """What an undertaking may be resumed with that it was not begun with: how it reports, whom it asks, what it runs on."""

@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from typing import Any
-
-import jax
 
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.config import RunConfig
@@ -21,6 +20,7 @@ from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
 from vcap_jax.data.references import ReferencePool
+from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.evals.world_facts import count_captions
 from vcap_jax.grpo.optimizer import TrainState, build_optimizer, learning_rate_schedule
 from vcap_jax.heldout import HeldOut
@@ -32,24 +32,33 @@ from vcap_jax.report.progress import Progress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import fact_shares, shares_table, write_summary
+from vcap_jax.run_log import SilentLog
 from vcap_jax.sft.step import SFTPrograms
 from vcap_jax.sft.targets import Targets, tokenise_targets
 from vcap_jax.sft.trainer import SHOWN, SupervisedTraining
-from vcap_jax.workplace import Workplace
+from vcap_jax.workplace import Workplace, check_equal_shares
 
 
-def run_sft(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] = print) -> Mapping[str, Any]:
+def run_sft(
+    config: RunConfig,
+    folder: RunFolder,
+    *,
+    say: Callable[[str], None] = print,
+    processes: Processes = ALONE,
+) -> Mapping[str, Any]:
     """Runs, or goes on with, the supervised run in ``folder``; returns its summary.
 
-    Raises TrainingStopped if it ended early but can be resumed, RunFolderError if the folder is that of another kind of
-    run, ConfigError in a run of several processes, and the typed errors of data and checkpoints.
+    processes: those that share the run, each calling this with the same configuration and a folder they all see; the
+    first one returns the summary.
+    Raises TrainingStopped if it ended early but can be resumed, PeerFailed if another process ended, RunFolderError if
+    the folder is that of another kind of run, ConfigError if the processes cannot share a step evenly, and the typed
+    errors of data and checkpoints.
     """
-    if jax.process_count() > 1:
-        raise ConfigError(["supervised fine-tuning runs in one process, on as many devices as it has"])
     begin = time.monotonic()
     folder.claim("supervised")
-    prepared = prepare(config, folder, say, judged=False)
+    prepared = prepare(config, folder, say, judged=False, processes=processes)
     place, world = prepared.place, prepared.world
+    check_sft_shares(place)
     pool, source = caption_pool(config, prepared.samples)
     remember_pool(place, pool, source)
     max_tokens = config.sft.max_caption_tokens or config.rollout.max_completion_length
@@ -65,10 +74,13 @@ def run_sft(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] 
 
     state = _train(place, samples, targets, max_tokens)
 
+    if heldout is not None:
+        heldout.captions("trained", state.params)
+    if not processes.first:
+        return {}
     rows = read_metrics(folder.metrics)
     summary: dict[str, Any] = {"steps": len(rows), "seconds": _elapsed(folder, time.monotonic() - begin)}
     if heldout is not None and world is not None:
-        heldout.captions("trained", state.params)
         learned = {sample.id: pool[sample.id].references for sample in samples}
         summary |= {
             "targets": fact_shares(count_captions(world.train_scenes, learned)),
@@ -80,6 +92,33 @@ def run_sft(config: RunConfig, folder: RunFolder, *, say: Callable[[str], None] 
     plot_run(rows, folder.plots, title=config.name)
     say(f"{folder.root}: summary.json, plots.png, checkpoints/")
     return summary
+
+
+def check_sft_shares(place: Workplace) -> None:
+    """Raises ConfigError unless every process can have an equal share of each micro-batch, and so of each step."""
+    groups = {"sft.groups_per_micro_batch": place.config.sft.groups_per_micro_batch}
+    check_equal_shares(groups, place.processes, place.placement)
+
+
+class _Log:
+    """Metrics and the progress line (implements ``sft.trainer.Log``)."""
+
+    def __init__(self, place: Workplace, *, total: int, done: int) -> None:
+        self._metrics = MetricsWriter(place.folder.metrics)
+        # What was logged after the last checkpoint is done again, and comes out the same.
+        self._metrics.truncate_after(done)
+        self._progress = Progress(total, start=done, every=place.config.logging.print_every, shown=SHOWN)
+
+    def message(self, text: str) -> None:
+        self._progress.message(text)
+
+    def step(self, row: Mapping[str, Any]) -> None:
+        self._metrics.write(row)
+        self._progress.update(row["step"], row)
+
+    def close(self) -> None:
+        self._progress.close()
+        self._metrics.close()
 
 
 def caption_pool(config: RunConfig, samples: list[Sample]) -> tuple[ReferencePool, str]:
@@ -100,58 +139,67 @@ def caption_pool(config: RunConfig, samples: list[Sample]) -> tuple[ReferencePoo
 
 
 def _train(place: Workplace, samples: list[Sample], targets: Targets, max_tokens: int) -> TrainState:
+    """Trains to the last step, from the last checkpoint if there is one, which may have been written by another number
+    of processes and on another mesh; returns the final state."""
     config, folder, policy, sft = place.config, place.folder, place.policy, place.config.sft
+    processes = place.processes
     total = sft.total_steps(len(samples))
     programs = SFTPrograms(
         policy.graphdef, build_optimizer(sft.optimizer, total), logprob_chunk=sft.logprob_chunk
     )
-    data = GroupIterator(
-        samples,
-        place.load,
-        PipelineSettings(
-            batch_groups=sft.groups_per_step,
-            seed=config.seed,
-            threads=config.data.threads,
-            prefetch=config.data.prefetch,
-            on_bad_sample=config.data.on_bad_sample,
-        ),
-    )
-    checkpoints = Checkpointer(folder.checkpoints, keep=config.logging.keep)
-    metrics = MetricsWriter(folder.metrics)
-    state = programs.initial_state(policy.trainable, place.placement)
-    if folder.resumed and checkpoints.latest_step() is not None:
-        state, data_state = checkpoints.restore(place.placement.abstract(state))
-        data.set_state(data_state)
-    done = int(state.step)
-    # What was logged after the last checkpoint is done again, and comes out the same.
-    metrics.truncate_after(done)
-    if done:
-        place.say(f"resuming after step {done} of {total}")
-    progress = Progress(total, start=done, every=config.logging.print_every, shown=SHOWN)
-    training = SupervisedTraining(
-        config=sft,
-        total_steps=total,
-        programs=programs,
-        frozen=policy.frozen,
-        data=data,
-        targets=targets,
-        max_tokens=max_tokens,
-        buckets=config.data.buckets,
-        merge_size=policy.processor.merge_size,
-        checkpoints=checkpoints,
-        metrics=metrics,
-        progress=progress,
-        place=place.placement.batch,
-        learning_rate=learning_rate_schedule(sft.optimizer, total),
-        save_every=config.logging.save_every,
-    )
-    try:
-        return training.run(state)
-    finally:
-        data.close()
-        progress.close()
-        metrics.close()
-        checkpoints.close()
+    with ExitStack() as stack:
+        data = stack.enter_context(
+            closing(
+                GroupIterator(
+                    samples,
+                    place.load,
+                    PipelineSettings(
+                        batch_groups=sft.groups_per_step,
+                        seed=config.seed,
+                        threads=config.data.threads,
+                        prefetch=config.data.prefetch,
+                        on_bad_sample=config.data.on_bad_sample,
+                    ),
+                    processes=processes,
+                )
+            )
+        )
+        checkpoints = stack.enter_context(Checkpointer(folder.checkpoints, keep=config.logging.keep))
+        state = programs.initial_state(policy.trainable, place.placement)
+        latest = processes.by_first("latest checkpoint", checkpoints.latest_step) if folder.resumed else None
+        if latest is not None:
+            state, data_state = checkpoints.restore(place.placement.abstract(state), latest)
+            data.set_state(data_state)
+        done = int(state.step)
+        if done:
+            place.say(f"resuming after step {done} of {total}")
+        log: _Log | SilentLog = SilentLog()
+        if processes.first:
+            log = _Log(place, total=total, done=done)
+        stack.callback(log.close)
+        training = SupervisedTraining(
+            config=sft,
+            total_steps=total,
+            programs=programs,
+            frozen=policy.frozen,
+            data=data,
+            targets=targets,
+            max_tokens=max_tokens,
+            buckets=config.data.buckets,
+            merge_size=policy.processor.merge_size,
+            checkpoints=checkpoints,
+            log=log,
+            placement=place.placement,
+            learning_rate=learning_rate_schedule(sft.optimizer, total),
+            save_every=config.logging.save_every,
+            processes=processes,
+        )
+        try:
+            return training.run(state)
+        except BaseException as error:
+            # Before anything is closed: the others may be waiting for this process, and closing for them.
+            processes.fail(error)
+            raise
 
 
 def _elapsed(folder: RunFolder, seconds: float) -> float:

@@ -24,6 +24,7 @@ from vcap_jax.grpo.objective import token_logprobs
 from vcap_jax.grpo.optimizer import OptimizerPrograms, TrainState
 from vcap_jax.policy import Params
 from vcap_jax.qwen3_vl.inputs import PromptBatch
+from vcap_jax.qwen3_vl.split import JitByGroup
 
 Metrics = dict[str, jax.Array]
 
@@ -60,7 +61,7 @@ class SFTPrograms(OptimizerPrograms):
     ) -> None:
         super().__init__(optimizer)
         self._graphdef, self._chunk = graphdef, logprob_chunk
-        self.accumulate = jax.jit(self._accumulate, donate_argnums=(2,))
+        self.accumulate = JitByGroup(self._accumulate, donate_argnums=(2,))
 
     def update(
         self,

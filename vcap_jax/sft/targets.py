@@ -25,9 +25,6 @@ class Targets:
         """G: the most captions that a sample has."""
         return max(len(captions) for captions in self.captions.values())
 
-    def of(self, samples: Sequence[Sample]) -> list[tuple[np.ndarray, ...]]:
-        return [self.captions[sample.id] for sample in samples]
-
 
 def tokenise_targets(
     pool: ReferencePool, samples: Sequence[Sample], processor: Processor, max_tokens: int

@@ -2,14 +2,17 @@
 
 As in GRPO, what a step does depends on the configuration, the state, the step number and the place in the data
 alone, and all are in a checkpoint: a run that was killed and resumed ends bit for bit like one left alone.
+
+Several processes go through the loop together: each reads and pads its share of a step's groups, and the update is over
+the groups of all.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 
@@ -17,16 +20,18 @@ from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.compile_counter import CompileCounter
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupIterator
+from vcap_jax.distributed import ALONE, Processes
+from vcap_jax.grpo.meeting import common_sizes
 from vcap_jax.grpo.optimizer import TrainState
 from vcap_jax.grpo.trainer import TrainingStopped, stop_on_signal
 from vcap_jax.policy import Params
 from vcap_jax.qwen3_vl.inputs import PromptBatch
-from vcap_jax.qwen3_vl.processing import Buckets, collate
-from vcap_jax.report.metrics import MetricsWriter
-from vcap_jax.report.progress import Progress, Shown
+from vcap_jax.qwen3_vl.processing import Buckets, collate, padded_sizes
+from vcap_jax.report.progress import Shown
 from vcap_jax.sft.config import SFTConfig
 from vcap_jax.sft.step import SFTPrograms, TargetBatch
 from vcap_jax.sft.targets import Targets, pad_captions
+from vcap_jax.sharding import Placement
 
 SHOWN = (
     Shown("nll", "nats/token", ".4f"),
@@ -37,12 +42,47 @@ SHOWN = (
 )
 
 
+class Log(Protocol):
+    """Where a supervised run tells what it does."""
+
+    def message(self, text: str) -> None:
+        """Something the user should know."""
+        ...
+
+    def step(self, row: Mapping[str, Any]) -> None:
+        """A step has ended; its checkpoint follows."""
+        ...
+
+
+@dataclass(frozen=True)
+class StepBatches:
+    """A step's host batches, ready to be placed.
+
+    micro: this process's part of each micro-batch; all processes' parts of one have the same shapes. prompts, captions:
+    real tokens of all processes. positions: of the decoder, all processes', padding included.
+    """
+
+    micro: Sequence[tuple[PromptBatch, TargetBatch]]
+    prompts: int
+    captions: int
+    positions: int
+
+    def metrics(self) -> dict[str, float]:
+        """Real tokens of the step, and what share of the decoder's positions they are."""
+        real = self.prompts + self.captions
+        return {
+            "tokens/captions": self.captions,
+            "tokens/all": real,
+            "positions/real": real / self.positions,
+        }
+
+
 @dataclass(frozen=True)
 class SupervisedTraining:
     """Everything a supervised run is made of; ``run`` goes through the steps.
 
-    targets: the captions of every sample that ``data`` yields. max_tokens: of a caption. place: puts a host batch on
-    the devices. learning_rate: step -> rate, for the log. save_every: steps between checkpoints.
+    targets: the captions of every sample that ``data`` yields. max_tokens: of a caption. learning_rate: step -> rate,
+    for the log. save_every: steps between checkpoints.
     """
 
     config: SFTConfig
@@ -55,32 +95,35 @@ class SupervisedTraining:
     buckets: Buckets
     merge_size: int
     checkpoints: Checkpointer
-    metrics: MetricsWriter
-    progress: Progress
-    place: Callable[[Any], Any]
+    log: Log
+    placement: Placement
     learning_rate: Callable[[int], Any]
     save_every: int
+    processes: Processes = ALONE
 
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
 
-        Raises TrainingStopped on SIGTERM, with everything that was done saved.
+        Raises TrainingStopped on SIGTERM of any process, with everything that was done saved; PeerFailed if another
+        process ends.
         """
-        compiles = CompileCounter()
+        compiles, local = CompileCounter(), self.placement.local()
         with compiles, stop_on_signal() as stop_requested:
             for step in range(int(state.step), self.total_steps):
                 begin, compiled = time.monotonic(), compiles.count
                 batch = next(self.data)
                 for bad in batch.skipped:
-                    self.progress.message(f"skipped sample {bad.id}: {bad.reason}")
+                    self.log.message(f"skipped sample {bad.id}: {bad.reason}")
                 read = time.monotonic()
-                micro = self.micro_batches(batch.examples)
-                tokens = sum(int(targets.lengths.sum()) for _, targets in micro)
-                placed = [(self.place(prompt), self.place(targets)) for prompt, targets in micro]
-                state, measured = self.programs.update(state, self.frozen, placed, tokens)
+                batches = self.batches(batch.examples)
+                placed = [
+                    (self.placement.join(local.batch(prompt)), self.placement.join(local.batch(targets)))
+                    for prompt, targets in batches.micro
+                ]
+                state, measured = self.programs.update(state, self.frozen, placed, batches.captions)
                 row = {"step": step + 1} | {k: float(v) for k, v in jax.device_get(measured).items()}
                 row["lr"] = float(self.learning_rate(step))
-                row |= self._sizes(micro)
+                row |= batches.metrics()
                 row["data/skipped"] = self.data.skipped_total
                 row |= {
                     "seconds/data": read - begin,
@@ -88,12 +131,12 @@ class SupervisedTraining:
                     "tokens_per_s/update": row["tokens/all"] / (time.monotonic() - read),
                     "compiles": compiles.count - compiled,
                 }
-                self.metrics.write(row)
-                self.progress.update(step + 1, row)
+                self.log.step(row)
+                stop = any(self.processes.exchange("end of step", stop_requested.is_set()))
                 last = step + 1 == self.total_steps
-                if last or stop_requested.is_set() or (step + 1) % self.save_every == 0:
+                if last or stop or (step + 1) % self.save_every == 0:
                     self.checkpoints.save(step + 1, state, self.data.get_state())
-                if stop_requested.is_set() and not last:
+                if stop and not last:
                     self.checkpoints.wait()
                     raise TrainingStopped(
                         f"stopped by a signal after step {step + 1}; continue with --resume"
@@ -101,38 +144,43 @@ class SupervisedTraining:
         self.checkpoints.wait()
         return state
 
-    def micro_batches(self, examples: Sequence[Example]) -> list[tuple[PromptBatch, TargetBatch]]:
-        """The step's host batches. Its loss is a sum over groups, so their order is free: by size, so that prompts
-        padded together are alike."""
-        size = self.config.groups_per_micro_batch
+    def batches(self, examples: Sequence[Example]) -> StepBatches:
+        """The step's batches, from this process's share of its examples. Its loss is a sum over groups, so their order
+        is free: by size, so that prompts padded together are alike, whichever process brings them. All processes must
+        call it together."""
+        size = self.config.groups_per_micro_batch // self.processes.count
         ordered = sorted(examples, key=lambda e: (len(e.prompt.tokens), self._longest(e)))
+        parts = [ordered[first : first + size] for first in range(0, len(ordered), size)]
+        names = [[example.sample.id for example in part] for part in parts]
+        prompts = [[example.prompt for example in part] for part in parts]
+        sizes = [padded_sizes(part, self.buckets, named) for part, named in zip(prompts, names, strict=True)]
+        longest = [max(map(self._longest, part)) for part in parts]
         micro = []
-        for first in range(0, len(ordered), size):
-            part = ordered[first : first + size]
-            prompt = collate(
-                [example.prompt for example in part],
-                self.buckets,
-                self.merge_size,
-                names=[example.sample.id for example in part],
-                batch_size=size,
-            )
-            longest = max(map(self._longest, part))
-            width = min([b for b in self.config.caption_buckets if longest <= b] + [self.max_tokens])
-            captions = self.targets.of([example.sample for example in part])
+        for part, named, padded, most in zip(
+            prompts, names, common_sizes(self.processes, sizes), self._largest(longest), strict=True
+        ):
+            prompt = collate(part, self.buckets, self.merge_size, names=named, batch_size=size, sizes=padded)
+            width = min([b for b in self.config.caption_buckets if most <= b] + [self.max_tokens])
+            captions = [self.targets.captions[name] for name in named]
             rows = pad_captions(captions, width, groups=size, per_group=self.targets.per_sample)
             micro.append((prompt, TargetBatch(*rows)))
-        return micro
+        own = [
+            sum(int(prompt.lengths.sum()) for prompt, _ in micro),
+            sum(int(targets.lengths.sum()) for _, targets in micro),
+        ]
+        told = self.processes.exchange("tokens of the step", own)
+        positions = sum(prompt.tokens.size + targets.tokens.size for prompt, targets in micro)
+        return StepBatches(
+            micro=micro,
+            prompts=sum(prompts for prompts, _ in told),
+            captions=sum(captions for _, captions in told),
+            positions=positions * self.processes.count,
+        )
+
+    def _largest(self, longest: list[int]) -> list[int]:
+        """Of each micro-batch, over all processes."""
+        told = self.processes.exchange("longest captions", longest)
+        return [max(lengths) for lengths in zip(*told, strict=True)]
 
     def _longest(self, example: Example) -> int:
         return max(map(len, self.targets.captions[example.sample.id]))
-
-    def _sizes(self, micro: Sequence[tuple[PromptBatch, TargetBatch]]) -> dict[str, float]:
-        """Real tokens of the step, and what share of the decoder's positions they are."""
-        prompts = sum(int(prompt.lengths.sum()) for prompt, _ in micro)
-        captions = sum(int(targets.lengths.sum()) for _, targets in micro)
-        positions = sum(prompt.tokens.size + targets.tokens.size for prompt, targets in micro)
-        return {
-            "tokens/captions": captions,
-            "tokens/all": prompts + captions,
-            "positions/real": (prompts + captions) / positions,
-        }
