@@ -53,7 +53,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-trials", action="store_true", help="do not look for changes if it does not fit")
     parser.add_argument("--json", type=Path, help="write the plan there as well")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
-    return parser.parse_args(arguments)
+    return parser.parse_intermixed_args(arguments)
 
 
 def main() -> int:

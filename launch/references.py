@@ -49,7 +49,7 @@ def parse_arguments() -> Namespace:
         help="leave out captions that the token budget cut off: for pools to fine-tune on (launch/sft.py)",
     )
     parser.add_argument("--shard", type=shard, help="INDEX/COUNT: this process's share of the samples")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     if args.out is None and not (args.help_config or args.print_config):
         parser.error("--out is required: where the pool goes")
     return args

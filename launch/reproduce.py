@@ -48,7 +48,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     parser.add_argument("--list", action="store_true", help="print what there is to run and exit")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="for every run")
-    return parser.parse_args(arguments)
+    return parser.parse_intermixed_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -44,7 +44,7 @@ def main() -> int:
         "--print", action="store_true", help="make the folder, print the command, start nothing"
     )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
-    args = parser.parse_args(own)
+    args = parser.parse_intermixed_args(own)
     # The policy is only read and written here; the accelerator is the server's.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
