@@ -129,7 +129,9 @@ done
 check "configuration $config" "its message: $(quoted "$python" launch/train.py --print-config "${train_arguments[@]}")" \
   config_loads "$python" "${train_arguments[@]}"
 if $pod; then
-  check "run folder $run_dir on shared storage" "all hosts write one checkpoint: mount NFS or a bucket" run_dir_is_shared
+  # A bucket's file system has not the locks that the store of judgements needs.
+  check "run folder $run_dir on shared storage" \
+    "all hosts write one checkpoint: mount NFS, or a bucket with judge.store=FILE on the host's own disk" run_dir_is_shared
 fi
 echo "run"
 echo "  log     $logs/train-$(hostname).log"
