@@ -144,7 +144,9 @@ def _candidates_to_best(
         ended_only=True,
     )
     drawn = write_shared_pool(taught.place, stage / "candidates.jsonl", writer, samples)
-    told: dict[str, Any] = {"teacher": str(source), "weights": writer.provenance.weights}
+    written = writer.provenance
+    del writer  # and with it this process's copy of the teacher
+    told: dict[str, Any] = {"teacher": str(source), "weights": written.weights}
     if taught.world is not None:
         heldout = HeldOut(stage_place, taught.world)
         heldout.captions("teacher", taught.place.policy.trainable)
@@ -156,9 +158,9 @@ def _candidates_to_best(
     def choose() -> None:
         best, selection = choose_best(scored, drawn)
         provenance = dataclasses.replace(
-            writer.provenance,
+            written,
             writer=f"best of {candidates} by {teacher.name}",
-            settings=dict(writer.provenance.settings) | {"reward": asdict(config.reward)},
+            settings=dict(written.settings) | {"reward": asdict(config.reward)},
         )
         best.write(stage / "best.jsonl", provenance, created=datetime.now(UTC).isoformat(timespec="seconds"))
         told["selection"] = asdict(selection)

@@ -14,7 +14,8 @@ class SFTConfig:
 
     captions: a pool of captions (the format of reference pools); None takes the references in the manifest's rows.
     epochs: passes over the samples; max_steps: the number of optimizer steps, whatever the epochs.
-    groups_per_step: prompts per optimizer step; groups_per_micro_batch: those computed at a time.
+    groups_per_step: prompts per optimizer step; groups_per_micro_batch: those computed at a time. Both are of all
+        processes together; with several, the latter must be a multiple of the devices.
     max_caption_tokens: longer captions are left out and counted, for a caption cut short would teach to stop in the
         middle; None takes rollout.max_completion_length.
     caption_buckets: lengths that the captions of a micro-batch are padded to (max_caption_tokens is always one of
