@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import tempfile
 
 import pytest
 
-# The tests use small shapes on the CPU. Eight simulated devices serve the sharding tests; both settings are
+from tests import quick_compile
+
+# The tests use small shapes on the CPU. Eight simulated devices serve the sharding tests; all these settings are
 # read when JAX is first imported, which no test module has done yet.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+quick_compile.set_flags()
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = (
         os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
     ).strip()
+# What one test has compiled no other compiles again, in this process, beside it, or in one that it starts.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    compiled = tempfile.TemporaryDirectory(prefix="vcap-jax-tests-compiled-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 # Tests must neither reach for a model hub nor depend on being able to.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import jax
 import pytest
 
 from vcap_jax.config import RunConfig
@@ -29,16 +28,6 @@ SMALL = [
     "sft.max_steps=2",
     "mesh.fsdp=1",
 ]
-
-
-@pytest.fixture(autouse=True)
-def compiled(tmp_path):
-    """References, candidates and students of both teachers are the same programs."""
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "compiled"))
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.config.update("jax_compilation_cache_dir", None)
 
 
 @pytest.mark.slow

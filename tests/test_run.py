@@ -1,6 +1,7 @@
 """Whole runs of the embedded world through the command a user types: resume after SIGKILL, conversion, bad data.
 
-One run takes about half a minute, most of it compiling; a compilation cache is shared by all of them.
+One run takes about half a minute, most of it compiling; a compilation cache is shared by all of them. The programs of
+the run that is killed are compiled as a user's are, the others' quickly.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import quick_compile
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.report.metrics import deterministic, read_metrics
 
@@ -53,15 +55,16 @@ def command(run_dir: Path, cache: Path, *more: str, modality: str = "image") -> 
     ]
 
 
-def environment() -> dict[str, str]:
+def environment(quick: bool = False) -> dict[str, str]:
     # One device, as a user has; the eight simulated ones of the other tests would only slow this down.
-    return {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+    flags = " ".join(quick_compile.flags()) if quick else ""
+    return {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
 
 
-def train(run_dir: Path, cache: Path, *more: str, modality: str = "image") -> str:
+def train(run_dir: Path, cache: Path, *more: str, modality: str = "image", quick: bool = False) -> str:
     done = subprocess.run(
         command(run_dir, cache, *more, modality=modality),
-        env=environment(),
+        env=environment(quick),
         capture_output=True,
         text=True,
         timeout=900,
@@ -128,21 +131,29 @@ def test_a_run_leaves_what_it_promises(left_alone):
     assert all(0 <= row["facts/coverage"] <= 1 and 0 <= row["facts/hallucination"] <= 1 for row in rows)
 
 
-@pytest.mark.parametrize("step", [1, 3])
-def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, cache, left_alone, step):
-    folder = tmp_path / "killed"
+def ended_by(wanted: signal.Signals, step: int, folder: Path, cache: Path, *more: str) -> int:
+    """Starts a run and sends it a signal once it has written that many steps; returns how many it has written."""
     process = subprocess.Popen(
-        command(folder, cache), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command(folder, cache, *more), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline and process.poll() is None:
-        metrics = folder / "metrics.jsonl"
-        if metrics.exists() and metrics.read_bytes().count(b"\n") >= step:
-            break
+    metrics, deadline = folder / "metrics.jsonl", time.monotonic() + 600
+
+    def written() -> int:
+        return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+    while time.monotonic() < deadline and process.poll() is None and written() < step:
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (folder / "summary.json").exists(), "the run ended before it could be killed"
+    process.send_signal(wanted)
+    assert process.wait() != 0
+    assert not (folder / "summary.json").exists(), "the run ended before it could be ended"
+    return written()
+
+
+def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, cache, left_alone):
+    """Ended by a scheduler, then killed, and at last left alone."""
+    folder = tmp_path / "killed"
+    steps = ended_by(signal.SIGTERM, 1, folder, cache)
+    ended_by(signal.SIGKILL, max(3, steps + 1), folder, cache, "--resume")
     train(folder, cache, "--resume")
     here, there = (read_metrics(run / "metrics.jsonl") for run in (folder, left_alone))
     assert [deterministic(row) for row in here] == [deterministic(row) for row in there]
@@ -171,7 +182,7 @@ def test_a_used_folder_is_refused_without_resume(left_alone, cache):
 
 def test_video_runs_with_the_local_term(tmp_path, cache):
     folder = tmp_path / "video"
-    train(folder, cache, "max_steps=2", "rollout.max_completion_length=72", modality="video")
+    train(folder, cache, "max_steps=2", "rollout.max_completion_length=72", modality="video", quick=True)
     rows = read_metrics(folder / "metrics.jsonl")
     assert len(rows) == 2
     assert all("reward/local/correctness" in row for row in rows)
@@ -201,6 +212,7 @@ def test_user_data_with_broken_files(tmp_path, cache):
         f"data.manifest={tmp_path / 'manifest.jsonl'}",
         "max_steps=2",
         "logging.samples_per_step=4",
+        quick=True,
     )
     assert "skipped sample cut" in said
     assert "skipped sample absent" in said

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import quick_compile
 from vcap_jax.report.metrics import deterministic, read_metrics
 from vcap_jax.world.captions import weak_caption
 from vcap_jax.world.dataset import MANIFEST, read_scenes, write_dataset
@@ -26,7 +27,6 @@ from vcap_jax.world.dataset import MANIFEST, read_scenes, write_dataset
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = 5
 PEER_TIMEOUT_S = 8
-UNOPTIMISED = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 
 def free_port() -> int:
@@ -42,7 +42,7 @@ class Run:
     def __init__(self, data: Path, folder: Path, *more: str, processes: int = 1, devices: int = 1) -> None:
         self.folder = folder
         self.metrics = folder / "metrics.jsonl"
-        flags = f"{UNOPTIMISED} --xla_force_host_platform_device_count={devices}"
+        flags = " ".join([*quick_compile.flags(), f"--xla_force_host_platform_device_count={devices}"])
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, str(ROOT / "launch" / "train.py"), "--run-dir", str(folder)]
         command += [word for word in more if word.startswith("--")]
@@ -149,11 +149,7 @@ def test_two_processes_follow_one_and_a_killed_run_goes_on_elsewhere(data, tmp_p
     assert [row["compiles"] for row in rows[1:]] == [0] * (before - 1)
     same_steps(folder, tmp_path / "alone", before)
 
-    # One process with eight devices goes on, is asked to stop, and one with a single device ends the run.
-    eight = Run(data, folder, "--resume", devices=8)
-    eight.wait_for_step(before + 1)
-    eight.started[0].send_signal(signal.SIGTERM)
-    assert eight.wait()[0] in (0, 1), eight.output()
+    # One process with a single device ends the run.
     last = Run(data, folder, "--resume", "mesh.fsdp=1")
     assert last.wait() == [0], last.output()
     same_steps(folder, tmp_path / "alone", STEPS)

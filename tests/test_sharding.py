@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -201,16 +200,14 @@ def example_batch(groups: int = 8, prompt: int = 9, size: int = 2, length: int =
 
 
 GRAPHDEF, PARAMS = nnx.split(Qwen3VL(CONFIG, rngs=nnx.Rngs(0), dtype=jnp.float32))
-# These programs run once, on tiny shapes: nearly all of their time is compilation.
-UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
-@partial(jax.jit, compiler_options=UNOPTIMISED)
+@jax.jit
 def encode(params: Any, prompt: PromptBatch) -> VisualFeatures:
     return nnx.merge(GRAPHDEF, params).encode_vision(prompt.vision)
 
 
-@partial(jax.jit, compiler_options=UNOPTIMISED)
+@jax.jit
 @jax.value_and_grad
 def caption_loss(params: Any, features: VisualFeatures, batch: dict[str, Any]) -> jax.Array:
     model = nnx.merge(GRAPHDEF, params)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
 from typing import Any
 
 import jax
@@ -105,7 +104,7 @@ Losses = dict[tuple[str, str], tuple[tuple[jax.Array, dict[str, jax.Array]], jax
 
 
 # Compiled once for tiny shapes: optimising the program would take nearly all of the time.
-@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+@jax.jit
 def losses(inputs: dict[str, Any], totals: objective.StepTotals) -> Losses:
     """((loss, metrics), gradient with respect to ``new``) of one micro-batch, under every setting at once."""
     mask = objective.caption_mask(inputs["lengths"], inputs["contributes"], inputs["new"].shape[-1])

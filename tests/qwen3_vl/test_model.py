@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from tests import quick_compile
 from tests.qwen3_vl import parity_cases as cases
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.decoding import DecodeModel, apart, empty_caches, lay_out
@@ -99,9 +98,7 @@ def value_and_gradients(forward: Callable) -> tuple[np.ndarray, Any]:
         hidden = forward(nnx.merge(graphdef, params), features)
         return jnp.sum(hidden * weights.astype(np.float32)), hidden
 
-    run = jax.jit(
-        jax.value_and_grad(loss, argnums=(0, 1), has_aux=True), compiler_options=quick_compile.options()
-    )
+    run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
     (_, hidden), gradients = run(params, features())
     return np.asarray(hidden), gradients
 
@@ -128,7 +125,7 @@ def test_prefill_and_decode_equal_the_training_forward(chunk: int) -> None:
     """In one go or in chunks: 9 prompt tokens make two whole chunks and a padded one."""
     graphdef, params = nnx.split(model())
 
-    @functools.partial(jax.jit, compiler_options=quick_compile.options())
+    @jax.jit
     def rollout(params: nnx.State) -> jax.Array:
         model = DecodeModel(graphdef, lay_out(graphdef, *apart(graphdef, params, nnx.State({}))))
         first, prompt_cache = model.prefill(prompts(), features(), chunk=chunk)
@@ -243,9 +240,7 @@ def test_low_precision_stays_near_float32() -> None:
     """bfloat16 keeps eight bits; six roundings per layer of three layers leave about one part in fifty."""
     low = Qwen3VL(CONFIG, rngs=nnx.Rngs(0), dtype=jnp.bfloat16)
     graphdef, params = nnx.split(low)
-    run = jax.jit(
-        lambda p: shared(nnx.merge(graphdef, p), features()), compiler_options=quick_compile.options()
-    )
+    run = jax.jit(lambda p: shared(nnx.merge(graphdef, p), features()))
     ours, reference = np.asarray(run(params), np.float32), value_and_gradients(shared)[0]
     error = np.linalg.norm(ours[REAL] - reference[REAL]) / np.linalg.norm(reference[REAL])
     assert 1e-4 < error < 0.02

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from tests import quick_compile
 from tests.live_reference import require_torch
 from tests.qwen3_vl import make_goldens
 from tests.qwen3_vl import parity_cases as cases
@@ -66,7 +65,7 @@ def our_answers(name: str) -> Answers:
     model, prompts = our_model(name), our_prompts(name)
     graphdef, params = nnx.split(model)
 
-    @functools.partial(jax.jit, compiler_options=quick_compile.options())
+    @jax.jit
     def generate(params: nnx.State, batch: PromptBatch) -> jax.Array:
         model = DecodeModel(graphdef, lay_out(graphdef, *apart(graphdef, params, nnx.State({}))))
         features, length = model.encode_vision(batch.vision), batch.tokens.shape[1]
@@ -84,7 +83,7 @@ def our_answers(name: str) -> Answers:
         cache = empty_caches(model.config.text, model.dtype, **sizes)[1]
         return jax.lax.scan(step, (first, cache), jnp.arange(cases.NEW_TOKENS))[1]
 
-    @functools.partial(jax.jit, compiler_options=quick_compile.options())
+    @jax.jit
     def differentiate(params: nnx.State, batch: PromptBatch) -> tuple:
         def loss(params: nnx.State) -> tuple[jax.Array, jax.Array]:
             return loss_of(nnx.merge(graphdef, params), batch)

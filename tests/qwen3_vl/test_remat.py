@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from tests.quick_compile import options
 from tests.tiny_policy import CONFIG, tiny_prompts
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.model import Qwen3VL
@@ -26,7 +25,7 @@ def gradient(remat: str) -> tuple[jax.Array, str]:
         return jnp.square(nnx.merge(graphdef, params).caption_hidden(prompt, None, captions)).sum()
 
     of = jax.grad(loss)
-    leaves = jax.tree.leaves(jax.jit(of, compiler_options=options())(params))
+    leaves = jax.tree.leaves(jax.jit(of)(params))
     return jnp.concatenate([leaf.ravel() for leaf in leaves]), str(jax.make_jaxpr(of)(params))
 
 

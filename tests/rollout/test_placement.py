@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from tests import quick_compile
 from tests.tiny_policy import CONFIG as MODEL
 from tests.tiny_policy import END, tiny_model, tiny_prompts
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
@@ -48,7 +47,6 @@ def captions(placement: Placement, params: nnx.State, graphdef: object) -> dict[
         CONFIG,
         end_ids=[END, 11, 12],
         banned_ids=[5, 6, 7, 8],
-        compiler_options=quick_compile.options(),
     )
     trainable, frozen = placement.state(params), nnx.State({})
     found, batches = {}, []
@@ -68,7 +66,7 @@ def captions(placement: Placement, params: nnx.State, graphdef: object) -> dict[
     return {
         "tokens": [found[i].tolist() for i in sorted(found)],
         "lanes": made.mesh.shape["data"],
-        "decode": collectives(calls.decode().compile(quick_compile.options()).as_text()),
+        "decode": collectives(calls.decode().compile().as_text()),
         "whole": all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(placed)),
     }
 

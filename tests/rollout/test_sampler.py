@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
-from tests import quick_compile
 from tests.tiny_policy import END, VOCABULARY, tiny_model, tiny_prompts
 from vcap_jax.compile_counter import CompileCounter
 from vcap_jax.grpo.step import take_groups
@@ -25,8 +26,13 @@ def rules(**changed):
     return RolloutConfig(**{"shrink": 1, "groups_per_batch": 4} | changed)
 
 
-def made(graphdef, config, **settings):
-    return GroupSampler(graphdef, config, compiler_options=quick_compile.options(), **settings)
+@functools.cache
+def made(graphdef, config, end_ids=(END,)):
+    """One sampler for all tests with the same settings, so that its programs are compiled once."""
+    return GroupSampler(graphdef, config, end_ids=end_ids, banned_ids=BANNED)
+
+
+SETTINGS = rules(group_size=3, max_completion_length=12, chunk=4, sampling=PLAIN)
 
 
 @pytest.fixture(scope="module")
@@ -35,68 +41,72 @@ def policy():
     return graphdef, params, nnx.State({})
 
 
-def draw(policy, prompt, config, *, seed=0, step=3, ids=None, sampler=None):
+@functools.partial(jax.jit, static_argnums=0)
+def encode(graphdef, params, vision):
+    return nnx.merge(graphdef, params).encode_vision(vision)
+
+
+def draw(policy, prompt, config, *, seed=0, step=3, ids=None):
     graphdef, params, frozen = policy
-    sampler = sampler or made(graphdef, config, end_ids=[END], banned_ids=BANNED)
-    features = nnx.merge(graphdef, params, frozen).encode_vision(prompt.vision)
+    features = encode(graphdef, params, prompt.vision)
     ids = range(len(prompt.lengths)) if ids is None else ids
-    groups = list(sampler.stream(params, frozen, prompt, features, seed=seed, step=step, group_ids=list(ids)))
+    groups = list(
+        made(graphdef, config).stream(
+            params, frozen, prompt, features, seed=seed, step=step, group_ids=list(ids)
+        )
+    )
     return {group.index: group for group in groups}
 
 
 def test_every_group_comes_once_and_ends_rightly(policy):
-    config = rules(group_size=4, max_completion_length=16, chunk=5, sampling=PLAIN)
-    groups = draw(policy, tiny_prompts(3), config)
-    assert sorted(groups) == [0, 1, 2]
+    groups = draw(policy, tiny_prompts(4), SETTINGS)
+    assert sorted(groups) == [0, 1, 2, 3]
     for group in groups.values():
         for tokens, length, truncated in zip(group.tokens, group.lengths, group.truncated, strict=True):
-            assert 1 <= length <= 16
+            assert 1 <= length <= 12
             said = tokens[:length]
             assert not np.isin(said, BANNED).any()
             assert (said[:-1] != END).all()
             assert truncated == (said[-1] != END)
             if truncated:
-                assert length == 16
+                assert length == 12
 
 
 def test_draws_do_not_depend_on_batch_or_chunk(policy):
-    config = rules(group_size=3, max_completion_length=12, chunk=4, sampling=PLAIN)
     prompts = tiny_prompts(4)
-    together = draw(policy, prompts, config)
+    together = draw(policy, prompts, SETTINGS)
     other_chunk = draw(
         policy, prompts, rules(group_size=3, max_completion_length=12, chunk=12, sampling=PLAIN)
     )
-    alone = draw(policy, take_groups(prompts, 2, 3), config, ids=[2])
+    alone = draw(policy, take_groups(prompts, 2, 3), SETTINGS, ids=[2])
     np.testing.assert_array_equal(together[2].tokens, alone[0].tokens)
     for row in range(4):
         np.testing.assert_array_equal(together[row].tokens, other_chunk[row].tokens)
-    elsewhere = draw(policy, prompts, config, step=4)
+    elsewhere = draw(policy, prompts, SETTINGS, step=4)
     assert any((together[row].tokens != elsewhere[row].tokens).any() for row in range(4))
 
 
 def test_padding_groups_are_neither_decoded_nor_yielded(policy):
-    prompts = tiny_prompts(2)
-    lengths = np.array([prompts.lengths[0], 0], np.int32)
+    prompts = tiny_prompts(4)
+    lengths = np.where(np.arange(4) < 2, prompts.lengths, 0).astype(np.int32)
     padded = type(prompts)(prompts.tokens, prompts.positions, lengths, prompts.visual_index, prompts.vision)
-    config = rules(group_size=2, max_completion_length=8, chunk=8, sampling=PLAIN)
-    groups = draw(policy, padded, config, ids=[0])
-    assert list(groups) == [0]
-    np.testing.assert_array_equal(groups[0].tokens, draw(policy, prompts, config)[0].tokens)
+    groups = draw(policy, padded, SETTINGS, ids=[0, 1])
+    assert sorted(groups) == [0, 1]
+    whole = draw(policy, prompts, SETTINGS)
+    for row, group in groups.items():
+        np.testing.assert_array_equal(group.tokens, whole[row].tokens)
 
 
-@pytest.mark.parametrize("penalty", [1.0, 1.4])
-def test_greedy_equals_the_plain_forward(policy, penalty):
+def test_greedy_equals_the_plain_forward(policy):
+    penalty = 1.4
     graphdef, params, frozen = policy
     prompts = tiny_prompts(2)
     sampling = SamplingConfig(temperature=0.0, repetition_penalty=penalty)
     config = rules(group_size=1, max_completion_length=8, chunk=3, sampling=sampling)
     groups = draw(policy, prompts, config)
     model = nnx.merge(graphdef, params, frozen)
-    features = model.encode_vision(prompts.vision)
-    forward = jax.jit(
-        lambda captions: model.logits(model.caption_hidden(prompts, features, captions)),
-        compiler_options=quick_compile.options(),
-    )
+    features = encode(graphdef, params, prompts.vision)
+    forward = jax.jit(lambda captions: model.logits(model.caption_hidden(prompts, features, captions)))
     for row, group in groups.items():
         said: list[int] = []
         seen = set(prompts.tokens[row, : prompts.lengths[row]].tolist())
@@ -114,12 +124,11 @@ def test_greedy_equals_the_plain_forward(policy, penalty):
 
 def batches_of(policy, sizes, *, seed=0):
     """Batches of prompts with their features; ids count on through them."""
-    graphdef, params, frozen = policy
-    encode = jax.jit(lambda p, v: nnx.merge(graphdef, p, frozen).encode_vision(v))
+    graphdef, params, _ = policy
     first = 0
     for number, size in enumerate(sizes):
         prompt = tiny_prompts(size, seed=seed + number)
-        yield PromptGroups(prompt, encode(params, prompt.vision), range(first, first + size))
+        yield PromptGroups(prompt, encode(graphdef, params, prompt.vision), range(first, first + size))
         first += size
 
 
@@ -128,7 +137,7 @@ def test_groups_that_wait_take_the_slots_of_those_that_are_complete(policy):
     graphdef, params, frozen = policy
     settings = {"group_size": 3, "max_completion_length": 24, "sampling": PLAIN}
     narrow = rules(groups_per_batch=2, chunk=4, prefill_chunk=40, shrink=4, **settings)
-    sampler = made(graphdef, narrow, end_ids=[END, 11, 12], banned_ids=BANNED)
+    sampler = made(graphdef, narrow, end_ids=(END, 11, 12))
     read = []
 
     def recorded():
@@ -143,7 +152,7 @@ def test_groups_that_wait_take_the_slots_of_those_that_are_complete(policy):
     assert sorted(group.index for group in groups) == list(range(9))
     assert read_at_first == 1
     plain = rules(groups_per_batch=1, chunk=24, **settings)
-    alone = made(graphdef, plain, end_ids=[END, 11, 12], banned_ids=BANNED)
+    alone = made(graphdef, plain, end_ids=(END, 11, 12))
     expected = {
         g.index: g
         for g in alone.stream_batches(params, frozen, batches_of(policy, (4, 3, 2)), seed=1, step=2)
@@ -157,9 +166,22 @@ def test_groups_that_wait_take_the_slots_of_those_that_are_complete(policy):
     assert lengths.max() == 24
 
 
-def test_what_has_ended_is_not_decoded(policy, monkeypatch):
-    """The shapes of the calls follow the captions: they shrink, and grow again with a new group."""
+@pytest.fixture(scope="module")
+def warm(policy):
+    """A sampler whose calls shrink, with all its programs compiled."""
     graphdef, params, frozen = policy
+    config = rules(
+        group_size=2, max_completion_length=8, groups_per_batch=2, chunk=2, shrink=2, sampling=PLAIN
+    )
+    sampler = made(graphdef, config, end_ids=(END, *range(11, 16)))
+    assert sampler.warm(params, frozen, [12]) == 2 * 2 * 2
+    list(sampler.stream_batches(params, frozen, batches_of(policy, (3,)), seed=0, step=0))
+    return sampler
+
+
+def test_what_has_ended_is_not_decoded(policy, warm, monkeypatch):
+    """The shapes of the calls follow the captions: they shrink, and grow again with a new group."""
+    _, params, frozen = policy
     shapes = []
     turn = Ladder.turn
 
@@ -169,30 +191,21 @@ def test_what_has_ended_is_not_decoded(policy, monkeypatch):
         return made
 
     monkeypatch.setattr(Ladder, "turn", spied)
-    config = rules(
-        group_size=4, max_completion_length=12, groups_per_batch=2, chunk=2, shrink=2, sampling=PLAIN
-    )
-    sampler = made(graphdef, config, end_ids=[END, *range(11, 16)], banned_ids=BANNED)
-    list(sampler.stream_batches(params, frozen, batches_of(policy, (7,)), seed=0, step=0))
-    assert {shape.candidates for shape, _, _ in shapes} >= {1, 2, 4}
+    for step in range(4):
+        list(warm.stream_batches(params, frozen, batches_of(policy, (7,)), seed=0, step=step))
+    assert {shape.candidates for shape, _, _ in shapes} == {1, 2}
     assert {shape.slots for shape, _, _ in shapes} == {1, 2}
-    assert {shape.width for shape, _, _ in shapes} == {6, 12}
+    assert {shape.width for shape, _, _ in shapes} == {4, 8}
     assert all(shape.slots < 2 * slots or shape.slots == 1 for shape, slots, _ in shapes)
     assert all(shape.candidates < 2 * most or shape.candidates == 1 for shape, _, most in shapes)
 
 
-def test_nothing_is_compiled_once_a_bucket_is_warm(policy):
-    graphdef, params, frozen = policy
-    config = rules(
-        group_size=2, max_completion_length=8, groups_per_batch=2, chunk=2, shrink=2, sampling=PLAIN
-    )
-    sampler = made(graphdef, config, end_ids=[END, *range(11, 16)], banned_ids=BANNED)
+def test_nothing_is_compiled_once_a_bucket_is_warm(policy, warm):
+    _, params, frozen = policy
     steps = [list(batches_of(policy, (3, 3), seed=5 * step)) for step in range(3)]
-    shapes = sampler.warm(params, frozen, steps[0][0].prompt, steps[0][0].features)
-    assert shapes == 2 * 2 * 2
     with CompileCounter() as compiles:
         for step, batches in enumerate(steps):
-            assert len(list(sampler.stream_batches(params, frozen, batches, seed=0, step=step))) == 6
+            assert len(list(warm.stream_batches(params, frozen, batches, seed=0, step=step))) == 6
     assert compiles.count == 0
 
 
@@ -203,7 +216,7 @@ def test_frequencies_follow_the_model(policy):
     config = rules(group_size=4000, max_completion_length=1, chunk=1, sampling=PLAIN)
     first = draw(policy, prompts, config)[0].tokens[:, 0]
     model = nnx.merge(graphdef, params, frozen)
-    last = model.hidden(prompts, model.encode_vision(prompts.vision))[0, prompts.lengths[0] - 1]
+    last = model.hidden(prompts, encode(graphdef, params, prompts.vision))[0, prompts.lengths[0] - 1]
     logits = np.array(model.logits(last))
     logits[list(BANNED)] = -np.inf
     expected = np.asarray(jax.nn.softmax(logits))

@@ -25,16 +25,6 @@ from vcap_jax.world.captions import full_caption
 from vcap_jax.world.dataset import read_scenes, write_dataset
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled(tmp_path_factory):
-    """Every run compiles the same programs."""
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.config.update("jax_compilation_cache_dir", None)
-
-
 @pytest.fixture(scope="module")
 def config(tmp_path_factory) -> RunConfig:
     root = tmp_path_factory.mktemp("data")

@@ -20,14 +20,6 @@ from vcap_jax.sharding import MeshConfig, Placement
 LONGEST = 6
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_to_compile():
-    """Every program here runs a few times at most."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def targets(groups: int = 2, per_group: int = 2, *, complete: bool = False) -> TargetBatch:
     """Captions of 3 and 5 tokens; the last group lacks its last one, unless complete."""
     rng = np.random.default_rng(0)

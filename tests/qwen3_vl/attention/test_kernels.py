@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import quick_compile
 from tests.qwen3_vl.attention.unshared import Group, attention, unshared
 from vcap_jax.qwen3_vl.attention import Chunked, Dense, Kernel, Splash, causal, frames, grouped
 from vcap_jax.sharding import MeshConfig, make_mesh
@@ -39,9 +37,7 @@ def value_and_gradients(function: Callable, arrays: tuple[jax.Array, ...], cotan
         out = function(*arrays)
         return jnp.sum(out.astype(jnp.float32) * cotangent), out
 
-    run = jax.jit(
-        jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True), compiler_options=quick_compile.options()
-    )
+    run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))
     (_, out), gradients = run(*arrays)
     return [np.asarray(x, np.float32) for x in (out, *gradients)]
 
@@ -119,7 +115,7 @@ def test_scores_far_apart_do_not_overflow() -> None:
     group = GROUPS["one caption"]
     q, k, v = group.arrays()
 
-    @functools.partial(jax.jit, compiler_options=quick_compile.options())
+    @jax.jit
     def both(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array]:
         out = grouped(q, k, v, jnp.asarray(group.lengths), group.prompt, group.group, BLOCKS)
         return jnp.where(group.real[..., None, None], out, 0), unshared(group, q, k, v)
