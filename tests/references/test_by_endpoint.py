@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -16,6 +14,7 @@ from aiohttp import web
 
 from vcap_jax.config import DataConfig, ReferenceConfig, RunConfig
 from vcap_jax.data.manifest import read_manifest
+from vcap_jax.loop_thread import LoopThread
 from vcap_jax.preparing import sample_reader
 from vcap_jax.qwen3_vl.processing import Processor
 from vcap_jax.references.by_endpoint import EndpointWriter
@@ -59,36 +58,22 @@ def picture_of(body: dict) -> str:
 
 @contextmanager
 def served(captioning: Captioning) -> Iterator[str]:
-    loop, ready, port = asyncio.new_event_loop(), threading.Event(), []
+    app = web.Application(client_max_size=2**26)
+    app.add_routes(
+        [web.get("/v1/models", captioning.models), web.post("/v1/chat/completions", captioning.chat)]
+    )
+    runner, loop = web.AppRunner(app), LoopThread("captioner")
 
-    async def start() -> web.AppRunner:
-        app = web.Application(client_max_size=2**26)
-        app.add_routes(
-            [web.get("/v1/models", captioning.models), web.post("/v1/chat/completions", captioning.chat)]
-        )
-        runner = web.AppRunner(app)
+    async def start() -> int:
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port.append(runner.addresses[0][1])
-        return runner
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return int(runner.addresses[0][1])
 
-    def serve() -> None:
-        asyncio.set_event_loop(loop)
-        runner = loop.run_until_complete(start())
-        ready.set()
-        loop.run_forever()
-        loop.run_until_complete(runner.cleanup())
-        loop.close()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    ready.wait(30)
     try:
-        yield f"http://127.0.0.1:{port[0]}"
+        yield f"http://127.0.0.1:{loop.run(start(), 30)}"
     finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+        loop.run(runner.cleanup())
+        loop.close()
 
 
 def config_for(modality: str, segments: int = 0) -> RunConfig:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from vcap_jax.loop_thread import LoopThread
 from vcap_jax.reward.config import JudgeConfig
 
 QUALITY = {"Analysis": "ok", "Correctness": 9, "Completeness": 8, "Text Quality": 7}
@@ -73,17 +73,12 @@ class ScriptedJudge:
         self.tokenize: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda body: None
         self.detokenize: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda body: None
         self.running = self.most_running = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("scripted judge")
         self.port = 0
-        self.port = self._call(self._start())
+        self.start()
         self.url = f"http://127.0.0.1:{self.port}/v1"
 
-    def _call(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
-
-    async def _start(self) -> int:
+    async def _start(self) -> None:
         app = web.Application(client_max_size=2**26)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._models)
@@ -94,7 +89,7 @@ class ScriptedJudge:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
         await site.start()
-        return int(self._runner.addresses[0][1])
+        self.port = int(self._runner.addresses[0][1])
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.Response(status=self.health)
@@ -138,24 +133,15 @@ class ScriptedJudge:
             payload["prompt_token_ids"] = reply.prompt_token_ids
         return web.json_response(payload, status=reply.status, headers=reply.headers)
 
-    async def _end_tasks(self) -> None:
-        pending = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-
     def stop(self) -> None:
         """As a crash: connections break, nobody listens."""
-        self._call(self._runner.cleanup())
+        self._loop.run(self._runner.cleanup(), 10)
 
     def start(self) -> None:
-        self._call(self._start())
+        self._loop.run(self._start(), 10)
 
     def close(self) -> None:
         self.stop()
-        self._call(self._end_tasks())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
         self._loop.close()
 
 

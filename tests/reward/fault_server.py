@@ -11,7 +11,6 @@ import asyncio
 import json
 import socket
 import struct
-import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -21,6 +20,7 @@ from aiohttp import web
 
 from gpu_judge.backends import Judge
 from gpu_judge.openai_api import completion
+from vcap_jax.loop_thread import LoopThread
 
 MODEL = "judge-behind-faults"
 _SCORES = ("Reasonability", "Correctness", "Completeness", "Text Quality")
@@ -74,18 +74,14 @@ class FaultServer:
         self._attempts: dict[str, int] = {}
         self._last: Mapping[str, Any] | None = None
         self._shut: asyncio.Task[None] | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fault server", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        self._loop = LoopThread("fault server")
+        self._loop.run(self._start(), 10)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(20)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._loop.run(self._stop(), 20)
         self._loop.close()
 
     async def _start(self) -> None:
@@ -104,10 +100,6 @@ class FaultServer:
         if self._shut is not None:
             await self._shut
         await self._runner.cleanup()
-        pending = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.Response()

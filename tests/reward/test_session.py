@@ -93,7 +93,7 @@ def test_closing_ends_what_is_under_way(judge: Any, settings: Any, replies: Any)
         future.result(5)
     with pytest.raises(RuntimeError, match="closed"):
         session.submit(group("b"))
-    assert not [thread for thread in threading.enumerate() if thread.name == "reward"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "reward session"]
 
 
 def test_unfit_settings_are_refused_before_anything_starts(tmp_path: Any, settings: Any) -> None:

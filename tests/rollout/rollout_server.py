@@ -8,10 +8,8 @@ with a real server by ``benchmarks/vllm_parity.py``.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import io
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from aiohttp import web
 from PIL import Image
 from safetensors.numpy import load_file
 
+from vcap_jax.loop_thread import LoopThread
 from vcap_jax.qwen3_vl.processing import ImagePart, Processor, TextPart, VideoPart
 
 
@@ -50,16 +49,12 @@ class RolloutServer:
         self.version = "default"
 
     def __enter__(self) -> RolloutServer:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self.url = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+        self._loop = LoopThread("rollout server")
+        self.url = self._loop.run(self._start())
         return self
 
     def __exit__(self, *exc: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._loop.run(self._runner.cleanup())
         self._loop.close()
 
     async def _start(self) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -20,6 +19,7 @@ from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, PipelineSettings
 from vcap_jax.data.references import Provenance, asked_digest
+from vcap_jax.loop_thread import LoopThread
 from vcap_jax.references.by_policy import WINDOW_SEED, caption_settings, reference_rollout
 from vcap_jax.references.windows import WindowDraw, description
 from vcap_jax.references.writing import Written
@@ -73,26 +73,21 @@ class EndpointWriter:
         )
         self._in_flight = max(2, endpoint.concurrency * len(endpoint.urls) // self._per_sample)
         self.segments = config.references.segments if config.modality == "video" else 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="references", daemon=True)
         self._client = JudgeClient(self._endpoint, say=say)
         self._model = ""
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._loop = LoopThread("writer of references")
         try:
-            self._wait(self._client.__aenter__())
-            self._model = self._wait(self._client.wait_until_ready(self._endpoint.ready_timeout_s))
+            self._loop.run(self._client.__aenter__())
+            self._model = self._loop.run(self._client.wait_until_ready(self._endpoint.ready_timeout_s))
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._wait(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._loop.close(self._client.__aexit__)
 
     @property
     def provenance(self) -> Provenance:
@@ -147,7 +142,7 @@ class EndpointWriter:
         try:
             for batch in groups:
                 example = batch.examples[0]
-                asked = asyncio.run_coroutine_threadsafe(self._ask(example, seed), self._loop)
+                asked = self._loop.submit(self._ask(example, seed))
                 waiting.append((example.sample, asked))
                 if len(waiting) >= self._in_flight:
                     yield from finished()
@@ -179,17 +174,6 @@ class EndpointWriter:
             reason="cut_off", detail="the captions were cut off; raise references.max_completion_length"
         )
         return texts or next((result for result in results if isinstance(result, Failure)), cut_off)
-
-    def _wait(self, coroutine: object) -> str:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()  # type: ignore[arg-type]
-
-    async def _close(self) -> None:
-        pending = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        await self._client.__aexit__()
-        await self._loop.shutdown_default_executor()
 
 
 def _caption(content: str | None, finish_reason: str | None) -> str | Failure:

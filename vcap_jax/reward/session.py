@@ -14,11 +14,11 @@ since each of its requests has a deadline and a limited number of tries, and an 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Self
 
+from vcap_jax.loop_thread import LoopThread
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
 from vcap_jax.reward.family import FamilyTools, checked, load_family
@@ -49,9 +49,6 @@ class RewardSession:
     ) -> None:
         family = load_family(reward)
         self._name, self._judge = reward.family, judge
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="reward", daemon=True)
-        self._closed = False
         self._store: JudgementStore | None = None
         self._client: JudgeClient | None = None
         try:
@@ -68,13 +65,12 @@ class RewardSession:
             )
             self._family = family(reward, tools)
         except BaseException:
-            self._loop.close()
             if self._store is not None:
                 self._store.close()
             raise
-        self._thread.start()
+        self._loop = LoopThread("reward session")
         if self._client is not None:
-            asyncio.run_coroutine_threadsafe(self._client.__aenter__(), self._loop).result()
+            self._loop.run(self._client.__aenter__())
 
     def wait_until_ready(self, timeout_s: float | None = None) -> str | None:
         """Block until the judge answers (``judge.ready_timeout_s`` by default); its model, None without a judge.
@@ -83,7 +79,7 @@ class RewardSession:
         if self._client is None:
             return None
         timeout_s = self._judge.ready_timeout_s if timeout_s is None else timeout_s
-        return asyncio.run_coroutine_threadsafe(self._client.wait_until_ready(timeout_s), self._loop).result()
+        return self._loop.run(self._client.wait_until_ready(timeout_s))
 
     def submit(self, group: GroupForReward) -> Future[GroupScores]:
         """Begin to score ``group``; a judgement that fails is part of the result.
@@ -91,9 +87,7 @@ class RewardSession:
         The future raises for mistakes in the group itself, and what must end the run: JudgeOutage after too
         long without a judge, MediaMismatch, other kinds of JudgeUnavailable, StoreError, FamilyError.
         """
-        if self._closed:
-            raise RuntimeError("the reward session is closed")
-        return asyncio.run_coroutine_threadsafe(self._score(group), self._loop)
+        return self._loop.submit(self._score(group))
 
     def statistics(self) -> JudgeStatistics:
         """Totals since the start; all 0 without a judge."""
@@ -101,13 +95,7 @@ class RewardSession:
 
     def close(self) -> None:
         """Cancel what is under way, close the connections and end the thread. May be called again."""
-        if self._closed:
-            return
-        self._closed = True
-        asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._loop.close(None if self._client is None else self._client.__aexit__)
         if self._store is not None:
             self._store.close()
 
@@ -131,15 +119,6 @@ class RewardSession:
             )
             await asyncio.gather(*map(asyncio.wrap_future, written))
         return scores
-
-    async def _shut_down(self) -> None:
-        pending = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        if self._client is not None:
-            await self._client.__aexit__()
-        await self._loop.shutdown_default_executor()
 
     def __enter__(self) -> Self:
         return self
