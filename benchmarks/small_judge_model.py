@@ -10,17 +10,16 @@ captions, so requests have about as many tokens as a published model would count
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import jax.numpy as jnp
 from flax import nnx
 
+from vcap_jax.hf import write_new
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.processing.processor import Processor
 from vcap_jax.qwen3_vl.processing.settings import ImageSettings, VideoSettings
-from vcap_jax.qwen3_vl.weights import save_pretrained
 from vcap_jax.reward.templates import SPECS, load_instruction
 from vcap_jax.world.backbone import backbone_config
 from vcap_jax.world.tokenizer import train_tokenizer, training_texts
@@ -55,12 +54,7 @@ def write_judge(folder: Path, seed: int) -> int:
     }
     config["vision_config"] |= {"initializer_range": _WEIGHT_SCALE}
     model = Qwen3VL(Qwen3VLConfig.from_dict(config), rngs=nnx.Rngs(seed), dtype=jnp.float32)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_pretrained(model, folder, dtype=jnp.float32)
-    ends = {"eos_token_id": list(processor.eos_token_ids), "pad_token_id": processor.pad_token_id}
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (folder / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n")
-    processor.save_pretrained(folder)
+    write_new(folder, model, config, processor, dtype=jnp.float32)
     return sum(leaf.size for leaf in nnx.to_flat_state(nnx.state(model)).leaves)
 
 

@@ -17,7 +17,6 @@ held-out scenes of the reinforcement learning runs come from other splits.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import tempfile
 import time
@@ -31,12 +30,13 @@ import optax
 from flax import nnx
 from optax.contrib import MuonDimensionNumbers, muon
 
+from vcap_jax.hf import write_new
 from vcap_jax.policy import split_model
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
-from vcap_jax.qwen3_vl.weights import load_pretrained, save_pretrained
+from vcap_jax.qwen3_vl.weights import load_pretrained
 from vcap_jax.sft.step import SFTPrograms, TargetBatch
 from vcap_jax.sft.targets import pad_captions
 from vcap_jax.sharding import MeshConfig, Placement
@@ -297,12 +297,7 @@ def main() -> None:
     print(f"scenes rendered in {time.monotonic() - start:.0f} s", flush=True)
 
     def save(folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_pretrained(nnx.merge(graphdef, params, frozen), folder, dtype=jnp.bfloat16)
-        (folder / "config.json").write_text(json.dumps(config_json, indent=2) + "\n")
-        ends = {"eos_token_id": list(processor.eos_token_ids), "pad_token_id": processor.pad_token_id}
-        (folder / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n")
-        processor.save_pretrained(folder)
+        write_new(folder, nnx.merge(graphdef, params, frozen), config_json, processor, dtype=jnp.bfloat16)
 
     def report(name: str, step: int, steps: int, begin: float, what: str) -> None:
         spent = time.monotonic() - begin

@@ -11,7 +11,10 @@ than cutting it out of safetensors.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 from flax import nnx
@@ -105,6 +108,21 @@ def checkpoint_from_hf(source: Path, target: Path) -> None:
         checkpoints.wait()
     (target / "config.json").write_bytes((source / "config.json").read_bytes())
     _write_small_files(source, target)
+
+
+def write_new(
+    target: Path, model: Qwen3VL, config: Mapping[str, Any], processor: Processor, *, dtype: Any
+) -> None:
+    """Writes a model that comes from no folder to one that is complete, in place of what was there.
+
+    config: its config.json. dtype: of the stored tensors.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    save_pretrained(model, target, dtype=dtype)
+    ends = {"eos_token_id": list(processor.eos_token_ids), "pad_token_id": processor.pad_token_id}
+    for name, fields in (("config.json", config), (GENERATION_CONFIG, ends)):
+        (target / name).write_text(json.dumps(fields, indent=2) + "\n")
+    processor.save_pretrained(target)
 
 
 def _write_small_files(origin: Path, target: Path) -> None:

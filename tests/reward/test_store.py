@@ -264,39 +264,40 @@ def test_other_weights(studied: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "does not exist" in capsys.readouterr().err
 
 
-def test_a_step_that_is_done_again_replaces_its_rows(studied: Path) -> None:
-    with JudgementStore(studied) as store:
-        again = StoredCandidate(
-            step=0,
-            sample_id="a",
-            place=1,
-            caption="y",
-            family="witness_adjudicator",
-            components={"correctness": 0.0},
-            verdicts={"global": None},
-            reward=0.0,
-        )
-        for future in store.put_candidates([again]):
+def add(path: Path, **fields: Any) -> StoredCandidate:
+    """A candidate put into the store at ``path``."""
+    candidate = StoredCandidate(place=1, caption="y", **fields)
+    with JudgementStore(path) as store:
+        for future in store.put_candidates([candidate]):
             future.result(10)
+    return candidate
+
+
+def test_a_step_that_is_done_again_replaces_its_rows(studied: Path) -> None:
+    again = add(
+        studied,
+        step=0,
+        sample_id="a",
+        family="witness_adjudicator",
+        components={"correctness": 0.0},
+        verdicts={"global": None},
+        reward=0.0,
+    )
     rows = list(restudy(studied, RewardWeights()))
     assert len(rows) == 6
     assert rows[1].candidate == again
 
 
 def test_rewards_of_another_family_have_no_such_weights(studied: Path) -> None:
-    with JudgementStore(studied) as store:
-        other = StoredCandidate(
-            step=9,
-            sample_id="b",
-            place=0,
-            caption="y",
-            family="imitation",
-            components={"cider": 3.0},
-            verdicts={},
-            reward=0.3,
-        )
-        for future in store.put_candidates([other]):
-            future.result(10)
+    add(
+        studied,
+        step=9,
+        sample_id="b",
+        family="imitation",
+        components={"cider": 3.0},
+        verdicts={},
+        reward=0.3,
+    )
     assert [c.components for c, _ in read_candidates(studied)][-1] == {"cider": 3.0}
     with pytest.raises(StoreError, match="family 'imitation'"):
         list(restudy(studied, RewardWeights()))

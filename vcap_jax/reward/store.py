@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -242,9 +243,7 @@ def read_candidates(
     """Every candidate with its answers by pass (None where a text was worth 0 unasked or its judgement failed), in the
     order of step, sample and place. Reads while another process writes.
     """
-    connection = _connect(Path(path), read_only=True)
-    try:
-        _check_version(connection, Path(path))
+    with _reading(Path(path)) as connection:
         rows = connection.execute(
             "SELECT step, sample_id, place, caption, family, components, verdicts, reward FROM candidates "
             "ORDER BY step, sample_id, place"
@@ -267,24 +266,28 @@ def read_candidates(
                     row = connection.execute("SELECT answer FROM judgements WHERE key = ?", (key,)).fetchone()
                     answers[name] = None if row is None else json.loads(row[0])
             yield stored, answers
-    finally:
-        connection.close()
 
 
 def read_judgements(path: str | Path) -> Iterator[tuple[JudgementKey, Judgement]]:
     """Every judgement, without its prompt's hash, in the order in which they were stored."""
-    connection = _connect(Path(path), read_only=True)
-    try:
-        _check_version(connection, Path(path))
+    with _reading(Path(path)) as connection:
         rows = connection.execute(
             "SELECT model, instruction, version, media, reference, candidate, answer, prompt_tokens, cached_tokens, "
             "completion_tokens, seconds, tries FROM judgements ORDER BY stored_at"
         ).fetchall()
-    finally:
-        connection.close()
     for row in rows:
         names = ("model", "instruction", "version", "media", "reference", "candidate")
         yield JudgementKey(**dict(zip(names, row, strict=False)), prompt=""), _judgement(row[6:])
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    connection = _connect(path, read_only=True)
+    try:
+        _check_version(connection, path)
+        yield connection
+    finally:
+        connection.close()
 
 
 def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
