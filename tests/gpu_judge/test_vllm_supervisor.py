@@ -371,7 +371,7 @@ def run_here(vllm: Path, folder: Path) -> int:
         media_cache_gb=0.01,
         cpu_cache_gb=1,
     )
-    return run.run(chosen, QUICK, log_dir=folder / "logs", port_file=None, with_parent=False)
+    return run.run(chosen, QUICK, log_dir=folder / "logs", port_file=None, parent=None)
 
 
 def test_an_endless_crash_is_told_with_status_1(
