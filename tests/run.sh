@@ -3,6 +3,7 @@
 #
 #   bash tests/run.sh                  # without torch: the comparisons with PyTorch use the golden files
 #   bash tests/run.sh --live           # also installs the PyTorch implementations and compares with them live
+#   bash tests/run.sh -m slow          # the slow tests, which are left out otherwise; -m "" runs all
 #   bash tests/run.sh -k objective     # whatever follows goes to pytest
 #
 # The two ways have an environment each, so that the default tests really run without torch.
@@ -35,7 +36,7 @@ step lint "$python" -m ruff check --quiet --output-format concise .
 step format "$python" -m ruff format --check --quiet --output-format concise .
 step types "$python" -m mypy --no-error-summary
 # Two at a time: most of the time goes into compiling, which uses one core. More would want more memory than a laptop has.
-step tests "$python" -m pytest -q -n 2 --dist loadfile "$@"
+step tests "$python" -m pytest -q -n 2 --dist loadfile -m "not slow" "$@"
 
 if ((${#failed[@]})); then
   echo "failed: ${failed[*]}"
