@@ -55,8 +55,9 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "rollout={group_size: 2, max_completion_length: 128, groups_per_batch: 2, chunk: 8, prefill_chunk: 512}",
         "grpo={groups_per_step: 2, groups_per_micro_batch: 2, caption_buckets: []}",
     ]
-    # A process of its own: this one's JAX has begun on simulated devices.
-    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    # A process of its own: this one's JAX has begun on simulated devices, and keeps what it compiles for the CPU.
+    own = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
+    environment = {k: v for k, v in os.environ.items() if k not in own}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
