@@ -1,4 +1,5 @@
-"""Supervised fine-tuning and distillation by two processes, started as a user starts them, follow those by one."""
+"""Supervised fine-tuning and distillation by two processes, started as a user starts them, follow those by one, which
+is this one."""
 
 from __future__ import annotations
 
@@ -15,14 +16,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import quick_compile
+from vcap_jax.config import RunConfig
+from vcap_jax.configuration import load_config
 from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.distill import Teacher, distill
 from vcap_jax.report.metrics import deterministic, read_metrics
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.sft.run import run_sft
+from vcap_jax.stages import MAY_DIFFER
 from vcap_jax.world.captions import full_caption
 from vcap_jax.world.dataset import MANIFEST, read_scenes, write_dataset
 
 ROOT = Path(__file__).resolve().parent.parent
-UNOPTIMISED = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-SECONDS = 240
+SECONDS = 400
+STEPS = 24
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class Command:
                 process.kill()
 
 
-def start(script: str, *arguments: str, log: Path, processes: int = 1, devices: int = 1) -> Command:
+def start(script: str, *arguments: str, log: Path, processes: int = 2, devices: int = 2) -> Command:
     """``devices``: simulated, of each process."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -54,20 +62,28 @@ def start(script: str, *arguments: str, log: Path, processes: int = 1, devices: 
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"{UNOPTIMISED} --xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": " ".join([*quick_compile.flags(), f"--xla_force_host_platform_device_count={devices}"]),
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, str(ROOT / "launch" / script), *arguments]
     shared = [f"distributed.coordinator=127.0.0.1:{port}", f"distributed.processes={processes}"]
     started, outputs = [], []
     for index in range(processes):
-        own = [*shared, f"distributed.process_id={index}"] if processes > 1 else []
+        own = [*shared, f"distributed.process_id={index}"]
         outputs.append(log.with_suffix(f".{index}"))
         with outputs[-1].open("wb") as file:
             started.append(
                 subprocess.Popen([*command, *own], env=environment, stdout=file, stderr=subprocess.STDOUT)
             )
     return Command(started, outputs)
+
+
+def opened(folder: Path, settings: list[str]) -> tuple[RunConfig, RunFolder]:
+    """The same settings for this process, on one device."""
+    config = load_config(
+        RunConfig, [ROOT / "configs" / "embedded" / "image.yaml"], [*settings, "mesh.fsdp=1"]
+    )
+    return config, RunFolder.open(folder, config, resume=True, may_differ=MAY_DIFFER)
 
 
 def same_losses(here: Path, there: Path) -> None:
@@ -94,19 +110,16 @@ def captions(tmp_path: Path) -> list[str]:
     return [
         f"data.manifest={tmp_path / 'data' / MANIFEST}",
         f"sft.captions={tmp_path / 'captions.jsonl'}",
-        f"compilation_cache={tmp_path / 'compiled'}",
         "sft.groups_per_step=8",
         "sft.groups_per_micro_batch=4",
-        "sft.max_steps=24",
+        f"sft.max_steps={STEPS}",
     ]
 
 
 def test_supervised_runs_of_two_processes_and_of_one(captions, tmp_path):
     """Two processes are stopped in the middle; one goes on from their checkpoint."""
-    alone = start("sft.py", "--run-dir", str(tmp_path / "alone"), *captions, log=tmp_path / "log-alone")
     folder = tmp_path / "shared"
-    command = ["sft.py", "--resume", "--run-dir", str(folder), *captions]
-    shared = start(*command, log=tmp_path / "log-shared", processes=2, devices=2)
+    shared = start("sft.py", "--run-dir", str(folder), *captions, log=tmp_path / "log")
     deadline = time.monotonic() + SECONDS
     while not (folder / "metrics.jsonl").exists() or not read_metrics(folder / "metrics.jsonl"):
         assert time.monotonic() < deadline, shared.output()
@@ -116,21 +129,21 @@ def test_supervised_runs_of_two_processes_and_of_one(captions, tmp_path):
     shared.started[1].send_signal(signal.SIGTERM)
     assert shared.wait() == [1, 1], shared.output()
     before = len(read_metrics(folder / "metrics.jsonl"))
-    assert before < 24, shared.output()
-    assert alone.wait() == [0], alone.output()
+    assert before < STEPS, shared.output()
+    assert f"stopped by a signal after step {before}" in shared.output()
 
-    last = start(*command, "mesh.fsdp=1", log=tmp_path / "log-last")
-    assert last.wait() == [0], last.output()
-    assert f"resuming after step {before} of 24" in last.output()
+    said: list[str] = []
+    run_sft(*opened(folder, captions), say=said.append)
+    assert f"resuming after step {before} of {STEPS}" in said
+    run_sft(*opened(tmp_path / "alone", captions), say=lambda _: None)
     same_losses(folder, tmp_path / "alone")
-    assert json.loads((folder / "summary.json").read_text())["steps"] == 24
+    assert json.loads((folder / "summary.json").read_text())["steps"] == STEPS
 
 
 @pytest.mark.slow
 def test_distillation_by_two_processes_and_by_one(tmp_path):
     """The same candidates, scores and choices, and a student with the same losses."""
     settings = [
-        f"compilation_cache={tmp_path / 'compiled'}",
         "world.train_scenes=8",
         "world.heldout_scenes=4",
         "rollout.groups_per_batch=4",
@@ -140,27 +153,20 @@ def test_distillation_by_two_processes_and_by_one(tmp_path):
         "sft.groups_per_micro_batch=4",
         "sft.max_steps=3",
     ]
-    folders = {count: tmp_path / f"by-{count}" for count in (1, 2)}
-    for count, folder in folders.items():
-        command = start(
-            "distill.py",
-            "--dir",
-            str(folder),
-            "--candidates",
-            "3",
-            *settings,
-            log=tmp_path / f"log-{count}",
-            processes=count,
-            devices=count,
-        )
-        assert command.wait() == [0] * count, command.output()
-    one, two = (folders[count] / "self" for count in (1, 2))
+    folders = tmp_path / "by-one", tmp_path / "by-two"
+    shared = start(
+        "distill.py", "--dir", str(folders[1]), "--candidates", "3", *settings, log=tmp_path / "log"
+    )
+    config, folder = opened(folders[0], settings)
+    distill(config, folder, [Teacher(name="self")], candidates=3, say=lambda _: None)
+    assert shared.wait() == [0, 0], shared.output()
+    one, two = (folder / "self" for folder in folders)
     for name in ("candidates.jsonl", "best.jsonl"):
         assert ReferencePool.read(one / name).digest() == ReferencePool.read(two / name).digest()
     assert (one / "scores.jsonl").read_text() == (two / "scores.jsonl").read_text()
     assert not list(two.glob("scores.jsonl.partial*"))
     assert (one / "heldout" / "teacher.jsonl").read_text() == (two / "heldout" / "teacher.jsonl").read_text()
     same_losses(one / "student", two / "student")
-    told = [json.loads((folder / "summary.json").read_text()) for folder in folders.values()]
+    told = [json.loads((folder / "summary.json").read_text()) for folder in folders]
     assert told[0]["stages"]["self"]["weights"] == told[1]["stages"]["self"]["weights"]
     assert told[0]["stages"]["self"]["selection"] == told[1]["stages"]["self"]["selection"]
