@@ -16,6 +16,7 @@ import pytest
 from flax import nnx
 
 from tests.qwen3_vl import parity_cases as cases
+from vcap_jax.qwen3_vl.attention import Chunked, Dense, Kernel
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.decoding import DecodeModel, apart, empty_caches, lay_out
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
@@ -27,8 +28,8 @@ REAL = slice(0, 2)  # the last group is padding
 
 
 @functools.cache
-def model() -> Qwen3VL:
-    return Qwen3VL(CONFIG, rngs=nnx.Rngs(0), dtype=jnp.float32)
+def model(**settings: Any) -> Qwen3VL:
+    return Qwen3VL(CONFIG, rngs=nnx.Rngs(0), dtype=jnp.float32, **settings)
 
 
 def prompts() -> PromptBatch:
@@ -120,10 +121,12 @@ def test_gradients_through_the_shared_prefix() -> None:
     assert np.abs(ours[1].deepstack).max() > 0
 
 
-@pytest.mark.parametrize("chunk", [PROMPT, 4])
-def test_prefill_and_decode_equal_the_training_forward(chunk: int) -> None:
+@pytest.mark.parametrize(
+    ("chunk", "kernel"), [(PROMPT, Dense()), (4, Dense()), (4, Chunked(block=3, whole=0))], ids=str
+)
+def test_prefill_and_decode_equal_the_training_forward(chunk: int, kernel: Kernel) -> None:
     """In one go or in chunks: 9 prompt tokens make two whole chunks and a padded one."""
-    graphdef, params = nnx.split(model())
+    graphdef, params = nnx.split(model(kernel=kernel))
 
     @jax.jit
     def rollout(params: nnx.State) -> jax.Array:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from vcap_jax.qwen3_vl.attention.chunked import CHUNKED
 from vcap_jax.qwen3_vl.attention.cudnn import CuDNN
-from vcap_jax.qwen3_vl.attention.kernel import Array, Kernel, UnsupportedAttention
+from vcap_jax.qwen3_vl.attention.kernel import Kernel, UnsupportedAttention
 from vcap_jax.qwen3_vl.attention.splash import Splash
 
 logger = logging.getLogger(__name__)
@@ -37,18 +37,11 @@ class Dense:
 
     name: str = "dense"
 
-    def materialises(self, scores: int) -> bool:
-        del scores
-        return True
-
     def check(self, dtype: Any, head_size: int) -> None:
         """Any type and size will do."""
 
-    def forward(self, *arguments: Array | None, causal: bool) -> tuple[Array, Array]:
-        raise NotImplementedError("dense attention has no parts to merge")
-
-    def backward(self, *arguments: Array | None, causal: bool) -> tuple[Array, Array, Array]:
-        raise NotImplementedError("dense attention is differentiated by JAX")
+    def parts(self, scores: int) -> None:
+        del scores
 
 
 def kernel(name: str) -> Kernel:

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from vcap_jax.qwen3_vl.attention.kernel import Attended
 from vcap_jax.qwen3_vl.attention.scores import MASKED
 from vcap_jax.qwen3_vl.products import einsum_float32
 
@@ -30,8 +31,8 @@ class Chunked:
     whole: int = 1 << 16
     name: str = "chunked"
 
-    def materialises(self, scores: int) -> bool:
-        return scores <= self.whole
+    def parts(self, scores: int) -> Chunked | None:
+        return self if scores > self.whole else None
 
     def check(self, dtype: Any, head_size: int) -> None:
         """Any type and size will do."""
@@ -43,7 +44,7 @@ class Chunked:
     def forward(
         self, queries: Array, keys: Array, values: Array, lengths: Array | None, *, causal: bool
     ) -> tuple[Array, Array]:
-        """See ``Kernel``; the output is float32."""
+        """See ``Parts``; the output is float32."""
         blocks = self._blocks(queries, keys, lengths, causal=causal)
         query_blocks, (key_blocks, value_blocks) = blocks.rows(queries), map(blocks.columns, (keys, values))
 
@@ -66,19 +67,9 @@ class Chunked:
         out, lse = jax.lax.map(row, (jnp.arange(blocks.row_count), query_blocks))
         return blocks.from_rows(out), blocks.from_rows(lse[..., None])[..., 0].swapaxes(1, 2)
 
-    def backward(
-        self,
-        queries: Array,
-        keys: Array,
-        values: Array,
-        lengths: Array | None,
-        out: Array,
-        lse: Array,
-        gradient: Array,
-        *,
-        causal: bool,
-    ) -> tuple[Array, Array, Array]:
-        """See ``Kernel``; gradients are float32."""
+    def backward(self, attended: Attended, gradient: Array, *, causal: bool) -> tuple[Array, Array, Array]:
+        """See ``Parts``; gradients are float32."""
+        queries, keys, values, lengths, out, lse = attended
         blocks = self._blocks(queries, keys, lengths, causal=causal)
         delta = jnp.sum(out.astype(jnp.float32) * gradient.astype(jnp.float32), -1, keepdims=True)
         query_blocks, gradient_blocks, delta_blocks = map(blocks.rows, (queries, gradient, delta))

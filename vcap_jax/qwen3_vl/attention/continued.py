@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from vcap_jax.qwen3_vl.attention import dense
 from vcap_jax.qwen3_vl.attention.kernel import Kernel
 
 Array = jax.Array
@@ -21,7 +22,7 @@ def continued(
 ) -> Array:
     """Every token sees itself, what came before it in the stretch, and all ``start`` tokens before the stretch.
 
-    Forward only: two parts of one softmax, merged by their log-sum-exps.
+    Forward only: two parts of one softmax, merged by their log-sum-exps, or all scores in memory.
 
     Args:
         queries: [B, S, H, d]; keys, values: [B, S, K, d], the stretch.
@@ -31,9 +32,13 @@ def continued(
     Returns:
         [B, S, H, d].
     """
-    lengths = jnp.full(queries.shape[:1], start, jnp.int32)
-    inside, inside_lse = kernel.forward(queries, keys, values, None, causal=True)
-    before, before_lse = kernel.forward(queries, earlier_keys, earlier_values, lengths, causal=False)
+    batch, length, heads, _ = queries.shape
+    parts = kernel.parts(batch * heads * length * (earlier_keys.shape[1] + length))
+    if parts is None:
+        return dense.continued(queries, keys, values, earlier_keys, earlier_values, start)
+    lengths = jnp.full(batch, start, jnp.int32)
+    inside, inside_lse = parts.forward(queries, keys, values, None, causal=True)
+    before, before_lse = parts.forward(queries, earlier_keys, earlier_values, lengths, causal=False)
     # In the first stretch there is nothing before, and what a kernel makes of that is left open.
     nothing = start == 0
     before = jnp.where(nothing, jnp.zeros((), before.dtype), before)

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from vcap_jax.qwen3_vl.attention.kernel import UnsupportedAttention
+from vcap_jax.qwen3_vl.attention.kernel import Attended, UnsupportedAttention
 
 Array = jax.Array
 
@@ -54,13 +54,13 @@ def _module() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class CuDNN:
-    """See ``Kernel``. Compiles on CUDA only; products in bfloat16 or float16, accumulated in float32."""
+    """See ``Kernel`` and ``Parts``. Compiles on CUDA only; products in bfloat16 or float16, accumulated in float32."""
 
     name: str = "cudnn"
 
-    def materialises(self, scores: int) -> bool:
+    def parts(self, scores: int) -> CuDNN:
         del scores
-        return False
+        return self
 
     def check(self, dtype: Any, head_size: int) -> None:
         if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float16):
@@ -78,7 +78,7 @@ class CuDNN:
     def forward(
         self, queries: Array, keys: Array, values: Array, lengths: Array | None, *, causal: bool
     ) -> tuple[Array, Array]:
-        """See ``Kernel``; the output has the queries' type."""
+        """See ``Parts``; the output has the queries' type."""
         self.check(queries.dtype, queries.shape[-1])
         module, unused = _module(), jnp.zeros(0, queries.dtype)
         mask, sizes = _mask(queries, lengths, unused, causal=causal)
@@ -89,19 +89,9 @@ class CuDNN:
             True,  # the log-sum-exp as well
         )
 
-    def backward(
-        self,
-        queries: Array,
-        keys: Array,
-        values: Array,
-        lengths: Array | None,
-        out: Array,
-        lse: Array,
-        gradient: Array,
-        *,
-        causal: bool,
-    ) -> tuple[Array, Array, Array]:
-        """See ``Kernel``; gradients have the types of what they are for."""
+    def backward(self, attended: Attended, gradient: Array, *, causal: bool) -> tuple[Array, Array, Array]:
+        """See ``Parts``; gradients have the types of what they are for."""
+        queries, keys, values, lengths, out, lse = attended
         unused = jnp.zeros(0, queries.dtype)
         mask, sizes = _mask(queries, lengths, unused, causal=causal)
         residuals = (queries, keys, values, unused, *sizes, unused, unused, unused, unused, lse, out)

@@ -15,14 +15,7 @@ Array = jax.Array
 
 
 def causal(queries: Array, keys: Array, values: Array) -> Array:
-    """Every token sees itself and what came before it. Right padding needs no mask: nothing real sees it.
-
-    Args:
-        queries: [B, S, H, d]; keys, values: [B, S, K, d].
-
-    Returns:
-        [B, S, H, d].
-    """
+    """See ``patterns.causal``."""
     length = queries.shape[1]
     logits = scores("bqkrd,bskd->bkrqs", group_heads(queries, keys.shape[2]), keys)
     visible = jnp.tril(jnp.ones((length, length), bool))
@@ -33,19 +26,7 @@ def causal(queries: Array, keys: Array, values: Array) -> Array:
 def grouped(
     queries: Array, keys: Array, values: Array, lengths: Array, prompt_tokens: int, group: int
 ) -> Array:
-    """The shared-prefix pattern of a group laid out as [prompt | caption 1 | ... | caption G].
-
-    The prompt is causal; caption tokens see the real part of the prompt and the past of their own caption.
-
-    Args:
-        queries: [B, P + G * T, H, d]; keys, values: [B, P + G * T, K, d].
-        lengths: [B] int32, real prompt tokens (the rest of P is padding).
-        prompt_tokens: P.
-        group: G.
-
-    Returns:
-        [B, P + G * T, H, d].
-    """
+    """See ``patterns.grouped``."""
     batch, _, heads, dim = queries.shape
     split = [jnp.split(x, [prompt_tokens], axis=1) for x in (queries, keys, values)]
     (prompt_q, caption_q), (prompt_k, caption_k), (prompt_v, caption_v) = split
@@ -68,16 +49,26 @@ def grouped(
     return jnp.concatenate([prompt_out, caption_out.reshape(batch, group * tokens, heads, dim)], axis=1)
 
 
+def continued(
+    queries: Array, keys: Array, values: Array, earlier_keys: Array, earlier_values: Array, start: Array
+) -> Array:
+    """See ``continued.continued``."""
+    length, earlier = queries.shape[1], earlier_keys.shape[1]
+    visible = jnp.concatenate(
+        [
+            jnp.broadcast_to(jnp.arange(earlier) < start, (length, earlier)),
+            jnp.tril(jnp.ones((length, length), bool)),
+        ],
+        axis=1,
+    )
+    keys, values = (jnp.concatenate(x, axis=1) for x in ((earlier_keys, keys), (earlier_values, values)))
+    logits = scores("bqkrd,bskd->bkrqs", group_heads(queries, keys.shape[2]), keys)
+    weights = jax.nn.softmax(jnp.where(visible, logits, MASKED), axis=-1).astype(values.dtype)
+    return jnp.einsum("bkrqs,bskd->bqkrd", weights, values).reshape(queries.shape)
+
+
 def frames(queries: Array, keys: Array, values: Array, patches: Array) -> Array:
-    """Vision attention: every patch sees all real patches of its own frame.
-
-    Args:
-        queries, keys, values: [N, L, H, d].
-        patches: [N] int32, real patches of each frame.
-
-    Returns:
-        [N, L, H, d].
-    """
+    """See ``patterns.frames``, but that a frame without any patch gives means of its padding."""
     logits = scores("nqhd,nshd->nhqs", queries, keys)
     real = jnp.arange(keys.shape[1]) < patches[:, None]
     weights = jax.nn.softmax(jnp.where(real[:, None, None, :], logits, MASKED), axis=-1).astype(values.dtype)

@@ -18,11 +18,10 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from vcap_jax.qwen3_vl.attention import dense
-from vcap_jax.qwen3_vl.attention.kernel import Kernel
+from vcap_jax.qwen3_vl.attention.kernel import Attended, Kernel, Parts
 from vcap_jax.qwen3_vl.attention.scores import MASKED
 
 Array = jax.Array
-Residuals = tuple[Array, Array, Array, Array | None, Array, Array]
 
 OUTPUT, LOG_SUM_EXP = "attention_output", "attention_log_sum_exp"
 """Names that a rematerialisation policy can keep: with both, the backward pass computes no attention twice."""
@@ -38,9 +37,10 @@ def causal(queries: Array, keys: Array, values: Array, kernel: Kernel) -> Array:
         [B, S, H, d].
     """
     batch, length, heads, _ = queries.shape
-    if kernel.materialises(batch * heads * length**2):
+    parts = kernel.parts(batch * heads * length**2)
+    if parts is None:
         return dense.causal(queries, keys, values)
-    return _single(kernel, True, queries, keys, values, None)
+    return _single(parts, True, queries, keys, values, None)
 
 
 def frames(queries: Array, keys: Array, values: Array, patches: Array, kernel: Kernel) -> Array:
@@ -54,9 +54,10 @@ def frames(queries: Array, keys: Array, values: Array, patches: Array, kernel: K
         [N, L, H, d].
     """
     count, length, heads, _ = queries.shape
-    if kernel.materialises(count * heads * length**2):
+    parts = kernel.parts(count * heads * length**2)
+    if parts is None:
         return dense.frames(queries, keys, values, patches)
-    return _single(kernel, False, queries, keys, values, patches)
+    return _single(parts, False, queries, keys, values, patches)
 
 
 def grouped(
@@ -84,9 +85,10 @@ def grouped(
     batch, length, heads, _ = queries.shape
     caption_tokens = length - prompt_tokens
     scores = prompt_tokens**2 + caption_tokens * (prompt_tokens + caption_tokens // group)
-    if kernel.materialises(batch * heads * scores):
+    parts = kernel.parts(batch * heads * scores)
+    if parts is None:
         return dense.grouped(queries, keys, values, lengths, prompt_tokens, group)
-    return _grouped(kernel, prompt_tokens, group, queries, keys, values, lengths)
+    return _grouped(parts, prompt_tokens, group, queries, keys, values, lengths)
 
 
 def _named(out: Array, lse: Array) -> tuple[Array, Array]:
@@ -99,45 +101,42 @@ def _without_keys(lengths: Array) -> Array:
 
 
 def _forward(
-    kernel: Kernel, causal: bool, queries: Array, keys: Array, values: Array, lengths: Array | None
+    parts: Parts, causal: bool, queries: Array, keys: Array, values: Array, lengths: Array | None
 ) -> tuple[Array, Array]:
     """A part, with zeros and a log-sum-exp of (nearly) minus infinity for rows that see nothing."""
-    out, lse = kernel.forward(queries, keys, values, lengths, causal=causal)
+    out, lse = parts.forward(queries, keys, values, lengths, causal=causal)
     if lengths is None:
         return out, lse
     out = jnp.where(_without_keys(lengths)[..., None], jnp.zeros((), out.dtype), out)
     return out, jnp.where(_without_keys(lengths), MASKED, lse)
 
 
-def _backward(
-    kernel: Kernel, causal: bool, residuals: Residuals, gradient: Array
-) -> tuple[Array, Array, Array]:
+def _backward(parts: Parts, causal: bool, attended: Attended, gradient: Array) -> tuple[Array, Array, Array]:
     """A part's gradients; those of rows that see nothing are zero: exp(score - huge) is."""
-    queries, keys, values, lengths, out, lse = residuals
-    if lengths is not None:
-        lse = jnp.where(_without_keys(lengths), -MASKED, lse)
-    return kernel.backward(queries, keys, values, lengths, out, lse, gradient, causal=causal)
+    if attended.lengths is not None:
+        attended = attended._replace(lse=jnp.where(_without_keys(attended.lengths), -MASKED, attended.lse))
+    return parts.backward(attended, gradient, causal=causal)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _single(
-    kernel: Kernel, causal: bool, queries: Array, keys: Array, values: Array, lengths: Array | None
+    parts: Parts, causal: bool, queries: Array, keys: Array, values: Array, lengths: Array | None
 ) -> Array:
-    return _forward(kernel, causal, queries, keys, values, lengths)[0].astype(queries.dtype)
+    return _forward(parts, causal, queries, keys, values, lengths)[0].astype(queries.dtype)
 
 
 def _single_forward(
-    kernel: Kernel, causal: bool, queries: Array, keys: Array, values: Array, lengths: Array | None
-) -> tuple[Array, Residuals]:
-    out, lse = _forward(kernel, causal, queries, keys, values, lengths)
+    parts: Parts, causal: bool, queries: Array, keys: Array, values: Array, lengths: Array | None
+) -> tuple[Array, Attended]:
+    out, lse = _forward(parts, causal, queries, keys, values, lengths)
     out, lse = _named(out.astype(queries.dtype), lse)
-    return out, (queries, keys, values, lengths, out, lse)
+    return out, Attended(queries, keys, values, lengths, out, lse)
 
 
 def _single_backward(
-    kernel: Kernel, causal: bool, residuals: Residuals, gradient: Array
+    parts: Parts, causal: bool, attended: Attended, gradient: Array
 ) -> tuple[Array, Array, Array, None]:
-    gradients = _backward(kernel, causal, residuals, gradient)
+    gradients = _backward(parts, causal, attended, gradient)
     d_queries, d_keys, d_values = (g.astype(gradient.dtype) for g in gradients)
     return d_queries, d_keys, d_values, None
 
@@ -147,7 +146,7 @@ _single.defvjp(_single_forward, _single_backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _grouped(
-    kernel: Kernel,
+    parts: Parts,
     prompt_tokens: int,
     group: int,
     queries: Array,
@@ -155,7 +154,7 @@ def _grouped(
     values: Array,
     lengths: Array,
 ) -> Array:
-    return _grouped_forward(kernel, prompt_tokens, group, queries, keys, values, lengths)[0]
+    return _grouped_forward(parts, prompt_tokens, group, queries, keys, values, lengths)[0]
 
 
 def _split(x: Array, prompt_tokens: int, group: int) -> tuple[Array, Array, Array]:
@@ -173,21 +172,21 @@ def _split_lse(lse: Array, prompt_tokens: int, group: int) -> tuple[Array, Array
 
 
 def _grouped_forward(
-    kernel: Kernel,
+    parts: Parts,
     prompt_tokens: int,
     group: int,
     queries: Array,
     keys: Array,
     values: Array,
     lengths: Array,
-) -> tuple[Array, Residuals]:
+) -> tuple[Array, Attended]:
     batch, _, heads, _ = queries.shape
     (prompt_q, row_q, apart_q), (prompt_k, _, apart_k), (prompt_v, _, apart_v) = (
         _split(x, prompt_tokens, group) for x in (queries, keys, values)
     )
-    prompt_out, prompt_lse = _forward(kernel, True, prompt_q, prompt_k, prompt_v, None)
-    to_prompt, to_prompt_lse = _forward(kernel, False, row_q, prompt_k, prompt_v, lengths)
-    to_self, to_self_lse = _forward(kernel, True, apart_q, apart_k, apart_v, None)
+    prompt_out, prompt_lse = _forward(parts, True, prompt_q, prompt_k, prompt_v, None)
+    to_prompt, to_prompt_lse = _forward(parts, False, row_q, prompt_k, prompt_v, lengths)
+    to_self, to_self_lse = _forward(parts, True, apart_q, apart_k, apart_v, None)
     to_self = to_self.reshape(to_prompt.shape)
     to_self_lse = to_self_lse.reshape(batch, group, heads, -1).swapaxes(1, 2).reshape(to_prompt_lse.shape)
 
@@ -199,18 +198,18 @@ def _grouped_forward(
     captions = share(to_prompt, to_prompt_lse) + share(to_self, to_self_lse)
     out = jnp.concatenate([prompt_out.astype(queries.dtype), captions.astype(queries.dtype)], axis=1)
     out, lse = _named(out, jnp.concatenate([prompt_lse, lse], axis=2))
-    return out, (queries, keys, values, lengths, out, lse)
+    return out, Attended(queries, keys, values, lengths, out, lse)
 
 
 def _grouped_backward(
-    kernel: Kernel, prompt_tokens: int, group: int, residuals: Residuals, gradient: Array
+    parts: Parts, prompt_tokens: int, group: int, attended: Attended, gradient: Array
 ) -> tuple[Array, Array, Array, None]:
-    queries, keys, values, lengths, out, lse = residuals
+    queries, keys, values, lengths, out, lse = attended
     q, k, v, o, g = (_split(x, prompt_tokens, group) for x in (queries, keys, values, out, gradient))
     logs = _split_lse(lse, prompt_tokens, group)
-    prompt = _backward(kernel, True, (q[0], k[0], v[0], None, o[0], logs[0]), g[0])
-    to_prompt = _backward(kernel, False, (q[1], k[0], v[0], lengths, o[1], logs[1]), g[1])
-    to_self = _backward(kernel, True, (q[2], k[2], v[2], None, o[2], logs[2]), g[2])
+    prompt = _backward(parts, True, Attended(q[0], k[0], v[0], None, o[0], logs[0]), g[0])
+    to_prompt = _backward(parts, False, Attended(q[1], k[0], v[0], lengths, o[1], logs[1]), g[1])
+    to_self = _backward(parts, True, Attended(q[2], k[2], v[2], None, o[2], logs[2]), g[2])
 
     def add(left: Array, right: Array) -> Array:
         return (left.astype(jnp.float32) + right.astype(jnp.float32)).astype(gradient.dtype)

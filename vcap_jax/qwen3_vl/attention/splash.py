@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as Spec
 
-from vcap_jax.qwen3_vl.attention.kernel import UnsupportedAttention
+from vcap_jax.qwen3_vl.attention.kernel import Attended, UnsupportedAttention
 from vcap_jax.qwen3_vl.split import NOT_OF_GROUPS, group_axes
 
 Array = jax.Array
@@ -54,7 +54,7 @@ def _module() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Splash:
-    """See ``Kernel``. Compiles on TPU only.
+    """See ``Kernel`` and ``Parts``. Compiles on TPU only.
 
     block: the most queries and keys of a block. interpret: run the kernel's program step by step instead, on any
     platform and very slowly: for tests.
@@ -64,9 +64,9 @@ class Splash:
     interpret: bool = False
     name: str = "splash"
 
-    def materialises(self, scores: int) -> bool:
+    def parts(self, scores: int) -> Splash:
         del scores
-        return False
+        return self
 
     def check(self, dtype: Any, head_size: int) -> None:
         del head_size  # padded
@@ -79,25 +79,15 @@ class Splash:
     def forward(
         self, queries: Array, keys: Array, values: Array, lengths: Array | None, *, causal: bool
     ) -> tuple[Array, Array]:
-        """See ``Kernel``; the output has the queries' type."""
+        """See ``Parts``; the output has the queries' type."""
         self.check(queries.dtype, queries.shape[-1])
         plan = _Plan.of(self, queries, keys, causal=causal)
         run = _by_device(_forward, plan, queries, keys, outputs=("out", "lse"))
         return run(queries, keys, values, _lengths(lengths, keys))
 
-    def backward(
-        self,
-        queries: Array,
-        keys: Array,
-        values: Array,
-        lengths: Array | None,
-        out: Array,
-        lse: Array,
-        gradient: Array,
-        *,
-        causal: bool,
-    ) -> tuple[Array, Array, Array]:
-        """See ``Kernel``; gradients have the types of what they are for."""
+    def backward(self, attended: Attended, gradient: Array, *, causal: bool) -> tuple[Array, Array, Array]:
+        """See ``Parts``; gradients have the types of what they are for."""
+        queries, keys, values, lengths, out, lse = attended
         plan = _Plan.of(self, queries, keys, causal=causal)
         run = _by_device(_backward, plan, queries, keys, outputs=("queries", "keys", "keys"))
         return run(queries, keys, values, _lengths(lengths, keys), out, lse, gradient)
