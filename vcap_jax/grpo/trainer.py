@@ -88,6 +88,7 @@ class Training:
                 rollout, outcome = self._collect(state, batch, step, place_in_data)
                 advantages = self._advantages(outcome.results)
                 if advantages.skipped.all():
+                    self._save_before(step, state, place_in_data)
                     self._stop_without_rewards(outcome, step)
                 update_begin = time.monotonic()
                 lengths = np.stack([result.lengths for result in outcome.results])
@@ -139,15 +140,19 @@ class Training:
         try:
             outcome = outcome_of_all(self.processes, rollout)
         except StepNotDone as error:
-            if step > 0 and step not in self.checkpoints.steps():
-                self.checkpoints.save(step, state, place_in_data)
-            self.checkpoints.wait()
+            self._save_before(step, state, place_in_data)
             raise TrainingStopped(
                 f"step {step + 1}: {error}. The {step} steps before it are saved; once it is mended, continue "
                 "with --resume"
             ) from (rollout if isinstance(rollout, Exception) else error)
         assert isinstance(rollout, StepRollout)  # or somebody's problem would have been told
         return rollout, outcome
+
+    def _save_before(self, step: int, state: TrainState, place_in_data: Any) -> None:
+        """Saves what was done before a step that cannot be ended, so that --resume repeats this step alone."""
+        if step > 0 and step not in self.checkpoints.steps():
+            self.checkpoints.save(step, state, place_in_data)
+        self.checkpoints.wait()
 
     def _advantages(self, results: Sequence[GroupResult]) -> GroupAdvantages:
         rewards = np.array(
@@ -161,10 +166,10 @@ class Training:
     def _stop_without_rewards(self, outcome: StepOutcome, step: int) -> None:
         failures = [c.failure for result in outcome.results for c in result.scores.candidates if c.failure]
         shown = "; ".join(dict.fromkeys(f"{f.reason}: {f.detail}" for f in failures[:3]))
-        self.checkpoints.wait()
         raise TrainingStopped(
             f"step {step + 1}: no group has two scored candidates, so there is nothing to learn from. "
-            f"The judge's last failures: {shown or 'none'}. Once it answers again, continue with --resume"
+            f"The judge's last failures: {shown or 'none'}. The {step} steps before it are saved; once it answers "
+            "again, continue with --resume"
         )
 
 

@@ -1,0 +1,122 @@
+"""The loop itself: a run that had to stop, and was resumed, ends like one that was left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vcap_jax.checkpoint import Checkpointer
+from vcap_jax.config import LoggingConfig, RunConfig
+from vcap_jax.data.examples import Example
+from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import GroupBatch, GroupIterator, PipelineSettings
+from vcap_jax.grpo.optimizer import TrainState
+from vcap_jax.grpo.records import GroupRecord, StepRollout
+from vcap_jax.grpo.trainer import Training, TrainingStopped
+from vcap_jax.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.group import CandidateScore, GroupScores
+from vcap_jax.reward.statistics import StatisticsRecorder
+from vcap_jax.run_log import SilentLog
+
+STEPS = 4
+NOTHING = np.zeros(0, np.int32)
+PROMPT = EncodedPrompt(
+    NOTHING, np.zeros((3, 0), np.int32), (), np.zeros((0, 2), np.int32), NOTHING.astype(bool)
+)
+SAMPLES = [Sample(id=str(i), images=(Path(f"{i}.png"),)) for i in range(7)]
+
+
+def load(sample: Sample) -> Example:
+    media = EncodedMedia(modality="image", duration=0.0, pictures=())
+    return Example(sample=sample, request="", prompt=PROMPT, media=media)
+
+
+class Collector:
+    """Two captions a group, whose rewards follow from parameters, sample and step; none at all in step ``silent``."""
+
+    def __init__(self, silent: int | None) -> None:
+        self.silent, self.asked = silent, []
+        self.session = SimpleNamespace(statistics=StatisticsRecorder(("judge",)).snapshot)
+
+    def collect(self, params: Any, batch: GroupBatch, step: int) -> StepRollout:
+        self.asked.append((step, [example.sample.id for example in batch.examples]))
+        return StepRollout(
+            batches=(),
+            records=tuple(
+                GroupRecord(
+                    place=place,
+                    sample_id=example.sample.id,
+                    captions=("a", "b"),
+                    lengths=np.ones(2, np.int32),
+                    truncated=np.zeros(2, bool),
+                    scores=self._scores(example.sample.id, step, float(params["w"])),
+                    example=example,
+                    reference=None,
+                    tokens=np.ones((2, 1), np.int32),
+                )
+                for place, example in zip(batch.places, batch.examples, strict=True)
+            ),
+            rollout_seconds=1.0,
+            judge_seconds=1.0,
+        )
+
+    def _scores(self, sample: str, step: int, w: float) -> GroupScores:
+        if step == self.silent:
+            failure = Failure(reason="http_status", detail="429: quota used up")
+            candidates = (CandidateScore(reward=None, failure=failure),) * 2
+        else:
+            first = np.sin(w + float(sample) + step)
+            candidates = (CandidateScore(reward=float(first)), CandidateScore(reward=float(first**2)))
+        return GroupScores(sample_id=sample, step=step, candidates=candidates)
+
+
+def update(state: TrainState, rollout: StepRollout, _: Any, advantages: Any) -> tuple[TrainState, dict]:
+    moved = sum(float(r.sample_id) for r in rollout.records) + float(advantages.advantages[:, 0].sum())
+    w = state.params["w"] * 0.9 + moved / 7
+    return TrainState(step=state.step + 1, params={"w": w}, opt_state=()), {}
+
+
+def run(folder: Path, silent: int | None = None) -> tuple[float, list[Any]]:
+    """The parameter at the end, and the (step, samples) that were collected; resumes what is in ``folder``."""
+    collector = Collector(silent)
+    data = GroupIterator(SAMPLES, load, PipelineSettings(batch_groups=2))
+    state = TrainState(step=jnp.zeros((), jnp.int32), params={"w": jnp.float32(0.3)}, opt_state=())
+    with Checkpointer(folder) as checkpoints:
+        if checkpoints.steps():
+            state, place = checkpoints.restore(state)
+            data.set_state(place)
+        training = Training(
+            config=RunConfig(logging=LoggingConfig(save_every=STEPS)),
+            total_steps=STEPS,
+            data=data,
+            collector=collector,
+            update=update,
+            own_params=lambda params: params,
+            checkpoints=checkpoints,
+            log=SilentLog(),
+        )
+        try:
+            return float(training.run(state).params["w"]), collector.asked
+        finally:
+            data.close()
+
+
+@pytest.mark.parametrize("silent", range(STEPS))
+def test_a_step_that_nothing_was_scored_in_is_the_only_one_repeated(tmp_path: Path, silent: int) -> None:
+    alone, collected = run(tmp_path / "alone")
+    with pytest.raises(TrainingStopped, match="429: quota used up") as stopped:
+        run(tmp_path / "stopped", silent)
+    assert f"step {silent + 1}: " in str(stopped.value)
+    assert "--resume" in str(stopped.value)
+    with Checkpointer(tmp_path / "stopped", read_only=True) as checkpoints:
+        assert checkpoints.steps() == ([silent] if silent else [])
+    resumed, repeated = run(tmp_path / "stopped")
+    assert repeated == collected[silent:]
+    assert resumed == alone
