@@ -40,8 +40,22 @@ def collectives(text: str) -> list[str]:
     return [found.group(1) for found in COLLECTIVES.finditer(text)]
 
 
-def captions(placement: Placement, params: nnx.State, graphdef: object) -> dict[str, object]:
-    """Twelve groups' captions with the parameters placed as in training."""
+def twelve_groups(params: nnx.State, graphdef: object) -> list[PromptGroups]:
+    """In two batches, the second shorter."""
+    encode = jax.jit(lambda params, vision: nnx.merge(graphdef, params).encode_vision(vision))
+    batches = []
+    for first, count in ((0, 8), (8, 4)):
+        prompt = tiny_prompts(count, seed=first)
+        features = encode(params, prompt.vision)
+        features = VisualFeatures(np.asarray(features.embeddings), np.asarray(features.deepstack))
+        batches.append(PromptGroups(prompt, features, range(first, first + count)))
+    return batches
+
+
+def captions(
+    placement: Placement, params: nnx.State, graphdef: object, batches: list[PromptGroups]
+) -> dict[str, object]:
+    """The groups' captions with the parameters placed as in training."""
     sampler = GroupSampler(
         graphdef,
         CONFIG,
@@ -49,12 +63,7 @@ def captions(placement: Placement, params: nnx.State, graphdef: object) -> dict[
         banned_ids=[5, 6, 7, 8],
     )
     trainable, frozen = placement.state(params), nnx.State({})
-    found, batches = {}, []
-    for first, count in ((0, 8), (8, 4)):
-        prompt = tiny_prompts(count, seed=first)
-        features = nnx.merge(graphdef, params).encode_vision(prompt.vision)
-        features = VisualFeatures(np.asarray(features.embeddings), np.asarray(features.deepstack))
-        batches.append(PromptGroups(prompt, features, range(first, first + count)))
+    found = {}
     for group in sampler.stream_batches(trainable, frozen, batches, seed=0, step=0):
         found[group.index] = group.tokens
     made = sampler.placement(trainable)
@@ -74,13 +83,14 @@ def captions(placement: Placement, params: nnx.State, graphdef: object) -> dict[
 @pytest.fixture(scope="module")
 def eight() -> dict:
     graphdef, params = nnx.split(tiny_model())
+    batches = twelve_groups(params, graphdef)
     meshes = {
         "one": (MeshConfig(), 1),
         "fsdp": (MeshConfig(fsdp=8), 8),
         "tensor": (MeshConfig(fsdp=4, tensor=2), 8),
     }
     return {
-        name: captions(Placement.build(config, jax.devices()[:count]), params, graphdef)
+        name: captions(Placement.build(config, jax.devices()[:count]), params, graphdef, batches)
         for name, (config, count) in meshes.items()
     }
 
