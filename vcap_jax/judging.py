@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from vcap_jax.config import RunConfig
 from vcap_jax.data.references import ReferencePool
@@ -72,8 +73,9 @@ def reward_session(
     """
     config, judge = place.config, place.config.judge
     asks = load_family(reward).asks_judge(reward)
-    if judge.store is None:
-        judge = dataclasses.replace(judge, store=str(place.own_file("judgements.sqlite")))
+    # Of several processes each has its own: SQLite's locks do not reach over a network's storage.
+    named = "judgements.sqlite" if judge.store is None else str(Path(judge.store).absolute())
+    judge = dataclasses.replace(judge, store=str(place.own_file(named)))
     with ExitStack() as stack:
         if asks and not judge.urls:
             place.say("no judge.urls are configured: starting the embedded judge")

@@ -176,7 +176,7 @@ class JudgeConfig:
         with a time before each, which costs twice the tokens and which any server understands. "auto" is
         video where the server is vLLM.
     store: file (SQLite) that keeps every judgement, so that none is paid for twice; None: the run puts
-        ``judgements.sqlite`` into its folder.
+        ``judgements.sqlite`` into its folder. Of several processes each has one: NAME, NAME-1, NAME-2, ...
     """
 
     urls: tuple[str, ...] = ()
