@@ -99,7 +99,7 @@ CANDIDATES = ReferencePool(PoolEntry(id=s.id, references=(f"0.{s.id[1]}", "unsco
 WITNESSES = ReferencePool(PoolEntry(id=s.id, references=(f"witness of {s.id}",)) for s in SAMPLES)
 
 
-def score(path: Path, session: Session, bad: list) -> None:
+def score(path: Path, session: Session, bad: list, on_bad_sample: str = "skip") -> None:
     score_candidates(
         path,
         CANDIDATES,
@@ -109,6 +109,7 @@ def score(path: Path, session: Session, bad: list) -> None:
         WITNESSES,
         seed=0,
         threads=1,
+        on_bad_sample=on_bad_sample,
         on_progress=lambda *_: None,
         on_bad=bad.append,
     )
@@ -133,3 +134,9 @@ def test_scores_are_written_in_order_and_asked_for_once(tmp_path: Path) -> None:
     untouched = Session()
     score(path, untouched, bad)
     assert untouched.asked == []
+
+
+def test_a_sample_that_cannot_be_read_may_be_refused(tmp_path: Path) -> None:
+    with pytest.raises(MediaError, match=r"sample s3: damaged.*data\.on_bad_sample"):
+        score(tmp_path / "scores.jsonl", Session(), [], "refuse")
+    assert not (tmp_path / "scores.jsonl").exists()

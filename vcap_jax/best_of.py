@@ -17,7 +17,7 @@ from pathlib import Path
 from vcap_jax.data.examples import Example
 from vcap_jax.data.jsonl import last_row, read_objects
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.pipeline import BadSample, GroupIterator, PipelineSettings
+from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, PipelineSettings
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.report.step_log import replace_file
@@ -62,6 +62,7 @@ def score_candidates(
     *,
     seed: int,
     threads: int,
+    on_bad_sample: OnBadSample = "skip",
     on_progress: Callable[[str, int, int, int], None],
     on_bad: Callable[[BadSample], None],
     processes: Processes = ALONE,
@@ -71,7 +72,7 @@ def score_candidates(
     The file appears when it is complete; an interrupted attempt goes on where it stopped. samples: those of the
     candidates. references: what the reward compares with, chosen as training's first step does; None if it needs none.
     processes: each asks about a share of the samples and calls this with the same path; an attempt of as many is gone
-    on with. on_progress counts this process's.
+    on with. on_bad_sample: "refuse" raises MediaError for one that cannot be read. on_progress counts this process's.
     """
     if processes.by_first(f"{path.name} complete", path.exists):
         return
@@ -86,7 +87,15 @@ def score_candidates(
         places = {sample.id: place for place, sample in enumerate(samples)}
         with part.open("a", encoding="utf-8") as file:
             asked = _asked(
-                samples[begin : mine.stop], candidates, load, session, references, seed, threads, on_bad
+                samples[begin : mine.stop],
+                candidates,
+                load,
+                session,
+                references,
+                seed,
+                threads,
+                on_bad_sample,
+                on_bad,
             )
             for sample, scores in asked:
                 place = places[sample.id]
@@ -117,13 +126,19 @@ def _asked(
     references: ReferencePool | None,
     seed: int,
     threads: int,
+    on_bad_sample: OnBadSample,
     on_bad: Callable[[BadSample], None],
 ) -> Iterator[tuple[Sample, GroupScores]]:
     """In the order of the samples, many groups at the judge at once."""
     if not samples:
         return
     settings = PipelineSettings(
-        batch_groups=1, shuffle=False, epochs=1, threads=threads, prefetch=2 * threads
+        batch_groups=1,
+        shuffle=False,
+        epochs=1,
+        threads=threads,
+        prefetch=2 * threads,
+        on_bad_sample=on_bad_sample,
     )
     groups = GroupIterator(samples, load, settings, on_skip=on_bad)
     waiting: deque[tuple[Sample, Future[GroupScores]]] = deque()

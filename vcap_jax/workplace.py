@@ -70,6 +70,7 @@ class Workplace:
             buckets=self.config.data.buckets,
             place=self.own_placement.batch,
             threads=self.config.data.threads,
+            on_bad_sample=self.config.data.on_bad_sample,
         )
 
     def own_file(self, name: str) -> Path:

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from vcap_jax.config import DataConfig, ReferenceConfig, RunConfig
+from vcap_jax.data.errors import MediaError
 from vcap_jax.data.manifest import read_manifest
 from vcap_jax.loop_thread import LoopThread
 from vcap_jax.preparing import sample_reader
@@ -154,6 +155,22 @@ def test_each_caption_is_a_request_with_a_seed_of_its_own(tmp_path: Path) -> Non
             assert len(bodies) == 10, "with its own seed it would be cut off again: it is asked for once"
         assert sizes == [5, 4]
         assert "cut_off" in bad[-1].reason
+
+
+def test_a_sample_that_cannot_be_read_may_be_refused(tmp_path: Path) -> None:
+    samples = read_manifest(write_dataset(tmp_path / "data", "image", "served", 3, 0))
+    (broken,) = samples[1].images
+    broken.write_bytes(b"no picture")
+    config = config_for("image")
+    refusing = dataclasses.replace(config, data=dataclasses.replace(config.data, on_bad_sample="refuse"))
+    with served(Captioning()) as url:
+        with writer(config, url, samples) as one:
+            pool = write_pool(tmp_path / "skipped.jsonl", one, samples)
+        assert pool is not None
+        assert [e.id for e in pool.entries()] == [samples[0].id, samples[2].id]
+        message = rf"{broken.name}.*data\.on_bad_sample"
+        with writer(refusing, url, samples) as one, pytest.raises(MediaError, match=message):
+            write_pool(tmp_path / "refused.jsonl", one, samples)
 
 
 def test_windows_of_videos_are_asked_about_as_clips(tmp_path: Path) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import pytest
 
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import load_config
+from vcap_jax.data.errors import MediaError
 from vcap_jax.preparing import Prepared, prepare
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout
 from vcap_jax.references.writing import Shard, write_pool
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.world.video_grammar import parse_video
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,3 +87,49 @@ def test_other_weights_are_another_writer(prepared, writer) -> None:
     )
     assert other.provenance != writer.provenance
     assert dataclasses.replace(other.provenance, weights=writer.provenance.weights) == writer.provenance
+
+
+def test_a_sample_that_nothing_was_said_of_is_reported(prepared) -> None:
+    said = [
+        (("", "A dog."), (False, True)),
+        (("", ""), (False, False)),
+        (("A cat.", "A cow."), (False, True)),
+    ]
+
+    class Speaking:
+        def run(self, params, samples, **_):
+            for sample, (captions, truncated) in zip(samples, said, strict=True):
+                yield Captioned(sample, captions, (1, 1), truncated)
+
+    for ended_only, kept in ((False, [("A dog.",), ("A cat.", "A cow.")]), (True, [("A cat.",)])):
+        place = SimpleNamespace(
+            config=prepared.place.config,
+            policy=SimpleNamespace(frozen={}),
+            sampler=None,
+            own_params=lambda params: params,
+            captioner=lambda sampler: Speaking(),
+        )
+        one = PolicyWriter(
+            place, {}, prepared.samples, name="", seed=0, rollout=place.config.rollout, ended_only=ended_only
+        )
+        bad = []
+        written = list(one.whole(prepared.samples, 0, bad.append))
+        assert [row.references for row in written] == kept
+        assert len(bad) == 3 - len(kept)
+        assert bad[-1].id == prepared.samples[1].id
+        if ended_only:
+            assert "1 were cut off" in bad[0].reason
+
+
+def test_a_sample_that_cannot_be_read_may_be_refused(prepared) -> None:
+    def load(sample):
+        raise MediaError(f"{sample.video}: broken")
+
+    config = prepared.place.config
+    data = dataclasses.replace(config.data, on_bad_sample="refuse")
+    place = dataclasses.replace(prepared.place, config=dataclasses.replace(config, data=data), load=load)
+    one = PolicyWriter(
+        place, place.own_policy.trainable, prepared.samples, name="", seed=0, rollout=config.rollout
+    )
+    with pytest.raises(MediaError, match=r"\.\w+: broken.*data\.on_bad_sample"):
+        next(one.whole(prepared.samples, 0, pytest.fail))

@@ -22,6 +22,8 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.qwen3_vl.processing import InputError
 
+OnBadSample = Literal["skip", "refuse"]
+
 _STATE_VERSION = 2
 
 
@@ -41,7 +43,7 @@ class PipelineSettings:
     epochs: int = 0
     threads: int = 2
     prefetch: int = 8
-    on_bad_sample: Literal["skip", "refuse"] = "skip"
+    on_bad_sample: OnBadSample = "skip"
 
     def __post_init__(self) -> None:
         for name in ("batch_groups", "threads", "prefetch"):
@@ -249,7 +251,10 @@ class GroupIterator(Iterator[GroupBatch]):
                 self._fruitless = 0
                 continue
             if self._settings.on_bad_sample == "refuse":
-                raise MediaError(f"sample {bad.id}: {bad.reason} (or set on_bad_sample to skip)")
+                raise MediaError(
+                    f"sample {bad.id}: {bad.reason}. Mend it or take it out of the manifest, or set "
+                    "data.on_bad_sample to skip"
+                )
             self._skipped_total += 1
             self._fruitless += 1
             if self._on_skip is not None:

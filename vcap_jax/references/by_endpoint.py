@@ -120,13 +120,20 @@ class EndpointWriter:
             described = tuple(filter(None, map(description, texts)))
             if described:
                 yield Written(place=places[item.id], references=described, window=draw.drawn(item))
+            else:
+                on_bad(BadSample(id=item.id, reason=f"its {len(texts)} captions say nothing of the window"))
 
     def _captions(
         self, samples: Sequence[Sample], load: Load, seed: int, on_bad: Callable[[BadSample], None]
     ) -> Iterator[tuple[Sample, tuple[str, ...]]]:
         """In the order of ``samples``, with as many groups asked about at once as the servers have places for."""
         settings = PipelineSettings(
-            batch_groups=1, shuffle=False, epochs=1, threads=self._config.data.threads, prefetch=4
+            batch_groups=1,
+            shuffle=False,
+            epochs=1,
+            threads=self._config.data.threads,
+            prefetch=4,
+            on_bad_sample=self._config.data.on_bad_sample,
         )
         waiting: deque[tuple[Sample, Future[tuple[str, ...] | Failure]]] = deque()
         groups = GroupIterator(samples, load, settings, on_skip=on_bad)

@@ -117,6 +117,8 @@ class PolicyWriter:
             texts = self._texts(done)
             if texts:
                 yield Written(place=places[done.sample.id], references=texts)
+            else:
+                on_bad(self._speechless(done))
 
     def windows(
         self, samples: Sequence[Sample], first: int, on_bad: Callable[[BadSample], None]
@@ -134,7 +136,17 @@ class PolicyWriter:
             if texts:
                 item = done.sample
                 yield Written(place=places[item.id], references=texts, window=draw.drawn(item))
+            else:
+                on_bad(self._speechless(done))
 
     def _texts(self, done: Captioned) -> tuple[str, ...]:
         kept = zip(done.captions, done.truncated, strict=True)
         return tuple(text for text, cut in kept if text and not (cut and self._ended_only))
+
+    def _speechless(self, done: Captioned) -> BadSample:
+        """A sample, or a window, that gets no entry although it could be read."""
+        cut = sum(done.truncated) if self._ended_only else 0
+        return BadSample(
+            id=done.sample.id,
+            reason=f"of its {len(done.captions)} captions {cut} were cut off and the others have no text",
+        )

@@ -94,7 +94,7 @@ def write_pool(
     """Writes the pool, or this process's part of it; goes on where an interrupted attempt left off.
 
     samples: all of them, whatever the shard. on_progress: told (what, done, total, done by this process) after every
-    caption. on_bad: told of samples that cannot be read; they get no entry.
+    caption. on_bad: told of samples that get no entry, as they cannot be read or nothing was said of them.
     Returns the pool, or None while parts of other processes are missing.
     Raises PoolError if another pool, or parts of another, lie at ``path``, or if no sample could be captioned.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.pipeline import BadSample, GroupIterator, PipelineSettings
+from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, PipelineSettings
 from vcap_jax.policy import Params, Policy, vision_encoder
 from vcap_jax.qwen3_vl.processing import Buckets, collate
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, SampledGroup
@@ -31,7 +31,8 @@ class Captioner:
     """Captions samples in manifest order, several side by side.
 
     load: reads a sample (``data.examples.example_loader``). sampler: its group size is the number of captions per
-    sample. place: puts a host batch on the devices. threads: samples read at the same time.
+    sample. place: puts a host batch on the devices. threads: samples read at the same time. on_bad_sample: see
+    ``PipelineSettings``.
     """
 
     def __init__(
@@ -43,9 +44,11 @@ class Captioner:
         buckets: Buckets,
         place: Callable[[Any], Any],
         threads: int = 2,
+        on_bad_sample: OnBadSample = "skip",
     ) -> None:
         self._policy, self._sampler, self._load = policy, sampler, load
         self._buckets, self._place, self._threads = buckets, place, threads
+        self._on_bad_sample = on_bad_sample
         self._encode = vision_encoder(policy.graphdef)
 
     def run(
@@ -57,7 +60,7 @@ class Captioner:
         first: int = 0,
         on_bad: Callable[[BadSample], None] | None = None,
     ) -> Iterator[Captioned]:
-        """Yields one entry for every usable sample.
+        """Yields one entry for every usable sample. Raises MediaError for one that is not, if such are refused.
 
         seed, first: the caption of a sample depends on the seed and on its place in the whole manifest, ``first``
         plus its index here, so a list may be captioned in parts.
@@ -87,7 +90,12 @@ class Captioner:
         place = {sample.id: first + index for index, sample in enumerate(samples)}
         size = self._sampler.config.groups_per_batch
         settings = PipelineSettings(
-            batch_groups=size, shuffle=False, epochs=1, threads=self._threads, prefetch=2 * size
+            batch_groups=size,
+            shuffle=False,
+            epochs=1,
+            threads=self._threads,
+            prefetch=2 * size,
+            on_bad_sample=self._on_bad_sample,
         )
         for batch in GroupIterator(samples, self._load, settings, on_skip=on_bad):
             prompt = self._place(
