@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -143,7 +143,8 @@ class ReferencePool:
             head = {HEADER_KEY: VERSION, **asdict(provenance)}
             head |= {"created": created, "entries": len(lines), "digest": self.digest()}
             lines.insert(0, json.dumps(head, ensure_ascii=False) + "\n")
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        # Not by the number of the process: in containers those of several hosts are the same.
+        partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
         partial.write_text("".join(lines), encoding="utf-8")
         partial.replace(target)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,8 @@ def replace_file(path: Path, content: bytes) -> None:
 def write_through(path: Path, write: Callable[[Path], Any]) -> None:
     """Lets ``write`` fill a temporary neighbour of ``path``, makes it durable and moves it there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    # Not by the number of the process: in containers those of several hosts are the same.
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}")
     try:
         write(temporary)
         with temporary.open("rb+") as file:
