@@ -17,6 +17,9 @@ MAY_DIFFER = (
     "grpo.groups_per_micro_batch",
     "sft.groups_per_micro_batch",
     "rollout.groups_per_batch",
+    "data.threads",
+    "data.prefetch",
+    "compilation_cache",
 )
 """What an undertaking may be resumed with that it was not begun with: how it reports, whom it asks, what it runs on."""
 
