@@ -64,7 +64,7 @@ def test_steps_of_a_run():
     config = load_config(RunConfig, [CONFIGS / "paper" / "image.yaml"])
     assert config.total_steps(29_000) == 906
     assert load_config(RunConfig, [], ["max_steps=7"]).total_steps(3) == 7
-    with pytest.raises(ValueError, match="do not fill one step"):
+    with pytest.raises(ConfigError, match="31 samples do not fill one step"):
         config.total_steps(31)
 
 

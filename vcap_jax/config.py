@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.judge_media import JudgeMediaSettings
 from vcap_jax.distributed import DistributedConfig
 from vcap_jax.grpo.advantages import AdvantageConfig, OverlongConfig
@@ -211,14 +212,18 @@ class RunConfig:
     def total_steps(self, samples: int) -> int:
         """Optimizer steps: ``max_steps`` if given, else floor(samples / groups_per_step) per epoch.
 
-        Raises ValueError if the data do not fill one step.
+        Raises ConfigError if the data do not fill one step.
         """
         if self.max_steps is not None:
             return self.max_steps
         steps = samples // self.grpo.groups_per_step * self.epochs
         if steps < 1:
-            raise ValueError(
-                f"{samples} samples do not fill one step of {self.grpo.groups_per_step} groups; "
-                "lower grpo.groups_per_step or set max_steps to go through them more than once"
+            raise ConfigError(
+                [
+                    (
+                        f"{samples} samples do not fill one step of {self.grpo.groups_per_step} groups; "
+                        "lower grpo.groups_per_step or set max_steps to go through them more than once"
+                    )
+                ]
             )
         return steps
