@@ -21,7 +21,8 @@ class SFTConfig:
     caption_buckets: lengths that the captions of a micro-batch are padded to (max_caption_tokens is always one of
         them); each compiles once.
     logprob_chunk: caption positions whose vocabulary logits exist at a time.
-    optimizer: defaults are those of ms-swift for full parameters where it differs from optimizer.*.
+    optimizer: the defaults differ from optimizer.* in the learning rate, which is ms-swift's for full parameters, in
+        the cosine's end at 0, also ms-swift's, and in the warm-up, which is this project's (ms-swift has none).
     """
 
     captions: str | None = None
