@@ -18,12 +18,16 @@ from vcap_jax.grpo.optimizer import TrainState, build_optimizer, learning_rate_s
 from vcap_jax.grpo.step import UpdatePrograms
 from vcap_jax.grpo.trainer import Training
 from vcap_jax.grpo.update import StepUpdate
+from vcap_jax.qwen3_vl.processing import Buckets
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.rollout.engine import RolloutEngine
 from vcap_jax.run_log import RunLog, SilentLog
 from vcap_jax.sharding import Placement
 from vcap_jax.workplace import Workplace, check_equal_shares
+
+_FEW_SIZES = 16
+"""Of prompts, for which decoding is compiled before the first step: each has programs of its own, and takes minutes."""
 
 
 def train(
@@ -133,11 +137,26 @@ def train(
             raise
 
 
+def prompt_sizes(buckets: Buckets) -> tuple[int, ...]:
+    """The padded lengths that a prompt may have, ascending; none where they are unbounded or more than a few."""
+    if buckets.tokens or not buckets.max_tokens:
+        return buckets.tokens
+    multiple, longest = buckets.token_multiple, buckets.fit("tokens", buckets.max_tokens)
+    sizes = tuple(range(multiple, longest + 1, multiple))
+    return sizes if len(sizes) <= _FEW_SIZES else ()
+
+
 def _compile_decoding(place: Workplace) -> None:
     """Before the first step, where the sizes of prompts are known: which shapes captions decode in follows from how
     they end, so some would turn up, and be compiled, much later."""
-    sizes = place.config.data.buckets.tokens
-    if place.config.rollout.engine != "jax" or not sizes:
+    if place.config.rollout.engine != "jax" or place.config.rollout.shrink == 1:
+        return
+    sizes = prompt_sizes(place.config.data.buckets)
+    if not sizes:
+        place.say(
+            "prompts may have too many padded lengths to compile decoding for all of them now: it is compiled as they "
+            "come. Name a few in data.buckets.tokens, or give data.buckets.max_tokens and a larger token_multiple"
+        )
         return
     begin = time.monotonic()
     own = place.own_policy

@@ -44,9 +44,8 @@ class RolloutConfig:
     chunk: tokens per device call; the host looks for finished groups in between.
     prefill_chunk: tokens of prompts computed at a time: a longer prompt is prefilled in chunks, shorter ones together.
     shrink: as captions end, slots, captions per slot and cache columns shrink to this fraction, again and again
-        (2: halves), each size a program of its own; 1 keeps one size. Where ``data.buckets.tokens`` names the sizes of
-        prompts, training compiles all of these programs before its first step; where sizes are rounded up to a
-        multiple, each program when it is first needed.
+        (2: halves), each size a program of its own; 1 keeps one size. Where ``data.buckets`` allows few sizes of
+        prompts, training compiles all of these programs before its first step; otherwise each when it is first needed.
     shrink_rows: captions decoded side by side below which slots and captions shrink no more.
     sampling: temperature, top-p, top-k, repetition penalty.
     engine: who draws the captions that are trained on: "jax" (this package's sampler) or "vllm" (a server that is
