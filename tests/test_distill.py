@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax.numpy as jnp
 import pytest
 
+from vcap_jax import distill as module
 from vcap_jax.config import RunConfig
-from vcap_jax.configuration import load_config
-from vcap_jax.data.references import ReferencePool
+from vcap_jax.configuration import ConfigError, load_config
+from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool
 from vcap_jax.distill import Teacher, distill
+from vcap_jax.fingerprint import fingerprint
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
 
@@ -68,3 +72,56 @@ def test_two_teachers_of_one_name_are_refused(tmp_path: Path) -> None:
     folder = RunFolder.open(tmp_path / "all", config)
     with pytest.raises(ValueError, match="two teachers of one name: e1, e1"):
         distill(config, folder, [Teacher(name="e1", source="a"), Teacher(name="e1", source="b")])
+
+
+class Reached(Exception):
+    """The student's turn has come."""
+
+
+@pytest.mark.parametrize(
+    ("source", "candidates", "refused"),
+    [
+        ("runs/e1", 4, None),
+        ("runs/e1", 8, "complete with 4 candidates per sample, now it is 8: give --candidates 4"),
+        ("moved/e1", 4, None),
+        ("runs/e2", 4, "complete by runs/e1, and runs/e2 has other weights"),
+    ],
+)
+def test_a_complete_teacher_is_used_for_what_it_is(
+    source: str, candidates: int, refused: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    weights = {"runs/e1": 1.0, "moved/e1": 1.0, "runs/e2": 2.0}
+
+    def prepare(config, folder, say, *, captioner, processes):
+        loaded.append(captioner)
+        policy = SimpleNamespace(trainable={"w": jnp.full(3, weights[captioner])}, frozen={})
+        return SimpleNamespace(place=SimpleNamespace(policy=policy))
+
+    def run_sft(*_, **__):
+        raise Reached
+
+    monkeypatch.setattr(module, "prepare", prepare)
+    monkeypatch.setattr(module, "run_sft", run_sft)
+    folder = RunFolder.open(tmp_path / "all", RunConfig())
+    stage = folder.root / "e1"
+    provenance = Provenance(
+        writer="best of 4 by e1",
+        weights=fingerprint({"w": jnp.ones(3)}, {}),
+        seed=0,
+        settings={"per_sample": 4},
+        asked="",
+    )
+    ReferencePool([PoolEntry(id="a", references=("A dog.",))]).write(stage / "best.jsonl", provenance)
+    (stage / "teacher.json").write_text(json.dumps({"teacher": "runs/e1"}))
+    with pytest.raises(ConfigError if refused else Reached, match=refused) as raised:
+        distill(
+            RunConfig(),
+            folder,
+            [Teacher(name="e1", source=source)],
+            candidates=candidates,
+            say=lambda _: None,
+        )
+    if refused:
+        assert f"remove {stage}" in str(raised.value)
+    assert loaded == ([source] if source != "runs/e1" else [])

@@ -62,7 +62,7 @@ def score_candidates(
     *,
     seed: int,
     threads: int,
-    on_bad_sample: OnBadSample = "skip",
+    on_bad_sample: OnBadSample,
     on_progress: Callable[[str, int, int, int], None],
     on_bad: Callable[[BadSample], None],
     processes: Processes = ALONE,

@@ -24,6 +24,7 @@ from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.distributed import ALONE, Processes
+from vcap_jax.fingerprint import fingerprint
 from vcap_jax.heldout import HeldOut
 from vcap_jax.judging import reward_family, reward_session, reward_settings
 from vcap_jax.preparing import Prepared, prepare
@@ -61,7 +62,8 @@ def distill(
 
     candidates: N, captions drawn per sample. processes: those that share the work, each calling this with a folder they
     all see: samples are captioned and scored in shares, students trained together.
-    Raises ConfigError for teachers of one name, and what the stages raise.
+    Raises ConfigError for teachers of one name and for one that is complete with other weights or another N, and what
+    the stages raise.
     """
     names = [teacher.name for teacher in teachers]
     if len(set(names)) < len(names):
@@ -74,6 +76,8 @@ def distill(
         best = stage / "best.jsonl"
         if not processes.by_first(f"{teacher.name} complete", (stage / "teacher.json").exists):
             _candidates_to_best(config, folder, teacher, stage, candidates, say, processes)
+        else:
+            _check_same_teacher(config, folder, teacher, stage, candidates, say, processes)
         told = json.loads((stage / "teacher.json").read_text(encoding="utf-8"))
         student = dataclasses.replace(
             config,
@@ -107,6 +111,47 @@ def distill(
     if rows:
         say(shares_table(rows))
     return summary
+
+
+def _check_same_teacher(
+    config: RunConfig,
+    folder: RunFolder,
+    teacher: Teacher,
+    stage: Path,
+    candidates: int,
+    say: Callable[[str], None],
+    processes: Processes,
+) -> None:
+    """Raises ConfigError unless what is complete in ``stage`` is of this teacher and as many candidates."""
+    header = ReferencePool.read(stage / "best.jsonl").header
+    assert header is not None
+    begun = header.provenance
+    again = f"remove {stage} to do it anew, or give the teacher another name"
+    drawn = begun.settings["per_sample"]
+    if drawn != candidates:
+        raise ConfigError(
+            [
+                (
+                    f"teacher {teacher.name} is complete with {drawn} candidates per sample, now it is {candidates}: "
+                    f"give --candidates {drawn}, or {again}"
+                )
+            ]
+        )
+    before = json.loads((stage / "teacher.json").read_text(encoding="utf-8"))["teacher"]
+    now = str(captioner_source(teacher.source or config.model.path))
+    if now == before:
+        return
+    # A folder may have moved, or be named from elsewhere: the weights tell.
+    policy = prepare(config, folder, say, captioner=teacher.source, processes=processes).place.policy
+    if fingerprint(policy.trainable, policy.frozen) != begun.weights:
+        raise ConfigError(
+            [
+                (
+                    f"teacher {teacher.name} is complete by {before}, and {now} has other weights: name that one, "
+                    f"or {again}"
+                )
+            ]
+        )
 
 
 def _candidates_to_best(
@@ -193,6 +238,7 @@ def _score(
             references,
             seed=config.seed,
             threads=config.data.threads,
+            on_bad_sample=config.data.on_bad_sample,
             on_progress=PoolProgress(place.say, seconds=10),
             on_bad=place.report_bad_sample,
             processes=place.processes,
