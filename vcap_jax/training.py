@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 
-from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.config import RunConfig
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.distributed import Processes
 from vcap_jax.embedded import EmbeddedData
@@ -19,6 +17,7 @@ from vcap_jax.grpo.step import UpdatePrograms
 from vcap_jax.grpo.trainer import Training
 from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.qwen3_vl.processing import Buckets
+from vcap_jax.resuming import resume
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.rollout.engine import RolloutEngine
@@ -56,28 +55,8 @@ def train(
         logprob_chunk=config.grpo.logprob_chunk,
     )
     with ExitStack() as stack:
-        data = stack.enter_context(
-            closing(
-                GroupIterator(
-                    samples,
-                    place.load,
-                    PipelineSettings(
-                        batch_groups=config.grpo.groups_per_step,
-                        seed=config.seed,
-                        threads=config.data.threads,
-                        prefetch=config.data.prefetch,
-                        on_bad_sample=config.data.on_bad_sample,
-                    ),
-                    processes=processes,
-                )
-            )
-        )
-        checkpoints = stack.enter_context(Checkpointer(folder.checkpoints, keep=config.logging.keep))
-        state = programs.initial_state(policy.trainable, place.placement)
-        latest = processes.by_first("latest checkpoint", checkpoints.latest_step) if folder.resumed else None
-        if latest is not None:
-            state, data_state = checkpoints.restore(place.placement.abstract(state), latest)
-            data.set_state(data_state)
+        resumed = resume(stack, place, samples, programs, groups_per_step=config.grpo.groups_per_step)
+        data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
         done = int(state.step) // updates
         if done:
             place.say(f"resuming after step {done} of {total}")

@@ -11,14 +11,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import Any
 
-from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.evals.world_facts import count_captions
@@ -32,6 +30,7 @@ from vcap_jax.report.progress import Progress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import fact_shares, shares_table, write_summary
+from vcap_jax.resuming import resume
 from vcap_jax.run_log import SilentLog
 from vcap_jax.sft.step import SFTPrograms
 from vcap_jax.sft.targets import Targets, tokenise_targets
@@ -141,35 +140,15 @@ def caption_pool(config: RunConfig, samples: list[Sample]) -> tuple[ReferencePoo
 def _train(place: Workplace, samples: list[Sample], targets: Targets, max_tokens: int) -> TrainState:
     """Trains to the last step, from the last checkpoint if there is one, which may have been written by another number
     of processes and on another mesh; returns the final state."""
-    config, folder, policy, sft = place.config, place.folder, place.policy, place.config.sft
+    config, policy, sft = place.config, place.policy, place.config.sft
     processes = place.processes
     total = sft.total_steps(len(samples))
     programs = SFTPrograms(
         policy.graphdef, build_optimizer(sft.optimizer, total), logprob_chunk=sft.logprob_chunk
     )
     with ExitStack() as stack:
-        data = stack.enter_context(
-            closing(
-                GroupIterator(
-                    samples,
-                    place.load,
-                    PipelineSettings(
-                        batch_groups=sft.groups_per_step,
-                        seed=config.seed,
-                        threads=config.data.threads,
-                        prefetch=config.data.prefetch,
-                        on_bad_sample=config.data.on_bad_sample,
-                    ),
-                    processes=processes,
-                )
-            )
-        )
-        checkpoints = stack.enter_context(Checkpointer(folder.checkpoints, keep=config.logging.keep))
-        state = programs.initial_state(policy.trainable, place.placement)
-        latest = processes.by_first("latest checkpoint", checkpoints.latest_step) if folder.resumed else None
-        if latest is not None:
-            state, data_state = checkpoints.restore(place.placement.abstract(state), latest)
-            data.set_state(data_state)
+        resumed = resume(stack, place, samples, programs, groups_per_step=sft.groups_per_step)
+        data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
         done = int(state.step)
         if done:
             place.say(f"resuming after step {done} of {total}")
