@@ -114,15 +114,15 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--kernels", nargs="+", default=["dense", "chunked"])
-    parser.add_argument("--block", type=int, default=attention.CHUNKED.block)
+    for name in ("queries", "scores", "diagonal"):
+        usual = getattr(attention.CHUNKED, name)
+        parser.add_argument(f"--{name}", type=int, default=usual, help=f"of the kernel chunked ({usual})")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--shapes", nargs="+", default=[shape.name for shape in SHAPES])
     args = parser.parse_args()
-    kernels = [
-        attention.Chunked(block=args.block) if name == "chunked" else attention.kernel(name)
-        for name in args.kernels
-    ]
+    chunked = attention.Chunked(queries=args.queries, scores=args.scores, diagonal=args.diagonal)
+    kernels = [chunked if name == "chunked" else attention.kernel(name) for name in args.kernels]
     rows = []
     for shape in (shape for shape in SHAPES if shape.name in args.shapes):
         row = measure(shape, kernels, jnp.dtype(args.dtype), args.repeats)
@@ -135,7 +135,11 @@ def main() -> None:
         print(f"{shape.name:18} {'; '.join(cells)}", flush=True)
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        record = {"device": str(jax.devices()[0].device_kind), "dtype": args.dtype, "block": args.block}
+        record = {
+            "device": str(jax.devices()[0].device_kind),
+            "dtype": args.dtype,
+            "chunked": asdict(chunked),
+        }
         args.out.write_text(json.dumps({**record, "rows": rows}, indent=2) + "\n")
 
 

@@ -128,9 +128,9 @@ class Deaf(attention.Chunked):
 
 def test_checks_of_attention_find_a_wrong_kernel():
     groups = ((96, 2, 64, (96, 31)), (64, 3, 32, (50, 0)))
-    right = gpu_correctness.attention_checks(attention.Chunked(block=32, whole=0), groups)
+    right = gpu_correctness.attention_checks(attention.Chunked(queries=64, scores=1 << 13, whole=0), groups)
     assert [check for check in right if not check.passed] == []
-    wrong = gpu_correctness.attention_checks(Deaf(block=32, whole=0), groups)
+    wrong = gpu_correctness.attention_checks(Deaf(queries=64, scores=1 << 13, whole=0), groups)
     assert any(not check.passed for check in wrong)
 
 
@@ -165,7 +165,7 @@ def test_transformers_gets_the_same_work(tmp_path: Path):
 
 @pytest.mark.slow
 def test_checks_of_a_model_pass_for_a_right_kernel_only():
-    right = gpu_correctness.model_checks(attention.Chunked(block=64, whole=0))
+    right = gpu_correctness.model_checks(attention.Chunked(queries=128, scores=1 << 14, whole=0))
     assert [check for check in right if not check.passed] == []
-    wrong = gpu_correctness.model_checks(Deaf(block=64, whole=0))
+    wrong = gpu_correctness.model_checks(Deaf(queries=128, scores=1 << 14, whole=0))
     assert any(not check.passed for check in wrong)

@@ -22,7 +22,7 @@ from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.sharding import MeshConfig, Placement
 
 GROUPS, SIZE, TOKENS = 3, 3, 6
-BLOCKS = Chunked(block=5, whole=0)
+BLOCKS = Chunked(queries=10, scores=100, whole=0)
 """Several blocks of prompt and of captions."""
 
 

@@ -122,7 +122,9 @@ def test_gradients_through_the_shared_prefix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chunk", "kernel"), [(PROMPT, Dense()), (4, Dense()), (4, Chunked(block=3, whole=0))], ids=str
+    ("chunk", "kernel"),
+    [(PROMPT, Dense()), (4, Dense()), (4, Chunked(queries=6, scores=36, whole=0))],
+    ids=str,
 )
 def test_prefill_and_decode_equal_the_training_forward(chunk: int, kernel: Kernel) -> None:
     """In one go or in chunks: 9 prompt tokens make two whole chunks and a padded one."""

@@ -27,19 +27,23 @@ def group_axes(mesh: AbstractMesh) -> tuple[str, ...]:
     return tuple(name for name, kind in kinds if name != NOT_OF_GROUPS and kind != AxisType.Manual)
 
 
+def group_ways() -> int:
+    """In how many ways the surrounding program splits groups over devices."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return math.prod(mesh.shape[axis] for axis in group_axes(mesh))
+
+
 def by_group(x: jax.Array, axis: int = 0) -> jax.Array:
     """``x`` [B, ...], B groups, kept split by group under the mesh of the surrounding program.
 
     Groups are on ``axis``, alone or each with as many rows of it. Nothing happens outside a mesh (see ``JitByGroup``),
     if its devices do not divide B, or inside a ``shard_map`` whose devices each have groups of their own.
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    axes = group_axes(mesh)
-    ways = math.prod(mesh.shape[axis] for axis in axes)
+    ways = group_ways()
     if ways == 1 or x.shape[axis] % ways:
         return x
     spec: list[Any] = [PartitionSpec.UNCONSTRAINED] * x.ndim
-    spec[axis] = axes
+    spec[axis] = group_axes(jax.sharding.get_abstract_mesh())
     return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
 
 
