@@ -10,9 +10,9 @@ import pytest
 from vcap_jax import self_improve as module
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError
-from vcap_jax.grpo.trainer import TrainingStopped
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.config import RewardConfig
+from vcap_jax.stopping import TrainingStopped
 
 
 def shares(coverage: float) -> dict:

@@ -90,7 +90,6 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
     from vcap_jax.configuration import ConfigError, describe, dump_config
     from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError
     from vcap_jax.distributed import ALONE, PeerFailed, joined
-    from vcap_jax.grpo.trainer import TrainingStopped
     from vcap_jax.judge_process import JudgeStartError
     from vcap_jax.qwen3_vl.weights import CheckpointError
     from vcap_jax.references.writing import PoolError
@@ -100,6 +99,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
     from vcap_jax.reward.store import StoreError
     from vcap_jax.reward.templates import TemplateError
     from vcap_jax.rollout.engine import RolloutError
+    from vcap_jax.stopping import TrainingStopped
 
     if args.help_config:
         print(describe(RunConfig))

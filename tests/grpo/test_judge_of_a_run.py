@@ -10,11 +10,12 @@ import pytest
 
 from vcap_jax.distributed import ALONE
 from vcap_jax.grpo.step_metrics import judge_metrics
-from vcap_jax.grpo.trainer import Training, TrainingStopped
+from vcap_jax.grpo.trainer import Training
 from vcap_jax.reward.errors import JudgeOutage
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.statistics import StatisticsRecorder
+from vcap_jax.stopping import TrainingStopped
 
 
 class Clock:

@@ -18,12 +18,13 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupBatch, GroupIterator, PipelineSettings
 from vcap_jax.grpo.optimizer import TrainState
 from vcap_jax.grpo.records import GroupRecord, StepRollout
-from vcap_jax.grpo.trainer import Training, TrainingStopped
+from vcap_jax.grpo.trainer import Training
 from vcap_jax.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.statistics import StatisticsRecorder
 from vcap_jax.run_log import SilentLog
+from vcap_jax.stopping import TrainingStopped
 
 STEPS = 4
 NOTHING = np.zeros(0, np.int32)

@@ -9,11 +9,8 @@ are scored and when it ends; whatever makes one of them stop makes all stop at t
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,10 +30,7 @@ from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.policy import Params
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.rollout.engine import RolloutError
-
-
-class TrainingStopped(RuntimeError):
-    """The run ended before its last step, in a state that --resume continues; the message says why."""
+from vcap_jax.stopping import TrainingStopped, save_step, stop_on_signal
 
 
 class Log(Protocol):
@@ -113,14 +107,15 @@ class Training:
                         compiles=compiles.count - compiled,
                     )
                 )
-                last = step + 1 == self.total_steps
-                if last or stop or (step + 1) % config.logging.save_every == 0:
-                    self.checkpoints.save(step + 1, state, self.data.get_state())
-                if stop and not last:
-                    self.checkpoints.wait()
-                    raise TrainingStopped(
-                        f"stopped by a signal after step {step + 1}; continue with --resume"
-                    )
+                save_step(
+                    self.checkpoints,
+                    step + 1,
+                    self.total_steps,
+                    state,
+                    self.data.get_state(),
+                    every=config.logging.save_every,
+                    stop=stop,
+                )
         self.checkpoints.wait()
         return state
 
@@ -171,18 +166,3 @@ class Training:
             f"The judge's last failures: {shown or 'none'}. The {step} steps before it are saved; once it answers "
             "again, continue with --resume"
         )
-
-
-@contextmanager
-def stop_on_signal(signals: Sequence[signal.Signals] = (signal.SIGTERM,)) -> Iterator[threading.Event]:
-    """An event that is set when one of ``signals`` arrives, so that a step is finished and saved first."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-    before = {s: signal.signal(s, lambda *_: event.set()) for s in signals}
-    try:
-        yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

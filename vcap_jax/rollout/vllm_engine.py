@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import threading
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self
 
 import aiohttp
 import jax
 import jax.numpy as jnp
 
 from vcap_jax.data.examples import Example
+from vcap_jax.loop_thread import LoopThread
 from vcap_jax.policy import Params, Policy
 from vcap_jax.rollout.engine import RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig, SampledGroup
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
 from vcap_jax.rollout.vllm_server import VllmServer, require_loopback
 from vcap_jax.rollout.vllm_weights import WeightFiles
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -69,9 +67,7 @@ class VllmEngine:
         self._weights = WeightFiles(
             Path(config.vllm.weights_dir), policy.graphdef, policy.frozen, dtype=jnp.dtype(dtype)
         )
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="rollout", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("rollout engine")
         self._session: aiohttp.ClientSession | None = None
         self._servers: Sequence[VllmServer] = ()
 
@@ -83,7 +79,7 @@ class VllmEngine:
 
     def connect(self) -> tuple[ServedModel, ...]:
         """Checks every server; RolloutError says what is wrong with the first that will not do."""
-        return self._run(self._connect())
+        return self._loop.run(self._connect())
 
     def stream(self, params: Params, batches: Iterable[RolloutBatch], *, step: int) -> Iterator[SampledGroup]:
         """See ``RolloutEngine``. All groups are under way at once, as far as ``concurrency`` allows."""
@@ -94,7 +90,7 @@ class VllmEngine:
         try:
             for batch in batches:
                 for place, example in zip(batch.places, batch.examples, strict=True):
-                    future = asyncio.run_coroutine_threadsafe(self._group(example, place, step), self._loop)
+                    future = self._loop.submit(self._group(example, place, step))
                     future.add_done_callback(arrived.put)
                     futures.append(future)
             for _ in range(len(futures)):
@@ -102,22 +98,19 @@ class VllmEngine:
         finally:
             for future in futures:
                 future.cancel()
-        self._run(self._expect(version))
+        self._loop.run(self._expect(version))
 
     def close(self) -> None:
         """Cancels what is under way, closes the connections, removes the weight files. May be called again."""
-        if not self._thread.is_alive():
+        if self._loop.closed:
             return
-        self._run(self._shut_down())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._loop.close(last=self._session.close if self._session is not None else None)
         self._weights.close()
 
     def _load(self, params: Params, version: str) -> None:
         folder = self._weights.write(params, version)
         try:
-            self._run(self._load_everywhere(folder, version))
+            self._loop.run(self._load_everywhere(folder, version))
         finally:
             self._weights.remove(folder)
 
@@ -165,15 +158,3 @@ class VllmEngine:
             answer = await server.complete(body)
         name = f"sample {example.sample.id} at {server.url}"
         return read_group(answer, example.prompt, self._rules, index=place, name=name)
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    async def _shut_down(self) -> None:
-        pending = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        if self._session is not None:
-            await self._session.close()
-        await self._loop.shutdown_default_executor()

@@ -23,7 +23,6 @@ from vcap_jax.data.pipeline import GroupIterator
 from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.grpo.meeting import common_sizes
 from vcap_jax.grpo.optimizer import TrainState
-from vcap_jax.grpo.trainer import TrainingStopped, stop_on_signal
 from vcap_jax.policy import Params
 from vcap_jax.qwen3_vl.inputs import PromptBatch
 from vcap_jax.qwen3_vl.processing import Buckets, collate, padded_sizes
@@ -32,6 +31,7 @@ from vcap_jax.sft.config import SFTConfig
 from vcap_jax.sft.step import SFTPrograms, TargetBatch
 from vcap_jax.sft.targets import Targets, pad_captions
 from vcap_jax.sharding import Placement
+from vcap_jax.stopping import save_step, stop_on_signal
 
 SHOWN = (
     Shown("nll", "nats/token", ".4f"),
@@ -133,14 +133,15 @@ class SupervisedTraining:
                 }
                 self.log.step(row)
                 stop = any(self.processes.exchange("end of step", stop_requested.is_set()))
-                last = step + 1 == self.total_steps
-                if last or stop or (step + 1) % self.save_every == 0:
-                    self.checkpoints.save(step + 1, state, self.data.get_state())
-                if stop and not last:
-                    self.checkpoints.wait()
-                    raise TrainingStopped(
-                        f"stopped by a signal after step {step + 1}; continue with --resume"
-                    )
+                save_step(
+                    self.checkpoints,
+                    step + 1,
+                    self.total_steps,
+                    state,
+                    self.data.get_state(),
+                    every=self.save_every,
+                    stop=stop,
+                )
         self.checkpoints.wait()
         return state
 
