@@ -36,7 +36,8 @@ def test_a_stop_saves_the_step_it_comes_after() -> None:
     saved: Any = Saved()
     with pytest.raises(TrainingStopped, match="after step 2; continue with --resume"):
         save_step(saved, 2, 7, None, None, every=3, stop=True)
-    assert saved.steps == [2] and saved.waited
+    assert saved.steps == [2]
+    assert saved.waited
 
 
 def test_a_stop_after_the_last_step_is_none() -> None:

@@ -69,7 +69,7 @@ class RunLog:
         if self._world is not None:
             captions = {result.sample_id: result.captions for result in results}
             row |= fact_metrics(self._world.train_scenes, captions)
-        alarms, warnings = alarm_metrics(self._alarms, report.step, results, row)
+        alarms, warnings = alarm_metrics(self._alarms, report.step, results, {**row, **report.update})
         row |= alarms
         if self._second_judge is not None:
             row |= self._second_judge.metrics()

@@ -72,7 +72,14 @@ def test_a_limit_is_reached_by_its_own_value_and_null_switches_off() -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [{"saturated": 0}, {"mismatch": 1.5}, {"length_ratio": 1.0}, {"every_steps": 0}, {"baseline_steps": 0}],
+    [
+        {"saturated": 0},
+        {"mismatch": 1.5},
+        {"length_ratio": 1.0},
+        {"engine_mismatch": 1.0},
+        {"every_steps": 0},
+        {"baseline_steps": 0},
+    ],
 )
 def test_limits_that_make_no_sense_are_refused_by_name(bad: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"alarms.{next(iter(bad))}"):
@@ -81,7 +88,12 @@ def test_limits_that_make_no_sense_are_refused_by_name(bad: dict[str, float]) ->
 
 def lengths(config: AlarmConfig, values: list[float]) -> list[tuple[dict[str, object], list[str]]]:
     watch = AlarmWatch(config)
-    return [watch.step(k, [group(GOOD, FULL)], [["a", "b"]], value) for k, value in enumerate(values, 1)]  # type: ignore[misc]
+    return [said(watch, k, {"length/mean": value}) for k, value in enumerate(values, 1)]
+
+
+def said(watch: AlarmWatch, step: int, measured: dict[str, float]) -> tuple[dict[str, object], list[str]]:
+    row, lines = watch.step(step, [group(GOOD, FULL)], [["a", "b"]], measured)
+    return dict(row), lines
 
 
 def test_length_is_compared_with_the_first_steps_only() -> None:
@@ -89,6 +101,27 @@ def test_length_is_compared_with_the_first_steps_only() -> None:
     assert [row.get("alarms/length_ratio") for row, _ in steps] == [None, None, 1.0, 1.95, 2.0, 20.0, 1.0]
     assert [len(lines) for _, lines in steps] == [0, 0, 0, 0, 1, 0, 0]
     assert "2.0 times as long" in steps[4][1][0]
+
+
+def test_an_engine_that_drifts_from_the_trainer_is_told_from_rounding() -> None:
+    watch = AlarmWatch(AlarmConfig(baseline_steps=2))
+    steps = [
+        said(watch, k, {"length/mean": 10, "rollout/mismatch_mean": value})
+        for k, value in enumerate([2e-3, 4e-3, 9e-3, 2e-2], 1)
+    ]
+    assert [row.get("alarms/engine_mismatch") for row, _ in steps] == [
+        None,
+        None,
+        pytest.approx(3),
+        pytest.approx(20 / 3),
+    ]
+    assert [len(lines) for _, lines in steps] == [0, 0, 0, 1]
+    assert "takes the new weights" in steps[3][1][0]
+    exact = AlarmWatch(AlarmConfig(baseline_steps=1))
+    assert [said(exact, k, {"rollout/mismatch_mean": x})[1] for k, x in enumerate([1e-7, 4e-4], 1)] == [
+        [],
+        [],
+    ]
 
 
 def test_an_alarm_that_stays_is_said_again_after_every_steps() -> None:
@@ -105,7 +138,7 @@ def test_a_resumed_run_raises_and_says_what_an_undisturbed_one_does() -> None:
     def go_on(watch: AlarmWatch, first: int, last: int) -> tuple[list[dict[str, object]], list[list[str]]]:
         rows, said = [], []
         for step in range(first, last):
-            row, lines = watch.step(step, groups[step % 2], [["a", "b"]], values[step - 1])
+            row, lines = watch.step(step, groups[step % 2], [["a", "b"]], {"length/mean": values[step - 1]})
             rows.append({"step": step, "length/mean": values[step - 1], **row})
             said.append(lines)
         return rows, said

@@ -50,6 +50,12 @@ def test_another_configuration_is_another_folder(full):
     assert other.tasks["image/e1/0"].world != full.tasks["image/e1/0"].world
 
 
+def test_what_only_watches_a_run_makes_no_other_folder(full):
+    watched = plan(quick=False, seeds=(0,), overrides=["alarms.duplicates=null", "logging.print_every=1"])
+    for key, task in watched.tasks.items():
+        assert task.folder == full.tasks[key].folder
+
+
 def test_an_arm_changes_what_it_names_and_nothing_else(full):
     base = full.configs["image/e1/0"]
     assert full.configs["image/imitation/0"].reward.family == "imitation"

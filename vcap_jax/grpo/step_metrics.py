@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -44,11 +44,11 @@ def reward_metrics(records: Sequence[GroupResult], advantages: GroupAdvantages) 
 
 
 def alarm_metrics(
-    watch: AlarmWatch, step: int, records: Sequence[GroupResult], row: Row
+    watch: AlarmWatch, step: int, records: Sequence[GroupResult], measured: Mapping[str, object]
 ) -> tuple[Row, list[str]]:
-    """The alarms of ``step`` (from 1), whose row so far is ``row``, and what to tell the user."""
+    """The alarms of ``step`` (from 1), whose other metrics are ``measured``, and what to tell the user."""
     groups = [record.scores for record in records]
-    return watch.step(step, groups, [record.captions for record in records], float(row["length/mean"]))
+    return watch.step(step, groups, [record.captions for record in records], measured)
 
 
 def judge_metrics(judge: JudgeStatistics) -> Row:

@@ -1,4 +1,4 @@
-"""Signs that a policy has found a way to please the judge without describing better.
+"""Signs that a policy has found a way to please the judge without describing better, or that a run has gone astray.
 
 Numbers under ``alarms/`` for every step, and a line for the user where one passes its limit. All of it follows from the
 step's own groups, the configuration and the rows of earlier steps, so a resumed run goes on as if it had never stopped.
@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean
+from typing import NamedTuple
 
 from vcap_jax.reward.contradictions import contradiction
 from vcap_jax.reward.group import GroupScores
@@ -30,6 +31,8 @@ class AlarmConfig:
     duplicates: share of captions that repeat another one of their group.
     mismatch: share of judgements whose analysis and scores contradict each other
         (``vcap_jax.reward.contradictions``); of families that ask for verdicts.
+    engine_mismatch: how far the log-probabilities of a rollout engine of its own (``rollout/mismatch_mean``) lie
+        from the trainer's, over that of the first ``baseline_steps`` steps, which counts as 1e-4 nats at least.
     every_steps: an alarm that stays is repeated in the output after so many steps.
     """
 
@@ -38,6 +41,7 @@ class AlarmConfig:
     length_ratio: float | None = 3.0
     duplicates: float | None = 0.8
     mismatch: float | None = 0.1
+    engine_mismatch: float | None = 5.0
     baseline_steps: int = 10
     every_steps: int = 25
 
@@ -46,8 +50,10 @@ class AlarmConfig:
             limit = getattr(self, name)
             if limit is not None and not 0 < limit <= 1:
                 raise ValueError(f"alarms.{name} is {limit}: give a share above 0 and up to 1, or null")
-        if self.length_ratio is not None and not (1 < self.length_ratio < math.inf):
-            raise ValueError(f"alarms.length_ratio is {self.length_ratio}: give a factor above 1, or null")
+        for name in _GROWTHS:
+            factor = getattr(self, name)
+            if factor is not None and not (1 < factor < math.inf):
+                raise ValueError(f"alarms.{name} is {factor}: give a factor above 1, or null")
         for name in ("baseline_steps", "every_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"alarms.{name} is {getattr(self, name)}: give at least 1")
@@ -64,6 +70,23 @@ _MEANINGS: Mapping[str, str] = {
     "length_ratio": "captions are {value:.1f} times as long as in the first steps: look whether they say more",
     "duplicates": "{value:.0%} of the captions repeat another one of their group: the policy loses its variety",
     "mismatch": "{value:.0%} of the judgements contradict their own analysis: read some of them in samples.html",
+    "engine_mismatch": (
+        "the rollout engine's log-probabilities lie {value:.1f} times as far from the trainer's as in the first steps: "
+        "look whether it takes the new weights"
+    ),
+}
+
+
+class _Growth(NamedTuple):
+    """An alarm about a metric that should not grow beyond its first values; those count as ``least`` at least."""
+
+    metric: str
+    least: float
+
+
+_GROWTHS: Mapping[str, _Growth] = {
+    "length_ratio": _Growth("length/mean", 0.0),
+    "engine_mismatch": _Growth("rollout/mismatch_mean", 1e-4),
 }
 
 
@@ -87,11 +110,13 @@ def step_alarms(groups: Sequence[GroupScores], captions: Sequence[Sequence[str]]
     return row
 
 
-def length_ratio(length: float, first_lengths: Sequence[float], baseline_steps: int) -> float | None:
-    """A step's mean length over the mean of the first ``baseline_steps`` steps; None until those are done."""
-    if len(first_lengths) < baseline_steps or not fmean(first_lengths) > 0:
+def growth(value: float, first: Sequence[float], baseline_steps: int, least: float = 0.0) -> float | None:
+    """A step's value over the mean of the first ``baseline_steps`` steps, or over ``least`` if that is more; None until
+    those steps are done."""
+    if len(first) < baseline_steps:
         return None
-    return length / fmean(first_lengths)
+    baseline = max(fmean(first), least)
+    return value / baseline if baseline > 0 else None
 
 
 def raised(row: Mapping[str, object], config: AlarmConfig) -> dict[str, str]:
@@ -112,32 +137,41 @@ class AlarmWatch:
 
     def __init__(self, config: AlarmConfig, rows: Sequence[Mapping[str, object]] = ()) -> None:
         self._config = config
-        self._lengths: list[float] = []
+        self._first: dict[str, list[float]] = {name: [] for name in _GROWTHS}
         self._said: dict[str, int] = {}
         for row in rows:
-            step, length = row["step"], row.get("length/mean")
+            step = row["step"]
             assert isinstance(step, int)
-            self._remember(step, float(length) if isinstance(length, int | float) else math.nan, row)
+            self._remember(step, row)
 
     def step(
-        self, step: int, groups: Sequence[GroupScores], captions: Sequence[Sequence[str]], mean_length: float
+        self,
+        step: int,
+        groups: Sequence[GroupScores],
+        captions: Sequence[Sequence[str]],
+        measured: Mapping[str, object],
     ) -> tuple[Row, list[str]]:
         """The metrics of a step, and what to tell the user.
 
-        step: from 1. mean_length: of the step's captions, in tokens.
+        step: from 1. measured: the step's other metrics.
         """
         row = step_alarms(groups, captions)
-        ratio = length_ratio(mean_length, self._lengths, self._config.baseline_steps)
-        if ratio is not None:
-            row[f"{PREFIX}length_ratio"] = ratio
+        for name, (metric, least) in _GROWTHS.items():
+            value = _finite(measured.get(metric))
+            if value is not None:
+                ratio = growth(value, self._first[name], self._config.baseline_steps, least)
+                if ratio is not None:
+                    row[PREFIX + name] = ratio
         lines = raised(row, self._config)
         row[f"{PREFIX}raised"] = len(lines)
-        return row, [lines[name] for name in self._remember(step, mean_length, row)]
+        return row, [lines[name] for name in self._remember(step, {**measured, **row})]
 
-    def _remember(self, step: int, mean_length: float, row: Mapping[str, object]) -> list[str]:
+    def _remember(self, step: int, row: Mapping[str, object]) -> list[str]:
         """Takes a step into account; the alarms that are to be said about it."""
-        if len(self._lengths) < self._config.baseline_steps and math.isfinite(mean_length):
-            self._lengths.append(mean_length)
+        for name, (metric, _) in _GROWTHS.items():
+            value, first = _finite(row.get(metric)), self._first[name]
+            if value is not None and len(first) < self._config.baseline_steps:
+                first.append(value)
         due = []
         for name in raised(row, self._config):
             last = self._said.get(name)
@@ -145,6 +179,10 @@ class AlarmWatch:
                 self._said[name] = step
                 due.append(name)
         return due
+
+
+def _finite(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _put(row: Row, name: str, values: Sequence[float]) -> None:

@@ -1,7 +1,8 @@
 """From studies to tasks: one for each arm, modality and seed, in an order that lets results of all claims come early.
 
-A task's folder is named by its arm and by a digest of its resolved configuration. Arms that several studies share are
-therefore run once, what is complete is never done again, and a changed configuration is another folder.
+A task's folder is named by its arm and by a digest of its resolved configuration, but for what only watches a run. Arms
+that several studies share are therefore run once, what is complete is never done again, and a changed configuration is
+another folder.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vcap_jax.config import RunConfig
-from vcap_jax.configuration import dump_config, load_config
+from vcap_jax.configuration import load_config
 from vcap_jax.studies.arms import ARMS, MODALITIES, QUICK, STUDIES, Arm
 from vcap_jax.world.scenes import Modality
 
@@ -127,7 +128,7 @@ def _add(
     if key in tasks:
         return key
     config = _config(arm, modality, seed, overrides)
-    digest = _digest(dump_config(dataclasses.replace(config, name="")), arm.kind, arm.cut)
+    digest = _digest(_decides(config), arm.kind, arm.cut)
     world = f"{modality}-{_digest(config.world.train_scenes, config.world.heldout_scenes, config.world.seed)}"
 
     def named(what: str) -> str:
@@ -194,5 +195,11 @@ def _config(arm: Arm, modality: Modality, seed: int, overrides: Sequence[str]) -
     return dataclasses.replace(config, name=f"{modality}-{what}-seed{seed}")
 
 
+def _decides(config: RunConfig) -> dict[str, Any]:
+    """The settings that decide what comes out."""
+    told = dataclasses.asdict(config)
+    return {section: told[section] for section in told if section not in ("name", "alarms", "logging")}
+
+
 def _digest(*told: Any) -> str:
-    return hashlib.blake2b(json.dumps(told).encode(), digest_size=4).hexdigest()
+    return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=4).hexdigest()
