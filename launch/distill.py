@@ -49,25 +49,15 @@ def main() -> int:
 
     def command(config, processes) -> int:
         from vcap_jax.distill import Teacher, distill
-        from vcap_jax.report.run_folder import RunFolder
         from vcap_jax.run import device_summary
-        from vcap_jax.stages import MAY_DIFFER
+        from vcap_jax.stages import open_whole
 
         root = args.dir or Path("runs") / f"{config.name}-distill"
-        resumed = processes.by_first(
-            "folder", lambda: RunFolder.open(root, config, resume=True, may_differ=MAY_DIFFER).resumed
-        )
+        folder = open_whole(config, root, processes)
         say = speaker(processes)
         say(f"distillation in {root} on {device_summary(processes)}")
         teachers = [Teacher(name=name, source=source) for name, source in args.teacher or [("self", None)]]
-        distill(
-            config,
-            RunFolder(root, resumed=resumed),
-            teachers,
-            candidates=args.candidates,
-            say=say,
-            processes=processes,
-        )
+        distill(config, folder, teachers, candidates=args.candidates, say=say, processes=processes)
         return 0
 
     return run_shared_command(args, command)

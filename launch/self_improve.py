@@ -26,18 +26,14 @@ def main() -> int:
     args = parser.parse_intermixed_args()
 
     def command(config, processes) -> int:
-        from vcap_jax.report.run_folder import RunFolder
         from vcap_jax.run import device_summary
         from vcap_jax.self_improve import self_improve
-        from vcap_jax.stages import MAY_DIFFER
+        from vcap_jax.stages import open_whole
 
         root = args.dir or Path("runs") / f"{config.name}-self-improve"
-        resumed = processes.by_first(
-            "folder", lambda: RunFolder.open(root, config, resume=True, may_differ=MAY_DIFFER).resumed
-        )
+        folder = open_whole(config, root, processes)
         say = speaker(processes)
         say(f"{args.rounds} rounds in {root} on {device_summary(processes)}")
-        folder = RunFolder(root, resumed=resumed)
         self_improve(config, folder, rounds=args.rounds, say=say, processes=processes)
         return 0
 

@@ -29,19 +29,15 @@ def main() -> int:
     args = parser.parse_intermixed_args()
 
     def command(config, processes) -> int:
-        from vcap_jax.report.run_folder import RunFolder
         from vcap_jax.run import device_summary
         from vcap_jax.sft.run import run_sft
-        from vcap_jax.stages import MAY_DIFFER
+        from vcap_jax.stages import open_whole
 
         root = args.run_dir or Path("runs") / f"{config.name}-sft"
-        resumed = processes.by_first(
-            "run folder",
-            lambda: RunFolder.open(root, config, resume=args.resume, may_differ=MAY_DIFFER).resumed,
-        )
+        folder = open_whole(config, root, processes, resume=args.resume)
         say = speaker(processes)
         say(f"run {root} on {device_summary(processes)}")
-        run_sft(config, RunFolder(root, resumed=resumed), say=say, processes=processes)
+        run_sft(config, folder, say=say, processes=processes)
         return 0
 
     return run_shared_command(args, command)

@@ -30,18 +30,14 @@ def main() -> int:
     args = parser.parse_intermixed_args()
 
     def command(config, processes) -> int:
-        from vcap_jax.report.run_folder import RunFolder
         from vcap_jax.run import device_summary, run
-        from vcap_jax.stages import MAY_DIFFER
+        from vcap_jax.stages import open_whole
 
         root = args.run_dir or Path("runs") / config.name
-        resumed = processes.by_first(
-            "run folder",
-            lambda: RunFolder.open(root, config, resume=args.resume, may_differ=MAY_DIFFER).resumed,
-        )
+        folder = open_whole(config, root, processes, resume=args.resume)
         say = speaker(processes)
         say(f"run {root} on {device_summary(processes)}")
-        run(config, RunFolder(root, resumed=resumed), say=say, processes=processes)
+        run(config, folder, say=say, processes=processes)
         return 0
 
     return run_shared_command(args, command)

@@ -19,6 +19,7 @@ from vcap_jax.stages import MAY_DIFFER
         ("data.threads=7", True),
         ("data.prefetch=3", True),
         ("logging.print_every=9", True),
+        ("alarms.duplicates=null", True),
         ("data.max_pixels=4096", False),
         ("data.on_bad_sample=refuse", False),
         ("seed=1", False),

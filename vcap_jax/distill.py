@@ -49,6 +49,20 @@ class Teacher:
     source: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Undertaking:
+    """What every teacher's stages are part of; see ``distill``."""
+
+    config: RunConfig
+    folder: RunFolder
+    candidates: int
+    say: Callable[[str], None]
+    processes: Processes
+
+    def prepare(self, captioner: str | None = None) -> Prepared:
+        return prepare(self.config, self.folder, self.say, captioner=captioner, processes=self.processes)
+
+
 def distill(
     config: RunConfig,
     folder: RunFolder,
@@ -68,6 +82,7 @@ def distill(
     names = [teacher.name for teacher in teachers]
     if len(set(names)) < len(names):
         raise ConfigError([f"two teachers of one name: {', '.join(names)}; give each its own"])
+    whole = _Undertaking(config=config, folder=folder, candidates=candidates, say=say, processes=processes)
     rows: dict[str, Any] = {}
     stages: dict[str, Any] = {}
     for teacher in teachers:
@@ -75,9 +90,9 @@ def distill(
         say(f"-- teacher {teacher.name}: {teacher.source or config.model.path}")
         best = stage / "best.jsonl"
         if not processes.by_first(f"{teacher.name} complete", (stage / "teacher.json").exists):
-            _candidates_to_best(config, folder, teacher, stage, candidates, say, processes)
+            _candidates_to_best(whole, teacher, stage)
         else:
-            _check_same_teacher(config, folder, teacher, stage, candidates, say, processes)
+            _check_same_teacher(whole, teacher, stage)
         told = json.loads((stage / "teacher.json").read_text(encoding="utf-8"))
         student = dataclasses.replace(
             config,
@@ -113,36 +128,28 @@ def distill(
     return summary
 
 
-def _check_same_teacher(
-    config: RunConfig,
-    folder: RunFolder,
-    teacher: Teacher,
-    stage: Path,
-    candidates: int,
-    say: Callable[[str], None],
-    processes: Processes,
-) -> None:
+def _check_same_teacher(whole: _Undertaking, teacher: Teacher, stage: Path) -> None:
     """Raises ConfigError unless what is complete in ``stage`` is of this teacher and as many candidates."""
     header = ReferencePool.read(stage / "best.jsonl").header
     assert header is not None
     begun = header.provenance
     again = f"remove {stage} to do it anew, or give the teacher another name"
-    drawn = begun.settings["per_sample"]
-    if drawn != candidates:
+    drawn, asked = begun.settings["per_sample"], whole.candidates
+    if drawn != asked:
         raise ConfigError(
             [
                 (
-                    f"teacher {teacher.name} is complete with {drawn} candidates per sample, now it is {candidates}: "
+                    f"teacher {teacher.name} is complete with {drawn} candidates per sample, now it is {asked}: "
                     f"give --candidates {drawn}, or {again}"
                 )
             ]
         )
     before = json.loads((stage / "teacher.json").read_text(encoding="utf-8"))["teacher"]
-    now = str(captioner_source(teacher.source or config.model.path))
+    now = str(captioner_source(teacher.source or whole.config.model.path))
     if now == before:
         return
     # A folder may have moved, or be named from elsewhere: the weights tell.
-    policy = prepare(config, folder, say, captioner=teacher.source, processes=processes).place.policy
+    policy = whole.prepare(teacher.source).place.policy
     if fingerprint(policy.trainable, policy.frozen) != begun.weights:
         raise ConfigError(
             [
@@ -154,19 +161,12 @@ def _check_same_teacher(
         )
 
 
-def _candidates_to_best(
-    config: RunConfig,
-    folder: RunFolder,
-    teacher: Teacher,
-    stage: Path,
-    candidates: int,
-    say: Callable[[str], None],
-    processes: Processes,
-) -> None:
+def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> None:
     """Everything that needs the teacher; leaves candidates.jsonl, scores.jsonl, best.jsonl and teacher.json."""
+    config, candidates, processes = whole.config, whole.candidates, whole.processes
     family = reward_family(config)
     references: ReferencePool | None = None
-    base = prepare(config, folder, say, processes=processes)
+    base = whole.prepare()
     check_sft_shares(base.place)
     samples = base.samples
     if family.uses_reference(config.reward):
@@ -176,7 +176,7 @@ def _candidates_to_best(
     source = captioner_source(teacher.source or config.model.path)
     taught = base
     if teacher.source is not None:
-        taught = prepare(config, folder, say, captioner=teacher.source, processes=processes)
+        taught = whole.prepare(teacher.source)
     stage_place = dataclasses.replace(taught.place, folder=RunFolder(stage))
 
     writer = PolicyWriter(

@@ -1,4 +1,4 @@
-"""Runs inside a larger undertaking: several run folders over the same data."""
+"""Run folders as commands open them: one of its own, and those of an undertaking of several over the same data."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from vcap_jax.report.run_folder import RunFolder
 
 MAY_DIFFER = (
     "logging",
+    "alarms",
     "judge",
     "distributed",
     "mesh",
@@ -26,6 +27,20 @@ MAY_DIFFER = (
 STAGE_MAY_DIFFER = (*MAY_DIFFER, "data.references", "sft.captions")
 """Of a stage that is resumed. The folder of the whole may have moved, or be named from elsewhere: which captions a
 stage began with is known by their digest (``references.remember_pool``), not by their path."""
+
+
+def open_whole(
+    config: RunConfig, root: Path, processes: Processes = ALONE, *, resume: bool = True
+) -> RunFolder:
+    """The run folder ``root`` of an undertaking or a single run. All processes must call it together.
+
+    resume: go on with what is there, if anything is. Raises RunFolderError.
+    """
+
+    def opened() -> bool:
+        return RunFolder.open(root, config, resume=resume, may_differ=MAY_DIFFER).resumed
+
+    return RunFolder(root, resumed=processes.by_first("run folder", opened))
 
 
 def open_stage(config: RunConfig, whole: RunFolder, root: Path, processes: Processes = ALONE) -> RunFolder:
