@@ -137,7 +137,9 @@ def transformers(folder: Path, files: Sequence[Path], options: argparse.Namespac
 
 def vllm(folder: Path, policy: Policy, examples: Sequence[Example], options: argparse.Namespace) -> Side:
     """A server of its own; requests as the rollout engine makes them, but no token ends a caption."""
-    options.more = ["--max-model-len=8192", "--no-enable-prefix-caching", *options.vllm_options]
+    # Left alone, vLLM for CPUs keeps a core for its front end: on two cores half of the machine.
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", ",".join(map(str, sorted(os.sched_getaffinity(0)))))
+    options.more = ["--max-model-len=8192", "--no-enable-prefix-caching", *options.vllm_option]
     with served(folder / "model", "float32", options, folder / "vllm.log") as url:
         return asyncio.run(_ask(url, policy, examples, options))
 
@@ -190,7 +192,13 @@ def main() -> None:
     )
     parser.add_argument("--torch-python", required=True, help="Python with torch and transformers")
     parser.add_argument("--vllm", help="the vllm executable; left out if not given")
-    parser.add_argument("--vllm-options", nargs="*", default=[], help="more options of vllm serve")
+    parser.add_argument(
+        "--vllm-option",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="of vllm serve, again for more: --vllm-option=--no-enforce-eager",
+    )
     parser.add_argument("--out", type=Path, required=True, help="new folder for models and the result")
     parser.add_argument("--visual-tokens", type=int, nargs="+", default=[1024, 4096])
     parser.add_argument("--group-size", type=int, default=8)
