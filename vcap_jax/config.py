@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from vcap_jax.alarms import AlarmConfig
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.judge_media import JudgeMediaSettings
 from vcap_jax.distributed import DistributedConfig
@@ -17,7 +18,6 @@ from vcap_jax.grpo.objective import ObjectiveConfig
 from vcap_jax.grpo.optimizer import OptimizerConfig
 from vcap_jax.policy import ModelConfig
 from vcap_jax.qwen3_vl.processing import Buckets
-from vcap_jax.reward.alarms import AlarmConfig
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
 from vcap_jax.reward.second_judge import SecondJudgeConfig
 from vcap_jax.rollout.sampler import RolloutConfig

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vcap_jax.alarms import AlarmWatch
 from vcap_jax.config import RunConfig
 from vcap_jax.embedded import EmbeddedData
 from vcap_jax.evals.world_facts import fact_metrics
@@ -20,7 +21,6 @@ from vcap_jax.observers import RunObserver
 from vcap_jax.report.metrics import MetricsWriter, read_metrics
 from vcap_jax.report.progress import Progress
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.reward.alarms import AlarmWatch
 from vcap_jax.reward.second_judge import SecondJudge
 
 

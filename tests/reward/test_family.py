@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from vcap_jax.alarms import step_alarms
 from vcap_jax.configuration import ConfigError, load_config
-from vcap_jax.reward.alarms import step_alarms
 from vcap_jax.reward.config import FAMILIES, JudgeConfig, RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyError, load_family

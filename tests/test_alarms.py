@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from vcap_jax.reward.alarms import AlarmConfig, AlarmWatch, raised, step_alarms
+from vcap_jax.alarms import AlarmConfig, AlarmWatch, raised, step_alarms
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.scores import Scores
