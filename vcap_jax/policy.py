@@ -53,11 +53,12 @@ class ModelConfig:
         need no more digits than products use.
     frozen: path prefixes that receive no gradient.
     lora: low-rank adapters on the decoder, which alone are trained; null trains the parameters themselves.
-    attention: what computes attention: "cudnn" (NVIDIA GPUs, bfloat16), "splash" (TPU), "chunked" (anywhere), "dense"
-        (anywhere, all scores in memory: small sizes only); "auto" takes the platform's own.
+    attention: what computes attention: "cudnn" (NVIDIA GPUs, bfloat16), "splash" (TPU), "native" (CPUs, C++ that is
+        compiled on first use), "chunked" (anywhere), "dense" (anywhere, all scores in memory: small sizes only);
+        "auto" takes the platform's own.
     remat: what the backward pass of a layer computes again instead of keeping it: "none", "layer" (all of it),
-        "attention" (all but attention), "dots" (all but products with weights), "offload" (all of it, from hidden
-        states that waited in the host's memory); see ``qwen3_vl.remat``.
+        "attention" (all but attention), "dots" (all but products with weights), "dots_attention" (all but
+        both), "offload" (all of it, from hidden states that waited in the host's memory); see ``qwen3_vl.remat``.
     """
 
     path: str = "embedded"

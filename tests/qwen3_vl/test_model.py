@@ -139,7 +139,9 @@ def test_prefill_and_decode_equal_the_training_forward(chunk: int, kernel: Kerne
         def step(cache: Any, x: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
             i, tokens = x
             own = jnp.broadcast_to(jnp.arange(TOKENS) <= i, (GROUPS, TOKENS))
-            hidden, cache = model.decode(tokens, jnp.full(GROUPS, i), i, seen, own, prompt_cache, cache)
+            hidden, cache = model.decode(
+                tokens, model.rotations(jnp.full(GROUPS, i), prompt_cache), i, seen, own, prompt_cache, cache
+            )
             return cache, hidden
 
         fed = jnp.moveaxis(captions(), 2, 0)[:-1]

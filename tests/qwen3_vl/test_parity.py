@@ -76,7 +76,15 @@ def our_answers(name: str) -> Answers:
         def step(carry: tuple, i: jax.Array) -> tuple[tuple, jax.Array]:
             tokens, cache = carry
             own = jnp.broadcast_to(jnp.arange(cases.NEW_TOKENS) <= i, (len(seen), cases.NEW_TOKENS))
-            hidden, cache = model.decode(tokens, jnp.full(len(seen), i), i, seen, own, prompt_cache, cache)
+            hidden, cache = model.decode(
+                tokens,
+                model.rotations(jnp.full(len(seen), i), prompt_cache),
+                i,
+                seen,
+                own,
+                prompt_cache,
+                cache,
+            )
             return (jnp.argmax(model.logits(hidden), -1).astype(jnp.int32), cache), tokens
 
         sizes = {"groups": len(seen), "prompt_tokens": 1, "captions": 1, "caption_tokens": cases.NEW_TOKENS}

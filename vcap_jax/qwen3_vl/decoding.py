@@ -218,10 +218,21 @@ class DecodeModel:
             return x
         return x + gather_features(features.deepstack[layer], visual_index).astype(x.dtype)
 
+    def rotations(self, step: Array, prompt: PromptCache) -> tuple[Array, Array]:
+        """Cosines and sines for ``decode`` of tokens that had ``step`` [B, ...] caption tokens before them: two
+        [B, ..., d / 2].
+
+        Apart from it, because a loop is better given those of all its tokens: inside, XLA's CPU backend computes them
+        again for every head and layer.
+        """
+        config = self.config.text
+        first = prompt.next_position.reshape(-1, *[1] * (step.ndim - 1))
+        return rope.text_rope(first + step, config.head_dim, config.rope_theta)
+
     def decode(
         self,
         tokens: Array,
-        step: Array,
+        rotation: tuple[Array, Array],
         column: Array,
         prompt_visible: Array,
         caption_visible: Array,
@@ -232,7 +243,7 @@ class DecodeModel:
 
         Args:
             tokens: [B, G] int32.
-            step: [B] int32, how many tokens the captions of a group had before.
+            rotation: cosine and sine [B, d / 2] of the tokens' place, see ``rotations``.
             column: int32 scalar, where in the caption cache this token's keys and values go.
             prompt_visible, caption_visible: [B, P] and [B, T] bool, the tokens that are seen; ``column`` is among them.
 
@@ -241,8 +252,7 @@ class DecodeModel:
             written.
         """
         config = self.config.text
-        position = (prompt.next_position + step)[:, None]
-        cos, sin = rope.text_rope(position, config.head_dim, config.rope_theta)
+        cos, sin = (x[:, None] for x in rotation)
         x = self._model.text.embed(tokens)
         keys, values = list(captions.keys), list(captions.values)
         for index, layer in enumerate(self.layers):
@@ -257,7 +267,7 @@ class DecodeModel:
                 )
                 own = (keys[index], values[index], caption_visible)
                 shared = (prompt.keys[index], prompt.values[index], prompt_visible)
-                return attention.decode(q, *shared, *own), None, None
+                return self._model.kernel.decode(q, *shared, *own), None, None
 
             x, _, _ = layer(x, cos, sin, attend, None, None)
         return self._model.text.norm(x), CaptionCache(tuple(keys), tuple(values))

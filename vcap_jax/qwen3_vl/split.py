@@ -9,6 +9,7 @@ drop them.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +17,8 @@ from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+from vcap_jax.qwen3_vl import compiler
 
 NOT_OF_GROUPS = "tensor"
 """The axis of the mesh that cuts products; groups are split over all others."""
@@ -61,19 +64,28 @@ def whole_stack(x: jax.Array) -> jax.Array:
 
 class JitByGroup:
     """``jax.jit`` for programs whose first argument is a tree of placed parameters: they are traced under those
-    parameters' mesh, which ``by_group`` needs to know. Options are jit's."""
+    parameters' mesh, which ``by_group`` needs to know, and compiled with the options of its platform. Options are
+    jit's."""
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
-        self._jitted = jax.jit(function, **options)
+        self._jit = functools.partial(jax.jit, function, **options)
+        self._jitted: dict[str, Any] = {}
 
     def __call__(self, params: Any, *arguments: Any) -> Any:
         with _mesh_of(params):
-            return self._jitted(params, *arguments)
+            return self._on(params)(params, *arguments)
 
     def lower(self, params: Any, *arguments: Any) -> Any:
         """As the method of a jitted function; arguments may be ``jax.ShapeDtypeStruct`` with shardings."""
         with _mesh_of(params):
-            return self._jitted.lower(params, *arguments)
+            return self._on(params).lower(params, *arguments)
+
+    def _on(self, params: Any) -> Any:
+        sharding = getattr(next(iter(jax.tree.leaves(params)), None), "sharding", None)
+        platform = next(iter(sharding.device_set)).platform if sharding is not None else jax.default_backend()
+        if platform not in self._jitted:
+            self._jitted[platform] = self._jit(compiler_options=compiler.options(platform))
+        return self._jitted[platform]
 
 
 def _mesh_of(params: Any) -> AbstractContextManager[Any]:

@@ -228,6 +228,7 @@ class DecodePrograms:
         prompt_visible = jnp.arange(prompt.keys[0].shape[-1]) < prompt.lengths[:, None]
         column = jnp.arange(width + chunk)
         before = column < jnp.minimum(base, width)[:, None]
+        rotations = model.rotations(base[:, None] + jnp.arange(chunk), prompt)
 
         def live(done: Array, i: Array) -> Array:
             return ~done & (base + i < settings.budget)[:, None]
@@ -253,7 +254,12 @@ class DecodePrograms:
             tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[..., None], i, axis=2)
             seen = None if seen is None else update_seen(seen, token)
             visible = before | ((column >= width) & (column <= width + i))
-            hidden, captions = model.decode(token, step, width + i, prompt_visible, visible, prompt, captions)
+            rotation = jax.tree.map(
+                lambda x: jax.lax.dynamic_index_in_dim(x, i, 1, keepdims=False), rotations
+            )
+            hidden, captions = model.decode(
+                token, rotation, width + i, prompt_visible, visible, prompt, captions
+            )
             lengths = jnp.where(going, step[:, None] + 1, lengths)
             done |= going & (token[..., None] == end).any(-1)
             return i + 1, tokens, lengths, done, model.logits(hidden), seen, captions

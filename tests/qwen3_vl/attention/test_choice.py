@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +22,17 @@ def choose(name: str, platform: str, dtype: str = "bfloat16", **head_sizes: int)
     return attention.choose(name, platform=platform, dtype=dtype, head_sizes=head_sizes or HEADS)
 
 
+compiles = pytest.mark.skipif(not shutil.which(os.environ.get("CXX", "c++")), reason="no C++ compiler")
+
+
 @pytest.mark.parametrize(
-    ("platform", "name"), [("cpu", "chunked"), ("gpu", "cudnn"), ("cuda", "cudnn"), ("tpu", "splash")]
+    ("platform", "name"),
+    [
+        pytest.param("cpu", "native", marks=compiles),
+        ("gpu", "cudnn"),
+        ("cuda", "cudnn"),
+        ("tpu", "splash"),
+    ],
 )
 def test_auto_takes_the_kernel_of_the_platform_and_says_so(platform, name, caplog) -> None:
     with caplog.at_level(logging.INFO):
@@ -39,9 +50,11 @@ def test_auto_warns_where_the_own_kernel_cannot_compute(dtype, head, caplog) -> 
 @pytest.mark.parametrize(
     ("name", "platform", "dtype", "head", "remedy"),
     [
-        ("cudnn", "cpu", "bfloat16", 128, "model.attention=auto .chunked there"),
+        ("cudnn", "cpu", "bfloat16", 128, "model.attention=auto .native there"),
         ("cudnn", "tpu", "bfloat16", 128, "model.attention=auto .splash there"),
         ("splash", "gpu", "bfloat16", 128, "model.attention=auto .cudnn there"),
+        ("native", "tpu", "bfloat16", 128, "model.attention=auto .splash there"),
+        ("native", "cpu", "float16", 128, "model.dtype"),
         ("cudnn", "gpu", "float32", 128, "model.dtype=bfloat16"),
         ("cudnn", "gpu", "bfloat16", 100, "multiple of 8 up to 128.*vision heads have size 100"),
         ("splash", "tpu", "float16", 128, "model.dtype"),
@@ -59,7 +72,9 @@ def test_what_anything_can_run_is_taken_anywhere() -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(ValueError, match="'flash'; it must be one of auto, dense, chunked, cudnn, splash"):
+    with pytest.raises(
+        ValueError, match="'flash'; it must be one of auto, dense, chunked, native, cudnn, splash"
+    ):
         ModelConfig(attention="flash")  # type: ignore[arg-type]
     with pytest.raises(
         ValueError, match=r"model.remat is 'yes'; it must be one of none, layer, attention, dots"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.qwen3_vl.attention.unshared import Group, attention, unshared
-from vcap_jax.qwen3_vl.attention import Chunked, Dense, Kernel, Splash, causal, frames, grouped
+from vcap_jax.qwen3_vl.attention import Chunked, Dense, Kernel, Native, Splash, causal, frames, grouped
 from vcap_jax.sharding import MeshConfig, make_mesh
 
 GROUPS = {
@@ -23,10 +25,13 @@ GROUPS = {
     "one key head": Group(prompt=7, group=2, tokens=13, heads=4, key_heads=1, dim=12, lengths=(7,)),
 }
 BLOCKS = Chunked(queries=8, scores=160, diagonal=8, whole=0)
+compiles = pytest.mark.skipif(not shutil.which(os.environ.get("CXX", "c++")), reason="no C++ compiler")
+NATIVE = pytest.param(Native(), marks=compiles, id="native")
 KERNELS: list[Any] = [
     *(pytest.param(name, BLOCKS, id=f"chunked, {name}") for name in GROUPS),
     pytest.param("uneven", Chunked(scores=1 << 14, whole=0), id="chunked, one block"),
     pytest.param("uneven", Dense(), id="dense"),
+    *(pytest.param(name, Native(), marks=compiles, id=f"native, {name}") for name in GROUPS),
     pytest.param("uneven", Splash(interpret=True), id="splash"),
     pytest.param("one key head", Splash(interpret=True), id="splash, one key head"),
 ]
@@ -63,7 +68,9 @@ def test_group_equals_every_caption_with_its_own_prompt(name: str, kernel: Kerne
         assert not gradient[~group.real].any()  # padding has no influence, a padding group none on anything
 
 
-@pytest.mark.parametrize("kernel", [BLOCKS, Splash(interpret=True)], ids=["chunked", "splash"])
+@pytest.mark.parametrize(
+    "kernel", [pytest.param(BLOCKS, id="chunked"), NATIVE, pytest.param(Splash(interpret=True), id="splash")]
+)
 def test_bfloat16_stays_within_its_rounding(kernel: Kernel) -> None:
     """Eight bits: the plain softmax on the same rounded inputs is met to a few roundings of the largest entry."""
     group = GROUPS["uneven"]
@@ -79,7 +86,13 @@ def test_bfloat16_stays_within_its_rounding(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize(
-    "kernel", [BLOCKS, Dense(), Splash(interpret=True)], ids=["chunked", "dense", "splash"]
+    "kernel",
+    [
+        pytest.param(BLOCKS, id="chunked"),
+        pytest.param(Dense(), id="dense"),
+        NATIVE,
+        pytest.param(Splash(interpret=True), id="splash"),
+    ],
 )
 def test_frames_see_their_own_patches(kernel: Kernel) -> None:
     """A whole frame, a padded one, one shorter than a block, and one without any patch; 9 is an odd head size."""

@@ -1,7 +1,7 @@
 """Who may see whom: the four attention patterns of the model, and the kernels that compute them.
 
 ``causal``, ``grouped`` and ``frames`` work on whole sequences with a kernel of one's choice (``choose``);
-``decode`` is the pattern of a generated token and needs no kernel.
+``decode`` is the pattern of a generated token in plain XLA, which most kernels take for it.
 """
 
 from vcap_jax.qwen3_vl.attention.choice import (
@@ -17,6 +17,7 @@ from vcap_jax.qwen3_vl.attention.chunked import CHUNKED, Chunked
 from vcap_jax.qwen3_vl.attention.cudnn import CuDNN
 from vcap_jax.qwen3_vl.attention.decode import decode
 from vcap_jax.qwen3_vl.attention.kernel import Kernel, UnsupportedAttention
+from vcap_jax.qwen3_vl.attention.native import Native
 from vcap_jax.qwen3_vl.attention.patterns import LOG_SUM_EXP, OUTPUT, causal, frames, grouped
 from vcap_jax.qwen3_vl.attention.splash import Splash
 
@@ -30,6 +31,7 @@ __all__ = [
     "Dense",
     "Kernel",
     "Name",
+    "Native",
     "Splash",
     "UnsupportedAttention",
     "causal",

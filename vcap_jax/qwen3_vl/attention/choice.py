@@ -15,19 +15,21 @@ import jax.numpy as jnp
 
 from vcap_jax.qwen3_vl.attention.chunked import CHUNKED
 from vcap_jax.qwen3_vl.attention.cudnn import CuDNN
+from vcap_jax.qwen3_vl.attention.decode import decode
 from vcap_jax.qwen3_vl.attention.kernel import Kernel, UnsupportedAttention
+from vcap_jax.qwen3_vl.attention.native import Native
 from vcap_jax.qwen3_vl.attention.splash import Splash
 
 logger = logging.getLogger(__name__)
 
-Name = Literal["auto", "dense", "chunked", "cudnn", "splash"]
-NAMES: tuple[str, ...] = ("auto", "dense", "chunked", "cudnn", "splash")
+Name = Literal["auto", "dense", "chunked", "native", "cudnn", "splash"]
+NAMES: tuple[str, ...] = ("auto", "dense", "chunked", "native", "cudnn", "splash")
 
 PLATFORMS = {"gpu": "cuda", "cuda": "cuda", "tpu": "tpu", "cpu": "cpu"}
 """What JAX calls the platforms of its devices, and what they are called here."""
-OWN = {"cuda": "cudnn", "tpu": "splash"}
+OWN = {"cuda": "cudnn", "tpu": "splash", "cpu": "native"}
 """The kernel that belongs to a platform."""
-CUSTOM_CALLS = {"cudnn": "__cudnn$fmha", "splash": "splash_m"}
+CUSTOM_CALLS = {"cudnn": "__cudnn$fmha", "splash": "splash_m", "native": "vcap_attention_"}
 """What the kernels are called in a compiled program."""
 
 
@@ -36,6 +38,7 @@ class Dense:
     """All scores in memory, always: the reference."""
 
     name: str = "dense"
+    decode = staticmethod(decode)
 
     def check(self, dtype: Any, head_size: int) -> None:
         """Any type and size will do."""
@@ -46,7 +49,7 @@ class Dense:
 
 def kernel(name: str) -> Kernel:
     """The kernel of that name, unchecked. Raises ValueError for a name that is none."""
-    kernels: dict[str, Kernel] = {k.name: k for k in (Dense(), CHUNKED, CuDNN(), Splash())}
+    kernels: dict[str, Kernel] = {k.name: k for k in (Dense(), CHUNKED, Native(), CuDNN(), Splash())}
     if name not in kernels:
         raise ValueError(f"model.attention is {name!r}; it must be one of {', '.join(NAMES)}")
     return kernels[name]
@@ -61,8 +64,8 @@ def choose(name: str, *, platform: str, dtype: Any, head_sizes: Mapping[str, int
         dtype: what the model computes in.
         head_sizes: of each part of the model.
 
-    "auto" takes the platform's own kernel, cuDNN or Splash. Where that cannot compute the model (cuDNN: float32,
-    odd head sizes) it takes "chunked" and warns; on the CPU "chunked" is the right one.
+    "auto" takes the platform's own kernel: cuDNN, Splash, or the C++ one of CPUs. Where that cannot compute the model
+    (cuDNN: float32, odd head sizes; C++: no compiler) it takes "chunked" and warns.
 
     Raises:
         ValueError: no such name.
@@ -98,7 +101,7 @@ def _check(kernel: Kernel, dtype: Any, head_sizes: Mapping[str, int]) -> None:
 
 
 def kernels_in(program: str) -> frozenset[str]:
-    """Which platform kernels ("cudnn", "splash") a compiled program really calls.
+    """Which platform kernels ("cudnn", "splash", "native") a compiled program really calls.
 
     Args:
         program: ``jit(f).lower(...).compile().as_text()``. Before compilation a kernel that is partitioned over

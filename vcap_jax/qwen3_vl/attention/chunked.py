@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from vcap_jax.qwen3_vl.attention.decode import decode
 from vcap_jax.qwen3_vl.attention.kernel import Attended
 from vcap_jax.qwen3_vl.attention.scores import MASKED
 from vcap_jax.qwen3_vl.products import einsum_float32
@@ -40,6 +41,7 @@ class Chunked:
     diagonal: int = 512
     whole: int = 1 << 16
     name: str = "chunked"
+    decode = staticmethod(decode)
 
     def parts(self, scores: int) -> Chunked | None:
         return self if scores > self.whole else None

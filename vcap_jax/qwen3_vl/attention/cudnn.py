@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from vcap_jax.qwen3_vl.attention.decode import decode
 from vcap_jax.qwen3_vl.attention.kernel import Attended, UnsupportedAttention
 
 Array = jax.Array
@@ -57,6 +58,7 @@ class CuDNN:
     """See ``Kernel`` and ``Parts``. Compiles on CUDA only; products in bfloat16 or float16, accumulated in float32."""
 
     name: str = "cudnn"
+    decode = staticmethod(decode)
 
     def parts(self, scores: int) -> CuDNN:
         del scores

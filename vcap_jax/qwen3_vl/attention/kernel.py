@@ -69,3 +69,16 @@ class Kernel(Protocol):
         """What to put a pattern with that many scores together from; None if all of them are better kept in memory
         (``dense``)."""
         ...
+
+    def decode(
+        self,
+        queries: Array,
+        prompt_keys: Array,
+        prompt_values: Array,
+        prompt_visible: Array,
+        caption_keys: Array,
+        caption_values: Array,
+        caption_visible: Array,
+    ) -> Array:
+        """One new token of each caption, see ``attention.decode``; most kernels have none of their own for it."""
+        ...

@@ -17,10 +17,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as Spec
 
+from vcap_jax.qwen3_vl.attention.by_device import Division
+from vcap_jax.qwen3_vl.attention.decode import decode
 from vcap_jax.qwen3_vl.attention.kernel import Attended, UnsupportedAttention
-from vcap_jax.qwen3_vl.split import NOT_OF_GROUPS, group_axes
 
 Array = jax.Array
 
@@ -63,6 +63,7 @@ class Splash:
     block: int = 512
     interpret: bool = False
     name: str = "splash"
+    decode = staticmethod(decode)
 
     def parts(self, scores: int) -> Splash:
         del scores
@@ -81,16 +82,31 @@ class Splash:
     ) -> tuple[Array, Array]:
         """See ``Parts``; the output has the queries' type."""
         self.check(queries.dtype, queries.shape[-1])
-        plan = _Plan.of(self, queries, keys, causal=causal)
-        run = _by_device(_forward, plan, queries, keys, outputs=("out", "lse"))
-        return run(queries, keys, values, _lengths(lengths, keys))
+        plan, division = (
+            _Plan.of(self, queries, keys, causal=causal),
+            Division.of(queries.shape[0], keys.shape[2]),
+        )
+        sequence, rows = division.heads_third, division.heads_second
+        run = functools.partial(_forward, plan, _kernel(plan, queries.shape[2] // division.head_parts))
+        inputs = (sequence, sequence, sequence, division.by_batch)
+        out, lse = division.run(run, inputs, (sequence, rows))(queries, keys, values, _lengths(lengths, keys))
+        return out, lse
 
     def backward(self, attended: Attended, gradient: Array, *, causal: bool) -> tuple[Array, Array, Array]:
         """See ``Parts``; gradients have the types of what they are for."""
         queries, keys, values, lengths, out, lse = attended
-        plan = _Plan.of(self, queries, keys, causal=causal)
-        run = _by_device(_backward, plan, queries, keys, outputs=("queries", "keys", "keys"))
-        return run(queries, keys, values, _lengths(lengths, keys), out, lse, gradient)
+        plan, division = (
+            _Plan.of(self, queries, keys, causal=causal),
+            Division.of(queries.shape[0], keys.shape[2]),
+        )
+        sequence, rows = division.heads_third, division.heads_second
+        run = functools.partial(_backward, plan, _kernel(plan, queries.shape[2] // division.head_parts))
+        inputs = (sequence, sequence, sequence, division.by_batch, sequence, rows, sequence)
+        run_on: Callable[..., Any] = division.run(run, inputs, (sequence, sequence, sequence))
+        d_queries, d_keys, d_values = run_on(
+            queries, keys, values, _lengths(lengths, keys), out, lse, gradient
+        )
+        return d_queries, d_keys, d_values
 
 
 def _lengths(lengths: Array | None, keys: Array) -> Array:
@@ -237,36 +253,3 @@ def _backward(
     )
     d_queries = plan.cut(d_queries, plan.queries).astype(jnp.float32) * plan.head_size**-0.5
     return d_queries.astype(queries.dtype), plan.cut(d_keys, plan.keys), plan.cut(d_values, plan.keys)
-
-
-def _by_device(
-    function: Callable[..., Any], plan: _Plan, queries: Array, keys: Array, outputs: tuple[str, ...]
-) -> Callable[..., Any]:
-    """``function`` of a plan, on every device of the surrounding mesh with its own part of batch and key heads.
-
-    XLA cannot partition a kernel, and says so where a program on several devices has no mesh around it.
-    """
-    kernel, mesh = _kernel(plan, queries.shape[2]), jax.sharding.get_abstract_mesh()
-    axes = group_axes(mesh)
-    # What a surrounding shard_map has split already is left as it is.
-    free = {*axes, NOT_OF_GROUPS}.intersection(mesh.axis_names) if mesh.size > 1 else set()
-    if math.prod(mesh.shape[axis] for axis in free) == 1:
-        return functools.partial(function, plan, kernel)
-    batch = axes if queries.shape[0] % math.prod(mesh.shape[axis] for axis in axes) == 0 else None
-    parts = mesh.shape.get(NOT_OF_GROUPS, 1)
-    heads = NOT_OF_GROUPS if parts > 1 and keys.shape[2] % parts == 0 else None
-    if heads is not None:
-        kernel = _kernel(plan, queries.shape[2] // parts)
-    specs = {"lengths": Spec(batch), "lse": Spec(batch, heads)}
-
-    def split(*names: str) -> tuple[Spec, ...]:
-        return tuple(specs.get(name, Spec(batch, None, heads)) for name in names)
-
-    inputs = ("queries", "keys", "values", "lengths", "out", "lse", "gradient")
-    return jax.shard_map(
-        functools.partial(function, plan, kernel),
-        in_specs=split(*inputs[: 4 if function is _forward else None]),
-        out_specs=split(*outputs),
-        axis_names=free,
-        check_vma=False,
-    )

@@ -1,0 +1,118 @@
+"""The C++ kernels of ``cpp/``: compiled on this machine for this machine's processor, once, and known to XLA.
+
+The library is kept in ``$XDG_CACHE_HOME/vcap-jax`` (``~/.cache/vcap-jax``) under a digest of everything that it is made
+of: the sources, JAX's headers, the compiler and the processor's instructions. Any C++17 compiler that knows GCC's
+vectors will do, which GCC and Clang do; ``CXX`` names one, otherwise it is ``c++``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import jaxlib
+
+from vcap_jax.qwen3_vl.attention.kernel import UnsupportedAttention
+
+logger = logging.getLogger(__name__)
+
+SOURCES = Path(__file__).parent / "cpp"
+MAIN = "bindings.cc"
+FUNCTIONS = ("forward", "backward", "decode")
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared")
+SECONDS = 300
+"""The longest a compiler may take; it takes 7 s here."""
+
+
+@functools.cache
+def targets() -> dict[str, str]:
+    """What XLA calls the functions "forward", "backward" and "decode", compiled and registered.
+
+    Raises UnsupportedAttention if there is no compiler or it cannot compile them.
+    """
+    digest, library = compiled()
+    functions = ctypes.cdll.LoadLibrary(str(library))
+    names = {}
+    for function in FUNCTIONS:
+        # With the digest: a program from XLA's cache finds the function that it was compiled for, or none.
+        names[function] = f"vcap_attention_{function}_{digest}"
+        handler = jax.ffi.pycapsule(getattr(functions, f"vcap_attention_{function}"))
+        jax.ffi.register_ffi_target(names[function], handler, platform="cpu")
+    return names
+
+
+def compiled(folder: Path | None = None) -> tuple[str, Path]:
+    """The library's digest and file, which is made if it is not there. folder: of the files; None: the usual one.
+
+    Raises UnsupportedAttention, see ``targets``.
+    """
+    compiler = _compiler()
+    digest = _digest(compiler)
+    folder = _folder() if folder is None else folder
+    library = folder / f"attention-{digest}.so"
+    if library.exists():
+        return digest, library
+    start = time.perf_counter()
+    folder.mkdir(parents=True, exist_ok=True)
+    # Several processes may be at it: each compiles a file of its own, and the last one to finish is kept, whole.
+    handle, unfinished = tempfile.mkstemp(dir=folder, suffix=".so")
+    os.close(handle)
+    try:
+        includes = ("-isystem", jax.ffi.include_dir())
+        _run([*compiler, *FLAGS, *includes, str(SOURCES / MAIN), "-o", unfinished])
+        Path(unfinished).replace(library)
+    finally:
+        Path(unfinished).unlink(missing_ok=True)
+    logger.info("attention: compiled the C++ kernels in %.1f s: %s", time.perf_counter() - start, library)
+    return digest, library
+
+
+def _compiler() -> list[str]:
+    command = shlex.split(os.environ.get("CXX", "c++"))
+    if not command or shutil.which(command[0]) is None:
+        raise UnsupportedAttention(
+            f"model.attention native needs a C++ compiler, and there is no {' '.join(command) or 'CXX'}: install one "
+            "(g++ or clang++) or name one in CXX, or set model.attention=chunked"
+        )
+    return command
+
+
+def _digest(compiler: list[str]) -> str:
+    """Of sources, headers, flags, and what the compiler predefines: its version and the processor's instructions."""
+    known = _run([*compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull])
+    digest = hashlib.sha256(" ".join((*compiler, *FLAGS, jaxlib.__version__)).encode())
+    digest.update(known.encode())
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.name.encode() + source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vcap-jax"
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _failed(command, str(error)) from error
+    if done.returncode:
+        raise _failed(command, done.stderr.strip())
+    return done.stdout
+
+
+def _failed(command: list[str], said: str) -> UnsupportedAttention:
+    return UnsupportedAttention(
+        f"model.attention native: the C++ compiler failed; name another in CXX, or set model.attention=chunked. "
+        f"{shlex.join(command)}: {said[-2000:]}"
+    )
