@@ -52,13 +52,19 @@ inline void add_cache(
     // The last panel may go beyond the last key.
     const bool beyond = first + wide > length;
     if (beyond) pack_last(keys, length, first + wide - kPanel, size, scratch.panel + 0);
+    // A panel's rows are far apart, each in a page of its own, and no processor guesses where the next block's are: they
+    // are asked for while this one is computed, a vector's width of each row by every product.
+    const bool more = first + 2 * kKeys <= length;
     for (int64_t row = 0; row < rows; row += Rows) {
       for (int64_t at = 0; at < wide; at += kPanel) {
         const bool last = beyond && at + kPanel == wide;
         const float* panel = last ? scratch.panel + 0 : keys + first + at;
-        for (int64_t i = 0; i < Rows; i += kRowsA)
+        for (int64_t i = 0; i < Rows; i += kRowsA) {
+          const int64_t lane = (row + i) / kRowsA * kLanes;
           product_a(
-              left + (row + i) * size, size, panel, last ? kPanel : length, size, scores + i * kKeys + at);
+              left + (row + i) * size, size, panel, last ? kPanel : length, size, scores + i * kKeys + at,
+              more && lane < kPanel ? keys + first + kKeys + at + lane : nullptr);
+        }
       }
       for (int64_t i = 0; !whole && i < Rows; ++i)
         for (int64_t j = 0; j < wide; j += kLanes)

@@ -14,11 +14,14 @@ static_assert(kKeys % kPanel == 0 && kKeys % kRowsB == 0 && kRows % kRowsA == 0 
 inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
 // A: out[row][0..kPanel) = sum over i < depth of left[row][i] * panel[i][0..kPanel), for kRowsA rows.
-// left: rows `left_stride` apart; panel: `panel_stride`; out: kKeys.
+// left: rows `left_stride` apart; panel: `panel_stride`; out: kKeys. ahead: memory of a panel's shape of which a vector's
+// width per row is brought near; nullptr for none.
 inline void product_a(
-    const float* left, int64_t left_stride, const float* panel, int64_t panel_stride, int64_t depth, float* out) {
+    const float* left, int64_t left_stride, const float* panel, int64_t panel_stride, int64_t depth, float* out,
+    const float* ahead = nullptr) {
   Vector sums[kRowsA][kVectorsA] = {};
   for (int64_t i = 0; i < depth; ++i) {
+    if (ahead != nullptr) __builtin_prefetch(ahead + i * panel_stride);
     Vector right[kVectorsA];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectorsA; ++v) right[v] = load(panel + i * panel_stride + v * kLanes);
