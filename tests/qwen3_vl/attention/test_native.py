@@ -187,6 +187,13 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(tmp_path: Path, monk
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+@compiles
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(attention.UnsupportedAttention, match=r"file/cache, which cannot be used.*XDG_CACHE_HOME"):
+        native_library.compiled(tmp_path / "file" / "cache")
+
+
 def test_too_many_heads_are_refused() -> None:
     arguments = caches(1, 1, 97, 1, 8, 4, 4)
     with pytest.raises(attention.UnsupportedAttention, match="96 query heads per key head, not 97"):

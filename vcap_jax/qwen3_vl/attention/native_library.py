@@ -41,7 +41,10 @@ def targets() -> dict[str, str]:
     Raises UnsupportedAttention if there is no compiler or it cannot compile them.
     """
     digest, library = compiled()
-    functions = ctypes.cdll.LoadLibrary(str(library))
+    try:
+        functions = ctypes.cdll.LoadLibrary(str(library))
+    except OSError as error:
+        raise _unusable(library.parent, error) from error
     names = {}
     for function in FUNCTIONS:
         # With the digest: a program from XLA's cache finds the function that it was compiled for, or none.
@@ -63,9 +66,12 @@ def compiled(folder: Path | None = None) -> tuple[str, Path]:
     if library.exists():
         return digest, library
     start = time.perf_counter()
-    folder.mkdir(parents=True, exist_ok=True)
-    # Several processes may be at it: each compiles a file of its own, and the last one to finish is kept, whole.
-    handle, unfinished = tempfile.mkstemp(dir=folder, suffix=".so")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Several processes may be at it: each compiles a file of its own, and the last one to finish is kept, whole.
+        handle, unfinished = tempfile.mkstemp(dir=folder, suffix=".so")
+    except OSError as error:
+        raise _unusable(folder, error) from error
     os.close(handle)
     try:
         includes = ("-isystem", jax.ffi.include_dir())
@@ -109,6 +115,13 @@ def _run(command: list[str]) -> str:
     if done.returncode:
         raise _failed(command, done.stderr.strip())
     return done.stdout
+
+
+def _unusable(folder: Path, error: OSError) -> UnsupportedAttention:
+    return UnsupportedAttention(
+        f"model.attention native keeps its library in {folder}, which cannot be used ({error}); name a folder in "
+        "XDG_CACHE_HOME, or set model.attention=chunked"
+    )
 
 
 def _failed(command: list[str], said: str) -> UnsupportedAttention:
