@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,25 @@ def speaker(processes: Processes) -> Callable[[str], None]:
     return say
 
 
+@contextmanager
+def _log_shown(processes: Processes) -> Iterator[None]:
+    """What the package logs goes to standard error: choices such as the attention kernel, from the first process alone,
+    and warnings."""
+    logger, handler = logging.getLogger("vcap_jax"), logging.StreamHandler()
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = (
+        False  # libraries put handlers of their own on the root, which would say everything again
+    )
+    logger.setLevel(logging.INFO if processes.first else logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+
 def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int], *, several: bool) -> int:
     # The driver's messages about machine features are noise for a user; errors still come through.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -91,6 +111,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
     from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError
     from vcap_jax.distributed import ALONE, PeerFailed, joined
     from vcap_jax.judge_process import JudgeStartError
+    from vcap_jax.qwen3_vl.attention import UnsupportedAttention
     from vcap_jax.qwen3_vl.weights import CheckpointError
     from vcap_jax.references.writing import PoolError
     from vcap_jax.report.run_folder import RunFolderError
@@ -116,6 +137,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
             if config.distributed.several and not several:
                 raise ConfigError(["this command is for one process: leave distributed.* out"])
             processes = stack.enter_context(joined(config.distributed))
+            stack.enter_context(_log_shown(processes))
             return command(config, processes)
         except (
             CheckpointError,
@@ -135,6 +157,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
             StoreError,
             TemplateError,
             TrainingStopped,
+            UnsupportedAttention,
         ) as error:
             # Before leaving the others, which may take long.
             processes.fail(error)

@@ -190,7 +190,9 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(tmp_path: Path, monk
 @compiles
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(attention.UnsupportedAttention, match=r"file/cache, which cannot be used.*XDG_CACHE_HOME"):
+    with pytest.raises(
+        attention.UnsupportedAttention, match=r"file/cache, which cannot be used.*XDG_CACHE_HOME"
+    ):
         native_library.compiled(tmp_path / "file" / "cache")
 
 

@@ -73,13 +73,14 @@ def compiled(folder: Path | None = None) -> tuple[str, Path]:
     except OSError as error:
         raise _unusable(folder, error) from error
     os.close(handle)
+    logger.info("attention: compiling the C++ kernels for this processor, once, into %s", library)
     try:
         includes = ("-isystem", jax.ffi.include_dir())
         _run([*compiler, *FLAGS, *includes, str(SOURCES / MAIN), "-o", unfinished])
         Path(unfinished).replace(library)
     finally:
         Path(unfinished).unlink(missing_ok=True)
-    logger.info("attention: compiled the C++ kernels in %.1f s: %s", time.perf_counter() - start, library)
+    logger.info("attention: compiled the C++ kernels in %.1f s", time.perf_counter() - start)
     return digest, library
 
 
