@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import shutil
 import stat
 from pathlib import Path
@@ -147,6 +148,39 @@ def test_weights_are_powers_to_the_last_digits(spread: float) -> None:
     tolerance = 1e-6 + spread * 2.0**-23  # of the score itself
     np.testing.assert_allclose(out[0, :, 0, 0], 1 / (1 + np.exp(-exact)), rtol=tolerance, atol=1e-37)
     np.testing.assert_allclose(lse[0, 0], np.logaddexp(0, exact), rtol=3e-6, atol=1e-7)
+
+
+@compiles
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="another family of processors")
+@pytest.mark.parametrize("processor", ["x86-64", "haswell"])
+def test_processors_with_narrower_vectors(processor: str, tmp_path: Path, monkeypatch) -> None:
+    """Their tiles are others; once, tiles that did not fit into each other wrote behind their buffers."""
+    flags = [f"-march={processor}" if flag == "-march=native" else flag for flag in native_library.FLAGS]
+    assert flags != list(native_library.FLAGS)
+    if processor == "haswell" and " avx2 " not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this processor has no AVX2")
+    monkeypatch.setattr(native_library, "FLAGS", tuple(flags))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native_library.targets.cache_clear()
+    group = Group(prompt=205, group=3, tokens=101, lengths=(205, 90), heads=4, key_heads=2, dim=20)
+    lengths, arrays = jnp.asarray(group.lengths), group.arrays()
+
+    def run(kernel: attention.Kernel) -> tuple[jax.Array, Arrays]:
+        def grouped(*arrays: jax.Array) -> jax.Array:
+            out = attention.grouped(*arrays, lengths, group.prompt, group.group, kernel)
+            return jnp.where(group.real[..., None, None], out, 0)
+
+        out, pull = jax.vjp(grouped, *arrays)
+        return out, pull(jnp.cos(out))
+
+    token = caches(2, 3, 6, 1, 9, 203, 50)
+    try:
+        ours = *run(Native()), Native().decode(*token)
+    finally:
+        native_library.targets.cache_clear()
+    expected = *run(attention.kernel("dense")), attention.decode(*token)
+    for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-5 * float(jnp.abs(y).max()))
 
 
 @compiles

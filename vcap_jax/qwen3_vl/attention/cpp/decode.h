@@ -11,7 +11,8 @@ struct DecodeShape {
   int64_t batch, captions, heads, key_heads, size, prompt, tokens;
 };
 
-constexpr int kFewRows = 4;  // of the heads of one caption
+constexpr int kFewRows = 4;  // of the heads of one caption; the products of one tile A
+static_assert(kFewRows <= kRowsA);
 
 // Keys [size][length] from `first` on as a panel of product A; what is beyond the last key is zero.
 inline void pack_last(const float* from, int64_t length, int64_t first, int64_t size, float* to) {

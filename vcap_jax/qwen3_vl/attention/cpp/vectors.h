@@ -10,11 +10,11 @@ namespace vcap {
 #if defined(__AVX512F__)
 constexpr int kLanes = 16, kRowsA = 6, kVectorsA = 4, kRowsB = 12;
 #elif defined(__AVX__)
-constexpr int kLanes = 8, kRowsA = 4, kVectorsA = 3, kRowsB = 6;
+constexpr int kLanes = 8, kRowsA = 6, kVectorsA = 2, kRowsB = 6;
 #elif defined(__aarch64__)
 constexpr int kLanes = 4, kRowsA = 6, kVectorsA = 4, kRowsB = 12;
 #else
-constexpr int kLanes = 4, kRowsA = 4, kVectorsA = 3, kRowsB = 6;
+constexpr int kLanes = 4, kRowsA = 6, kVectorsA = 2, kRowsB = 6;
 #endif
 constexpr int kVectorsB = 2;
 
