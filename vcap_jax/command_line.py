@@ -134,6 +134,8 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
                 return 0
             if config.compilation_cache:
                 jax.config.update("jax_compilation_cache_dir", config.compilation_cache)
+                # JAX leaves out what compiles within a second, which in the embedded world is nearly everything.
+                jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
             if config.distributed.several and not several:
                 raise ConfigError(["this command is for one process: leave distributed.* out"])
             processes = stack.enter_context(joined(config.distributed))
