@@ -87,9 +87,8 @@ def _log_shown(processes: Processes) -> Iterator[None]:
     logger, handler = logging.getLogger("vcap_jax"), logging.StreamHandler()
     before = logger.level, logger.propagate
     logger.addHandler(handler)
-    logger.propagate = (
-        False  # libraries put handlers of their own on the root, which would say everything again
-    )
+    # Libraries put handlers of their own on the root, which would say everything again.
+    logger.propagate = False
     logger.setLevel(logging.INFO if processes.first else logging.WARNING)
     try:
         yield

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vcap_jax.qwen3_vl.attention import decode
+from vcap_jax.qwen3_vl.attention import Cached, decode
 from vcap_jax.qwen3_vl.products import einsum_float32
 
 
@@ -45,7 +45,7 @@ def test_decoding_in_bfloat16_runs_inside_a_loop() -> None:
 
     def one(queries: jax.Array, step: jax.Array) -> jax.Array:
         written = jnp.broadcast_to(jnp.arange(slots) <= step, (groups, slots))
-        return decode(queries, prompt_keys, prompt_values, in_prompt, keys, values, written)
+        return decode(queries, Cached(prompt_keys, prompt_values, in_prompt), Cached(keys, values, written))
 
     @jax.jit
     def loop(queries: jax.Array) -> jax.Array:

@@ -265,9 +265,9 @@ class DecodeModel:
                 values[index] = jax.lax.dynamic_update_slice_in_dim(
                     values[index], new_values[:, None], column, axis=1
                 )
-                own = (keys[index], values[index], caption_visible)
-                shared = (prompt.keys[index], prompt.values[index], prompt_visible)
-                return self._model.kernel.decode(q, *shared, *own), None, None
+                own = attention.Cached(keys[index], values[index], caption_visible)
+                shared = attention.Cached(prompt.keys[index], prompt.values[index], prompt_visible)
+                return self._model.kernel.decode(q, shared, own), None, None
 
             x, _, _ = layer(x, cos, sin, attend, None, None)
         return self._model.text.norm(x), CaptionCache(tuple(keys), tuple(values))

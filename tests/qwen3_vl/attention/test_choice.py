@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+from tests.qwen3_vl.attention.compiler import needs_compiler
 from vcap_jax.policy import ModelConfig, load_policy
 from vcap_jax.qwen3_vl import attention
 from vcap_jax.qwen3_vl.attention import cudnn, splash
@@ -22,13 +21,10 @@ def choose(name: str, platform: str, dtype: str = "bfloat16", **head_sizes: int)
     return attention.choose(name, platform=platform, dtype=dtype, head_sizes=head_sizes or HEADS)
 
 
-compiles = pytest.mark.skipif(not shutil.which(os.environ.get("CXX", "c++")), reason="no C++ compiler")
-
-
 @pytest.mark.parametrize(
     ("platform", "name"),
     [
-        pytest.param("cpu", "native", marks=compiles),
+        pytest.param("cpu", "native", marks=needs_compiler),
         ("gpu", "cudnn"),
         ("cuda", "cudnn"),
         ("tpu", "splash"),

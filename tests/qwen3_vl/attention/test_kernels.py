@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.qwen3_vl.attention.compiler import needs_compiler
 from tests.qwen3_vl.attention.unshared import Group, attention, unshared
 from vcap_jax.qwen3_vl.attention import Chunked, Dense, Kernel, Native, Splash, causal, frames, grouped
 from vcap_jax.sharding import MeshConfig, make_mesh
@@ -25,13 +24,12 @@ GROUPS = {
     "one key head": Group(prompt=7, group=2, tokens=13, heads=4, key_heads=1, dim=12, lengths=(7,)),
 }
 BLOCKS = Chunked(queries=8, scores=160, diagonal=8, whole=0)
-compiles = pytest.mark.skipif(not shutil.which(os.environ.get("CXX", "c++")), reason="no C++ compiler")
-NATIVE = pytest.param(Native(), marks=compiles, id="native")
+NATIVE = pytest.param(Native(), marks=needs_compiler, id="native")
 KERNELS: list[Any] = [
     *(pytest.param(name, BLOCKS, id=f"chunked, {name}") for name in GROUPS),
     pytest.param("uneven", Chunked(scores=1 << 14, whole=0), id="chunked, one block"),
     pytest.param("uneven", Dense(), id="dense"),
-    *(pytest.param(name, Native(), marks=compiles, id=f"native, {name}") for name in GROUPS),
+    *(pytest.param(name, Native(), marks=needs_compiler, id=f"native, {name}") for name in GROUPS),
     pytest.param("uneven", Splash(interpret=True), id="splash"),
     pytest.param("one key head", Splash(interpret=True), id="splash, one key head"),
 ]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import platform
-import shutil
 import stat
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.qwen3_vl.attention.compiler import needs_compiler
 from tests.qwen3_vl.attention.unshared import Group
 from vcap_jax.qwen3_vl import attention
 from vcap_jax.qwen3_vl.attention import native_library
@@ -21,8 +20,6 @@ from vcap_jax.qwen3_vl.attention.native import Native
 from vcap_jax.sharding import MeshConfig, make_mesh
 
 Arrays = tuple[jax.Array, ...]
-
-compiles = pytest.mark.skipif(not shutil.which(os.environ.get("CXX", "c++")), reason="no C++ compiler")
 
 
 def caches(
@@ -34,7 +31,7 @@ def caches(
     prompt: int,
     tokens: int,
     dtype=jnp.float32,
-) -> Arrays:
+) -> tuple[jax.Array, attention.Cached, attention.Cached]:
     """Arguments of ``attention.decode``: uneven prompts, the second is padding; captions with a hole."""
     rng = np.random.default_rng(0)
 
@@ -47,16 +44,20 @@ def caches(
     written = (column < tokens // 3) | (column == 2 * tokens // 3)
     return (
         draw(batch, captions, heads, size),
-        draw(batch, key_heads, size, prompt),
-        draw(batch, key_heads, prompt, size),
-        jnp.arange(prompt) < lengths[:, None],
-        draw(rows, size, tokens),
-        draw(rows, tokens, size),
-        jnp.broadcast_to(written, (batch, tokens)),
+        attention.Cached(
+            draw(batch, key_heads, size, prompt),
+            draw(batch, key_heads, prompt, size),
+            jnp.arange(prompt) < lengths[:, None],
+        ),
+        attention.Cached(
+            draw(rows, size, tokens),
+            draw(rows, tokens, size),
+            jnp.broadcast_to(written, (batch, tokens)),
+        ),
     )
 
 
-@compiles
+@needs_compiler
 @pytest.mark.parametrize(
     "shape",
     [
@@ -73,7 +74,7 @@ def test_a_new_token_sees_what_it_sees_in_plain_xla(shape: tuple[int, ...]) -> N
     np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-5 * float(jnp.abs(plain).max()))
 
 
-@compiles
+@needs_compiler
 def test_a_new_token_in_bfloat16() -> None:
     arguments = caches(2, 3, 4, 2, 32, 40, 20, dtype=jnp.bfloat16)
     ours, plain = Native().decode(*arguments), attention.decode(*arguments)
@@ -81,7 +82,7 @@ def test_a_new_token_in_bfloat16() -> None:
     np.testing.assert_allclose(ours.astype(jnp.float32), plain.astype(jnp.float32), atol=2e-2)
 
 
-@compiles
+@needs_compiler
 def test_devices_compute_their_own_groups_and_heads() -> None:
     """Under a mesh nobody computes everything, and the parts are the whole: forward, backward and for a new token."""
     group = Group(prompt=21, group=2, tokens=10, lengths=(21, 9))
@@ -107,7 +108,7 @@ def test_devices_compute_their_own_groups_and_heads() -> None:
     assert f"f32[1,{group.prompt},{queries[2] // 2},{queries[3]}]" in program
 
 
-@compiles
+@needs_compiler
 def test_the_same_numbers_every_time() -> None:
     """Threads take tasks as they come; what they compute does not depend on who takes which."""
     rng = np.random.default_rng(0)
@@ -124,7 +125,7 @@ def test_the_same_numbers_every_time() -> None:
         jax.tree.map(np.testing.assert_array_equal, first, jax.tree.map(np.asarray, run(q, k)))
 
 
-@compiles
+@needs_compiler
 def test_a_number_that_is_none_is_not_hidden() -> None:
     q = jnp.ones((1, 40, 2, 16)).at[0, 7, 1, 3].set(jnp.nan)
     out = attention.causal(q, jnp.ones((1, 40, 2, 16)), jnp.ones((1, 40, 2, 16)), Native())
@@ -136,7 +137,7 @@ def test_a_number_that_is_none_is_not_hidden() -> None:
     assert jnp.isfinite(out[0, :7]).all()
 
 
-@compiles
+@needs_compiler
 @pytest.mark.parametrize("spread", [1.0, 100.0])
 def test_weights_are_powers_to_the_last_digits(spread: float) -> None:
     """One key and value per query and head size 1: the log-sum-exp of two scores, and their weights, by themselves."""
@@ -150,7 +151,7 @@ def test_weights_are_powers_to_the_last_digits(spread: float) -> None:
     np.testing.assert_allclose(lse[0, 0], np.logaddexp(0, exact), rtol=3e-6, atol=1e-7)
 
 
-@compiles
+@needs_compiler
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="another family of processors")
 @pytest.mark.parametrize("processor", ["x86-64", "haswell"])
 def test_processors_with_narrower_vectors(processor: str, tmp_path: Path, monkeypatch) -> None:
@@ -183,7 +184,7 @@ def test_processors_with_narrower_vectors(processor: str, tmp_path: Path, monkey
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-5 * float(jnp.abs(y).max()))
 
 
-@compiles
+@needs_compiler
 def test_it_is_compiled_once_and_says_so(tmp_path: Path, caplog) -> None:
     with caplog.at_level(logging.INFO):
         digest, library = native_library.compiled(tmp_path)
@@ -221,7 +222,7 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(tmp_path: Path, monk
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-@compiles
+@needs_compiler
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(

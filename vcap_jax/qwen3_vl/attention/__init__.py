@@ -16,7 +16,7 @@ from vcap_jax.qwen3_vl.attention.choice import (
 from vcap_jax.qwen3_vl.attention.chunked import CHUNKED, Chunked
 from vcap_jax.qwen3_vl.attention.cudnn import CuDNN
 from vcap_jax.qwen3_vl.attention.decode import decode
-from vcap_jax.qwen3_vl.attention.kernel import Kernel, UnsupportedAttention
+from vcap_jax.qwen3_vl.attention.kernel import Cached, Kernel, UnsupportedAttention
 from vcap_jax.qwen3_vl.attention.native import Native
 from vcap_jax.qwen3_vl.attention.patterns import LOG_SUM_EXP, OUTPUT, causal, frames, grouped
 from vcap_jax.qwen3_vl.attention.splash import Splash
@@ -26,6 +26,7 @@ __all__ = [
     "LOG_SUM_EXP",
     "NAMES",
     "OUTPUT",
+    "Cached",
     "Chunked",
     "CuDNN",
     "Dense",

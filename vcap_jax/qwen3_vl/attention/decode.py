@@ -5,21 +5,14 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from vcap_jax.qwen3_vl.attention.kernel import Cached
 from vcap_jax.qwen3_vl.attention.scores import MASKED, group_heads, scores
 from vcap_jax.qwen3_vl.products import einsum_float32
 
 Array = jax.Array
 
 
-def decode(
-    queries: Array,
-    prompt_keys: Array,
-    prompt_values: Array,
-    prompt_visible: Array,
-    caption_keys: Array,
-    caption_values: Array,
-    caption_visible: Array,
-) -> Array:
+def decode(queries: Array, prompt: Cached, captions: Cached) -> Array:
     """One new token of each of the G captions of each group.
 
     All G captions and the R = H / K heads of a key head meet a prompt's keys, and its values, in one matrix product
@@ -28,14 +21,14 @@ def decode(
 
     Args:
         queries: [B, G, H, d].
-        prompt_keys: [B, K, d, P]; prompt_values: [B, K, P, d]; prompt_visible: [B, P] bool.
-        caption_keys: [B G K, d, T]; caption_values: [B G K, T, d]; caption_visible: [B, T] bool, at least one True.
+        prompt: keys [B, K, d, P], values [B, K, P, d], visible [B, P] bool.
+        captions: keys [B G K, d, T], values [B G K, T, d], visible [B, T] bool, at least one True.
 
     Returns:
         [B, G, H, d].
     """
     batch, group, _, dim = queries.shape
-    key_heads = prompt_keys.shape[1]
+    key_heads = prompt.keys.shape[1]
     grouped = group_heads(queries, key_heads)  # [B, G, K, R, d]
     heads = grouped.shape[3]
 
@@ -43,11 +36,11 @@ def decode(
         """[B, G, K, R, n] -> [B, K, G R, n]."""
         return jnp.swapaxes(x, 1, 2).reshape(batch, key_heads, group * heads, -1)
 
-    to_prompt = scores("bkxd,bkdp->bkxp", together(grouped), prompt_keys)
-    to_prompt = jnp.where(prompt_visible[:, None, None], to_prompt, MASKED)
-    to_self = scores("zrd,zdt->zrt", grouped.reshape(-1, heads, dim), caption_keys)
+    to_prompt = scores("bkxd,bkdp->bkxp", together(grouped), prompt.keys)
+    to_prompt = jnp.where(prompt.visible[:, None, None], to_prompt, MASKED)
+    to_self = scores("zrd,zdt->zrt", grouped.reshape(-1, heads, dim), captions.keys)
     to_self = to_self.reshape(*grouped.shape[:-1], -1)  # [B, G, K, R, T]
-    to_self = jnp.where(caption_visible[:, None, None, None], to_self, MASKED)
+    to_self = jnp.where(captions.visible[:, None, None, None], to_self, MASKED)
     # One softmax over both, without the copies that joining them would cost: a common maximum and a common sum.
     largest = jnp.maximum(to_prompt.max(-1, keepdims=True), together(to_self.max(-1, keepdims=True)))
     apart = jnp.swapaxes(largest.reshape(batch, key_heads, group, heads, 1), 1, 2)
@@ -57,8 +50,8 @@ def decode(
     def weigh(equation: str, weights: Array, values: Array) -> Array:
         return einsum_float32(equation, weights.astype(values.dtype), values)
 
-    out = weigh("bkxp,bkpd->bkxd", to_prompt, prompt_values)
-    own = weigh("zrt,ztd->zrd", to_self.reshape(-1, *to_self.shape[-2:]), caption_values)
+    out = weigh("bkxp,bkpd->bkxd", to_prompt, prompt.values)
+    own = weigh("zrt,ztd->zrd", to_self.reshape(-1, *to_self.shape[-2:]), captions.values)
     out += together(own.reshape(grouped.shape))
     out = (out / total).astype(queries.dtype).reshape(batch, key_heads, group, heads, dim)
     return jnp.swapaxes(out, 1, 2).reshape(queries.shape)

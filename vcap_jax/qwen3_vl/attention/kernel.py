@@ -35,6 +35,14 @@ class Attended(NamedTuple):
     lse: Array
 
 
+class Cached(NamedTuple):
+    """Keys and values that a new token sees, and which of them; for shapes see ``attention.decode``."""
+
+    keys: Array
+    values: Array
+    visible: Array
+
+
 class Parts(Protocol):
     """Computes parts of a pattern. A value: equal settings, equal hash, no state. For shapes see ``Attended``."""
 
@@ -70,15 +78,6 @@ class Kernel(Protocol):
         (``dense``)."""
         ...
 
-    def decode(
-        self,
-        queries: Array,
-        prompt_keys: Array,
-        prompt_values: Array,
-        prompt_visible: Array,
-        caption_keys: Array,
-        caption_values: Array,
-        caption_visible: Array,
-    ) -> Array:
+    def decode(self, queries: Array, prompt: Cached, captions: Cached) -> Array:
         """One new token of each caption, see ``attention.decode``; most kernels have none of their own for it."""
         ...

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from vcap_jax.qwen3_vl.attention.by_device import Division
-from vcap_jax.qwen3_vl.attention.kernel import Attended, UnsupportedAttention
+from vcap_jax.qwen3_vl.attention.kernel import Attended, Cached, UnsupportedAttention
 from vcap_jax.qwen3_vl.attention.native_library import targets
 
 Array = jax.Array
@@ -74,18 +74,9 @@ class Native:
         d_queries, d_keys, d_values = run_on(q, k, v, _lengths(lengths, keys), o, lse, g)
         return d_queries, d_keys, d_values
 
-    def decode(
-        self,
-        queries: Array,
-        prompt_keys: Array,
-        prompt_values: Array,
-        prompt_visible: Array,
-        caption_keys: Array,
-        caption_values: Array,
-        caption_visible: Array,
-    ) -> Array:
+    def decode(self, queries: Array, prompt: Cached, captions: Cached) -> Array:
         """See ``attention.decode``."""
-        (batch, group, heads, _), key_heads = queries.shape, prompt_keys.shape[1]
+        (batch, group, heads, _), key_heads = queries.shape, prompt.keys.shape[1]
         if heads // key_heads > MOST_HEADS:
             raise UnsupportedAttention(
                 f"model.attention native takes {MOST_HEADS} query heads per key head, not {heads // key_heads}; "
@@ -105,10 +96,10 @@ class Native:
         of_prompt, of_captions = division.heads_second, division.heads_third
         inputs = (of_captions, of_prompt, of_prompt, division.by_batch, *[of_captions] * 2, division.by_batch)
         out = division.run(run, inputs, of_captions)(
-            *_float32(queries, prompt_keys, prompt_values),
-            prompt_visible,
-            *map(apart, _float32(caption_keys, caption_values)),
-            caption_visible,
+            *_float32(queries, prompt.keys, prompt.values),
+            prompt.visible,
+            *map(apart, _float32(captions.keys, captions.values)),
+            captions.visible,
         )
         return out.astype(queries.dtype)
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -12,7 +13,7 @@
 
 namespace vcap {
 
-// body(i) for i < count, in any order and on any thread; returns when all are done.
+// body(i) for i < count, in any order and on any thread; returns when all are done, or throws what the first threw.
 //
 // The caller may be a thread of the pool and takes tasks itself until none is left, so nothing is waited for that has
 // not been begun: a pool whose threads all wait here cannot come to a stop.
@@ -25,13 +26,22 @@ void for_each(xla::ffi::ThreadPool& pool, int64_t count, const Body& body) {
     std::mutex mutex;
     std::condition_variable changed;
     int64_t done = 0;
+    std::exception_ptr thrown;
 
     void work() {
       int64_t finished = 0;
-      for (int64_t i; (i = next.fetch_add(1)) < count; ++finished) (*body)(i);
+      std::exception_ptr here;
+      for (int64_t i; (i = next.fetch_add(1)) < count; ++finished) {
+        try {
+          (*body)(i);
+        } catch (...) {
+          here = std::current_exception();
+        }
+      }
       if (finished == 0) return;
       std::lock_guard<std::mutex> lock(mutex);
       done += finished;
+      if (here && !thrown) thrown = here;
       if (done == count) changed.notify_all();
     }
   };
@@ -48,6 +58,7 @@ void for_each(xla::ffi::ThreadPool& pool, int64_t count, const Body& body) {
   state->work();
   std::unique_lock<std::mutex> lock(state->mutex);
   state->changed.wait(lock, [&] { return state->done == state->count; });
+  if (state->thrown) std::rethrow_exception(state->thrown);
 }
 
 // Memory for numbers, at the border of a vector. Not cleared.
