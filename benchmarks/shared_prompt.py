@@ -31,7 +31,7 @@ from flax import nnx
 from benchmarks.small_policy import policy_config
 from vcap_jax.grpo.objective import ObjectiveConfig, step_totals
 from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms
-from vcap_jax.policy import split_model
+from vcap_jax.policy import attention_kernel, split_model
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import PromptBatch
 from vcap_jax.qwen3_vl.model import Qwen3VL
@@ -186,9 +186,12 @@ def main() -> None:
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--only", choices=[shape.name for shape in SHAPES], action="append")
+    parser.add_argument("--attention", default="auto", help="the kernel, as model.attention names it")
     options = parser.parse_args()
     config = Qwen3VLConfig.from_dict(policy_config(train_tokenizer(training_texts())))
-    model = Qwen3VL(config, rngs=nnx.Rngs(0), dtype=jnp.float32)
+    kernel = attention_kernel(options.attention, config, jnp.float32, jax.default_backend())
+    print(f"attention: {kernel.name}")
+    model = Qwen3VL(config, rngs=nnx.Rngs(0), dtype=jnp.float32, kernel=kernel)
     graphdef, trainable, frozen = split_model(model, ("visual",))
     results = []
     print(f"{'':<16}{'':<10}{'shared':>10}{'unshared':>10}{'ratio':>8}{'FLOP ratio':>12}{'memory ratio':>14}")
@@ -197,7 +200,7 @@ def main() -> None:
             continue
         for name, measure in (("update", update), ("rollout", rollout)):
             figures = measure(graphdef, config, trainable, frozen, shape, options.group, options.repeats)
-            results.append({"shape": asdict(shape), "what": name, **figures})
+            results.append({"shape": asdict(shape), "what": name, "attention": kernel.name, **figures})
             shared, unshared = figures["shared"], figures["unshared"]
             line = f"{shape.name:<16}{name:<10}{shared['seconds']:>8.2f} s{unshared['seconds']:>8.2f} s"
             line += (

@@ -138,6 +138,30 @@ def test_a_number_that_is_none_is_not_hidden() -> None:
 
 
 @needs_compiler
+def test_a_number_that_is_none_is_not_hidden_behind_the_first_block() -> None:
+    ones = jnp.ones((1, 700, 1, 16))
+    out, lse = Native().forward(ones, ones.at[0, 500, 0, 3].set(jnp.nan), ones, None, causal=False)
+    assert jnp.isnan(out).all()
+    assert jnp.isnan(lse).all()
+
+
+@needs_compiler
+@pytest.mark.parametrize("rise", [0.0, 2.0, 5.0, 6.0, 60.0, -60.0])
+def test_scores_that_rise_from_block_to_block(rise: float) -> None:
+    """A block's weights are made with the largest score of the blocks before it, unless its own are much larger."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 1000, 2, 16)).astype(np.float32) for _ in range(3))
+    q[..., 0], k[..., 0] = 4.0, rise * (np.arange(1000) // 192)[None, :, None]
+    out, lse = Native().forward(*map(jnp.asarray, (q, k, v)), None, causal=False)
+    scores = np.einsum("nqhd,nkhd->nhqk", q.astype(np.float64), k.astype(np.float64)) / 4
+    exact = np.logaddexp.reduce(scores, axis=-1)
+    weights = np.exp(scores - exact[..., None])
+    np.testing.assert_allclose(lse, exact, rtol=1e-6, atol=1e-5)
+    tolerance = 2e-5 + np.abs(scores).max() * 2.0**-23  # of the scores themselves
+    np.testing.assert_allclose(out, np.einsum("nhqk,nkhd->nqhd", weights, v), rtol=1e-4, atol=tolerance)
+
+
+@needs_compiler
 @pytest.mark.parametrize("spread", [1.0, 100.0])
 def test_weights_are_powers_to_the_last_digits(spread: float) -> None:
     """One key and value per query and head size 1: the log-sum-exp of two scores, and their weights, by themselves."""

@@ -37,9 +37,9 @@ inline void backward(
       float delta = 0;
       for (int64_t i = 0; row < rows && i < s.size; ++i)
         delta += out[at + row * stride + i] * gradient[at + row * stride + i];
-      *(deltas + to + row) = delta;
+      *(deltas + to + row) = -delta;
       // What is no query gets weights of zero.
-      *(logs + to + row) = row < rows ? lse[(batch * s.heads + head) * s.queries + first + row] * kLog2E : -kMasked;
+      *(logs + to + row) = row < rows ? lse[(batch * s.heads + head) * s.queries + first + row] * -kLog2E : kMasked;
     }
     for (int64_t part = 0; part < parts; ++part)
       std::fill(sums + (part * every + to) * padded, sums + (part * every + to + kRows) * padded, 0.0f);
@@ -68,21 +68,25 @@ inline void backward(
             const int64_t mine = std::max<int64_t>(0, std::min(seen, s.seen(last, first_key, length)));
             const int64_t wide = round_up(mine, kPanel);
             const float* left = lefts + (at + row) * padded;
-            block_scores(left, padded, packed_keys.panels + k * kKeys * s.size, s.size, mine, w);
-            block_scores(
-                gradients + (at + row) * padded, padded, packed_values.panels + k * kKeys * s.size, s.size, mine, d);
-            for (int i = 0; i < kRowsB; ++i) {
-              float *wi = w + i * kKeys, *di = d + i * kKeys;
-              mask(wi, s.seen(first + row + i, first_key, length), wide, kMasked);
-              const float log = *(logs + at + row + i), delta = *(deltas + at + row + i);
-              for (int64_t j = 0; j < wide; j += kLanes) {
-                const Vector weight = exp2(load(wi + j) - log);
-                store(wi + j, weight);
-                store(di + j, weight * (load(di + j) - delta));
-              }
-              std::fill(wi + wide, wi + columns, 0.0f);
-              std::fill(di + wide, di + columns, 0.0f);
-            }
+            block_product(
+                left, padded, packed_keys.panels + k * kKeys * s.size, s.size, mine, logs + at + row,
+                [&](int i, int64_t first, const PanelSums& x) VCAP_IN_REGISTERS {
+                  PanelSums weight;
+#pragma GCC unroll 4
+                  for (int v = 0; v < kVectorsA; ++v) weight[v] = exp2(x[v]);
+                  store_panel(w + i * kKeys + first, weight);
+                });
+            for (int i = 0; i < kRowsB; ++i)
+              mask(w + i * kKeys, s.seen(first + row + i, first_key, length), columns, 0.0f);
+            block_product(
+                gradients + (at + row) * padded, padded, packed_values.panels + k * kKeys * s.size, s.size, mine,
+                deltas + at + row, [&](int i, int64_t first, const PanelSums& x) VCAP_IN_REGISTERS {
+                  PanelSums slope;
+#pragma GCC unroll 4
+                  for (int v = 0; v < kVectorsA; ++v) slope[v] = x[v] * load(w + i * kKeys + first + v * kLanes);
+                  store_panel(d + i * kKeys + first, slope);
+                });
+            for (int i = 0; i < kRowsB; ++i) mask(d + i * kKeys, wide, columns, 0.0f);
             if (mine > 0)
               weighted_sum<kRowsB, kKeys, 1>(
                   d, packed_keys.rows + k * kKeys * padded, mine, padded, nullptr,

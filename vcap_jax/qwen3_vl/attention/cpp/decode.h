@@ -63,7 +63,8 @@ inline void add_cache(
         for (int64_t i = 0; i < Rows; i += kRowsA) {
           const int64_t lane = (row + i) / kRowsA * kLanes;
           product_a(
-              left + (row + i) * size, size, panel, last ? kPanel : length, size, scores + i * kKeys + at,
+              left + (row + i) * size, size, panel, last ? kPanel : length, size, kZeros,
+              [&](int k, const PanelSums& x) VCAP_IN_REGISTERS { store_panel(scores + (i + k) * kKeys + at, x); },
               more && lane < kPanel ? keys + first + kKeys + at + lane : nullptr);
         }
       }

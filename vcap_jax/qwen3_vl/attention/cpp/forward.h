@@ -8,9 +8,10 @@
 namespace vcap {
 
 constexpr float kMasked = -1e30f;  // finite, so that differences of two of them are no NaN
+constexpr float kSlack = 8.0f;     // how far scores may be beyond the number that is taken of them, see `add_seen`
 
-// The softmax of some rows as far as keys have been seen: largest score, sum of exponentials, weighted values.
-// Scores are times log2(e) here and everywhere between packing and results, so that powers of 2 do for exponentials.
+// The softmax of some rows as far as keys have been seen: largest score or a number little less, sum of exponentials with
+// that subtracted, weighted values. Scores are times log2(e) here and everywhere between packing and results, so that powers of 2 do for exponentials.
 struct Running {
   float largest[kRows];
   float total[kRows];
@@ -51,6 +52,38 @@ struct Running {
       largest[row + i] = now[i];
     }
     weighted_sum<Rows, kKeys, 1>(scores, values, keys, padded, keep, out + row * padded);
+  }
+
+  // Takes in a block of keys that kRowsB rows see whole, if no score is much larger than those before; else false, and
+  // nothing has changed. Scores become weights in the registers that they are summed in: what is subtracted from them
+  // must be known before, and need not be the largest if no weight becomes too large a number.
+  bool add_seen(
+      int64_t row, const float* left, int64_t size, const float* panels, const float* values, int64_t padded,
+      float* weights) {
+    float start[kRowsB];
+    for (int i = 0; i < kRowsB; ++i) {
+      if (largest[row + i] == kMasked) return false;
+      start[i] = -largest[row + i];
+    }
+    Vector most = all(kMasked), sums[kRowsB] = {};
+    block_product(
+        left, size, panels, size, kKeys, start, [&](int i, int64_t first, const PanelSums& x) VCAP_IN_REGISTERS {
+          PanelSums weight;
+          Vector best = x[0], all_of = {};
+#pragma GCC unroll 4
+          for (int v = 0; v < kVectorsA; ++v) {
+            best = larger(x[v], best);
+            weight[v] = exp2(x[v]);
+            all_of += weight[v];
+          }
+          store_panel(weights + i * kKeys + first, weight);
+          most = larger(best, most);
+          sums[i] += all_of;
+        });
+    if (!(vcap::largest(most) <= kSlack)) return false;
+    for (int i = 0; i < kRowsB; ++i) total[row + i] += sum(sums[i]);
+    weighted_sum<kRowsB, kKeys, 1>(weights, values, kKeys, padded, nullptr, out + row * padded);
+    return true;
   }
 };
 
@@ -99,10 +132,16 @@ inline void forward(
         const int64_t last = std::min(first + row + kRowsB, s.queries) - 1;
         const int64_t seen = std::min<int64_t>(kKeys, s.seen(last, key, length));
         if (seen <= 0) continue;
-        block_scores(left + row * s.size, s.size, packed.panels + k * kKeys * s.size, s.size, seen, scores + 0);
+        const float *mine = left + row * s.size, *panels = packed.panels + k * kKeys * s.size;
+        const float* rows_of_values = packed.rows + k * kKeys * padded;
+        const bool whole = s.seen(first + row, key, length) >= kKeys;
+        if (whole && running.add_seen(row, mine, s.size, panels, rows_of_values, padded, scores + 0)) continue;
+        block_product(
+            mine, s.size, panels, s.size, seen, kZeros,
+            [&](int i, int64_t at, const PanelSums& x) VCAP_IN_REGISTERS { store_panel(scores + i * kKeys + at, x); });
         for (int i = 0; i < kRowsB; ++i)
           mask(scores + i * kKeys, s.seen(first + row + i, key, length), round_up(seen, kPanel), kMasked);
-        running.add(row, scores + 0, seen, packed.rows + k * kKeys * padded, padded);
+        running.add(row, scores + 0, seen, rows_of_values, padded);
       }
 
     for (int64_t row = 0; row < rows; ++row) {

@@ -49,14 +49,6 @@ inline void pack_panels(const float* from, int64_t stride, int64_t rows, int64_t
   }
 }
 
-// Scores of kRowsB rows with the first `keys` keys of a block, rounded up to whole panels.
-inline void block_scores(
-    const float* left, int64_t stride, const float* panels, int64_t size, int64_t keys, float* out) {
-  for (int64_t first = 0; first < keys; first += kPanel)
-    for (int row = 0; row < kRowsB; row += kRowsA)
-      product_a(left + row * stride, stride, panels + first * size, kPanel, size, out + row * kKeys + first);
-}
-
 // Puts `value` in place of scores [seen, keys) of a row.
 inline void mask(float* scores, int64_t seen, int64_t keys, float value) {
   for (int64_t i = std::max<int64_t>(seen, 0); i < keys; ++i) scores[i] = value;

@@ -4,6 +4,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 namespace vcap {
 
 // Lanes of a vector, and the tiles of sums that fit the registers (see products.h): rows x vectors of "A" and "B".
@@ -61,21 +65,30 @@ inline float sum(Vector x) {
 
 constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
-// 2^x for x < 127, 0 from -127 down; NaN gives NaN. The whole part of x goes into the exponent's bits, and 2 to the
-// rest, at most 1/2 to either side, is a polynomial with a relative error of at most 1e-7.
+// 2^x for x < 127, 0 from -127 down; NaN gives NaN. 2 to what is left of x beside its nearest whole number, at most 1/2
+// to either side, is a polynomial with a relative error of at most 1e-7; the whole number goes into the exponent.
 inline Vector exp2(Vector x) {
+#if defined(__AVX512F__)
+  constexpr int kNearestNoException = 8;
+  const Vector whole = (Vector)_mm512_roundscale_ps((__m512)x, kNearestNoException);
+#else
   constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, in the low bits
   x = all(-127.0f) > x ? all(-127.0f) : x;
-  const Vector shifted = x + kShift;
-  const Vector r = x - (shifted - kShift);
+  const Vector shifted = x + kShift, whole = shifted - kShift;
+#endif
+  const Vector r = x - whole;
   Vector p = r * 1.326472731307149e-3f + 9.671512991189957e-3f;
   p = p * r + 5.550733581185341e-2f;
   p = p * r + 2.4022242426872253e-1f;
   p = p * r + 6.931470036506653e-1f;
   p = p * r + 1.0f;
-  // n + 127 in the place of the exponent; for n = -127 that is a zero.
+#if defined(__AVX512F__)
+  return (Vector)_mm512_scalef_ps((__m512)p, (__m512)whole);
+#else
+  // whole + 127 in the place of the exponent; for -127 that is a zero.
   const Integers power = (reinterpret_cast<Integers>(shifted) + 127u) << 23;
   return p * reinterpret_cast<Vector>(power);
+#endif
 }
 
 }  // namespace vcap
