@@ -8,10 +8,11 @@
 namespace vcap {
 
 constexpr float kMasked = -1e30f;  // finite, so that differences of two of them are no NaN
-constexpr float kSlack = 8.0f;     // how far scores may be beyond the number that is taken of them, see `add_seen`
+constexpr float kSlack = 8.0f;     // how much larger a score may be than what is subtracted from it: weights up to 256
 
-// The softmax of some rows as far as keys have been seen: largest score or a number little less, sum of exponentials with
-// that subtracted, weighted values. Scores are times log2(e) here and everywhere between packing and results, so that powers of 2 do for exponentials.
+// The softmax of some rows as far as keys have been seen: the largest score, or a number at most kSlack less; the sum of
+// exponentials with that subtracted; weighted values. Scores are times log2(e) here and everywhere between packing and
+// results, so that powers of 2 do for exponentials.
 struct Running {
   float largest[kRows];
   float total[kRows];
@@ -54,9 +55,9 @@ struct Running {
     weighted_sum<Rows, kKeys, 1>(scores, values, keys, padded, keep, out + row * padded);
   }
 
-  // Takes in a block of keys that kRowsB rows see whole, if no score is much larger than those before; else false, and
-  // nothing has changed. Scores become weights in the registers that they are summed in: what is subtracted from them
-  // must be known before, and need not be the largest if no weight becomes too large a number.
+  // Takes in a block of keys that kRowsB rows see whole, unless a score is much larger than those before: then false, and
+  // nothing has changed. Scores become weights in the registers they are summed in, with `largest` as it is, so nothing
+  // is read again to find a new one, and nothing summed so far is scaled.
   bool add_seen(
       int64_t row, const float* left, int64_t size, const float* panels, const float* values, int64_t padded,
       float* weights) {
