@@ -120,6 +120,7 @@ def test_a_run_leaves_what_it_promises(left_alone):
         assert 0 <= summary[row]["coverage"] <= 1
         assert len(summary[row]["coverage_interval"]) == 2
     assert summary["seconds"] > 0
+    assert summary["attention"] in {"native", "chunked"}
     rows = read_metrics(left_alone / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 2, 3, 4]
     assert all(row["judge/failed"] == 0 for row in rows)

@@ -111,6 +111,11 @@ class Policy:
     def merge(self) -> Qwen3VL:
         return nnx.merge(self.graphdef, self.trainable, self.frozen)
 
+    @property
+    def attention(self) -> str:
+        """The kernel's name, which is what ``auto`` came to."""
+        return self.merge().kernel.name
+
     def texts(self, tokens: np.ndarray, lengths: np.ndarray) -> tuple[str, ...]:
         """The captions [G, T] of a group as text, special tokens left out. lengths: [G] tokens."""
         decode = self.processor.tokenizer.decode

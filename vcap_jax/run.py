@@ -88,9 +88,10 @@ def run(
         return {}
     rows = read_metrics(folder.metrics)
     seconds = _elapsed(folder.root / "elapsed.json", time.monotonic() - begin)
-    summary: Mapping[str, Any] = {"steps": len(rows), "seconds": seconds}
+    how = {"steps": len(rows), "attention": place.policy.attention}
+    summary: Mapping[str, Any] = {"seconds": seconds, **how}
     if evaluation is not None:
-        summary = evaluation.summary(seconds, steps=len(rows))
+        summary = evaluation.summary(seconds, **how)
         plot_comparison(summary, folder.comparison_plot, title=f"Held-out {config.modality} scenes")
         say(comparison_table(summary))
     write_summary(folder.summary, summary)
