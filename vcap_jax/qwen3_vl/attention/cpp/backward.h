@@ -19,7 +19,8 @@ inline void backward(
   const int64_t padded = s.padded(), group = s.heads / s.key_heads, height = s.query_blocks() * kRows;
   const int64_t parts = backward_parts(s), stride = s.heads * s.size, key_stride = s.key_heads * s.size;
   const int64_t every = s.batch * s.heads * height;
-  Buffer lefts(every * padded), gradients(every * padded), deltas(every), logs(every), sums(parts * every * padded);
+  Buffer lefts(every * padded), gradients(every * padded), sums(parts * every * padded);
+  Buffer minus_deltas(every), minus_logs(every);  // what the products of a row start from
   Packed packed_keys(s), packed_values(s);
   for_each(pool, s.batch * s.key_heads * s.key_blocks(), [&](int64_t task) {
     packed_keys.pack(s, task, keys, keys);
@@ -37,9 +38,10 @@ inline void backward(
       float delta = 0;
       for (int64_t i = 0; row < rows && i < s.size; ++i)
         delta += out[at + row * stride + i] * gradient[at + row * stride + i];
-      *(deltas + to + row) = -delta;
+      *(minus_deltas + to + row) = -delta;
       // What is no query gets weights of zero.
-      *(logs + to + row) = row < rows ? lse[(batch * s.heads + head) * s.queries + first + row] * -kLog2E : kMasked;
+      *(minus_logs + to + row) =
+          row < rows ? lse[(batch * s.heads + head) * s.queries + first + row] * -kLog2E : kMasked;
     }
     for (int64_t part = 0; part < parts; ++part)
       std::fill(sums + (part * every + to) * padded, sums + (part * every + to + kRows) * padded, 0.0f);
@@ -69,7 +71,7 @@ inline void backward(
             const int64_t wide = round_up(mine, kPanel);
             const float* left = lefts + (at + row) * padded;
             block_product(
-                left, padded, packed_keys.panels + k * kKeys * s.size, s.size, mine, logs + at + row,
+                left, padded, packed_keys.panels + k * kKeys * s.size, s.size, mine, minus_logs + at + row,
                 [&](int i, int64_t first, const PanelSums& x) VCAP_IN_REGISTERS {
                   PanelSums weight;
 #pragma GCC unroll 4
@@ -80,7 +82,7 @@ inline void backward(
               mask(w + i * kKeys, s.seen(first + row + i, first_key, length), columns, 0.0f);
             block_product(
                 gradients + (at + row) * padded, padded, packed_values.panels + k * kKeys * s.size, s.size, mine,
-                deltas + at + row, [&](int i, int64_t first, const PanelSums& x) VCAP_IN_REGISTERS {
+                minus_deltas + at + row, [&](int i, int64_t first, const PanelSums& x) VCAP_IN_REGISTERS {
                   PanelSums slope;
 #pragma GCC unroll 4
                   for (int v = 0; v < kVectorsA; ++v) slope[v] = x[v] * load(w + i * kKeys + first + v * kLanes);

@@ -65,8 +65,8 @@ inline float sum(Vector x) {
 
 constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
-// 2^x for x < 127, 0 from -127 down; NaN gives NaN. 2 to what is left of x beside its nearest whole number, at most 1/2
-// to either side, is a polynomial with a relative error of at most 1e-7; the whole number goes into the exponent.
+// 2^x for finite x < 127, 0 from -150 down; NaN gives NaN. 2 to what is left of x beside its nearest whole number, at most
+// 1/2 to either side, is a polynomial with a relative error of at most 1e-7; the whole number goes into the exponent.
 inline Vector exp2(Vector x) {
 #if defined(__AVX512F__)
   constexpr int kNearestNoException = 8;
