@@ -64,6 +64,7 @@ def caches(
         pytest.param((1, 8, 8, 2, 32, 1088, 256), id="the benchmark's"),
         pytest.param((3, 2, 4, 2, 32, 64, 64), id="embedded"),
         pytest.param((2, 3, 6, 1, 9, 203, 50), id="nothing fits"),
+        pytest.param((3, 3, 6, 1, 9, 603, 450), id="nothing fits, several blocks"),
         pytest.param((1, 40, 4, 1, 16, 200, 7), id="more rows than a block"),
         pytest.param((1, 2, 64, 2, 64, 70, 200), id="many heads of one key head"),
     ],
@@ -146,9 +147,13 @@ def test_a_number_that_is_none_is_not_hidden_behind_the_first_block() -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("rise", [0.0, 2.0, 5.0, 6.0, 60.0, -60.0])
+@pytest.mark.parametrize("rise", [0.0, 2.0, 5.0, 6.0, 8.0, 60.0, 200.0, -60.0])
 def test_scores_that_rise_from_block_to_block(rise: float) -> None:
     """A block's weights are made with the largest score of the blocks before it, unless its own are much larger."""
+    check_rising(rise)
+
+
+def check_rising(rise: float) -> None:
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, 1000, 2, 16)).astype(np.float32) for _ in range(3))
     q[..., 0], k[..., 0] = 4.0, rise * (np.arange(1000) // 192)[None, :, None]
@@ -198,9 +203,11 @@ def test_processors_with_narrower_vectors(processor: str, tmp_path: Path, monkey
         out, pull = jax.vjp(grouped, *arrays)
         return out, pull(jnp.cos(out))
 
-    token = caches(2, 3, 6, 1, 9, 203, 50)
+    token = caches(2, 3, 6, 1, 9, 603, 50)
     try:
         ours = *run(Native()), Native().decode(*token)
+        for rise in (0.0, 6.0, 200.0):
+            check_rising(rise)
     finally:
         native_library.targets.cache_clear()
     expected = *run(attention.kernel("dense")), attention.decode(*token)

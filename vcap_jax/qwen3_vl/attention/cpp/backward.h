@@ -70,24 +70,26 @@ inline void backward(
             const int64_t mine = std::max<int64_t>(0, std::min(seen, s.seen(last, first_key, length)));
             const int64_t wide = round_up(mine, kPanel);
             const float* left = lefts + (at + row) * padded;
-            block_product(
-                left, padded, packed_keys.panels + k * kKeys * s.size, s.size, mine, minus_logs + at + row,
+            block_product<kRowsB>(
+                left, padded, packed_keys.block(k, s.size), s.size, mine, minus_logs + at + row,
                 [&](int i, int64_t first, const PanelSums& x) VCAP_IN_REGISTERS {
                   PanelSums weight;
 #pragma GCC unroll 4
                   for (int v = 0; v < kVectorsA; ++v) weight[v] = exp2(x[v]);
                   store_panel(w + i * kKeys + first, weight);
-                });
+                },
+                nothing);
             for (int i = 0; i < kRowsB; ++i)
               mask(w + i * kKeys, s.seen(first + row + i, first_key, length), columns, 0.0f);
-            block_product(
-                gradients + (at + row) * padded, padded, packed_values.panels + k * kKeys * s.size, s.size, mine,
+            block_product<kRowsB>(
+                gradients + (at + row) * padded, padded, packed_values.block(k, s.size), s.size, mine,
                 minus_deltas + at + row, [&](int i, int64_t first, const PanelSums& x) VCAP_IN_REGISTERS {
                   PanelSums slope;
 #pragma GCC unroll 4
                   for (int v = 0; v < kVectorsA; ++v) slope[v] = x[v] * load(w + i * kKeys + first + v * kLanes);
                   store_panel(d + i * kKeys + first, slope);
-                });
+                },
+                nothing);
             for (int i = 0; i < kRowsB; ++i) mask(d + i * kKeys, wide, columns, 0.0f);
             if (mine > 0)
               weighted_sum<kRowsB, kKeys, 1>(

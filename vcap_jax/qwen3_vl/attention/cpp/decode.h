@@ -30,48 +30,67 @@ struct DecodeScratch {
       : panel(kPanel * size), values(kKeys * padded), scores(kRowsB * kKeys) {}
 };
 
-// Adds all visible keys of a cache to the first `rows` rows of a running softmax, `Rows` at a time.
+// Keys [size][length] and values [length][size] of one head, and where they are seen.
+struct Cache {
+  const float* keys;
+  const float* values;
+  const bool* visible;
+  int64_t length;
+
+  // Keys of the block from `first` on, as far as its last visible one.
+  int64_t count(int64_t first) const {
+    int64_t count = std::min<int64_t>(kKeys, length - first);
+    while (count > 0 && !visible[first + count - 1]) --count;
+    return count;
+  }
+
+  Panels panels(int64_t first) const { return {keys + first, kPanel, length}; }
+};
+
+// Adds all visible keys of a cache to the first `rows` rows of a running softmax, `Rows` at a time. then: what will be
+// added after it.
 template <int Rows>
 inline void add_cache(
-    const float* left, int64_t rows, const float* keys, const float* values, const bool* visible, int64_t length,
-    int64_t size, int64_t padded, DecodeScratch& scratch, Running& running) {
+    const float* left, int64_t rows, const Cache& cache, const Cache& then, int64_t size, int64_t padded,
+    DecodeScratch& scratch, Running& running) {
   float* scores = scratch.scores + 0;
-  for (int64_t first = 0; first < length; first += kKeys) {
-    const bool* seen = visible + first;
-    int64_t count = std::min<int64_t>(kKeys, length - first);
-    while (count > 0 && !seen[count - 1]) --count;
+  const auto keep = [&](int64_t at) {
+    return [=](int i, int64_t first, const PanelSums& x)
+               VCAP_IN_REGISTERS { store_panel(scores + i * kKeys + at + first, x); };
+  };
+  for (int64_t first = 0; first < cache.length; first += kKeys) {
+    const int64_t count = cache.count(first), wide = round_up(count, kPanel);
     if (count == 0) continue;
-    const int64_t wide = round_up(count, kPanel);
+    const bool* seen = cache.visible + first;
     float hidden[kKeys];  // what is added to the scores
     for (int64_t j = 0; j < wide; ++j) hidden[j] = j < count && seen[j] ? 0.0f : kMasked;
     const bool whole = std::all_of(hidden, hidden + wide, [](float x) { return x == 0.0f; });
-    const float* right = values + first * size;
+    const float* values = cache.values + first * size;
     if (padded != size) {
-      pack_rows(right, size, count, count, size, padded, 1.0f, scratch.values + 0);
-      right = scratch.values + 0;
+      pack_rows(values, size, count, count, size, padded, 1.0f, scratch.values + 0);
+      values = scratch.values + 0;
     }
     // The last panel may go beyond the last key.
-    const bool beyond = first + wide > length;
-    if (beyond) pack_last(keys, length, first + wide - kPanel, size, scratch.panel + 0);
-    // A panel's rows are far apart, each in a page of its own, and no processor guesses where the next block's are: they
-    // are asked for while this one is computed, a vector's width of each row by every product.
-    const bool more = first + 2 * kKeys <= length;
+    const int64_t inside = first + wide > cache.length ? wide - kPanel : wide;
+    if (inside < wide) pack_last(cache.keys, cache.length, first + inside, size, scratch.panel + 0);
+    const Panels panels = cache.panels(first), last{scratch.panel + 0, 0, kPanel};
+    const bool more = first + kKeys < cache.length;
+    const Cache& after = more ? cache : then;
+    const int64_t next = more ? first + kKeys : 0;
+    constexpr int kAtOnce = Rows <= kRowsA ? 4 : 1;  // few rows have few products
+    NextBlock<kAtOnce> next_block(after.panels(next), after.values + next * size, after.count(next), size);
     for (int64_t row = 0; row < rows; row += Rows) {
-      for (int64_t at = 0; at < wide; at += kPanel) {
-        const bool last = beyond && at + kPanel == wide;
-        const float* panel = last ? scratch.panel + 0 : keys + first + at;
-        for (int64_t i = 0; i < Rows; i += kRowsA) {
-          const int64_t lane = (row + i) / kRowsA * kLanes;
-          product_a(
-              left + (row + i) * size, size, panel, last ? kPanel : length, size, kZeros,
-              [&](int k, const PanelSums& x) VCAP_IN_REGISTERS { store_panel(scores + (i + k) * kKeys + at, x); },
-              more && lane < kPanel ? keys + first + kKeys + at + lane : nullptr);
-        }
+      const float* mine = left + row * size;
+      if constexpr (Rows == kRowsB) {
+        const bool seen_whole = whole && inside == kKeys;
+        if (seen_whole && running.add_seen(row, mine, size, panels, values, padded, scores, next_block)) continue;
       }
+      block_product<Rows>(mine, size, panels, size, inside, kZeros, keep(0), next_block);
+      block_product<Rows>(mine, size, last, size, wide - inside, kZeros, keep(inside), next_block);
       for (int64_t i = 0; !whole && i < Rows; ++i)
         for (int64_t j = 0; j < wide; j += kLanes)
           store(scores + i * kKeys + j, load(scores + i * kKeys + j) + load(hidden + j));
-      running.add<Rows>(row, scores, count, right, padded);
+      running.add<Rows>(row, scores, count, values, padded);
     }
   }
 }
@@ -100,15 +119,19 @@ inline void decode(
       pack_rows(queries + query(c), s.size, together, together, s.size, s.size, scale, left + c * together * s.size);
     std::fill(left + rows * s.size, left + (kRows + kRowsB) * s.size, 0.0f);
     running.clear(padded);
-    add_cache<kRowsB>(
-        left + 0, rows, prompt_keys + cache * s.size * s.prompt, prompt_values + cache * s.size * s.prompt,
-        prompt_visible + batch * s.prompt, s.prompt, s.size, padded, scratch, running);
-    for (int64_t c = 0; c < captions; ++c) {
+    const Cache prompt{
+        prompt_keys + cache * s.size * s.prompt, prompt_values + cache * s.size * s.prompt,
+        prompt_visible + batch * s.prompt, s.prompt};
+    const auto caption = [&](int64_t c) -> Cache {
+      if (c == captions) return {};
       const int64_t at = ((batch * s.captions + first + c) * s.key_heads + key_head) * s.size * s.tokens;
+      return {caption_keys + at, caption_values + at, caption_visible + batch * s.tokens, s.tokens};
+    };
+    add_cache<kRowsB>(left + 0, rows, prompt, caption(0), s.size, padded, scratch, running);
+    for (int64_t c = 0; c < captions; ++c) {
       const auto add = together <= kFewRows ? add_cache<kFewRows> : add_cache<kRowsB>;
       own.clear(padded);
-      add(left + c * together * s.size, together, caption_keys + at, caption_values + at,
-          caption_visible + batch * s.tokens, s.tokens, s.size, padded, scratch, own);
+      add(left + c * together * s.size, together, caption(c), caption(c + 1), s.size, padded, scratch, own);
       for (int64_t i = 0; i < together; ++i) {
         // Two parts of one softmax.
         const int64_t row = c * together + i;

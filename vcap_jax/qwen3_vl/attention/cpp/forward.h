@@ -8,9 +8,9 @@
 namespace vcap {
 
 constexpr float kMasked = -1e30f;  // finite, so that differences of two of them are no NaN
-constexpr float kSlack = 8.0f;     // how much larger a score may be than what is subtracted from it: weights up to 256
+constexpr float kMost = 16384.0f;  // of a block's sum of weights, which are at most 1 each if `largest` is the largest
 
-// The softmax of some rows as far as keys have been seen: the largest score, or a number at most kSlack less; the sum of
+// The softmax of some rows as far as keys have been seen: the largest score, or a number not much less; the sum of
 // exponentials with that subtracted; weighted values. Scores are times log2(e) here and everywhere between packing and
 // results, so that powers of 2 do for exponentials.
 struct Running {
@@ -55,34 +55,38 @@ struct Running {
     weighted_sum<Rows, kKeys, 1>(scores, values, keys, padded, keep, out + row * padded);
   }
 
-  // Takes in a block of keys that kRowsB rows see whole, unless a score is much larger than those before: then false, and
-  // nothing has changed. Scores become weights in the registers they are summed in, with `largest` as it is, so nothing
-  // is read again to find a new one, and nothing summed so far is scaled.
+  // Takes in a block of keys that kRowsB rows see whole, unless scores are much larger than those before, so that weights
+  // sum to more than kMost: then false, and nothing has changed. Scores become weights in the registers they are summed
+  // in, with `largest` as it is, so no largest score is looked for, and nothing summed so far is scaled.
+  template <typename Ahead>
   bool add_seen(
-      int64_t row, const float* left, int64_t size, const float* panels, const float* values, int64_t padded,
-      float* weights) {
+      int64_t row, const float* left, int64_t size, const Panels& panels, const float* values, int64_t padded,
+      float* weights, Ahead& ahead) {
     float start[kRowsB];
     for (int i = 0; i < kRowsB; ++i) {
       if (largest[row + i] == kMasked) return false;
       start[i] = -largest[row + i];
     }
-    Vector most = all(kMasked), sums[kRowsB] = {};
-    block_product(
-        left, size, panels, size, kKeys, start, [&](int i, int64_t first, const PanelSums& x) VCAP_IN_REGISTERS {
+    Vector sums[kRowsB] = {};
+    block_product<kRowsB>(
+        left, size, panels, size, kKeys, start,
+        [&](int i, int64_t first, const PanelSums& x) VCAP_IN_REGISTERS {
           PanelSums weight;
-          Vector best = x[0], all_of = {};
 #pragma GCC unroll 4
-          for (int v = 0; v < kVectorsA; ++v) {
-            best = larger(x[v], best);
-            weight[v] = exp2(x[v]);
-            all_of += weight[v];
-          }
+          for (int v = 0; v < kVectorsA; ++v) weight[v] = exp2(x[v]);
           store_panel(weights + i * kKeys + first, weight);
-          most = larger(best, most);
+          Vector all_of = weight[0];
+#pragma GCC unroll 4
+          for (int v = 1; v < kVectorsA; ++v) all_of += weight[v];
           sums[i] += all_of;
-        });
-    if (!(vcap::largest(most) <= kSlack)) return false;
-    for (int i = 0; i < kRowsB; ++i) total[row + i] += sum(sums[i]);
+        },
+        ahead);
+    float all_of[kRowsB];
+    for (int i = 0; i < kRowsB; ++i) {
+      all_of[i] = sum(sums[i]);
+      if (!(all_of[i] <= kMost)) return false;
+    }
+    for (int i = 0; i < kRowsB; ++i) total[row + i] += all_of[i];
     weighted_sum<kRowsB, kKeys, 1>(weights, values, kKeys, padded, nullptr, out + row * padded);
     return true;
   }
@@ -105,6 +109,9 @@ struct Packed {
     pack_panels(for_panels + at, stride, real, width, s.size, panels + task * kKeys * s.size);
     pack_rows(for_rows + at, stride, real, width, s.size, s.padded(), 1.0f, rows + task * kKeys * s.padded());
   }
+
+  // Block `k` of all blocks of all heads.
+  Panels block(int64_t k, int64_t size) const { return {panels + k * kKeys * size, kPanel * size, kPanel}; }
 };
 
 // lengths: [N], how many keys are seen. out: [N, S, H, d]; lse: [N, H, S]. Rows that see no key get 0 and kMasked.
@@ -133,13 +140,14 @@ inline void forward(
         const int64_t last = std::min(first + row + kRowsB, s.queries) - 1;
         const int64_t seen = std::min<int64_t>(kKeys, s.seen(last, key, length));
         if (seen <= 0) continue;
-        const float *mine = left + row * s.size, *panels = packed.panels + k * kKeys * s.size;
-        const float* rows_of_values = packed.rows + k * kKeys * padded;
+        const float *mine = left + row * s.size, *rows_of_values = packed.rows + k * kKeys * padded;
+        const Panels panels = packed.block(k, s.size);
         const bool whole = s.seen(first + row, key, length) >= kKeys;
-        if (whole && running.add_seen(row, mine, s.size, panels, rows_of_values, padded, scores + 0)) continue;
-        block_product(
+        if (whole && running.add_seen(row, mine, s.size, panels, rows_of_values, padded, scores + 0, nothing)) continue;
+        block_product<kRowsB>(
             mine, s.size, panels, s.size, seen, kZeros,
-            [&](int i, int64_t at, const PanelSums& x) VCAP_IN_REGISTERS { store_panel(scores + i * kKeys + at, x); });
+            [&](int i, int64_t at, const PanelSums& x) VCAP_IN_REGISTERS { store_panel(scores + i * kKeys + at, x); },
+            nothing);
         for (int i = 0; i < kRowsB; ++i)
           mask(scores + i * kKeys, s.seen(first + row + i, key, length), round_up(seen, kPanel), kMasked);
         running.add(row, scores + 0, seen, rows_of_values, padded);

@@ -1,6 +1,8 @@
 // The two small matrix products that attention is made of, with their sums in registers.
 #pragma once
 
+#include <algorithm>
+
 #include "vectors.h"
 
 namespace vcap {
@@ -19,19 +21,19 @@ inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit 
 constexpr float kZeros[kRowsB] = {};
 
 // A: x[row][0..kPanel) = start[row] + sum over i < depth of left[row][i] * panel[i][0..kPanel), for kRowsA rows; calls
-// finish(row, x[row]) for each. left: rows `left_stride` apart; panel: `panel_stride`. ahead: memory of a panel's shape of
-// which a vector's width per row is brought near; nullptr for none.
-template <typename Finish>
+// finish(row, x[row]) for each, and ahead() with every i. left: rows `left_stride` apart; panel: `panel_stride`.
+template <typename Finish, typename Ahead>
 inline void product_a(
     const float* left, int64_t left_stride, const float* panel, int64_t panel_stride, int64_t depth, const float* start,
-    const Finish& finish, const float* ahead = nullptr) {
+    const Finish& finish, Ahead& ahead) {
   Vector sums[kRowsA][kVectorsA];
 #pragma GCC unroll 8
   for (int row = 0; row < kRowsA; ++row)
 #pragma GCC unroll 4
     for (int v = 0; v < kVectorsA; ++v) sums[row][v] = all(start[row]);
+  const auto lines = ahead.next();
   for (int64_t i = 0; i < depth; ++i) {
-    if (ahead != nullptr) __builtin_prefetch(ahead + i * panel_stride);
+    lines(i);
     Vector right[kVectorsA];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectorsA; ++v) right[v] = load(panel + i * panel_stride + v * kLanes);
@@ -54,17 +56,73 @@ VCAP_IN_REGISTERS inline void store_panel(float* to, const PanelSums& x) {
   for (int v = 0; v < kVectorsA; ++v) store(to + v * kLanes, x[v]);
 }
 
-// Products A of kRowsB rows with the first `keys` keys of a block, rounded up to whole panels; calls
+// The keys of a block as panels of product A.
+struct Panels {
+  const float* first;
+  int64_t apart;   // from a panel to the next
+  int64_t stride;  // from a row of a panel to the next
+};
+
+// Asks for nothing, see `product_a`.
+struct Nothing {
+  auto next() const {
+    return [](int64_t) {};
+  }
+};
+constexpr Nothing nothing;
+
+// Asks for the memory of a block that comes next while another is computed, with every product for the keys of `Lanes`
+// lines and as many values, so that reading and computing take the longer of their times and not both. No processor
+// guesses where the panels of a cache are, whose rows lie a page apart. Branches in the product would cost what is won.
+template <int Lanes>
+class NextBlock {
+ public:
+  // values: [keys][size]. keys: may be 0.
+  NextBlock(const Panels& panels, const float* values, int64_t keys, int64_t size)
+      : panels_(panels), values_(values), keys_(round_up(keys, kLine)), size_(size) {}
+
+  auto next() {
+    struct Lines {
+      const float* keys[Lanes];
+      const float* values[Lanes];
+      int64_t key_stride, value_stride;
+      void operator()(int64_t i) const {
+#pragma GCC unroll 4
+        for (int lane = 0; lane < Lanes; ++lane) {
+          __builtin_prefetch(keys[lane] + i * key_stride);
+          __builtin_prefetch(values[lane] + i * value_stride);
+        }
+      }
+    } lines;
+    for (int lane = 0; lane < Lanes; ++lane, key_ += kLine) {
+      const int64_t key = std::min(key_, keys_ - kLine);  // the last ones again and again, when they are near
+      lines.keys[lane] = keys_ == 0 ? kZeros : panels_.first + key / kPanel * panels_.apart + key % kPanel;
+      lines.values[lane] = keys_ == 0 ? kZeros : values_ + key * size_;
+    }
+    lines.key_stride = keys_ == 0 ? 0 : panels_.stride;
+    lines.value_stride = keys_ == 0 ? 0 : kLine;
+    return lines;
+  }
+
+ private:
+  static constexpr int64_t kLine = std::min(kPanel, 16);  // floats of a line of memory
+  const Panels panels_;
+  const float* const values_;
+  const int64_t keys_, size_;
+  int64_t key_ = 0;
+};
+
+// Products A of `Rows` rows with the first `keys` keys of a block, rounded up to whole panels; calls
 // finish(row, first key of the panel, x).
-template <typename Finish>
+template <int Rows, typename Finish, typename Ahead>
 inline void block_product(
-    const float* left, int64_t stride, const float* panels, int64_t size, int64_t keys, const float* start,
-    const Finish& finish) {
+    const float* left, int64_t left_stride, const Panels& panels, int64_t size, int64_t keys, const float* start,
+    const Finish& finish, Ahead& ahead) {
   for (int64_t first = 0; first < keys; first += kPanel)
-    for (int row = 0; row < kRowsB; row += kRowsA)
+    for (int row = 0; row < Rows; row += kRowsA)
       product_a(
-          left + row * stride, stride, panels + first * size, kPanel, size, start + row,
-          [&](int i, const PanelSums& x) VCAP_IN_REGISTERS { finish(row + i, first, x); });
+          left + row * left_stride, left_stride, panels.first + first / kPanel * panels.apart, panels.stride, size,
+          start + row, [&](int i, const PanelSums& x) VCAP_IN_REGISTERS { finish(row + i, first, x); }, ahead);
 }
 
 // B: out[row][0..kColumns) = out[row][..] * keep[row] + sum over i < depth of left(row, i) * right[i][0..kColumns).

@@ -26,7 +26,8 @@ struct Shape {
 
 // [rows][stride] -> [count][padded], times `factor`; rows from `rows` on and columns from `size` on are zeros.
 inline void pack_rows(
-    const float* from, int64_t stride, int64_t rows, int64_t count, int64_t size, int64_t padded, float factor, float* to) {
+    const float* from, int64_t stride, int64_t rows, int64_t count, int64_t size, int64_t padded, float factor,
+    float* to) {
   for (int64_t row = 0; row < count; ++row) {
     float* out = to + row * padded;
     if (row < rows) {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512F__)
+#if defined(__AVX512DQ__)
 #include <immintrin.h>
 #endif
 
@@ -65,27 +65,29 @@ inline float sum(Vector x) {
 
 constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
-// 2^x for finite x < 127, 0 from -150 down; NaN gives NaN. 2 to what is left of x beside its nearest whole number, at most
-// 1/2 to either side, is a polynomial with a relative error of at most 1e-7; the whole number goes into the exponent.
+// 2^x, infinity from 128 on, 0 from -150 down; NaN gives NaN. 2 to what is left of x beside a whole number next to it
+// is a polynomial with a relative error of at most 1e-7; the whole number goes into the exponent.
 inline Vector exp2(Vector x) {
-#if defined(__AVX512F__)
-  constexpr int kNearestNoException = 8;
-  const Vector whole = (Vector)_mm512_roundscale_ps((__m512)x, kNearestNoException);
+#if defined(__AVX512DQ__)
+  constexpr int kFloorNoException = 9;
+  const Vector r = (Vector)_mm512_reduce_ps((__m512)x, kFloorNoException);  // from 0 to 1
+  Vector p = r * 1.86713027858228e-3f + 9.01702988035272e-3f;
+  p = p * r + 5.57999134193149e-2f;
+  p = p * r + 2.40164450068388e-1f;
+  p = p * r + 6.93151311811725e-1f;
+  p = p * r + 1.0f;
+  return (Vector)_mm512_scalef_ps((__m512)p, (__m512)x);
 #else
   constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, in the low bits
   x = all(-127.0f) > x ? all(-127.0f) : x;
-  const Vector shifted = x + kShift, whole = shifted - kShift;
-#endif
-  const Vector r = x - whole;
+  x = all(128.0f) < x ? all(128.0f) : x;
+  const Vector shifted = x + kShift, r = x - (shifted - kShift);  // from -1/2 to 1/2
   Vector p = r * 1.326472731307149e-3f + 9.671512991189957e-3f;
   p = p * r + 5.550733581185341e-2f;
   p = p * r + 2.4022242426872253e-1f;
   p = p * r + 6.931470036506653e-1f;
   p = p * r + 1.0f;
-#if defined(__AVX512F__)
-  return (Vector)_mm512_scalef_ps((__m512)p, (__m512)whole);
-#else
-  // whole + 127 in the place of the exponent; for -127 that is a zero.
+  // The whole number + 127 in the place of the exponent; for -127 that is a zero, for 128 infinity.
   const Integers power = (reinterpret_cast<Integers>(shifted) + 127u) << 23;
   return p * reinterpret_cast<Vector>(power);
 #endif
