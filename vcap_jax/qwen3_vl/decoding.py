@@ -134,7 +134,6 @@ class DecodeModel:
         """
         model = self._model
         x, cos, sin = model.embed_prompt(prompt, features)
-        lengths = jnp.asarray(prompt.lengths)
         if x.shape[1] <= chunk:
             last, (keys, values) = self._whole(x, cos, sin, prompt, features)
         else:
@@ -142,11 +141,13 @@ class DecodeModel:
         # Keys with the tokens last, values with them second to last: what the products of decoding take.
         keys = tuple(jnp.transpose(k, (0, 2, 3, 1)) for k in keys)
         values = tuple(jnp.swapaxes(v, 1, 2) for v in values)
-        return last, PromptCache(keys, values, lengths, next_position(prompt))
+        cache = PromptCache(keys, values, jnp.asarray(prompt.lengths), next_position(prompt))
+        return self._last_layer(last, cos, sin, prompt, features, cache), cache
 
     def _whole(
         self, x: Array, cos: Array, sin: Array, prompt: PromptBatch, features: VisualFeatures | None
     ) -> tuple[Array, _KeysAndValues]:
+        """What the last layer gets of each prompt's last real token, [B, D]; keys and values of all."""
         all_keys: list[Array] = []
         all_values: list[Array] = []
 
@@ -156,11 +157,11 @@ class DecodeModel:
             return attention.causal(q, k, v, self._model.kernel), None, None
 
         visual_index = jnp.asarray(prompt.visual_index)
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.layers[:-1]):
             x, _, _ = layer(x, cos, sin, attend, None, None)
             x = self._add_deepstack(x, index, features, visual_index)
-        last = last_real(self._model.text.norm(x), jnp.asarray(prompt.lengths))
-        return last, (tuple(all_keys), tuple(all_values))
+        keys, values = _keys_and_values(self.layers[-1], x, cos, sin)
+        return last_real(x, prompt.lengths), ((*all_keys, keys), (*all_values, values))
 
     def _in_chunks(
         self,
@@ -171,6 +172,7 @@ class DecodeModel:
         features: VisualFeatures | None,
         chunk: int,
     ) -> tuple[Array, _KeysAndValues]:
+        """The same, a chunk of tokens after the other."""
         config, (batch, length, _) = self.config.text, x.shape
         padding = -length % chunk
         x, cos, sin = (jnp.pad(a, ((0, 0), (0, padding), (0, 0))) for a in (x, cos, sin))
@@ -188,19 +190,23 @@ class DecodeModel:
 
             hidden, cosine, sine, visual = part(x), part(cos), part(sin), part(visual_index)
             new_keys, new_values = [], []
-            for number, layer in enumerate(self.layers):
+
+            def keep(number: int, k: Array, v: Array) -> None:
+                new_keys.append(jax.lax.dynamic_update_slice_in_dim(keys[number], k, start, axis=1))
+                new_values.append(jax.lax.dynamic_update_slice_in_dim(values[number], v, start, axis=1))
+
+            for number, layer in enumerate(self.layers[:-1]):
 
                 def attend(
                     q: Array, k: Array, v: Array, *_: Any, number: int = number
                 ) -> tuple[Array, None, None]:
-                    before = (keys[number], values[number])
-                    out = continued(q, k, v, *before, start, self._model.kernel)
-                    new_keys.append(jax.lax.dynamic_update_slice_in_dim(before[0], k, start, axis=1))
-                    new_values.append(jax.lax.dynamic_update_slice_in_dim(before[1], v, start, axis=1))
+                    out = continued(q, k, v, keys[number], values[number], start, self._model.kernel)
+                    keep(number, k, v)
                     return out, None, None
 
                 hidden, _, _ = layer(hidden, cosine, sine, attend, None, None)
                 hidden = self._add_deepstack(hidden, number, features, visual)
+            keep(len(self.layers) - 1, *_keys_and_values(self.layers[-1], hidden, cosine, sine))
             place = jnp.maximum(lengths - 1, 0) - start
             here = jax.vmap(take_rows)(hidden, jnp.clip(place, 0, chunk - 1))
             last = jnp.where(((place >= 0) & (place < chunk))[:, None], here, last)
@@ -209,7 +215,35 @@ class DecodeModel:
         first = (jnp.zeros((batch, x.shape[-1]), x.dtype), empty, empty)
         last, keys, values = jax.lax.fori_loop(0, (length + padding) // chunk, one, first)
         keys, values = (tuple(a[:, :length] for a in arrays) for arrays in (keys, values))
-        return self._model.text.norm(last), (keys, values)
+        return last, (keys, values)
+
+    def _last_layer(
+        self,
+        x: Array,
+        cos: Array,
+        sin: Array,
+        prompt: PromptBatch,
+        features: VisualFeatures | None,
+        cache: PromptCache,
+    ) -> Array:
+        """The last layer and the final norm for the last real tokens [B, D], as if each were decoded behind the others.
+
+        Nobody reads this layer's output for any other token, and a layer that computes it all is most of the prefill
+        of a shallow model.
+        """
+        number, places = len(self.layers) - 1, jnp.maximum(cache.lengths - 1, 0)
+        keys, values = cache.keys[number], cache.values[number]
+
+        def attend(q: Array, k: Array, v: Array, *_: Any) -> tuple[Array, None, None]:
+            before = jnp.arange(keys.shape[-1]) < places[:, None]
+            k, v = (a.reshape(-1, a.shape[-1]) for a in (k, v))
+            own = attention.Cached(k[..., None], v[:, None], jnp.ones((q.shape[0], 1), bool))
+            return self._model.kernel.decode(q, attention.Cached(keys, values, before), own), None, None
+
+        cos, sin = (last_real(a, cache.lengths)[:, None] for a in (cos, sin))
+        x, _, _ = self.layers[number](x[:, None], cos, sin, attend, None, None)
+        visual = jnp.take_along_axis(jnp.asarray(prompt.visual_index), places[:, None], axis=1)
+        return self._model.text.norm(self._add_deepstack(x, number, features, visual))[:, 0]
 
     def _add_deepstack(
         self, x: Array, layer: int, features: VisualFeatures | None, visual_index: Array
@@ -275,6 +309,18 @@ class DecodeModel:
     def logits(self, hidden: Array) -> Array:
         """[..., D] -> float32 [..., vocab_size]."""
         return self._model.logits(hidden)
+
+
+def _keys_and_values(layer: DecoderLayer, x: Array, cos: Array, sin: Array) -> tuple[Array, Array]:
+    """A layer's, [B, S, K, d] each. What is computed besides them is not used, so that XLA leaves it out."""
+    found: list[tuple[Array, Array]] = []
+
+    def attend(q: Array, k: Array, v: Array, *_: Any) -> tuple[Array, None, None]:
+        found.append((k, v))
+        return q, None, None
+
+    layer.attention(layer.input_norm(x), cos, sin, attend, None, None)
+    return found[0]
 
 
 def empty_caches(

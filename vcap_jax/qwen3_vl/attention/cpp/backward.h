@@ -16,7 +16,10 @@ inline void backward(
     xla::ffi::ThreadPool& pool, const Shape& s, const float* queries, const float* keys, const float* values,
     const int32_t* lengths, const float* out, const float* lse, const float* gradient, float* d_queries,
     float* d_keys, float* d_values) {
-  const int64_t padded = s.padded(), group = s.heads / s.key_heads, height = s.query_blocks() * kRows;
+  constexpr int64_t kRows = 96;  // queries of a block; its weights and slopes stay in the second cache
+  static_assert(kRows % kRowsB == 0);
+  const int64_t padded = s.padded(), group = s.heads / s.key_heads;
+  const int64_t blocks = s.query_blocks(kRows), height = blocks * kRows;
   const int64_t parts = backward_parts(s), stride = s.heads * s.size, key_stride = s.key_heads * s.size;
   const int64_t every = s.batch * s.heads * height;
   Buffer lefts(every * padded), gradients(every * padded), sums(parts * every * padded);
@@ -27,9 +30,9 @@ inline void backward(
     packed_values.pack(s, task, values, values);
   });
   // Queries and gradients of a head after each other, [N][H][height][padded].
-  for_each(pool, s.batch * s.heads * s.query_blocks(), [&](int64_t task) {
-    const int64_t block = task % s.query_blocks(), head = task / s.query_blocks() % s.heads;
-    const int64_t batch = task / s.query_blocks() / s.heads, first = block * kRows;
+  for_each(pool, s.batch * s.heads * blocks, [&](int64_t task) {
+    const int64_t block = task % blocks, head = task / blocks % s.heads;
+    const int64_t batch = task / blocks / s.heads, first = block * kRows;
     const int64_t rows = std::min<int64_t>(kRows, s.queries - first), to = task * kRows;
     const int64_t at = ((batch * s.queries + first) * s.heads + head) * s.size;
     pack_rows(queries + at, stride, rows, kRows, s.size, padded, s.scale() * kLog2E, lefts + to * padded);
@@ -117,9 +120,9 @@ inline void backward(
     }
   });
 
-  for_each(pool, s.batch * s.heads * s.query_blocks(), [&](int64_t task) {
-    const int64_t block = task % s.query_blocks(), head = task / s.query_blocks() % s.heads;
-    const int64_t batch = task / s.query_blocks() / s.heads, first = block * kRows;
+  for_each(pool, s.batch * s.heads * blocks, [&](int64_t task) {
+    const int64_t block = task % blocks, head = task / blocks % s.heads;
+    const int64_t batch = task / blocks / s.heads, first = block * kRows;
     const int64_t rows = std::min<int64_t>(kRows, s.queries - first);
     for (int64_t row = 0; row < rows; ++row) {
       float* to = d_queries + ((batch * s.queries + first + row) * s.heads + head) * s.size;

@@ -11,6 +11,9 @@ struct DecodeShape {
   int64_t batch, captions, heads, key_heads, size, prompt, tokens;
 };
 
+constexpr int kDecodeRows = 96;  // at most, heads of all captions, that read a block of keys together
+static_assert(kDecodeRows % kRowsB == 0);
+
 constexpr int kFewRows = 4;  // of the heads of one caption; the products of one tile A
 static_assert(kFewRows <= kRowsA);
 
@@ -52,7 +55,7 @@ struct Cache {
 template <int Rows>
 inline void add_cache(
     const float* left, int64_t rows, const Cache& cache, const Cache& then, int64_t size, int64_t padded,
-    DecodeScratch& scratch, Running& running) {
+    DecodeScratch& scratch, Running<kDecodeRows>& running) {
   float* scores = scratch.scores + 0;
   const auto keep = [&](int64_t at) {
     return [=](int i, int64_t first, const PanelSums& x)
@@ -102,14 +105,14 @@ inline void decode(
   const int64_t padded = round_up(s.size, kColumns), together = s.heads / s.key_heads;
   const float scale = kLog2E / __builtin_sqrtf(static_cast<float>(s.size));
   // A task has so many captions that the rows of their heads fit a block: they read a block of the prompt once.
-  const int64_t most = std::max<int64_t>(1, kRows / together);
+  const int64_t most = std::max<int64_t>(1, kDecodeRows / together);
   const int64_t pieces = (s.captions + most - 1) / most;
   for_each(pool, s.batch * s.key_heads * pieces, [&](int64_t task) {
     const int64_t piece = task % pieces, key_head = task / pieces % s.key_heads, batch = task / pieces / s.key_heads;
     const int64_t first = piece * most, captions = std::min(most, s.captions - first);
-    Buffer left((kRows + kRowsB) * s.size);
+    Buffer left((kDecodeRows + kRowsB) * s.size);
     DecodeScratch scratch(s.size, padded);
-    Running running(padded), own(padded);
+    Running<kDecodeRows> running(padded), own(padded);
     // [captions][H / K][d], one row after another.
     const auto query = [&](int64_t caption) {
       return ((batch * s.captions + first + caption) * s.heads + key_head * together) * s.size;
@@ -117,8 +120,8 @@ inline void decode(
     const int64_t rows = captions * together, cache = batch * s.key_heads + key_head;
     for (int64_t c = 0; c < captions; ++c)
       pack_rows(queries + query(c), s.size, together, together, s.size, s.size, scale, left + c * together * s.size);
-    std::fill(left + rows * s.size, left + (kRows + kRowsB) * s.size, 0.0f);
-    running.clear(padded);
+    std::fill(left + rows * s.size, left + (rows + kRowsB) * s.size, 0.0f);
+    running.clear(round_up(rows, kRowsB), padded);
     const Cache prompt{
         prompt_keys + cache * s.size * s.prompt, prompt_values + cache * s.size * s.prompt,
         prompt_visible + batch * s.prompt, s.prompt};
@@ -130,7 +133,7 @@ inline void decode(
     add_cache<kRowsB>(left + 0, rows, prompt, caption(0), s.size, padded, scratch, running);
     for (int64_t c = 0; c < captions; ++c) {
       const auto add = together <= kFewRows ? add_cache<kFewRows> : add_cache<kRowsB>;
-      own.clear(padded);
+      own.clear(round_up(together, kRowsB), padded);
       add(left + c * together * s.size, together, caption(c), caption(c + 1), s.size, padded, scratch, own);
       for (int64_t i = 0; i < together; ++i) {
         // Two parts of one softmax.

@@ -13,17 +13,18 @@ constexpr float kMost = 16384.0f;  // of a block's sum of weights, which are at 
 // The softmax of some rows as far as keys have been seen: the largest score, or a number not much less; the sum of
 // exponentials with that subtracted; weighted values. Scores are times log2(e) here and everywhere between packing and
 // results, so that powers of 2 do for exponentials.
+template <int Height>
 struct Running {
-  float largest[kRows];
-  float total[kRows];
-  Buffer out;  // [kRows][padded]
+  float largest[Height];
+  float total[Height];
+  Buffer out;  // [Height][padded]
 
-  explicit Running(int64_t padded) : out(kRows * padded) {}
+  explicit Running(int64_t padded) : out(Height * padded) {}
 
-  void clear(int64_t padded) {
-    std::fill(largest, largest + kRows, kMasked);
-    std::fill(total, total + kRows, 0.0f);
-    std::fill(out + 0, out + kRows * padded, 0.0f);
+  void clear(int64_t rows, int64_t padded) {
+    std::fill(largest, largest + rows, kMasked);
+    std::fill(total, total + rows, 0.0f);
+    std::fill(out + 0, out + rows * padded, 0.0f);
   }
 
   // Takes in scores [Rows][kKeys] of rows from `row` on with `keys` keys, which become weights. Columns from `keys` to
@@ -55,7 +56,7 @@ struct Running {
     weighted_sum<Rows, kKeys, 1>(scores, values, keys, padded, keep, out + row * padded);
   }
 
-  // Takes in a block of keys that kRowsB rows see whole, unless scores are much larger than those before, so that weights
+  // Takes in a block of keys that kRowsB rows see whole, unless scores are so much larger than those before that weights
   // sum to more than kMost: then false, and nothing has changed. Scores become weights in the registers they are summed
   // in, with `largest` as it is, so no largest score is looked for, and nothing summed so far is scaled.
   template <typename Ahead>
@@ -114,6 +115,11 @@ struct Packed {
   Panels block(int64_t k, int64_t size) const { return {panels + k * kKeys * size, kPanel * size, kPanel}; }
 };
 
+// Queries that read a block of keys one after the other: where keys are more than the second cache takes, it comes from
+// the third, or from memory, once for all of them.
+constexpr int kForwardRows = 192;
+static_assert(kForwardRows % kRowsB == 0);
+
 // lengths: [N], how many keys are seen. out: [N, S, H, d]; lse: [N, H, S]. Rows that see no key get 0 and kMasked.
 inline void forward(
     xla::ffi::ThreadPool& pool, const Shape& s, const float* queries, const float* keys, const float* values,
@@ -122,16 +128,17 @@ inline void forward(
   Packed packed(s);
   for_each(pool, s.batch * s.key_heads * s.key_blocks(), [&](int64_t task) { packed.pack(s, task, keys, values); });
 
-  for_each(pool, s.batch * s.heads * s.query_blocks(), [&](int64_t task) {
+  const int64_t blocks = s.query_blocks(kForwardRows);
+  for_each(pool, s.batch * s.heads * blocks, [&](int64_t task) {
     // The last rows see most where attention is causal: they come first, so that no thread ends with one alone.
-    const int64_t block = s.query_blocks() - 1 - task % s.query_blocks();
-    const int64_t head = task / s.query_blocks() % s.heads, batch = task / s.query_blocks() / s.heads;
-    const int64_t first = block * kRows, rows = std::min<int64_t>(kRows, s.queries - first);
+    const int64_t block = blocks - 1 - task % blocks;
+    const int64_t head = task / blocks % s.heads, batch = task / blocks / s.heads;
+    const int64_t first = block * kForwardRows, rows = std::min<int64_t>(kForwardRows, s.queries - first);
     const int64_t width = round_up(rows, kRowsB), at = ((batch * s.queries + first) * s.heads + head) * s.size;
-    Buffer left(kRows * s.size), scores(kRowsB * kKeys);
-    Running running(padded);
+    Buffer left(kForwardRows * s.size), scores(kRowsB * kKeys);
+    Running<kForwardRows> running(padded);
     pack_rows(queries + at, stride, rows, width, s.size, s.size, s.scale() * kLog2E, left + 0);
-    running.clear(padded);
+    running.clear(width, padded);
 
     const int64_t length = std::min<int64_t>(lengths[batch], s.keys);
     const int64_t cache = (batch * s.key_heads + head * s.key_heads / s.heads) * s.key_blocks();

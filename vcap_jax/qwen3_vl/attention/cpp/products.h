@@ -10,8 +10,7 @@ namespace vcap {
 constexpr int kPanel = kVectorsA * kLanes;     // keys side by side in a panel
 constexpr int kColumns = kVectorsB * kLanes;   // head sizes are padded to a multiple of this
 constexpr int kKeys = 192;                     // keys of a block: whole panels, and whole tiles B
-constexpr int kRows = 96;                      // queries of a block: whole tiles A and B
-static_assert(kKeys % kPanel == 0 && kKeys % kRowsB == 0 && kRows % kRowsB == 0 && kRowsB % kRowsA == 0);
+static_assert(kKeys % kPanel == 0 && kKeys % kRowsB == 0 && kRowsB % kRowsA == 0);
 
 inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 

@@ -14,7 +14,7 @@ struct Shape {
   bool causal;
 
   int64_t padded() const { return round_up(size, kColumns); }
-  int64_t query_blocks() const { return (queries + kRows - 1) / kRows; }
+  int64_t query_blocks(int64_t rows) const { return (queries + rows - 1) / rows; }
   int64_t key_blocks() const { return (keys + kKeys - 1) / kKeys; }
   float scale() const { return 1.0f / __builtin_sqrtf(static_cast<float>(size)); }
 
