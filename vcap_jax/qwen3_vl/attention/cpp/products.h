@@ -68,7 +68,7 @@ struct Nothing {
     return [](int64_t) {};
   }
 };
-constexpr Nothing nothing;
+constexpr Nothing nothing{};
 
 // Asks for the memory of a block that comes next while another is computed, with every product for the keys of `Lanes`
 // lines and as many values, so that reading and computing take the longer of their times and not both. No processor
