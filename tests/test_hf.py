@@ -117,7 +117,10 @@ def test_pytorch_loads_what_is_exported(tmp_path):
     model = load_model(tmp_path / "orbax", placement=Placement.build(MeshConfig(fsdp=1)), dtype=jnp.float32)
     prompt = collate([encoded], Buckets(), processor.merge_size)
     ours = np.asarray(model.logits(model.hidden(prompt, model.encode_vision(prompt.vision))))[0]
-    levels, config = jnp.asarray(encoded.frames[0]), model.config.vision
+    config = model.config.vision
+    # The public model takes a still image that fills its temporal patch.
+    still = encoded.frames[0].reshape(len(encoded.frames[0]), config.in_channels, 1, -1)
+    levels = jnp.asarray(np.repeat(still, config.temporal_patch_size, axis=2).reshape(len(still), -1))
     public = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path / "hf", dtype=torch.float32)
     with torch.no_grad():
         theirs = public(

@@ -36,7 +36,7 @@ class EncodedPrompt:
     tokens: [P] int32, visual placeholders expanded.
     positions: [3, P] int32, M-RoPE (temporal, height, width).
     frames: one uint8 [l_f, C * depth * patch * patch] array per frame, patches in merge-block order, grey levels;
-        depth is the temporal patch size, or 1 for a still image, which the vision tower repeats.
+        depth is the temporal patch size, or 1 for a still image, see ``PatchEmbedding``.
     grids: [F, 2] int32, patch rows and columns of each frame.
     is_visual: [P] bool, True where a merged visual feature replaces the token embedding. Placeholders appear in
         the order of the frames, ``grids[f].prod() // merge**2`` for each.
