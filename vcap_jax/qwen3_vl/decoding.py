@@ -71,6 +71,22 @@ class CaptionCache:
     values: tuple[Array, ...]
 
 
+@dataclass(frozen=True)
+class _Embedded:
+    """A batch of prompts as the layers take it.
+
+    x: [B, P, D] tokens. cos, sin: [B, P, d / 2] their rotations. lengths: [B] int32 real tokens. features: of the
+    visual tokens; visual_index: [B, P] int32, which of them a token is, -1 where none.
+    """
+
+    x: Array
+    cos: Array
+    sin: Array
+    lengths: Array
+    features: VisualFeatures | None
+    visual_index: Array
+
+
 def apart(graphdef: Any, trainable: Any, frozen: Any) -> tuple[Any, Any]:
     """The parameters of ``nnx.merge(graphdef, trainable, frozen)``: those of the decoder's layers, stacked, and the
     rest. Nothing is computed."""
@@ -132,21 +148,20 @@ class DecodeModel:
 
         chunk: prompts of more tokens are computed in chunks of that many, which bounds the memory of activations.
         """
-        model = self._model
-        x, cos, sin = model.embed_prompt(prompt, features)
+        x, cos, sin = self._model.embed_prompt(prompt, features)
+        lengths, visual_index = jnp.asarray(prompt.lengths), jnp.asarray(prompt.visual_index)
+        embedded = _Embedded(x, cos, sin, lengths, features, visual_index)
         if x.shape[1] <= chunk:
-            last, (keys, values) = self._whole(x, cos, sin, prompt, features)
+            last, (keys, values) = self._whole(embedded)
         else:
-            last, (keys, values) = self._in_chunks(x, cos, sin, prompt, features, chunk)
+            last, (keys, values) = self._in_chunks(embedded, chunk)
         # Keys with the tokens last, values with them second to last: what the products of decoding take.
         keys = tuple(jnp.transpose(k, (0, 2, 3, 1)) for k in keys)
         values = tuple(jnp.swapaxes(v, 1, 2) for v in values)
-        cache = PromptCache(keys, values, jnp.asarray(prompt.lengths), next_position(prompt))
-        return self._last_layer(last, cos, sin, prompt, features, cache), cache
+        cache = PromptCache(keys, values, lengths, next_position(prompt))
+        return self._last_layer(last, embedded, cache), cache
 
-    def _whole(
-        self, x: Array, cos: Array, sin: Array, prompt: PromptBatch, features: VisualFeatures | None
-    ) -> tuple[Array, _KeysAndValues]:
+    def _whole(self, prompt: _Embedded) -> tuple[Array, _KeysAndValues]:
         """What the last layer gets of each prompt's last real token, [B, D]; keys and values of all."""
         all_keys: list[Array] = []
         all_values: list[Array] = []
@@ -156,28 +171,19 @@ class DecodeModel:
             all_values.append(v)
             return attention.causal(q, k, v, self._model.kernel), None, None
 
-        visual_index = jnp.asarray(prompt.visual_index)
+        x = prompt.x
         for index, layer in enumerate(self.layers[:-1]):
-            x, _, _ = layer(x, cos, sin, attend, None, None)
-            x = self._add_deepstack(x, index, features, visual_index)
-        keys, values = _keys_and_values(self.layers[-1], x, cos, sin)
+            x, _, _ = layer(x, prompt.cos, prompt.sin, attend, None, None)
+            x = _add_deepstack(x, index, prompt.features, prompt.visual_index)
+        keys, values = _keys_and_values(self.layers[-1], x, prompt.cos, prompt.sin)
         return last_real(x, prompt.lengths), ((*all_keys, keys), (*all_values, values))
 
-    def _in_chunks(
-        self,
-        x: Array,
-        cos: Array,
-        sin: Array,
-        prompt: PromptBatch,
-        features: VisualFeatures | None,
-        chunk: int,
-    ) -> tuple[Array, _KeysAndValues]:
+    def _in_chunks(self, prompt: _Embedded, chunk: int) -> tuple[Array, _KeysAndValues]:
         """The same, a chunk of tokens after the other."""
-        config, (batch, length, _) = self.config.text, x.shape
+        config, (batch, length, _) = self.config.text, prompt.x.shape
         padding = -length % chunk
-        x, cos, sin = (jnp.pad(a, ((0, 0), (0, padding), (0, 0))) for a in (x, cos, sin))
-        visual_index = jnp.pad(jnp.asarray(prompt.visual_index), ((0, 0), (0, padding)), constant_values=-1)
-        lengths = jnp.asarray(prompt.lengths)
+        x, cos, sin = (jnp.pad(a, ((0, 0), (0, padding), (0, 0))) for a in (prompt.x, prompt.cos, prompt.sin))
+        visual_index = jnp.pad(prompt.visual_index, ((0, 0), (0, padding)), constant_values=-1)
         shape = (batch, length + padding, config.num_key_value_heads, config.head_dim)
         empty = tuple(jnp.zeros(shape, x.dtype) for _ in self.layers)
 
@@ -205,9 +211,9 @@ class DecodeModel:
                     return out, None, None
 
                 hidden, _, _ = layer(hidden, cosine, sine, attend, None, None)
-                hidden = self._add_deepstack(hidden, number, features, visual)
+                hidden = _add_deepstack(hidden, number, prompt.features, visual)
             keep(len(self.layers) - 1, *_keys_and_values(self.layers[-1], hidden, cosine, sine))
-            place = jnp.maximum(lengths - 1, 0) - start
+            place = jnp.maximum(prompt.lengths - 1, 0) - start
             here = jax.vmap(take_rows)(hidden, jnp.clip(place, 0, chunk - 1))
             last = jnp.where(((place >= 0) & (place < chunk))[:, None], here, last)
             return last, tuple(new_keys), tuple(new_values)
@@ -217,21 +223,13 @@ class DecodeModel:
         keys, values = (tuple(a[:, :length] for a in arrays) for arrays in (keys, values))
         return last, (keys, values)
 
-    def _last_layer(
-        self,
-        x: Array,
-        cos: Array,
-        sin: Array,
-        prompt: PromptBatch,
-        features: VisualFeatures | None,
-        cache: PromptCache,
-    ) -> Array:
+    def _last_layer(self, x: Array, prompt: _Embedded, cache: PromptCache) -> Array:
         """The last layer and the final norm for the last real tokens [B, D], as if each were decoded behind the others.
 
         Nobody reads this layer's output for any other token, and a layer that computes it all is most of the prefill
         of a shallow model.
         """
-        number, places = len(self.layers) - 1, jnp.maximum(cache.lengths - 1, 0)
+        number, places = len(self.layers) - 1, jnp.maximum(prompt.lengths - 1, 0)
         keys, values = cache.keys[number], cache.values[number]
 
         def attend(q: Array, k: Array, v: Array, *_: Any) -> tuple[Array, None, None]:
@@ -240,17 +238,10 @@ class DecodeModel:
             own = attention.Cached(k[..., None], v[:, None], jnp.ones((q.shape[0], 1), bool))
             return self._model.kernel.decode(q, attention.Cached(keys, values, before), own), None, None
 
-        cos, sin = (last_real(a, cache.lengths)[:, None] for a in (cos, sin))
+        cos, sin = (last_real(a, prompt.lengths)[:, None] for a in (prompt.cos, prompt.sin))
         x, _, _ = self.layers[number](x[:, None], cos, sin, attend, None, None)
-        visual = jnp.take_along_axis(jnp.asarray(prompt.visual_index), places[:, None], axis=1)
-        return self._model.text.norm(self._add_deepstack(x, number, features, visual))[:, 0]
-
-    def _add_deepstack(
-        self, x: Array, layer: int, features: VisualFeatures | None, visual_index: Array
-    ) -> Array:
-        if features is None or layer >= features.deepstack.shape[0]:
-            return x
-        return x + gather_features(features.deepstack[layer], visual_index).astype(x.dtype)
+        visual = jnp.take_along_axis(prompt.visual_index, places[:, None], axis=1)
+        return self._model.text.norm(_add_deepstack(x, number, prompt.features, visual))[:, 0]
 
     def rotations(self, step: Array, prompt: PromptCache) -> tuple[Array, Array]:
         """Cosines and sines for ``decode`` of tokens that had ``step`` [B, ...] caption tokens before them: two
@@ -309,6 +300,12 @@ class DecodeModel:
     def logits(self, hidden: Array) -> Array:
         """[..., D] -> float32 [..., vocab_size]."""
         return self._model.logits(hidden)
+
+
+def _add_deepstack(x: Array, layer: int, features: VisualFeatures | None, visual_index: Array) -> Array:
+    if features is None or layer >= features.deepstack.shape[0]:
+        return x
+    return x + gather_features(features.deepstack[layer], visual_index).astype(x.dtype)
 
 
 def _keys_and_values(layer: DecoderLayer, x: Array, cos: Array, sin: Array) -> tuple[Array, Array]:

@@ -20,7 +20,8 @@ inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit 
 constexpr float kZeros[kRowsB] = {};
 
 // A: x[row][0..kPanel) = start[row] + sum over i < depth of left[row][i] * panel[i][0..kPanel), for kRowsA rows; calls
-// finish(row, x[row]) for each, and ahead() with every i. left: rows `left_stride` apart; panel: `panel_stride`.
+// finish(row, x[row]) for each, and asks `ahead` for lines of what comes next, some with every i. left: rows
+// `left_stride` apart; panel: `panel_stride`.
 template <typename Finish, typename Ahead>
 inline void product_a(
     const float* left, int64_t left_stride, const float* panel, int64_t panel_stride, int64_t depth, const float* start,
