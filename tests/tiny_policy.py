@@ -11,6 +11,7 @@ from flax import nnx
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs
 from vcap_jax.qwen3_vl.model import Qwen3VL
+from vcap_jax.sharding import by_group
 
 VOCABULARY = 40
 END = 1
@@ -67,3 +68,8 @@ def tiny_prompts(groups: int, seed: int = 0, *, tokens: int = 12) -> PromptBatch
     patches = rng.integers(0, 256, (groups, 1, 16, 3 * 2 * 2), np.uint8)
     grids = np.full((groups, 1, 2), 4, np.int32)
     return PromptBatch(ids, positions, lengths, visual_index, VisionInputs(patches, grids))
+
+
+def some_groups(tree: Any, start: int, stop: int) -> Any:
+    """Groups ``start`` to ``stop`` of any of the batch types."""
+    return by_group(tree, lambda x, axis: x[(slice(None),) * axis + (slice(start, stop),)])

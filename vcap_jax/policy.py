@@ -25,7 +25,7 @@ from vcap_jax.qwen3_vl import attention
 from vcap_jax.qwen3_vl.attention import Name as AttentionName
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
-from vcap_jax.qwen3_vl.lora import LoraConfig, attach, is_adapter, without_adapters
+from vcap_jax.qwen3_vl.lora import LoraConfig, attach, is_adapter
 from vcap_jax.qwen3_vl.lora_files import load_adapter
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.processing import Processor
@@ -51,7 +51,7 @@ class ModelConfig:
     param_dtype: what the trained parameters and the optimizer are kept in.
     frozen_dtype: what frozen parameters and the reference policy are kept in; they are never updated, so they
         need no more digits than products use.
-    frozen: path prefixes that receive no gradient.
+    frozen: path prefixes that receive no gradient. Reinforcement learning needs "visual" among them (``run``).
     lora: low-rank adapters on the decoder, which alone are trained; null trains the parameters themselves.
     attention: what computes attention: "cudnn" (NVIDIA GPUs, bfloat16), "splash" (TPU), "native" (CPUs, C++ that is
         compiled on first use), "chunked" (anywhere), "dense" (anywhere, all scores in memory: small sizes only);
@@ -125,10 +125,10 @@ class Policy:
     def reference_params(self, dtype: str) -> Params:
         """The anchor of the KL term: the trainable parameters as they are now, in ``dtype``.
 
-        Of adapters it is the base without them, and no second copy: zeros take the place of their ``b``.
+        Adapters stay in their own type: they are small, and fresh ones (``b`` is zero) are the base either way.
         """
         if any(is_adapter(path) for path, _ in nnx.to_flat_state(self.trainable)):
-            return without_adapters(self.trainable)
+            return self.trainable
         return jax.tree.map(lambda x: x.astype(dtype), self.trainable)
 
 

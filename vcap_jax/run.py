@@ -18,6 +18,7 @@ from typing import Any
 import jax
 
 from vcap_jax.config import RunConfig
+from vcap_jax.configuration import ConfigError
 from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.heldout import HeldOut
 from vcap_jax.judging import reward_family, reward_session, reward_settings
@@ -48,6 +49,7 @@ def run(
     errors of the phases for input that cannot be used.
     """
     begin = time.monotonic()
+    check_frozen(config)
     folder.claim("training")
     family = reward_family(config)
     # -- data, starting policy ----------------------------------------------------------------------------
@@ -98,6 +100,19 @@ def run(
     plot_run(rows, folder.plots, title=config.name)
     say(f"{folder.root}: summary.json, plots.png, samples.html, checkpoints/")
     return summary
+
+
+def check_frozen(config: RunConfig) -> None:
+    """Raises ConfigError if the vision tower, or a part of it, is to be trained: visual features are computed once per
+    group and step, outside of the gradient (the paper freezes tower and aligner), so its gradient would be zero and
+    weight decay all that moves it."""
+    if "visual" not in config.model.frozen:
+        problem = (
+            f"model.frozen is {list(config.model.frozen)}: reinforcement learning computes visual features once per "
+            "group, outside of the gradient, and cannot train what is under visual; keep visual in model.frozen, or "
+            "train the tower by supervised learning first (launch/sft.py)"
+        )
+        raise ConfigError([problem])
 
 
 def _elapsed(path: Path, seconds: float) -> float:

@@ -189,6 +189,18 @@ def by_group(tree: Any, put: Callable[[Any, int], Any]) -> Any:
     return jax.tree.map(lambda x: put(x, 0), tree)
 
 
+def _slice_groups(x: Any, start: int, stop: int, axis: int, sharding: NamedSharding) -> jax.Array:
+    if isinstance(x, np.ndarray):
+        return jax.device_put(x[(slice(None),) * axis + (slice(start, stop),)], sharding)
+    return _slicer(start, stop, axis, sharding)(x)
+
+
+@lru_cache(maxsize=1024)
+def _slicer(start: int, stop: int, axis: int, sharding: NamedSharding) -> Callable[[jax.Array], jax.Array]:
+    # Fixed bounds, a program for each: XLA gathers all of an array to cut it where it is told at run time.
+    return jax.jit(lambda x: jax.lax.slice_in_dim(x, start, stop, axis=axis), out_shardings=sharding)
+
+
 @dataclass(frozen=True)
 class Placement:
     """Puts parameters, optimizer state and batches on the devices of a mesh."""
@@ -260,6 +272,19 @@ class Placement:
         For the devices of one process; in a run of several, ``local`` gives the placement for it.
         """
         return by_group(tree, self._put)
+
+    def take(self, tree: Any, start: int, stop: int) -> Any:
+        """Groups ``start`` to ``stop`` of a batch (see ``batch``), split by group as a batch of their number is.
+
+        Devices hand on what others need; taken by an index, the part would lie whole on each of them.
+        """
+
+        def cut(x: Any, axis: int) -> jax.Array:
+            if start == 0 and stop == x.shape[axis]:
+                return self._put(x, axis)
+            return _slice_groups(x, start, stop, axis, self._along(axis, stop - start))
+
+        return by_group(tree, cut)
 
     def local(self) -> Placement:
         """The placement on this process's own devices, where it works at its own pace: groups split over them,

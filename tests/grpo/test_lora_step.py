@@ -81,14 +81,12 @@ def test_the_base_is_the_reference_and_stays(trained):
         assert not np.array_equal(array, flat_parameters(policy.trainable)[name]), name
 
 
-def test_the_anchor_of_moved_adapters_is_still_the_base(trained):
+def test_the_anchor_of_adapters_that_a_run_starts_from_is_them(trained):
     policy, state, _ = trained
     moved = policy.with_trainable(state.params)
-    base = np.asarray(hidden(tiny_model()))
-    np.testing.assert_array_equal(
-        hidden(moved.with_trainable(moved.reference_params("float32")).merge()), base
-    )
-    assert np.abs(hidden(moved.merge()) - base).max() > 1e-3
+    anchor = np.asarray(hidden(moved.with_trainable(moved.reference_params("bfloat16")).merge()))
+    np.testing.assert_array_equal(anchor, hidden(moved.merge()))
+    assert np.abs(anchor - hidden(tiny_model())).max() > 1e-3
 
 
 def test_what_is_exported_and_what_a_rollout_server_is_sent_is_the_adapted_policy(trained, tmp_path):

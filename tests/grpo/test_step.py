@@ -13,9 +13,9 @@ import optax
 import pytest
 from flax import nnx
 
-from tests.tiny_policy import VOCABULARY, tiny_model, tiny_prompts
+from tests.tiny_policy import VOCABULARY, some_groups, tiny_model, tiny_prompts
 from vcap_jax.grpo.objective import ObjectiveConfig, caption_mask, grpo_loss, step_totals, token_logprobs
-from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms, take_groups
+from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms
 from vcap_jax.policy import split_model
 from vcap_jax.qwen3_vl.attention import Chunked, Dense
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
@@ -61,7 +61,7 @@ def gradients(parts, captions, micro_size):
     total, metrics = update.zeros(trainable), []
     for first in range(0, GROUPS, micro_size):
         prompt, feature, caption = (
-            take_groups(x, first, first + micro_size) for x in (prompts, features, captions)
+            some_groups(x, first, first + micro_size) for x in (prompts, features, captions)
         )
         reference = update.logprobs(anchor, frozen, prompt, feature, caption.tokens)
         total, share = update.accumulate(

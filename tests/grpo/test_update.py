@@ -38,16 +38,24 @@ def padded(prompts: Any, start: int, rows: int) -> Any:
     return type(prompts)(**(vars(filled) | {"visual_index": cut(prompts.visual_index, -1)}))
 
 
-def updated(per_batch: int, micro: int) -> tuple[Any, dict[str, float]]:
-    graphdef, trainable, frozen = PARTS
+def update_programs() -> UpdatePrograms:
+    objective = ObjectiveConfig(beta=0.1)
+    return UpdatePrograms(PARTS[0], objective, optax.sgd(0.1), temperature=1.0, logprob_chunk=4)
+
+
+def updated(
+    per_batch: int, micro: int, devices: int = 1, programs: UpdatePrograms | None = None
+) -> tuple[Any, dict[str, float]]:
+    _, trainable, frozen = PARTS
     config = RunConfig(
         grpo=GRPOConfig(
             groups_per_step=GROUPS, groups_per_micro_batch=micro, objective=ObjectiveConfig(beta=0.1)
         ),
         rollout=RolloutConfig(group_size=SIZE, max_completion_length=TOKENS, groups_per_batch=per_batch),
     )
-    programs = UpdatePrograms(graphdef, config.objective, optax.sgd(0.1), temperature=1.0, logprob_chunk=4)
-    placement = Placement.build(MeshConfig(fsdp=1))
+    programs = programs or update_programs()
+    placement = Placement.build(MeshConfig(fsdp=devices), jax.devices()[:devices])
+    trainable, frozen = placement.state(trainable), placement.state(frozen)
     rng = np.random.default_rng(0)
     tokens = rng.integers(9, VOCABULARY, (GROUPS, SIZE, TOKENS)).astype(np.int32)
     lengths = rng.integers(1, TOKENS + 1, (GROUPS, SIZE)).astype(np.int32)
@@ -97,4 +105,26 @@ def test_a_step_that_its_batches_do_not_divide_is_filled_up_without_effect() -> 
     assert short_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
     for ours, theirs in zip(jax.tree.leaves(short), jax.tree.leaves(params), strict=True):
         assert np.isfinite(ours).all()
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_a_part_of_a_batch_is_split_over_the_devices_as_the_batch_is() -> None:
+    """(It lay whole on each of them: correct, and as much memory as there are devices.)"""
+    programs, seen = update_programs(), []
+    accumulate = programs.accumulate
+
+    def watched(*args: Any) -> Any:
+        seen.append(args[3:6])
+        return accumulate(*args)
+
+    programs.accumulate = watched  # type: ignore[assignment]
+    params, metrics = updated(GROUPS, GROUPS)
+    split, split_metrics = updated(16, 8, devices=8, programs=programs)
+    arrays = jax.tree.leaves(seen)
+    assert len(seen) == 1
+    assert len(arrays) > 8
+    for array in arrays:
+        assert {shard.data.size for shard in array.addressable_shards} == {array.size // 8}
+    assert split_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
+    for ours, theirs in zip(jax.tree.leaves(split), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)

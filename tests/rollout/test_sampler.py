@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from tests.tiny_policy import END, VOCABULARY, tiny_model, tiny_prompts
+from tests.tiny_policy import END, VOCABULARY, some_groups, tiny_model, tiny_prompts
 from vcap_jax.compile_counter import CompileCounter
-from vcap_jax.grpo.step import take_groups
+from vcap_jax.rollout import sampler as sampler_module
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.schedule import Ladder
@@ -78,7 +79,7 @@ def test_draws_do_not_depend_on_batch_or_chunk(policy):
     other_chunk = draw(
         policy, prompts, rules(group_size=3, max_completion_length=12, chunk=12, sampling=PLAIN)
     )
-    alone = draw(policy, take_groups(prompts, 2, 3), SETTINGS, ids=[2])
+    alone = draw(policy, some_groups(prompts, 2, 3), SETTINGS, ids=[2])
     np.testing.assert_array_equal(together[2].tokens, alone[0].tokens)
     for row in range(4):
         np.testing.assert_array_equal(together[row].tokens, other_chunk[row].tokens)
@@ -209,10 +210,33 @@ def test_nothing_is_compiled_once_a_bucket_is_warm(policy, warm):
     assert compiles.count == 0
 
 
+def test_caches_of_a_bucket_are_gone_before_those_of_the_next_are_made(policy, monkeypatch):
+    graphdef, params, frozen = policy
+    made_before = []
+
+    class Watched(sampler_module.Slots):
+        def __init__(self, *args):
+            assert all(earlier() is None for earlier in made_before)
+            super().__init__(*args)
+            made_before.append(weakref.ref(self))
+
+    monkeypatch.setattr(sampler_module, "Slots", Watched)
+    lengths = (12, 16, 12)
+    batches = []
+    for number, tokens in enumerate(lengths):
+        prompt = tiny_prompts(2, seed=number, tokens=tokens)
+        features = encode(graphdef, params, prompt.vision)
+        batches.append(PromptGroups(prompt, features, range(2 * number, 2 * number + 2)))
+    config = rules(group_size=2, max_completion_length=4, chunk=2, sampling=PLAIN)
+    found = list(made(graphdef, config).stream_batches(params, frozen, batches, seed=0, step=0))
+    assert sorted(group.index for group in found) == list(range(6))
+    assert len(made_before) == len(lengths)
+
+
 def test_frequencies_follow_the_model(policy):
     """First tokens of many candidates against the model's own distribution."""
     graphdef, params, frozen = policy
-    prompts = take_groups(tiny_prompts(1), 0, 1)
+    prompts = some_groups(tiny_prompts(1), 0, 1)
     config = rules(group_size=4000, max_completion_length=1, chunk=1, sampling=PLAIN)
     first = draw(policy, prompts, config)[0].tokens[:, 0]
     model = nnx.merge(graphdef, params, frozen)

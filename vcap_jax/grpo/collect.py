@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vcap_jax.data.examples import Example
@@ -132,6 +132,8 @@ class Collector:
             features = None
             if prompt.vision is not None:
                 features = self.programs.encode(params, self.policy.frozen, prompt)
+            # Nobody asks for the pixels again, which would stay on the devices until the step ends.
+            prompt = replace(prompt, vision=None)
             made.append(RolloutBatch(part, batch.places[cut], prompt, features))
             yield made[-1]
 

@@ -180,12 +180,3 @@ class UpdatePrograms(OptimizerPrograms):
 
         (_, metrics), new_gradients = jax.value_and_grad(loss_fn, has_aux=True)(params)
         return jax.tree.map(jnp.add, gradients, new_gradients), metrics
-
-
-def take_groups(tree: Any, start: int, stop: int) -> Any:
-    """Groups ``start`` to ``stop`` of any of the batch types (arrays sliced along their group axis)."""
-    if tree is None or (start == 0 and isinstance(tree, PromptBatch) and stop == tree.tokens.shape[0]):
-        return tree
-    if isinstance(tree, VisualFeatures):
-        return VisualFeatures(tree.embeddings[start:stop], tree.deepstack[:, start:stop])
-    return jax.tree.map(lambda x: x[start:stop], tree)

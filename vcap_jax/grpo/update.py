@@ -20,13 +20,25 @@ from vcap_jax.grpo.mismatch import Moments, mismatch_metrics
 from vcap_jax.grpo.objective import step_totals
 from vcap_jax.grpo.optimizer import TrainState
 from vcap_jax.grpo.records import StepRollout
-from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms, take_groups
+from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms
 from vcap_jax.policy import Params
+from vcap_jax.rollout.engine import RolloutBatch
 from vcap_jax.sharding import Placement
 
 _METRIC_NAMES = {"clip_low": "clip/low", "clip_high": "clip/high"}
 
 MicroBatch = tuple[Any, Any, CaptionBatch]
+"""Prompts, visual features and captions of some groups on the devices."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The groups ``start`` to ``stop`` of a rollout batch, and their captions on the host."""
+
+    batch: RolloutBatch
+    start: int
+    stop: int
+    captions: CaptionBatch
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,7 @@ class StepUpdate:
         """
         grpo = self.config.grpo
         width = self._caption_width(int(lengths.max()))
-        micro = list(self._micro_batches(rollout, advantages, lengths, width))
+        micro = list(self._parts(rollout, advantages, lengths, width))
         totals = self.placement.replicated(
             step_totals(jnp.asarray(lengths), jnp.asarray(advantages.contributes), len(micro))
         )
@@ -69,9 +81,8 @@ class StepUpdate:
         for _ in range(grpo.updates_per_step):
             gradients = self.programs.zeros(state.params)
             shares = []
-            for (prompt, features, captions), before, anchor, weight in zip(
-                micro, old, reference, weights, strict=True
-            ):
+            for part, before, anchor, weight in zip(micro, old, reference, weights, strict=True):
+                prompt, features, captions = self._on_devices(part)
                 gradients, share = self.programs.accumulate(
                     state.params,
                     self.frozen,
@@ -92,12 +103,11 @@ class StepUpdate:
         row = {_METRIC_NAMES.get(key, key): value for key, value in summed.items()}
         return state, row | {"grad_norm": float(applied["grad_norm"])} | mismatch_metrics(moments)
 
-    def _micro_batches(
+    def _parts(
         self, rollout: StepRollout, advantages: GroupAdvantages, lengths: np.ndarray, width: int
-    ) -> Iterator[MicroBatch]:
+    ) -> Iterator[_Part]:
         size = self.config.grpo.groups_per_micro_batch // self.processes
         per_batch = self.config.rollout.share(self.processes).groups_per_batch
-        local, join = self.placement.local(), self.placement.join
         own = [record.place for record in rollout.records]
         tokens = np.stack([record.tokens[:, :width] for record in rollout.records])
         # None in every record or in none: a step has one engine.
@@ -118,26 +128,33 @@ class StepUpdate:
             for start in range(0, per_batch, size):
                 if start >= batch.groups:
                     break
-                yield (
-                    join(take_groups(batch.prompt, start, start + size)),
-                    join(take_groups(batch.features, start, start + size)),
-                    join(local.batch(take_groups(captions, start, start + size))),
-                )
+                cut = slice(start, start + size)
+                yield _Part(batch, start, start + size, jax.tree.map(lambda x, cut=cut: x[cut], captions))
             first += batch.groups
 
+    def _on_devices(self, part: _Part) -> MicroBatch:
+        """Made for each pass over the groups: kept, all parts of a step would hold the features a second time."""
+        local, join = self.placement.local(), self.placement.join
+        bounds = part.start, part.stop
+        return (
+            join(local.take(part.batch.prompt, *bounds)),
+            join(local.take(part.batch.features, *bounds)),
+            join(local.batch(part.captions)),
+        )
+
     def _rollout_weights(
-        self, params: Params, micro: Sequence[MicroBatch]
+        self, params: Params, micro: Sequence[_Part]
     ) -> tuple[list[jax.Array | None], list[Moments]]:
         """Importance weights for captions of another engine than ours, and how far its numbers lie from ours."""
         if self.rollout_weights is None:
             return [None] * len(micro), []
-        pairs = [self.rollout_weights(params, self.frozen, *part) for part in micro]
+        pairs = [self.rollout_weights(params, self.frozen, *self._on_devices(part)) for part in micro]
         return [weights for weights, _ in pairs], [moments for _, moments in pairs]
 
-    def _logprobs(self, params: Params | None, part: MicroBatch) -> jax.Array | None:
+    def _logprobs(self, params: Params | None, part: _Part) -> jax.Array | None:
         if params is None:
             return None
-        prompt, features, captions = part
+        prompt, features, captions = self._on_devices(part)
         return self.programs.logprobs(params, self.frozen, prompt, features, captions.tokens)
 
     def _caption_width(self, longest: int) -> int:

@@ -7,7 +7,7 @@ arrays. Nothing is written twice, so what a plan compiles is what a run will run
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -151,7 +151,8 @@ def _update(
     merge = model.vision.spatial_merge_size
     prompt = abstract_prompt(config, sizes, shapes.micro, merge)
     features = placed_batch(features_of(prompt, model, config.model.dtype), placement)
-    prompt = placed_batch(prompt, placement)
+    # Without its pixels, as ``Collector`` keeps it.
+    prompt = placed_batch(replace(prompt, vision=None), placement)
     lead = (shapes.micro, sizes.captions)
     captions = placed_batch(
         CaptionBatch(

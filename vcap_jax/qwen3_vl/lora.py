@@ -126,16 +126,6 @@ def is_adapter(path: tuple[Any, ...], value: Any = None) -> bool:
     return len(path) > 1 and str(path[-2]) == _NODE
 
 
-def without_adapters(params: Any) -> Any:
-    """A parameter tree with every adapter's ``b`` at zero: the base. Other arrays are shared, not copied."""
-    flat = nnx.to_flat_state(params)
-    zeroed = [
-        (path, jax.tree.map(jnp.zeros_like, leaf) if is_adapter(path) and path[-1] == "b" else leaf)
-        for path, leaf in flat
-    ]
-    return nnx.from_flat_state(zeroed)
-
-
 def adapters(model: Qwen3VL) -> dict[str, Adapter]:
     """Dotted path of a layer -> its adapter; empty for a model without any."""
     return {

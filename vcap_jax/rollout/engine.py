@@ -20,6 +20,7 @@ class RolloutError(RuntimeError):
 class RolloutBatch:
     """Groups of a step that share a padded device batch, which the update uses again.
 
+    prompt: without the pixels, whose ``features`` are there.
     examples: the real groups, at most the rows of ``prompt``. places: of each in the step of all processes, which is
     what its draws depend on.
     """

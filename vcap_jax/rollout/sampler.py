@@ -214,6 +214,7 @@ class GroupSampler:
             while slots.fill(incoming, bucket) or slots.busy:
                 slots.decode()
                 yield from slots.finished()
+            del slots  # its caches, before those of the next bucket are made
 
     def warm(self, trainable: Params, frozen: Params, prompt_tokens: Iterable[int]) -> int:
         """Compiles the decode calls of every shape that groups with prompts of these padded sizes can come to, several
