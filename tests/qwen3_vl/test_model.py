@@ -16,7 +16,9 @@ import pytest
 from flax import nnx
 
 from tests.qwen3_vl import parity_cases as cases
+from tests.qwen3_vl.attention.compiler import needs_compiler
 from vcap_jax.qwen3_vl.attention import Chunked, Dense, Kernel
+from vcap_jax.qwen3_vl.attention.native import Native
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.decoding import DecodeModel, apart, empty_caches, lay_out
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
@@ -123,7 +125,13 @@ def test_gradients_through_the_shared_prefix() -> None:
 
 @pytest.mark.parametrize(
     ("chunk", "kernel"),
-    [(PROMPT, Dense()), (4, Dense()), (4, Chunked(queries=6, scores=36, whole=0))],
+    [
+        (PROMPT, Dense()),
+        (4, Dense()),
+        (4, Chunked(queries=6, scores=36, whole=0)),
+        pytest.param(PROMPT, Native(), marks=needs_compiler),
+        pytest.param(4, Native(), marks=needs_compiler),
+    ],
     ids=str,
 )
 def test_prefill_and_decode_equal_the_training_forward(chunk: int, kernel: Kernel) -> None:
