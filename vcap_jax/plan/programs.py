@@ -117,7 +117,8 @@ def step_programs(
         work=(*rollout.work, *update.work),
         resident={
             "rollout": state | {"parameters of this host": rollout.own, "rollout copy": rollout.copy},
-            "update": state | {"gradients": bytes_per_device(params)},
+            # What is not trained stays on each host from its first caption on.
+            "update": state | {"gradients": bytes_per_device(params), "frozen of this host": rollout.own_frozen},
         },
     )
 
@@ -212,8 +213,12 @@ def _update(
 
 @dataclass(frozen=True)
 class _Rollout:
+    """own: bytes of this host's own parameters, own_frozen of those among them that are not trained (0 on one host);
+    copy: of the copy that decodes."""
+
     work: tuple[Work, ...]
     own: int
+    own_frozen: int
     copy: int
 
 
@@ -301,7 +306,8 @@ def _rollout(
             arguments=part + bytes_per_device(calls.state),
         ),
     )
-    return _Rollout(work, 0 if hosts == 1 else bytes_per_device(encoders), bytes_per_device(calls.params))
+    own_bytes = (0, 0) if hosts == 1 else (bytes_per_device(encoders), bytes_per_device(encoders[1]))
+    return _Rollout(work, *own_bytes, bytes_per_device(calls.params))
 
 
 def special_tokens(model: Qwen3VLConfig) -> tuple[int, ...]:
