@@ -9,7 +9,8 @@ gets one picture at a time with num_return_sequences=G, vLLM all requests at onc
 as one step. Times are from the pictures' pixels to the last token, weights loaded and programs compiled; greedy
 captions must be equal. The three never run side by side. This package and ``generate`` take turns, --rounds times,
 vLLM draws as often before its server is stopped; the least time of each is reported, since what else a machine does
-only adds to it.
+only adds to it. The vision tower's part is reported apart: this package and ``generate`` both run it once per picture,
+and what the captions of a group share is in the rest.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import aiohttp
+import jax
 import numpy as np
 
 from benchmarks.small_policy import picture, write_policy
@@ -53,12 +55,13 @@ DRAWN = SamplingConfig(temperature=1.0, top_p=0.9, top_k=50, repetition_penalty=
 
 @dataclass(frozen=True)
 class Side:
-    """greedy: a caption per picture; seconds: of all groups; tokens: of all their captions; turns: seconds of every
-    time that the work was done."""
+    """greedy: a caption per picture; seconds: of all groups; vision: those of the vision tower among them, if known;
+    tokens: of all their captions; turns: seconds of every time that the work was done."""
 
     greedy: list[list[int]]
     seconds: float
     tokens: int
+    vision: float | None = None
     turns: tuple[float, ...] = ()
 
     @property
@@ -100,7 +103,7 @@ class Ours:
         self._encode = vision_encoder(policy.graphdef)
         self._greedy = self._sampler(GREEDY, 1, options.greedy_tokens, options.prefill_chunk)
         self._drawn = self._sampler(DRAWN, options.group_size, options.tokens, options.prefill_chunk)
-        greedy = self._draw(self._greedy)
+        greedy, _ = self._draw(self._greedy)
         self._captions = [greedy[i][0].tolist() for i in range(len(examples))]
         self._draw(self._drawn)
 
@@ -118,24 +121,27 @@ class Ours:
         banned = [*processor.banned_token_ids, *ends]
         return GroupSampler(self._policy.graphdef, config, end_ids=ends, banned_ids=banned)
 
-    def _draw(self, sampler: GroupSampler) -> dict[int, np.ndarray]:
+    def _draw(self, sampler: GroupSampler) -> tuple[dict[int, np.ndarray], float]:
+        """Captions, and the seconds that the vision tower took."""
         policy = self._policy
         buckets = Buckets(token_multiple=64, patch_multiple=256)
         batch = collate(self._prompts, buckets, policy.processor.merge_size)
-        features = self._encode(policy.trainable, policy.frozen, batch)
+        begin = time.perf_counter()
+        features = jax.block_until_ready(self._encode(policy.trainable, policy.frozen, batch))
+        vision = time.perf_counter() - begin
         groups = PromptGroups(batch, features, range(len(self._prompts)))
         found = sampler.stream_batches(policy.trainable, policy.frozen, [groups], seed=0, step=0)
-        return {group.index: group.tokens for group in found}
+        return {group.index: group.tokens for group in found}, vision
 
     def timed(self) -> Side:
         """Raises SystemExit if anything was compiled."""
         with CompileCounter() as compiles:
             begin = time.perf_counter()
-            drawn = self._draw(self._drawn)
+            drawn, vision = self._draw(self._drawn)
             seconds = time.perf_counter() - begin
         if compiles.count:
             raise SystemExit("the timed step compiled: its time is not that of steady state")
-        return Side(self._captions, seconds, sum(tokens.size for tokens in drawn.values()))
+        return Side(self._captions, seconds, sum(tokens.size for tokens in drawn.values()), vision)
 
 
 def transformers(folder: Path, files: Sequence[Path], options: argparse.Namespace) -> Side:
@@ -149,7 +155,7 @@ def transformers(folder: Path, files: Sequence[Path], options: argparse.Namespac
     for line in done.stdout.splitlines():
         if line.startswith('{"'):
             found |= json.loads(line)
-    return Side(found["greedy"], found["seconds"], found["tokens"])
+    return Side(found["greedy"], found["seconds"], found["tokens"], found["vision"])
 
 
 def vllm(folder: Path, policy: Policy, examples: Sequence[Example], options: argparse.Namespace) -> Side:
@@ -235,7 +241,10 @@ def main() -> None:
     options.cpu = True
     options.out.mkdir(parents=True)
     results = []
-    print(f"{'visual tokens':>14}  {'side':<14}{'tokens/s':>10}{'ours / it':>11}", flush=True)
+    print(
+        f"{'visual tokens':>14}  {'side':<14}{'tokens/s':>10}{'ours / it':>11}{'seconds':>10}{'vision':>9}",
+        flush=True,
+    )
     for visual_tokens in options.visual_tokens:
         folder = options.out / str(visual_tokens)
         folder.mkdir()
@@ -250,14 +259,15 @@ def main() -> None:
         for name, side in sides.items():
             same(mine, side, name)
         for name, side in {"this package": mine, **sides}.items():
-            print(
-                f"{visual_tokens:>14}  {name:<14}{side.rate:>10.0f}{mine.rate / side.rate:>11.1f}", flush=True
-            )
+            vision = "" if side.vision is None else f"{side.vision:.2f}"
+            figures = f"{side.rate:>10.0f}{mine.rate / side.rate:>11.1f}{side.seconds:>10.2f}{vision:>9}"
+            print(f"{visual_tokens:>14}  {name:<14}{figures}", flush=True)
             results.append(
                 {
                     "visual_tokens": visual_tokens,
                     "side": name,
                     "seconds": side.seconds,
+                    "vision_s": side.vision,
                     "tokens": side.tokens,
                     "tokens_per_s": side.rate,
                     "ratio": mine.rate / side.rate,
