@@ -6,7 +6,7 @@
     python launch/convert.py from-hf exported/ checkpoint/                   # an Orbax checkpoint of a HF folder
 
 ``to-hf`` writes config.json, safetensors, tokenizer and processor files, which PyTorch transformers loads as they
-are. What the run froze is taken from the checkpoint it started from, and LoRA adapters are merged into it.
+are. What the run froze is taken from what it started from, and LoRA adapters are merged into it.
 ``--adapter`` writes them alone; a run starts from such a folder with ``model.lora.adapter=FOLDER``.
 """
 
@@ -36,6 +36,8 @@ def main() -> int:
     from_hf.add_argument("target", type=Path)
     args = parser.parse_args()
 
+    from vcap_jax.checkpoint import CheckpointError as RunCheckpointError
+    from vcap_jax.configuration import ConfigError
     from vcap_jax.hf import ConversionError, adapter_to_peft, checkpoint_from_hf, checkpoint_to_hf
     from vcap_jax.qwen3_vl.weights import CheckpointError
 
@@ -47,7 +49,14 @@ def main() -> int:
         else:
             checkpoint_from_hf(args.source, args.target)
             print(f"{args.source} -> {args.target}")
-    except (CheckpointError, ConversionError, FileNotFoundError, FileExistsError) as error:
+    except (
+        CheckpointError,
+        ConfigError,
+        ConversionError,
+        FileNotFoundError,
+        FileExistsError,
+        RunCheckpointError,
+    ) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

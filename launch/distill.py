@@ -53,7 +53,7 @@ def main() -> int:
         from vcap_jax.stages import open_whole
 
         root = args.dir or Path("runs") / f"{config.name}-distill"
-        folder = open_whole(config, root, processes)
+        config, folder = open_whole(config, root, processes)
         say = speaker(processes)
         say(f"distillation in {root} on {device_summary(processes)}")
         teachers = [Teacher(name=name, source=source) for name, source in args.teacher or [("self", None)]]

@@ -31,7 +31,7 @@ def main() -> int:
         from vcap_jax.stages import open_whole
 
         root = args.dir or Path("runs") / f"{config.name}-self-improve"
-        folder = open_whole(config, root, processes)
+        config, folder = open_whole(config, root, processes)
         say = speaker(processes)
         say(f"{args.rounds} rounds in {root} on {device_summary(processes)}")
         self_improve(config, folder, rounds=args.rounds, say=say, processes=processes)

@@ -34,7 +34,7 @@ def main() -> int:
         from vcap_jax.stages import open_whole
 
         root = args.run_dir or Path("runs") / f"{config.name}-sft"
-        folder = open_whole(config, root, processes, resume=args.resume)
+        config, folder = open_whole(config, root, processes, resume=args.resume)
         say = speaker(processes)
         say(f"run {root} on {device_summary(processes)}")
         run_sft(config, folder, say=say, processes=processes)

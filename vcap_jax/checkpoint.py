@@ -61,6 +61,8 @@ class Checkpointer:
             options=ocp.CheckpointManagerOptions(
                 create=not read_only,
                 read_only=read_only,
+                # All processes would have to meet for it; one alone may look into a run.
+                save_root_metadata=not read_only,
                 # What a killed process left half written. A reader must not touch it: it may be in work.
                 cleanup_tmp_directories=not read_only,
                 preservation_policy=policies.AnyPreservationPolicy(kept),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vcap_jax.best_of import choose_best, score_candidates
-from vcap_jax.captioners import captioner_source
+from vcap_jax.captioners import CaptionerSource, captioner_source, starting_source
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
@@ -128,6 +128,10 @@ def distill(
     return summary
 
 
+def _source(config: RunConfig, teacher: Teacher) -> CaptionerSource:
+    return starting_source(config) if teacher.source is None else captioner_source(teacher.source)
+
+
 def _check_same_teacher(whole: _Undertaking, teacher: Teacher, stage: Path) -> None:
     """Raises ConfigError unless what is complete in ``stage`` is of this teacher and as many candidates."""
     header = ReferencePool.read(stage / "best.jsonl").header
@@ -145,7 +149,7 @@ def _check_same_teacher(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
             ]
         )
     before = json.loads((stage / "teacher.json").read_text(encoding="utf-8"))["teacher"]
-    now = str(captioner_source(teacher.source or whole.config.model.path))
+    now = str(_source(whole.config, teacher))
     if now == before:
         return
     # A folder may have moved, or be named from elsewhere: the weights tell.
@@ -173,7 +177,7 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         # By the base or as configured, once for all teachers.
         references = reference_pool(base.place, samples)
         samples = [sample for sample in samples if sample.id in references]
-    source = captioner_source(teacher.source or config.model.path)
+    source = _source(config, teacher)
     taught = base
     if teacher.source is not None:
         taught = whole.prepare(teacher.source)

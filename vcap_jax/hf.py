@@ -1,8 +1,8 @@
 """Runs and checkpoints to Hugging Face folders, and back.
 
-A run's checkpoints hold what is trained; what is frozen stays in the folder the run started from, which the run's
-config.yaml names. A Hugging Face folder written from both is complete: config.json, safetensors, tokenizer and
-processor files. Adapters are merged into it, or written alone as a folder that PEFT reads.
+A run's checkpoints hold what is trained; what is frozen stays in what the run started from (``captioners``). A Hugging
+Face folder written from both is complete: config.json, safetensors, tokenizer and processor files. Adapters are merged
+into it, or written alone as a folder that PEFT reads.
 
 The way back makes an Orbax checkpoint folder of a Hugging Face one: ``params/`` holds all parameters, the small files
 lie beside it. ``model.path`` takes either; Orbax restores each device's part alone, which on a large mesh is quicker
@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 from flax import nnx
 
+from vcap_jax.captioners import Lineage, captioner_source, lineage, load_captioner
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import load_config
-from vcap_jax.policy import PARAMS_FOLDER, checkpoint_folder, load_model, load_policy
+from vcap_jax.policy import PARAMS_FOLDER, load_model
 from vcap_jax.qwen3_vl.lora_files import save_adapter
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.processing import Processor
@@ -52,8 +54,8 @@ def checkpoint_to_hf(
             raise ConversionError(f"{source} is a single checkpoint, not a run: leave --step out")
         origin, model = source, load_model(source, placement=placement)
     else:
-        config, step, model = _trained(source, step, placement)
-        origin = checkpoint_folder(config.model.path)
+        line, model = _trained(source, step, placement)
+        origin, step = line.origin, line.runs[0].source.step
     save_pretrained(model, target, dtype=jnp.dtype(dtype))
     _write_small_files(origin, target)
     return step
@@ -65,35 +67,36 @@ def adapter_to_peft(
     """Writes the adapters of a LoRA run's checkpoint (``step``, by default the last) to ``target`` as a folder that
     PEFT reads; returns the step.
 
+    It names its base: a checkpoint folder or, for adapters on what a run trained, that run and its step, which
+    ``checkpoint_to_hf`` makes a folder of.
     dtype: of the stored tensors. Raises ConversionError if ``source`` is no run with ``model.lora`` or ``target`` is
     not empty.
     """
     _refuse_used(target)
-    config, step, model = _trained(source, step, Placement.build(MeshConfig()))
-    if config.model.lora is None:
+    line, model = _trained(source, step, Placement.build(MeshConfig()))
+    lora = line.runs[0].model.lora
+    if lora is None:
         raise ConversionError(
             f"{source} trained the parameters themselves and has no adapters: leave --adapter out"
         )
-    base = checkpoint_folder(config.model.path).absolute()
-    save_adapter(model, target, config.model.lora, base=str(base), dtype=jnp.dtype(dtype))
-    return step
+    # Not always the origin: adapters may have been put on what a run had trained.
+    full = next((run.source for run in line.runs if run.model.lora is None), None)
+    base = line.origin.absolute() if full is None else replace(full, path=str(full.folder.absolute()))
+    save_adapter(model, target, lora, base=str(base), dtype=jnp.dtype(dtype))
+    return line.runs[0].source.step
 
 
-def _trained(source: Path, step: int | None, placement: Placement) -> tuple[RunConfig, int | None, Qwen3VL]:
-    """Configuration, step and model of a run's checkpoint; raises ConversionError if ``source`` is no run."""
+def _trained(source: Path, step: int | None, placement: Placement) -> tuple[Lineage, Qwen3VL]:
+    """How a run's checkpoint came about, and its model; raises ConversionError if ``source`` is no run."""
     run = RunFolder(source)
     if not run.config.exists():
         raise ConversionError(
             f"{source} is neither a run folder (config.yaml) nor a checkpoint ({PARAMS_FOLDER}/)"
         )
-    config = load_config(RunConfig, [run.config])
-    policy = load_policy(config.model.for_restoring(), placement=placement)
-    # Read only: the run may still be going on.
-    with Checkpointer(run.checkpoints, read_only=True) as checkpoints:
-        step = checkpoints.latest_step() if step is None else step
-        template = {"params": placement.abstract(policy.trainable)}
-        restored, _ = checkpoints.restore(template, step, partial=True)
-    return config, step, policy.with_trainable(restored["params"]).merge()
+    path = str(source.absolute())
+    step = captioner_source(path, step).step
+    policy = load_captioner(load_config(RunConfig, [run.config]), path, placement, step=step)
+    return lineage(path, step), policy.merge()
 
 
 def checkpoint_from_hf(source: Path, target: Path) -> None:

@@ -45,8 +45,9 @@ Params = Any  # nnx.State, a pytree of arrays
 class ModelConfig:
     """Which model is trained, and in which precision.
 
-    path: folder of a Hugging Face checkpoint (config.json, safetensors, tokenizer, processor files); "embedded" is
-        the tiny backbone of the embedded world.
+    path: folder of a Hugging Face checkpoint (config.json, safetensors, tokenizer, processor files), of an Orbax
+        checkpoint, or of a run; "embedded" is the tiny backbone of the embedded world.
+    step: which checkpoint of a run; null takes the last, and the new run's config.yaml says which that was.
     dtype: what matrix products compute in.
     param_dtype: what the trained parameters and the optimizer are kept in.
     frozen_dtype: what frozen parameters and the reference policy are kept in; they are never updated, so they
@@ -62,6 +63,7 @@ class ModelConfig:
     """
 
     path: str = "embedded"
+    step: int | None = None
     dtype: str = "float32"
     param_dtype: str = "float32"
     frozen_dtype: str = "float32"
@@ -89,6 +91,12 @@ class ModelConfig:
         """The same model for parameters that a checkpoint holds: the adapter folder it started from is not read, and
         may be gone."""
         return self if self.lora is None else replace(self, lora=replace(self.lora, adapter=None))
+
+    def trains(self, path: tuple[Any, ...]) -> bool:
+        """Whether the parameter of that path is trained, and so in the run's checkpoints."""
+        if self.lora is not None:
+            return is_adapter(path)
+        return not (is_adapter(path) or frozen_filter(self.frozen)(path, None))
 
 
 @dataclass(frozen=True)
@@ -230,7 +238,8 @@ def load_policy(
     max_frame_tokens: int | None = None,
     fps: float | None = None,
 ) -> Policy:
-    """Reads the checkpoint that ``config.path`` names onto the devices of ``placement``.
+    """Reads the checkpoint folder that ``config.path`` names onto the devices of ``placement``; of a run, see
+    ``captioners``.
 
     max_pixels, max_frames, max_frame_tokens, fps: replace the checkpoint's own visual budget.
     Raises AdapterError if ``config.lora.adapter`` cannot be used.
@@ -239,6 +248,14 @@ def load_policy(
     processor = Processor.from_pretrained(
         folder, max_pixels=max_pixels, max_frames=max_frames, max_frame_tokens=max_frame_tokens, fps=fps
     )
+    return policy_of(config, load_adapted(config, folder, placement=placement), processor)
+
+
+def load_adapted(config: ModelConfig, folder: Path, *, placement: Placement) -> Qwen3VL:
+    """The model of a checkpoint folder in the types of ``config``, with the adapters of ``config.lora``.
+
+    Raises AdapterError if ``config.lora.adapter`` cannot be used.
+    """
     model = load_model(
         folder,
         placement=placement,
@@ -257,6 +274,12 @@ def load_policy(
             sharding=placement.parameter,
             values=None if start is None else load_adapter(Path(start), model.config, config.lora),
         )
+    return model
+
+
+def policy_of(config: ModelConfig, model: Qwen3VL, processor: Processor) -> Policy:
+    """``model`` (see ``load_adapted``) split into what ``config`` trains and what it freezes."""
+    if config.lora is not None:
         return Policy(*split_adapters(model), processor)
     graphdef, trainable, frozen = split_model(model, config.frozen)
     frozen = jax.tree.map(lambda x: x.astype(config.frozen_dtype), frozen)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcap_jax.captioners import load_captioner
+from vcap_jax.captioners import load_captioner, load_start
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.examples import Example, example_loader
@@ -44,12 +44,17 @@ def prepare(
 ) -> Prepared:
     """Reads the manifest, or renders the embedded world into the folder, and loads the policy.
 
-    captioner, step: a checkpoint to load in place of ``config.model.path`` (see ``load_captioner``).
+    captioner, step: a checkpoint to load in place of what the run starts from (see ``load_captioner``).
     judged: whether a judge will be asked about the samples. processes: those that share the work.
     """
     samples, world = processes.led("samples", lambda: read_samples(config, folder, say))
     placement = Placement.build(config.mesh)
-    policy = load_captioner(config, captioner or config.model.path, placement, step=step)
+    if captioner is None:
+        if config.model.step is not None:
+            say(f"starting policy: {config.model.path} at step {config.model.step}")
+        policy = load_start(config, placement)
+    else:
+        policy = load_captioner(config, captioner, placement, step=step)
     load = sample_reader(config, policy.processor, judged=judged)
     sampler = group_sampler(policy, config.rollout, processes)
     place = Workplace(config, folder, policy, placement, sampler, load, say, processes)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import jax.numpy as jnp
 
+from vcap_jax.captioners import configured_processor, lineage
 from vcap_jax.config import RunConfig
-from vcap_jax.policy import checkpoint_folder, load_model
-from vcap_jax.qwen3_vl.processing import Processor
+from vcap_jax.policy import load_model
 from vcap_jax.qwen3_vl.weights import save_pretrained
 from vcap_jax.sharding import MeshConfig, Placement
 
@@ -31,14 +31,9 @@ def export_policy(config: RunConfig, target: Path) -> None:
     """
     if target.exists() and any(target.iterdir()):
         raise FileExistsError(f"{target} is not empty: give a new folder")
-    source = checkpoint_folder(config.model.path)
-    processor = Processor.from_pretrained(
-        source,
-        max_pixels=config.data.max_pixels,
-        max_frames=config.data.max_frames,
-        max_frame_tokens=config.data.max_frame_tokens,
-        fps=config.data.fps,
-    )
+    # Of a run, the checkpoint at the beginning: it has the same architecture.
+    source = lineage(config.model.path, config.model.step).origin
+    processor = configured_processor(config, source)
     target.mkdir(parents=True, exist_ok=True)
     weights = sorted(source.glob("*.safetensors*"))
     if not weights:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
+from vcap_jax.captioners import check_start, starting_source
 from vcap_jax.config import RunConfig
+from vcap_jax.configuration import load_config
 from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
 
@@ -31,22 +34,42 @@ stage began with is known by their digest (``references.remember_pool``), not by
 
 def open_whole(
     config: RunConfig, root: Path, processes: Processes = ALONE, *, resume: bool = True
-) -> RunFolder:
-    """The run folder ``root`` of an undertaking or a single run. All processes must call it together.
+) -> tuple[RunConfig, RunFolder]:
+    """The run folder ``root`` of an undertaking or a single run, and the configuration to do it with: where it starts
+    from a run, ``model.step`` says which checkpoint, in the folder's config.yaml too, and stays when that run goes on.
 
-    resume: go on with what is there, if anything is. Raises RunFolderError.
+    All processes must call it together. resume: go on with what is there, if anything is. Raises RunFolderError
+    and, for a new one, what ``check_start`` and ``starting_source`` raise.
     """
 
-    def opened() -> bool:
-        return RunFolder.open(root, config, resume=resume, may_differ=MAY_DIFFER).resumed
+    def opened() -> tuple[bool, int | None]:
+        pinned = _pinned(config, RunFolder(root))
+        folder = RunFolder.open(root, pinned, resume=resume, may_differ=MAY_DIFFER)
+        return folder.resumed, pinned.model.step
 
-    return RunFolder(root, resumed=processes.by_first("run folder", opened))
+    resumed, step = processes.by_first("run folder", opened)
+    return _starting_at(config, step), RunFolder(root, resumed=resumed)
+
+
+def _pinned(config: RunConfig, folder: RunFolder) -> RunConfig:
+    """``config`` with the step of the run it starts from: as ``folder`` was begun, else the one that is there now."""
+    if not folder.config.exists():
+        check_start(config)
+        return _starting_at(config, starting_source(config).step)
+    if config.model.step is not None:
+        return config
+    return _starting_at(config, load_config(RunConfig, [folder.config]).model.step)
+
+
+def _starting_at(config: RunConfig, step: int | None) -> RunConfig:
+    return replace(config, model=replace(config.model, step=step))
 
 
 def open_stage(config: RunConfig, whole: RunFolder, root: Path, processes: Processes = ALONE) -> RunFolder:
     """The run folder ``root`` of a stage of ``whole``, new or to go on with. All processes must call it together.
 
-    The stages share the embedded world of the whole, which is rendered once. Raises RunFolderError.
+    config: made of the one that ``open_whole`` returned. The stages share the embedded world of the whole, which is
+    rendered once. Raises RunFolderError.
     """
 
     def opened() -> bool:

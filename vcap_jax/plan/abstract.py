@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from vcap_jax.captioners import lineage
 from vcap_jax.config import RunConfig
 from vcap_jax.policy import (
     ModelConfig,
     Params,
     attention_kernel,
-    checkpoint_folder,
     split_adapters,
     split_model,
 )
@@ -36,9 +36,9 @@ TIMESTAMP_TOKENS = 12
 
 
 def model_of(path: str) -> Qwen3VLConfig:
-    """The model a ``model.path`` names: a checkpoint folder, "embedded", or a published size ("8B", also as part of
-    a checkpoint's public name). Raises ValueError if it is none of them."""
-    folder = checkpoint_folder(path)
+    """The model a ``model.path`` names: a checkpoint folder, a run, "embedded", or a published size ("8B", also as
+    part of a checkpoint's public name). Raises ValueError if it is none of them."""
+    folder = lineage(path).origin
     if (folder / "config.json").is_file():
         return Qwen3VLConfig.from_pretrained(folder)
     words = Path(path).name.replace("_", "-").split("-")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from vcap_jax.captioners import starting_source
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
@@ -63,7 +64,7 @@ def references_by_policy(place: Workplace, path: Path, samples: Sequence[Sample]
         place,
         place.policy.trainable,
         samples,
-        name=config.model.path,
+        name=str(starting_source(config)),
         seed=reference_seed(config),
         rollout=reference_rollout(config),
         segments=config.references.segments,

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vcap_jax.captioners import captioner_source
+from vcap_jax.captioners import captioner_source, configured_processor, lineage, starting_source
 from vcap_jax.config import RunConfig
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.embedded import EmbeddedData
 from vcap_jax.evals.world_facts import count_captions
-from vcap_jax.policy import checkpoint_folder
 from vcap_jax.preparing import prepare, read_samples, sample_reader
-from vcap_jax.qwen3_vl.processing import Processor
 from vcap_jax.references.by_endpoint import EndpointWriter
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
 from vcap_jax.references.writing import Shard, write_pool
@@ -55,13 +53,7 @@ def write_requested_pool(
 
     if request.endpoint is not None:
         samples, world = read_samples(config, folder, say)
-        processor = Processor.from_pretrained(
-            checkpoint_folder(config.model.path),
-            max_pixels=config.data.max_pixels,
-            max_frames=config.data.max_frames,
-            max_frame_tokens=config.data.max_frame_tokens,
-            fps=config.data.fps,
-        )
+        processor = configured_processor(config, lineage(config.model.path, config.model.step).origin)
         with EndpointWriter(
             config,
             request.endpoint,
@@ -77,8 +69,13 @@ def write_requested_pool(
                 request.path, served, samples, shard=request.shard, on_progress=progress, on_bad=on_bad
             )
     else:
-        source = captioner_source(request.captioner or config.model.path, request.step)
-        prepared = prepare(config, folder, say, captioner=request.captioner, step=source.step, judged=False)
+        if request.captioner is None and request.step is None:
+            source = starting_source(config)
+        else:
+            source = captioner_source(request.captioner or config.model.path, request.step)
+        # Captioning trains nothing: a run's policy is taken as the run split it.
+        captioner = source.path if source.run else request.captioner
+        prepared = prepare(config, folder, say, captioner=captioner, step=source.step, judged=False)
         samples, world = prepared.samples, prepared.world
         writer = PolicyWriter(
             prepared.place,
