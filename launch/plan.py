@@ -7,7 +7,7 @@ can be.
 
 Any CPU machine will do; it needs the package's ``plan`` extra. The configuration is the paper's unless --config is
 given; anything in it can be set as section.key=value. No weights are read: model.path may be a folder with a
-config.json or a published size (8B).
+config.json, a run or a published size (8B).
 """
 
 from __future__ import annotations
