@@ -118,7 +118,8 @@ def step_programs(
         resident={
             "rollout": state | {"parameters of this host": rollout.own, "rollout copy": rollout.copy},
             # What is not trained stays on each host from its first caption on.
-            "update": state | {"gradients": bytes_per_device(params), "frozen of this host": rollout.own_frozen},
+            "update": state
+            | {"gradients": bytes_per_device(params), "frozen of this host": rollout.own_frozen},
         },
     )
 
