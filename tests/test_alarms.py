@@ -124,6 +124,16 @@ def test_an_engine_that_drifts_from_the_trainer_is_told_from_rounding() -> None:
     ]
 
 
+def test_adapters_that_the_rollout_servers_do_not_hold_are_told_with_the_remedy() -> None:
+    watch = AlarmWatch(AlarmConfig())
+    steps = [said(watch, 1, {}), said(watch, 2, {"rollout/adapters_kept": 0.28})]
+    steps.append(said(watch, 3, {"rollout/adapters_kept": 1.003}))
+    assert [row.get("alarms/adapters_lost") for row, _ in steps] == [None, pytest.approx(0.72), 0.0]
+    assert [len(lines) for _, lines in steps] == [0, 1, 0]
+    assert "72% of what the adapters add" in steps[1][1][0]
+    assert "model.dtype=float32" in steps[1][1][0]
+
+
 def test_an_alarm_that_stays_is_said_again_after_every_steps() -> None:
     steps = lengths(AlarmConfig(baseline_steps=1, length_ratio=2.0, every_steps=3), [10] + [20] * 8)
     assert [bool(lines) for _, lines in steps] == [False, True, False, False, True, False, False, True, False]

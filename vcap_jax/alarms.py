@@ -33,6 +33,8 @@ class AlarmConfig:
         (``vcap_jax.reward.contradictions``); of families that ask for verdicts.
     engine_mismatch: how far the log-probabilities of a rollout engine of its own (``rollout/mismatch_mean``) lie
         from the trainer's, over that of the first ``baseline_steps`` steps, which counts as 1e-4 nats at least.
+    adapters_lost: share of what LoRA adapters add that rounding takes away in the weights that a rollout engine of its
+        own is given (1 - ``rollout/adapters_kept``).
     every_steps: an alarm that stays is repeated in the output after so many steps.
     """
 
@@ -42,11 +44,12 @@ class AlarmConfig:
     duplicates: float | None = 0.8
     mismatch: float | None = 0.1
     engine_mismatch: float | None = 5.0
+    adapters_lost: float | None = 0.1
     baseline_steps: int = 10
     every_steps: int = 25
 
     def __post_init__(self) -> None:
-        for name in ("saturated", "no_spread", "duplicates", "mismatch"):
+        for name in ("saturated", "no_spread", "duplicates", "mismatch", "adapters_lost"):
             limit = getattr(self, name)
             if limit is not None and not 0 < limit <= 1:
                 raise ValueError(f"alarms.{name} is {limit}: give a share above 0 and up to 1, or null")
@@ -73,6 +76,10 @@ _MEANINGS: Mapping[str, str] = {
     "engine_mismatch": (
         "the rollout engine's log-probabilities lie {value:.1f} times as far from the trainer's as in the first steps: "
         "look whether it takes the new weights"
+    ),
+    "adapters_lost": (
+        "rounding takes {value:.0%} of what the adapters add out of the weights that the rollout servers hold, and "
+        "captions come from nearer the base: set model.dtype=float32 for both commands, or rollout.engine=jax"
     ),
 }
 
@@ -156,6 +163,9 @@ class AlarmWatch:
         step: from 1. measured: the step's other metrics.
         """
         row = step_alarms(groups, captions)
+        kept = _finite(measured.get("rollout/adapters_kept"))
+        if kept is not None:
+            row[PREFIX + "adapters_lost"] = max(0.0, 1 - kept)
         for name, (metric, least) in _GROWTHS.items():
             value = _finite(measured.get(metric))
             if value is not None:

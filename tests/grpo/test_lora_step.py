@@ -95,7 +95,9 @@ def test_what_is_exported_and_what_a_rollout_server_is_sent_is_the_adapted_polic
     ours = np.asarray(hidden(model))
     save_pretrained(model, tmp_path / "merged")
     files = WeightFiles(tmp_path / "sent", policy.graphdef, policy.frozen, dtype=jnp.dtype("float32"))
-    for folder in (tmp_path / "merged", files.write(state.params, "1")):
+    sent = files.write(state.params, "1")
+    assert sent.adapters_kept == pytest.approx(1, abs=1e-4)
+    for folder in (tmp_path / "merged", sent.folder):
         (folder / "model-head.safetensors").unlink(missing_ok=True)
         again = load_pretrained(folder, dtype=jnp.float32)
         np.testing.assert_allclose(hidden(again), ours, rtol=0, atol=2e-6 * np.abs(ours).max())

@@ -12,9 +12,16 @@ from flax import nnx
 
 from tests.tiny_policy import tiny_model, tiny_prompts
 from vcap_jax.policy import ModelConfig, split_adapters
-from vcap_jax.qwen3_vl.lora import TARGETS, LoraConfig, adapters, attach
+from vcap_jax.qwen3_vl.lora import (
+    TARGETS,
+    Additions,
+    LoraConfig,
+    adapters,
+    attach,
+    is_adapter,
+)
 from vcap_jax.qwen3_vl.model import Qwen3VL
-from vcap_jax.qwen3_vl.weight_table import abstract_model, flat_parameters
+from vcap_jax.qwen3_vl.weight_table import abstract_model, checkpoint_tensors, flat_parameters
 from vcap_jax.qwen3_vl.weights import CheckpointError, load_pretrained, save_pretrained, to_public
 from vcap_jax.sharding import MeshConfig, Placement, partition
 
@@ -70,6 +77,41 @@ def test_the_merged_export_is_the_adapted_model(tmp_path, base, targets, rslora)
     product = np.asarray(node.a[...][1][:, -4:]) @ np.asarray(node.b[...][1][:, -width:])
     scaled = (3.0 if rslora else 1.5) * product.T
     np.testing.assert_allclose(added[f"model.language_model.layers.1.{name}.weight"], scaled, atol=1e-6)
+
+
+@pytest.mark.parametrize("measured", [2**18, 64])
+@pytest.mark.parametrize(("size", "low", "high"), [(1e-5, 0, 0.05), (2e-3, 0.1, 0.9), (30.0, 0.99, 1.01)])
+def test_an_export_says_how_much_of_the_adapters_rounding_has_left(
+    tmp_path, monkeypatch, measured, size, low, high
+):
+    """Beside a base that is exact in bfloat16, young adapters vanish in it and grown ones do not. What is measured of
+    every matrix is what the files hold, and a part of its rows is near to all of them."""
+    monkeypatch.setattr("vcap_jax.qwen3_vl.lora._MEASURED", measured)
+    model = adapted(LoraConfig(rank=4))
+    exact = nnx.state(model, nnx.filterlib.Not(is_adapter))
+    nnx.update(model, jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), exact))
+    for node in adapters(model).values():
+        node.b.set_value(size * node.b[...])
+    kept = save_pretrained(model, tmp_path / "rounded", dtype=jnp.bfloat16)
+    assert low <= kept <= high
+    if measured > 64:
+        additions, along, whole = Additions(model), 0.0, 0.0
+        stored = flat_parameters(load_pretrained(tmp_path / "rounded", dtype=jnp.float32))
+        for tensor in checkpoint_tensors(model.config):
+            if (added := additions.of(tensor)) is None:
+                continue
+            here, there = (
+                np.asarray(params[tensor.path])[tensor.layer][:, slice(*tensor.columns)]
+                for params in (flat_parameters(model), stored)
+            )
+            along, whole = along + ((there - here) * added).sum(), whole + (added**2).sum()
+        assert kept == pytest.approx(along / whole, rel=1e-3, abs=1e-6)
+    assert save_pretrained(model, tmp_path / "exact", dtype=jnp.float32) == pytest.approx(1, abs=1e-2)
+
+
+def test_nothing_is_kept_or_lost_where_nothing_is_added(tmp_path):
+    for name, model in (("base", tiny_model()), ("new", adapted(LoraConfig(rank=2), seed=None))):
+        assert save_pretrained(model, tmp_path / name, dtype=jnp.bfloat16) is None
 
 
 def test_gradients_reach_the_adapters_and_nothing_else():

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from aiohttp import web
@@ -15,7 +16,8 @@ from tests.tiny_policy import tiny_model
 from vcap_jax.data.examples import Example
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
-from vcap_jax.policy import Policy, split_model
+from vcap_jax.policy import Policy, split_adapters, split_model
+from vcap_jax.qwen3_vl.lora import LoraConfig, attach
 from vcap_jax.qwen3_vl.processing import ImagePart, Processor, TextPart, VideoPart
 from vcap_jax.qwen3_vl.weights import to_public
 from vcap_jax.rollout.engine import RolloutBatch, RolloutError
@@ -64,12 +66,14 @@ def batches(policy) -> list[RolloutBatch]:
     ]
 
 
-def engine(policy: Policy, folder: Path, *servers: RolloutServer, seed: int = 0, **settings) -> VllmEngine:
+def engine(
+    policy: Policy, folder: Path, *servers: RolloutServer, seed: int = 0, dtype: str = "float32", **settings
+) -> VllmEngine:
     vllm = VllmConfig(
         urls=tuple(server.url for server in servers), weights_dir=str(folder), timeout_s=20, **settings
     )
     config = RolloutConfig(group_size=3, max_completion_length=6, engine="vllm", vllm=vllm)
-    return VllmEngine(policy, config, seed=seed, dtype="float32")
+    return VllmEngine(policy, config, seed=seed, dtype=dtype)
 
 
 def test_a_step_is_weights_then_caches_then_groups(policy, batches, tmp_path):
@@ -100,6 +104,29 @@ def test_a_step_is_weights_then_caches_then_groups(policy, batches, tmp_path):
         assert any((old[name] != new[name]).any() for name in old)
         assert all((old[name] == new[name]).all() for name in old if name.startswith("model.visual."))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_step_says_how_much_of_the_adapters_the_servers_hold(batches, tmp_path):
+    """In bfloat16 next to nothing while they are young; nothing is said before they add anything."""
+    model = tiny_model()
+    attach(model, LoraConfig(rank=2))
+    policy = Policy(*split_adapters(model), Processor.from_pretrained(BACKBONE_FOLDER))
+    policy = dataclasses.replace(policy, frozen=jax.tree.map(lambda x: x.astype(jnp.bfloat16), policy.frozen))
+    with (
+        RolloutServer(policy.processor) as server,
+        engine(policy, tmp_path, server, dtype="bfloat16") as rollout,
+    ):
+        rollout.connect()
+        kept = []
+        for step, size in enumerate((0.0, 1e-5, 10.0)):
+            params = (
+                jax.tree.map(lambda x, size=size: x + size, policy.trainable) if size else policy.trainable
+            )
+            list(rollout.stream(params, batches[:1], step=step))
+            kept.append(rollout.measured())
+    assert kept[0] == {}
+    assert kept[1]["rollout/adapters_kept"] < 0.1
+    assert kept[2]["rollout/adapters_kept"] == pytest.approx(1, abs=0.02)
 
 
 def test_captions_depend_on_seed_step_and_group(policy, batches, tmp_path):

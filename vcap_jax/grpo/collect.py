@@ -101,6 +101,7 @@ class Collector:
             records=tuple(records),
             rollout_seconds=decoded - begin,
             judge_seconds=time.monotonic() - decoded,
+            measured=self.engine.measured(),
         )
 
     def _sizes(self, batch: GroupBatch) -> list[PaddedSizes]:

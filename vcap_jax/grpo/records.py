@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -49,12 +49,14 @@ class StepRollout:
     update.
 
     rollout_seconds: encoding and decoding; judge_seconds: waiting for scores after the last caption had ended.
+    measured: the rollout engine's own metrics.
     """
 
     batches: tuple[RolloutBatch, ...]
     records: tuple[GroupRecord, ...]
     rollout_seconds: float
     judge_seconds: float
+    measured: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +72,8 @@ class StepOutcome:
 class StepReport:
     """What can be told of step ``step`` (1-based) when it has ended.
 
-    records: of this process's groups. outcome, advantages: of the groups of all. update: the update's own metrics.
+    records: of this process's groups. outcome, advantages: of the groups of all. update: the metrics of the update and
+    of this process's rollout engine.
     judge: what it had to do in this step. skipped_samples: since the beginning of the run. compiles: of this process.
     """
 

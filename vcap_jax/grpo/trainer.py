@@ -99,7 +99,7 @@ class Training:
                         records=rollout.records,
                         outcome=outcome,
                         advantages=advantages,
-                        update=update_metrics,
+                        update={**rollout.measured, **update_metrics},
                         judge=judge,
                         skipped_samples=self.data.skipped_total,
                         update_seconds=update_seconds,

@@ -100,16 +100,21 @@ def load_pretrained(
 
 def save_pretrained(
     model: Qwen3VL, path: str | Path, *, dtype: Any = None, max_shard_bytes: int = DEFAULT_SHARD_BYTES
-) -> None:
+) -> float | None:
     """Write ``config.json`` and safetensors under public names, one shard in memory at a time.
 
-    Adapters are merged into the matrices they add to, in float32.
+    Adapters are merged into the matrices they add to, in float32, and the sum is rounded to the stored type. What they
+    add to a number that is exact in bfloat16 is lost there if it is less than half of that number's last digit.
 
     Args:
         model: parameters may be sharded over this process's devices.
         path: folder, made if absent.
         dtype: of the stored tensors; None keeps the parameters' own.
         max_shard_bytes: a shard is closed before it would exceed this (a single larger tensor gets its own).
+
+    Returns:
+        The share of what adapters add that the stored numbers keep (``lora.Additions.kept``); None where they add
+        nothing.
 
     Raises:
         FileExistsError: the folder holds weight files of another export that this one would leave behind.
@@ -141,8 +146,7 @@ def save_pretrained(
     _refuse_leftovers(folder, {*files, INDEX_FILE} if count > 1 else set(files))
     for file, shard in zip(files, shards, strict=True):
         arrays = {
-            tensor.name: _export(params[tensor.path], tensor, additions.of(tensor)).astype(stored(tensor))
-            for tensor in shard
+            tensor.name: _export(params[tensor.path], tensor, additions, stored(tensor)) for tensor in shard
         }
         save_file(arrays, folder / file, metadata={"format": "pt"})
     if count > 1:
@@ -153,6 +157,7 @@ def save_pretrained(
         (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     values = {**model.config.to_dict(), "dtype": stored(tensors[-1]).name}
     (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    return additions.kept
 
 
 def to_public(config: Qwen3VLConfig, state: Any) -> Iterator[tuple[str, np.ndarray]]:
@@ -172,7 +177,7 @@ def to_public(config: Qwen3VLConfig, state: Any) -> Iterator[tuple[str, np.ndarr
         )
     for tensor in checkpoint_tensors(config):
         if tensor.path in leaves:
-            yield tensor.name, _export(leaves[tensor.path], tensor)
+            yield tensor.name, tensor.write(_block(leaves[tensor.path], tensor))
 
 
 def from_public(model: Qwen3VL, arrays: Mapping[str, np.ndarray]) -> None:
@@ -294,19 +299,24 @@ def _read_block(
     return out
 
 
-def _export(leaf: Any, tensor: Tensor, addition: np.ndarray | None = None) -> np.ndarray:
-    """One public tensor, cut out of our parameter on its device before it comes to the host.
+def _export(leaf: Any, tensor: Tensor, additions: Additions, dtype: np.dtype) -> np.ndarray:
+    """One public tensor in ``dtype``, with what ``additions`` has for it."""
+    block, addition = _block(leaf, tensor), additions.of(tensor)
+    if addition is None:
+        return tensor.write(block).astype(dtype)
+    additions.note_rounding(block, addition, dtype)
+    return tensor.write(block.astype(np.float32) + addition).astype(dtype)
 
-    addition: added to our block of it in float32.
-    """
+
+def _block(leaf: Any, tensor: Tensor) -> np.ndarray:
+    """Our block of a public tensor, cut out of our parameter on its device before it comes to the host."""
     if isinstance(leaf, jax.Array) and leaf.sharding.device_set <= set(jax.local_devices(backend="cpu")):
         leaf = np.asarray(leaf)  # a view, and no program to compile for the cut
     if isinstance(leaf, np.ndarray):
         leaf = leaf if tensor.layer is None else leaf[tensor.layer]
     elif tensor.layer is not None:
         leaf = jax.lax.dynamic_index_in_dim(leaf, tensor.layer, 0, keepdims=False)
-    block = np.asarray(leaf[..., tensor.columns[0] : tensor.columns[1]])
-    return tensor.write(block if addition is None else block.astype(np.float32) + addition)
+    return np.asarray(leaf[..., tensor.columns[0] : tensor.columns[1]])
 
 
 def _refuse_leftovers(folder: Path, written: set[str]) -> None:

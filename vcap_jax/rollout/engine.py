@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +45,10 @@ class RolloutEngine(Protocol):
         """
         ...
 
+    def measured(self) -> Mapping[str, float]:
+        """Metrics of the last ``stream``, by name."""
+        ...
+
 
 @dataclass(frozen=True)
 class JaxEngine:
@@ -59,3 +63,7 @@ class JaxEngine:
         group that is complete makes room for one of the next batch, if they fit one bucket."""
         groups = (PromptGroups(b.prompt, b.features, b.places) for b in batches)
         yield from self.sampler.stream_batches(params, self.frozen, groups, seed=self.seed, step=step)
+
+    def measured(self) -> Mapping[str, float]:
+        """See ``RolloutEngine``: nothing, its numbers are the trainer's."""
+        return {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +70,7 @@ class VllmEngine:
         self._loop = LoopThread("rollout engine")
         self._session: aiohttp.ClientSession | None = None
         self._servers: Sequence[VllmServer] = ()
+        self._adapters_kept: float | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -100,6 +101,11 @@ class VllmEngine:
                 future.cancel()
         self._loop.run(self._expect(version))
 
+    def measured(self) -> Mapping[str, float]:
+        """See ``RolloutEngine``. ``rollout/adapters_kept``: the share of what adapters add that the servers' weights
+        hold (``lora.Additions.kept``), where there are any that add something."""
+        return {} if self._adapters_kept is None else {"rollout/adapters_kept": self._adapters_kept}
+
     def close(self) -> None:
         """Cancels what is under way, closes the connections, removes the weight files. May be called again."""
         if self._loop.closed:
@@ -108,7 +114,7 @@ class VllmEngine:
         self._weights.close()
 
     def _load(self, params: Params, version: str) -> None:
-        folder = self._weights.write(params, version)
+        folder, self._adapters_kept = self._weights.write(params, version)
         try:
             self._loop.run(self._load_everywhere(folder, version))
         finally:

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,11 +22,23 @@ HEAD = "lm_head.weight"
 _HEAD_FILE = "model-head.safetensors"
 
 
+class WrittenWeights(NamedTuple):
+    """folder: of a version. adapters_kept: the share of what adapters add that its numbers keep, see
+    ``lora.Additions.kept``; None where they add nothing."""
+
+    folder: Path
+    adapters_kept: float | None
+
+
 class WeightFiles:
     """Writes Hugging Face folders into a folder of its own under ``root``, one per version, and removes them.
 
     graphdef, frozen: what the trained parameters are merged with (see ``vcap_jax.policy``).
-    dtype: of the files: what the policy's products compute in, so that the server holds the numbers they use.
+    dtype: of the files: what the policy's products compute in. Parameters that are trained themselves are rounded to it
+        for every product here too, so the server holds the very numbers that products use. Adapters are not: here
+        their products are added to those of the base, and the sums are rounded; there they are added to the base's
+        matrices, and these are rounded. In bfloat16 both lose much of young adapters, but not the same: the two are
+        different policies. ``write`` says how much of them the files keep.
 
     Raises RolloutError if ``root`` cannot be made.
     """
@@ -43,8 +55,8 @@ class WeightFiles:
         # The server may run under another user.
         self.folder.chmod(0o755)
 
-    def write(self, params: Params, version: str) -> Path:
-        """Writes one version and returns its folder, which appears complete or not at all.
+    def write(self, params: Params, version: str) -> WrittenWeights:
+        """Writes one version into a folder that appears complete or not at all.
 
         Raises RolloutError if there is not enough space.
         """
@@ -57,10 +69,10 @@ class WeightFiles:
                 "set rollout.vllm.weights_dir to a larger folder"
             )
         unfinished, finished = self.folder / f".{version}", self.folder / version
-        save_pretrained(model, unfinished, dtype=self._dtype)
+        kept = save_pretrained(model, unfinished, dtype=self._dtype)
         if model.config.tie_word_embeddings:
             self._write_head(model, unfinished)
-        return unfinished.replace(finished)
+        return WrittenWeights(unfinished.replace(finished), kept)
 
     def _write_head(self, model: Qwen3VL, folder: Path) -> None:
         """A tied head under its own name too: the server's CPU build computes with a packed copy of it, which it makes
