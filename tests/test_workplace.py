@@ -13,7 +13,6 @@ from flax import nnx
 
 from tests.tiny_policy import CONFIG as MODEL
 from tests.tiny_policy import END, tiny_model, tiny_prompts
-from vcap_jax.configuration import ConfigError
 from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.policy import Policy
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
@@ -22,7 +21,7 @@ from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.rollout.placement import own_types
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.sharding import MeshConfig, Placement, dotted_path
-from vcap_jax.workplace import check_equal_shares, group_sampler
+from vcap_jax.workplace import group_sampler
 
 CONFIG = RolloutConfig(group_size=2, max_completion_length=8, groups_per_batch=4, chunk=4, shrink=1)
 
@@ -40,14 +39,6 @@ def test_a_process_has_slots_for_its_share_of_a_batch(processes: Processes, slot
     assert sampler.ladder(1).slots[-1] == slots
     assert sampler.ladder(2).slots[-1] == -(-slots // 2)
     assert sampler.config.groups_per_batch == slots
-
-
-def test_batches_that_processes_cannot_share_evenly_are_refused_by_name() -> None:
-    placement = Placement.build(MeshConfig(), jax.devices()[:4])
-    check_equal_shares({"sft.groups_per_micro_batch": 8}, Processes(0, 2), placement)
-    check_equal_shares({"sft.groups_per_micro_batch": 2}, ALONE, placement)
-    with pytest.raises(ConfigError, match=r"sft\.groups_per_micro_batch is 2.*4 devices.*a multiple of 4"):
-        check_equal_shares({"sft.groups_per_micro_batch": 2}, Processes(0, 2), placement)
 
 
 def test_parameters_for_one_process_are_cast_before_they_are_sent() -> None:

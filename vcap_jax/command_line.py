@@ -111,6 +111,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
     from vcap_jax.distributed import ALONE, PeerFailed, joined
     from vcap_jax.judge_process import JudgeStartError
     from vcap_jax.qwen3_vl.attention import UnsupportedAttention
+    from vcap_jax.qwen3_vl.lora_files import AdapterError
     from vcap_jax.qwen3_vl.weights import CheckpointError
     from vcap_jax.references.writing import PoolError
     from vcap_jax.report.run_folder import RunFolderError
@@ -141,6 +142,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
             stack.enter_context(_log_shown(processes))
             return command(config, processes)
         except (
+            AdapterError,
             CheckpointError,
             ConfigError,
             FamilyError,

@@ -75,6 +75,11 @@ class DataConfig:
     prefetch: int = 8
     judge_media: JudgeMediaSettings = field(default_factory=JudgeMediaSettings)
 
+    def __post_init__(self) -> None:
+        for name in ("threads", "prefetch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"data.{name} is {getattr(self, name)}; it must be at least 1")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceConfig:
@@ -194,6 +199,8 @@ class RunConfig:
                 "world.judge_perception is for the judge that the run starts itself, and judge.urls names others; "
                 "leave judge.urls empty, or start the embedded judge with serve.py --miss-rate, --invent-rate, ..."
             )
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed is {self.seed}: give a whole number from 0 to 2**32 - 1")
         if self.max_steps is not None and self.max_steps < 1:
             raise ValueError(
                 f"max_steps is {self.max_steps}; it must be at least 1, or null for whole epochs"

@@ -19,6 +19,7 @@ from typing import Any
 
 from vcap_jax.best_of import choose_best, score_candidates
 from vcap_jax.captioners import CaptionerSource, captioner_source, starting_source
+from vcap_jax.checks import check_sft_run
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
@@ -34,7 +35,7 @@ from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import fact_shares, shares_table, write_summary
-from vcap_jax.sft.run import check_sft_shares, run_sft
+from vcap_jax.sft.run import run_sft
 from vcap_jax.stages import open_stage
 
 _SEED = 8_000_009
@@ -76,12 +77,13 @@ def distill(
 
     candidates: N, captions drawn per sample. processes: those that share the work, each calling this with a folder they
     all see: samples are captioned and scored in shares, students trained together.
-    Raises ConfigError for teachers of one name and for one that is complete with other weights or another N, and what
-    the stages raise.
+    Raises ConfigError for teachers of one name and for one that is complete with other weights or another N, or
+    settings that these processes cannot train a student with; and what the stages raise.
     """
     names = [teacher.name for teacher in teachers]
     if len(set(names)) < len(names):
         raise ConfigError([f"two teachers of one name: {', '.join(names)}; give each its own"])
+    check_sft_run(config, processes)
     whole = _Undertaking(config=config, folder=folder, candidates=candidates, say=say, processes=processes)
     rows: dict[str, Any] = {}
     stages: dict[str, Any] = {}
@@ -171,7 +173,6 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
     family = reward_family(config)
     references: ReferencePool | None = None
     base = whole.prepare()
-    check_sft_shares(base.place)
     samples = base.samples
     if family.uses_reference(config.reward):
         # By the base or as configured, once for all teachers.

@@ -21,6 +21,7 @@ import numpy as np
 from flax import nnx
 
 from vcap_jax.checkpoint import Checkpointer
+from vcap_jax.configuration import ConfigError
 from vcap_jax.qwen3_vl import attention
 from vcap_jax.qwen3_vl.attention import Name as AttentionName
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
@@ -163,16 +164,21 @@ def frozen_filter(prefixes: tuple[str, ...]) -> Callable[[tuple[Any, ...], Any],
 
 
 def split_model(model: Qwen3VL, frozen: tuple[str, ...]) -> tuple[Any, Params, Params]:
-    """(graphdef, trainable, frozen). Raises ValueError if a prefix matches nothing or everything is frozen."""
+    """(graphdef, trainable, frozen). Raises ConfigError if a prefix matches nothing or everything is frozen."""
     is_frozen = frozen_filter(frozen)
     parts: tuple[Any, ...] = nnx.split(model, lambda path, value: not is_frozen(path, value), ...)
     graphdef, trainable, frozen_state = parts
     for prefix in frozen:
         matches = frozen_filter((prefix,))
         if not any(matches(path, None) for path, _ in nnx.to_flat_state(frozen_state)):
-            raise ValueError(f"model.frozen names {prefix!r}, but no parameter path starts with it")
+            named = ", ".join(sorted({str(path[0]) for path, _ in nnx.to_flat_state(nnx.state(model))}))
+            raise ConfigError(
+                [
+                    f"model.frozen names {prefix!r}, but no parameter path starts with it; they start with {named}"
+                ]
+            )
     if not jax.tree.leaves(trainable):
-        raise ValueError(f"model.frozen = {frozen} leaves nothing to train")
+        raise ConfigError([f"model.frozen = {list(frozen)} leaves nothing to train"])
     return graphdef, trainable, frozen_state
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcap_jax.captioners import load_captioner, load_start
+from vcap_jax.checks import mesh_placement
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.examples import Example, example_loader
@@ -16,7 +17,6 @@ from vcap_jax.embedded import EmbeddedData, prepare_embedded_data
 from vcap_jax.qwen3_vl.processing import Processor
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.media import TimeWindow
-from vcap_jax.sharding import Placement
 from vcap_jax.workplace import Workplace, group_sampler
 
 
@@ -48,7 +48,7 @@ def prepare(
     judged: whether a judge will be asked about the samples. processes: those that share the work.
     """
     samples, world = processes.led("samples", lambda: read_samples(config, folder, say))
-    placement = Placement.build(config.mesh)
+    placement = mesh_placement(config.mesh)
     if captioner is None:
         if config.model.step is not None:
             say(f"starting policy: {config.model.path} at step {config.model.step}")

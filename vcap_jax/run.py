@@ -17,8 +17,8 @@ from typing import Any
 
 import jax
 
+from vcap_jax.checks import check_run
 from vcap_jax.config import RunConfig
-from vcap_jax.configuration import ConfigError
 from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.heldout import HeldOut
 from vcap_jax.judging import reward_family, reward_session, reward_settings
@@ -30,7 +30,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import comparison_table, write_summary
 from vcap_jax.reward.second_judge import SecondJudge
-from vcap_jax.training import check_shares, train
+from vcap_jax.training import train
 from vcap_jax.workplace import rollout_engine
 
 
@@ -45,17 +45,17 @@ def run(
 
     say: where messages to the user go. processes: those that share the run, each calling this with the same
     configuration and a folder they all see; the first one returns the summary.
-    Raises TrainingStopped if the run ended early but can be resumed, PeerFailed if another process ended, and the typed
-    errors of the phases for input that cannot be used.
+    Raises ConfigError, before anything is done, for settings that these processes and devices cannot train with;
+    TrainingStopped if the run ended early but can be resumed, PeerFailed if another process ended, and the typed errors
+    of the phases for input that cannot be used.
     """
     begin = time.monotonic()
-    check_frozen(config)
+    check_run(config, processes)
     folder.claim("training")
     family = reward_family(config)
     # -- data, starting policy ----------------------------------------------------------------------------
     prepared = prepare(config, folder, say, processes=processes)
     place, samples, world = prepared.place, prepared.samples, prepared.world
-    check_shares(config, processes, place.placement)
 
     # -- references ---------------------------------------------------------------------------------------
     pool = reference_pool(place, samples) if family.uses_reference(config.reward) else None
@@ -100,19 +100,6 @@ def run(
     plot_run(rows, folder.plots, title=config.name)
     say(f"{folder.root}: summary.json, plots.png, samples.html, checkpoints/")
     return summary
-
-
-def check_frozen(config: RunConfig) -> None:
-    """Raises ConfigError if the vision tower, or a part of it, is to be trained: visual features are computed once per
-    group and step, outside of the gradient (the paper freezes tower and aligner), so its gradient would be zero and
-    weight decay all that moves it."""
-    if "visual" not in config.model.frozen:
-        problem = (
-            f"model.frozen is {list(config.model.frozen)}: reinforcement learning computes visual features once per "
-            "group, outside of the gradient, and cannot train what is under visual; keep visual in model.frozen, or "
-            "train the tower by supervised learning first (launch/sft.py)"
-        )
-        raise ConfigError([problem])
 
 
 def _elapsed(path: Path, seconds: float) -> float:

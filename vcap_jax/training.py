@@ -6,10 +6,8 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from vcap_jax.config import RunConfig
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.distributed import Processes
 from vcap_jax.embedded import EmbeddedData
 from vcap_jax.grpo.collect import Collector
 from vcap_jax.grpo.optimizer import TrainState, build_optimizer, learning_rate_schedule
@@ -22,8 +20,7 @@ from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.rollout.engine import RolloutEngine
 from vcap_jax.run_log import RunLog, SilentLog
-from vcap_jax.sharding import Placement
-from vcap_jax.workplace import Workplace, check_equal_shares
+from vcap_jax.workplace import Workplace
 
 _FEW_SIZES = 16
 """Of prompts, for which decoding is compiled before the first step: each has programs of its own, and takes minutes."""
@@ -142,15 +139,3 @@ def _compile_decoding(place: Workplace) -> None:
     count = place.sampler.warm(own.trainable, own.frozen, sizes)
     if count:
         place.say(f"{count} decode programs compiled in {time.monotonic() - begin:.0f} s")
-
-
-def check_shares(config: RunConfig, processes: Processes, placement: Placement) -> None:
-    """Raises ConfigError unless every process, and every device, can have an equal share of each batch."""
-    check_equal_shares(
-        {
-            "grpo.groups_per_micro_batch": config.grpo.groups_per_micro_batch,
-            "rollout.groups_per_batch": config.rollout.groups_per_batch,
-        },
-        processes,
-        placement,
-    )

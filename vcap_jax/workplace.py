@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from vcap_jax.config import RunConfig
-from vcap_jax.configuration import ConfigError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
@@ -23,7 +21,7 @@ from vcap_jax.rollout.engine import JaxEngine, RolloutEngine
 from vcap_jax.rollout.placement import own_types
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.vllm_engine import VllmEngine
-from vcap_jax.sharding import GROUP_AXES, Placement
+from vcap_jax.sharding import Placement
 
 
 @dataclass(frozen=True)
@@ -92,24 +90,6 @@ def group_sampler(policy: Policy, rollout: RolloutConfig, processes: Processes =
         end_ids=policy.processor.eos_token_ids,
         banned_ids=policy.processor.banned_token_ids,
     )
-
-
-def check_equal_shares(batches: Mapping[str, int], processes: Processes, placement: Placement) -> None:
-    """Raises ConfigError unless every process, and every device, can have an equal share of each batch.
-
-    batches: setting -> groups, of all processes together.
-    """
-    if processes.count == 1:
-        return
-    ways = math.prod(placement.mesh.shape[axis] for axis in GROUP_AXES)
-    for name, groups in batches.items():
-        if groups % ways:
-            problem = (
-                f"{name} is {groups}, of all {processes.count} processes together; their {ways} devices can share it "
-                f"out only if it is a multiple of {ways}"
-            )
-            raise ConfigError([problem])
-    placement.local()
 
 
 @contextmanager

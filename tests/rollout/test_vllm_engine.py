@@ -24,7 +24,6 @@ from vcap_jax.rollout.engine import RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_engine import VllmEngine
-from vcap_jax.rollout.vllm_server import require_loopback
 from vcap_jax.rollout.vllm_weights import HEAD
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
@@ -243,13 +242,12 @@ def test_a_dead_server_is_named(policy, tmp_path):
     "url", ["http://10.0.0.1:8100", "https://127.0.0.1:8100", "http://judge.example:8100"]
 )
 def test_addresses_beyond_loopback_are_refused(url):
-    with pytest.raises(RolloutError, match=r"127\.0\.0\.1"):
-        require_loopback(url)
+    with pytest.raises(ValueError, match=r"rollout\.vllm\.urls names .*127\.0\.0\.1"):
+        VllmConfig(urls=("http://127.0.0.1:8100", url))
 
 
 def test_loopback_addresses_pass():
-    for url in ("http://127.0.0.1:8100", "http://localhost:8100", "http://[::1]:8100"):
-        require_loopback(url)
+    VllmConfig(urls=("http://127.0.0.1:8100", "http://localhost:8100", "http://[::1]:8100"))
 
 
 def test_settings_name_what_is_wrong():

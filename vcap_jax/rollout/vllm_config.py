@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,8 @@ class VllmConfig:
     importance_level: Literal["token", "sequence"] = "token"
 
     def __post_init__(self) -> None:
+        for url in self.urls:
+            _require_loopback(url)
         for name in ("concurrency", "attempts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"rollout.vllm.{name} is {getattr(self, name)}; it must be at least 1")
@@ -48,3 +52,18 @@ class VllmConfig:
             raise ValueError(
                 f"rollout.vllm.importance_level is {self.importance_level!r}; it must be token or sequence"
             )
+
+
+def _require_loopback(url: str) -> None:
+    """Raises ValueError unless ``url`` is http on this machine's loopback interface."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = host == "localhost"
+    if parts.scheme != "http" or not local:
+        raise ValueError(
+            f"rollout.vllm.urls names {url}: new weights are loaded over routes without a password and from files "
+            "of this machine, so the address must be http://127.0.0.1:PORT"
+        )

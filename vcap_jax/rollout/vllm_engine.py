@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Self
 
 import aiohttp
-import jax
 import jax.numpy as jnp
 
 from vcap_jax.data.examples import Example
@@ -26,7 +25,7 @@ from vcap_jax.policy import Params, Policy
 from vcap_jax.rollout.engine import RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig, SampledGroup
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
-from vcap_jax.rollout.vllm_server import VllmServer, require_loopback
+from vcap_jax.rollout.vllm_server import VllmServer
 from vcap_jax.rollout.vllm_weights import WeightFiles
 
 
@@ -44,18 +43,11 @@ class VllmEngine:
     policy: model definition, frozen parameters and processor. seed: of the draws.
     dtype: of the weights that servers read (``ModelConfig.dtype``).
 
-    Raises RolloutError for an address that is not on loopback, a weights folder that cannot be made, or a run of
-    several processes, none of which holds all weights.
+    For a run of one process, which holds all weights (``checks.check_run``). Raises RolloutError for a weights folder
+    that cannot be made.
     """
 
     def __init__(self, policy: Policy, config: RolloutConfig, *, seed: int, dtype: str) -> None:
-        if jax.process_count() > 1:
-            raise RolloutError(
-                f"rollout.engine is vllm in a run of {jax.process_count()} processes; it is made for one. "
-                "Set rollout.engine=jax"
-            )
-        for url in config.vllm.urls:
-            require_loopback(url)
         self._processor, self._settings, self._seed = policy.processor, config.vllm, seed
         self._rules = GroupRules(
             sampling=config.sampling,

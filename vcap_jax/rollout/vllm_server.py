@@ -7,11 +7,9 @@ them controls the server. They are used on loopback addresses only.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -151,18 +149,3 @@ class VllmServer:
             if attempt < attempts:
                 await asyncio.sleep(0.5 * 2**attempt)
         raise RolloutError(f"rollout server: {method} {self.url}{path} {reason}")
-
-
-def require_loopback(url: str) -> None:
-    """Raises RolloutError unless ``url`` is http on this machine's loopback interface."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    try:
-        local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if parts.scheme != "http" or not local:
-        raise RolloutError(
-            f"rollout.vllm.urls names {url}: new weights are loaded over routes without a password and from files "
-            "of this machine, so the address must be http://127.0.0.1:PORT"
-        )

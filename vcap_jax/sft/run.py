@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from vcap_jax.checks import check_sft_run
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
@@ -35,7 +36,7 @@ from vcap_jax.run_log import SilentLog
 from vcap_jax.sft.step import SFTPrograms
 from vcap_jax.sft.targets import Targets, tokenise_targets
 from vcap_jax.sft.trainer import SHOWN, SupervisedTraining
-from vcap_jax.workplace import Workplace, check_equal_shares
+from vcap_jax.workplace import Workplace
 
 
 def run_sft(
@@ -50,14 +51,14 @@ def run_sft(
     processes: those that share the run, each calling this with the same configuration and a folder they all see; the
     first one returns the summary.
     Raises TrainingStopped if it ended early but can be resumed, PeerFailed if another process ended, RunFolderError if
-    the folder is that of another kind of run, ConfigError if the processes cannot share a step evenly, and the typed
-    errors of data and checkpoints.
+    the folder is that of another kind of run, ConfigError for settings that these processes and devices cannot train
+    with, before anything is done, and the typed errors of data and checkpoints.
     """
     begin = time.monotonic()
+    check_sft_run(config, processes)
     folder.claim("supervised")
     prepared = prepare(config, folder, say, judged=False, processes=processes)
     place, world = prepared.place, prepared.world
-    check_sft_shares(place)
     pool, source = caption_pool(config, prepared.samples)
     remember_pool(place, pool, source)
     max_tokens = config.sft.max_caption_tokens or config.rollout.max_completion_length
@@ -91,12 +92,6 @@ def run_sft(
     plot_run(rows, folder.plots, title=config.name)
     say(f"{folder.root}: summary.json, plots.png, checkpoints/")
     return summary
-
-
-def check_sft_shares(place: Workplace) -> None:
-    """Raises ConfigError unless every process can have an equal share of each micro-batch, and so of each step."""
-    groups = {"sft.groups_per_micro_batch": place.config.sft.groups_per_micro_batch}
-    check_equal_shares(groups, place.processes, place.placement)
 
 
 class _Log:

@@ -1,0 +1,123 @@
+"""Settings that cannot be trained with are refused before any work, in a line that names them and the remedy."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import jax
+import pytest
+
+from vcap_jax.checks import check_equal_shares, check_run, check_sft_run
+from vcap_jax.command_line import config_parser, run_command
+from vcap_jax.config import RunConfig
+from vcap_jax.configuration import ConfigError, load_config
+from vcap_jax.distributed import ALONE, Processes
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.run import run
+from vcap_jax.sharding import MeshConfig, Placement
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL = ["world.train_scenes=2", "world.heldout_scenes=1", "mesh.fsdp=1", "compilation_cache=null"]
+
+
+def arguments(*overrides: str) -> argparse.Namespace:
+    embedded = ["--config", str(ROOT / "configs" / "embedded" / "image.yaml")]
+    return config_parser("A command.").parse_args([*embedded, *SMALL, *overrides])
+
+
+def test_batches_that_processes_cannot_share_evenly_are_refused_by_name() -> None:
+    placement = Placement.build(MeshConfig(), jax.devices()[:4])
+    check_equal_shares({"sft.groups_per_micro_batch": 8}, Processes(0, 2), placement)
+    check_equal_shares({"sft.groups_per_micro_batch": 2}, ALONE, placement)
+    with pytest.raises(ConfigError, match=r"sft\.groups_per_micro_batch is 2.*4 devices.*a multiple of 4"):
+        check_equal_shares({"sft.groups_per_micro_batch": 2}, Processes(0, 2), placement)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "count", "message"),
+    [
+        (
+            ["grpo.groups_per_step=5", "grpo.groups_per_micro_batch=8", "rollout.groups_per_batch=8"],
+            2,
+            "grpo.groups_per_step is 5, of 2 processes together.*a multiple of 2",
+        ),
+        (
+            ["rollout.engine=vllm", "rollout.vllm.urls=[http://127.0.0.1:8100]"],
+            2,
+            "rollout.engine is vllm in a run of 2 processes.*rollout.engine=jax",
+        ),
+        (["rollout.vllm.urls=[http://10.0.0.1:8100]"], 1, "rollout.vllm.urls names http://10.0.0.1:8100"),
+        (["mesh.fsdp=64"], 1, "mesh data=1 fsdp=64 tensor=1 does not fit 8 devices"),
+        (["mesh.data=3", "mesh.fsdp=-1"], 1, "mesh data=3 fsdp=-1 tensor=1 does not fit 8 devices"),
+        (
+            [
+                "model.param_dtype=bfloat16",
+                "grpo.groups_per_step=16",
+                "grpo.groups_per_micro_batch=8",
+                "rollout.groups_per_batch=8",
+            ],
+            1,
+            "gradients of the 2 micro-batches.*model.param_dtype=float32",
+        ),
+        (["seed=4294967296"], 1, "seed is 4294967296"),
+        (["data.threads=0"], 1, "data.threads is 0"),
+    ],
+)
+def test_what_cannot_be_trained_with_is_refused_before_any_work(
+    overrides, count, message, tmp_path, capsys
+) -> None:
+    """By the run itself, which has left nothing in its folder by then."""
+
+    def command(config: RunConfig) -> int:
+        run(config, RunFolder(tmp_path), say=print, processes=Processes(0, count))
+        return 0
+
+    assert run_command(arguments(*overrides), command) == 1
+    shown = capsys.readouterr()
+    assert shown.err.startswith("error: a problem in the configuration:\n  - ")
+    (line,) = shown.err.splitlines()[1:]
+    assert re.search(message, line), line
+    assert not shown.out
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model.frozen=[visal]"], "model.frozen names 'visal'.*they start with text, visual"),
+        (["model.frozen=[visual,text]"], "model.frozen = .* leaves nothing to train"),
+        (["model.lora={adapter: /nowhere}"], "/nowhere"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_refused_when_it_is_read(overrides, message, tmp_path, capsys) -> None:
+    def command(config: RunConfig) -> int:
+        run(config, RunFolder(tmp_path), say=lambda _: None)
+        return 0
+
+    assert run_command(arguments(*overrides), command) == 1
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert re.search(message, err), err
+    assert not (tmp_path / "references").exists()
+
+
+def test_supervised_training_is_refused_for_the_same_reasons(caplog) -> None:
+    config = load_config(RunConfig, [], ["model.param_dtype=bfloat16", "mesh.fsdp=1"])
+    with pytest.raises(ConfigError, match=r"8 micro-batches of a step.*sft\.groups_per_step 32"):
+        check_sft_run(config, ALONE)
+    single = load_config(
+        RunConfig, [], ["model.param_dtype=bfloat16", "mesh.fsdp=1", "sft.groups_per_micro_batch=32"]
+    )
+    check_sft_run(single, ALONE)
+    assert "model.param_dtype=float32" in caplog.text
+    with pytest.raises(ConfigError, match=r"mesh data=1 fsdp=99"):
+        check_sft_run(load_config(RunConfig, [], ["mesh.fsdp=99"]), ALONE)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*/*.yaml")), ids=lambda path: path.name)
+def test_our_own_configurations_pass(path: Path) -> None:
+    if path.parent.name in ("embedded", "paper"):
+        config = load_config(RunConfig, [path], ["mesh.data=1", "mesh.fsdp=-1", "mesh.tensor=1"])
+        check_run(config, ALONE)
