@@ -87,6 +87,13 @@ def test_draws_do_not_depend_on_batch_or_chunk(policy):
     assert any((together[row].tokens != elsewhere[row].tokens).any() for row in range(4))
 
 
+def test_seeds_of_32_bits_and_more_draw_captions_of_their_own(policy):
+    """A run's seed may be up to 2**32 - 1, and seeds of references and held-out captions lie above it."""
+    seeds = (1, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 1, 2**32 - 1 + 2_000_003)
+    drawn = [draw(policy, tiny_prompts(2), SETTINGS, seed=seed)[0].tokens.tolist() for seed in seeds]
+    assert all(one != other for i, one in enumerate(drawn) for other in drawn[:i])
+
+
 def test_padding_groups_are_neither_decoded_nor_yielded(policy):
     prompts = tiny_prompts(4)
     lengths = np.where(np.arange(4) < 2, prompts.lengths, 0).astype(np.int32)

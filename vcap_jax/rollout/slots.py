@@ -169,7 +169,8 @@ class Slots:
             )
             self._placed = (batch, self._placement.batch(text), self._placement.features(batch.features))
         _, prompt, features = self._placed
-        numbers = (np.int32(self._seed), np.int32(self._step))
+        # 32 bits whatever their sign: a key is made of the bits.
+        numbers = (np.uint32(self._seed % 2**32).astype(np.int32), np.int32(self._step))
         self.state = self._programs.fill(
             self._params, self.state, prompt, features, rows, slots, ids, *numbers
         )
