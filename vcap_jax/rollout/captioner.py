@@ -60,11 +60,14 @@ class Captioner:
         first: int = 0,
         on_bad: Callable[[BadSample], None] | None = None,
     ) -> Iterator[Captioned]:
-        """Yields one entry for every usable sample. Raises MediaError for one that is not, if such are refused.
+        """Yields one entry for every usable sample, none for no samples. Raises MediaError for one that cannot be used,
+        if such are refused.
 
         seed, first: the caption of a sample depends on the seed and on its place in the whole manifest, ``first``
         plus its index here, so a list may be captioned in parts.
         """
+        if not samples:
+            return
         order: list[Example] = []
         batches = self._batches(params, samples, order, first=first, on_bad=on_bad)
         groups = self._sampler.stream_batches(params, self._policy.frozen, batches, seed=seed, step=0)
