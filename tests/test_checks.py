@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
+import socket
+import threading
 from pathlib import Path
 
 import jax
 import pytest
 
-from vcap_jax.checks import check_equal_shares, check_run, check_sft_run
+from tests.processes_in_threads import in_threads
+from vcap_jax import preparing
+from vcap_jax.checks import check_equal_shares, check_run, check_same_attention, check_sft_run
 from vcap_jax.command_line import config_parser, run_command
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.distributed import ALONE, Processes
+from vcap_jax.qwen3_vl.attention import UnsupportedAttention
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run import run
 from vcap_jax.sharding import MeshConfig, Placement
@@ -114,6 +120,51 @@ def test_supervised_training_is_refused_for_the_same_reasons(caplog) -> None:
     assert "model.param_dtype=float32" in caplog.text
     with pytest.raises(ConfigError, match=r"mesh data=1 fsdp=99"):
         check_sft_run(load_config(RunConfig, [], ["mesh.fsdp=99"]), ALONE)
+
+
+@pytest.mark.parametrize("odd", [None, 0, 2])
+def test_processes_that_would_compute_attention_differently_are_told_apart(odd: int | None) -> None:
+    def told(processes: Processes) -> str:
+        try:
+            check_same_attention("chunked" if processes.index == odd else "native", processes)
+        except UnsupportedAttention as error:
+            return str(error)
+        return ""
+
+    one, two, three = in_threads(3, told)
+    assert one == two == three
+    if odd is None:
+        assert not one
+    else:
+        assert f"chunked in process {odd} on {socket.gethostname()}" in one
+        assert f"native in process 1 on {socket.gethostname()}" in one
+        assert "model.attention=chunked" in one
+
+
+def test_a_policy_is_prepared_alike_by_all_or_by_none(tmp_path, monkeypatch) -> None:
+    """What one host lacks is found before anything is captioned: here the second of two has no compiler."""
+    config = load_config(RunConfig, [ROOT / "configs" / "embedded" / "image.yaml"], SMALL)
+    (tmp_path / "run").mkdir()
+    mine = threading.local()
+    load = preparing.load_captioner
+
+    def load_captioner(settings: RunConfig, *rest, **more):
+        name = ("native", "chunked")[mine.index]
+        model = dataclasses.replace(settings.model, attention=name)
+        return load(dataclasses.replace(settings, model=model), *rest, **more)
+
+    monkeypatch.setattr(preparing, "load_captioner", load_captioner)
+
+    def told(processes: Processes) -> str:
+        mine.index = processes.index
+        with pytest.raises(UnsupportedAttention) as raised:
+            preparing.prepare(config, RunFolder(tmp_path / "run"), lambda _: None, processes=processes)
+        return str(raised.value)
+
+    one, two = in_threads(2, told)
+    assert one == two
+    assert "native in process 0" in one
+    assert "chunked in process 1" in one
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*/*.yaml")), ids=lambda path: path.name)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+import socket
 from collections.abc import Mapping
 
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError
 from vcap_jax.distributed import Processes
+from vcap_jax.qwen3_vl.attention import UnsupportedAttention
 from vcap_jax.sharding import GROUP_AXES, MeshConfig, Placement
 
 logger = logging.getLogger(__name__)
@@ -56,6 +58,22 @@ def mesh_placement(config: MeshConfig) -> Placement:
     except ValueError as error:
         raise ConfigError([str(error)]) from None
     return placement
+
+
+def check_same_attention(kernel: str, processes: Processes) -> None:
+    """Raises UnsupportedAttention, in every process, unless all compute attention with the same kernel: ``auto``
+    chooses by what a host has, and programs over all devices must be one and the same. All must call it together.
+
+    kernel: this process's.
+    """
+    chosen = processes.exchange("attention", [kernel, socket.gethostname()])
+    if len({name for name, _ in chosen}) == 1:
+        return
+    listed = ", ".join(f"{name} in process {index} on {host}" for index, (name, host) in enumerate(chosen))
+    raise UnsupportedAttention(
+        f"the processes of the run would compute attention differently: {listed}. A process that could not take its "
+        "platform's own kernel has said above what its host lacks: mend that, or set model.attention=chunked for all"
+    )
 
 
 def check_equal_shares(batches: Mapping[str, int], processes: Processes, placement: Placement) -> None:

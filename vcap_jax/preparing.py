@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcap_jax.captioners import load_captioner, load_start
-from vcap_jax.checks import mesh_placement
+from vcap_jax.checks import check_same_attention, mesh_placement
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.examples import Example, example_loader
@@ -46,6 +46,8 @@ def prepare(
 
     captioner, step: a checkpoint to load in place of what the run starts from (see ``load_captioner``).
     judged: whether a judge will be asked about the samples. processes: those that share the work.
+    Raises ConfigError for a mesh that does not fit the devices, UnsupportedAttention unless all processes compute
+    attention alike, and what reading samples and policy raises.
     """
     samples, world = processes.led("samples", lambda: read_samples(config, folder, say))
     placement = mesh_placement(config.mesh)
@@ -55,6 +57,7 @@ def prepare(
         policy = load_start(config, placement)
     else:
         policy = load_captioner(config, captioner, placement, step=step)
+    check_same_attention(policy.attention, processes)
     load = sample_reader(config, policy.processor, judged=judged)
     sampler = group_sampler(policy, config.rollout, processes)
     place = Workplace(config, folder, policy, placement, sampler, load, say, processes)
