@@ -19,7 +19,9 @@ from vcap_jax.command_line import config_parser, run_command
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.distributed import ALONE, Processes
+from vcap_jax.qwen3_vl import attention
 from vcap_jax.qwen3_vl.attention import UnsupportedAttention
+from vcap_jax.qwen3_vl.attention import choice as attention_choice
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run import run
 from vcap_jax.sharding import MeshConfig, Placement
@@ -165,6 +167,27 @@ def test_a_policy_is_prepared_alike_by_all_or_by_none(tmp_path, monkeypatch) -> 
     assert one == two
     assert "native in process 0" in one
     assert "chunked in process 1" in one
+
+
+@pytest.mark.slow
+def test_a_gradient_without_the_kernel_that_was_chosen_ends_the_run(tmp_path, capsys, monkeypatch) -> None:
+    """Of the kernel nothing is to be found in the compiled program, as it is called otherwise here."""
+    try:
+        attention.kernel("native").check("float32", 16)
+    except UnsupportedAttention as error:
+        pytest.skip(str(error))
+    monkeypatch.setitem(attention_choice.CUSTOM_CALLS, "native", "called otherwise")
+    small = ["max_steps=1", "rollout.group_size=2", "rollout.max_completion_length=8", "rollout.shrink=1"]
+    groups = ["grpo.groups_per_step=2", "grpo.groups_per_micro_batch=2", "rollout.groups_per_batch=2"]
+
+    def command(config: RunConfig) -> int:
+        run(config, RunFolder.open(tmp_path, config), say=lambda _: None)
+        return 0
+
+    assert run_command(arguments("model.attention=native", *small, *groups), command) == 1
+    err = capsys.readouterr().err
+    assert "error: attention native was chosen, but the program contains no call of it" in err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*/*.yaml")), ids=lambda path: path.name)

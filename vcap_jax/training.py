@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
@@ -14,6 +15,7 @@ from vcap_jax.grpo.optimizer import TrainState, build_optimizer, learning_rate_s
 from vcap_jax.grpo.step import UpdatePrograms
 from vcap_jax.grpo.trainer import Training
 from vcap_jax.grpo.update import StepUpdate
+from vcap_jax.qwen3_vl.attention import require_kernel
 from vcap_jax.qwen3_vl.processing import Buckets
 from vcap_jax.resuming import resume
 from vcap_jax.reward.second_judge import SecondJudge
@@ -38,7 +40,8 @@ def train(
     """Trains to the last step, from the last checkpoint if there is one; returns the final state.
 
     A checkpoint may have been written by another number of processes and on another mesh.
-    Raises what ``Training.run`` raises.
+    Raises what ``Training.run`` raises, and UnsupportedAttention if the compiled gradient lacks the attention kernel
+    that was chosen.
     """
     config, folder, policy, processes = place.config, place.folder, place.policy, place.processes
     total = config.total_steps(len(samples))
@@ -51,6 +54,7 @@ def train(
         temperature=config.rollout.sampling.temperature,
         logprob_chunk=config.grpo.logprob_chunk,
     )
+    programs.accumulate.check_next(partial(require_kernel, policy.merge().kernel))
     with ExitStack() as stack:
         resumed = resume(stack, place, samples, programs, groups_per_step=config.grpo.groups_per_step)
         data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state

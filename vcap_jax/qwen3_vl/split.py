@@ -70,10 +70,23 @@ class JitByGroup:
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         self._jit = functools.partial(jax.jit, function, **options)
         self._jitted: dict[str, Any] = {}
+        self._check: Callable[[str], None] | None = None
 
     def __call__(self, params: Any, *arguments: Any) -> Any:
         with _mesh_of(params):
-            return self._on(params)(params, *arguments)
+            jitted = self._on(params)
+            if self._check is not None:
+                # The call finds what is compiled here: nothing is traced or compiled twice.
+                text = jitted.lower(params, *arguments).compile().as_text()
+                if text is not None:
+                    self._check(text)
+                self._check = None
+            return jitted(params, *arguments)
+
+    def check_next(self, check: Callable[[str], None]) -> None:
+        """Hands the compiled text of the next call's program to ``check`` before it runs, where the platform gives it;
+        what ``check`` raises, the call raises."""
+        self._check = check
 
     def lower(self, params: Any, *arguments: Any) -> Any:
         """As the method of a jitted function; arguments may be ``jax.ShapeDtypeStruct`` with shardings."""

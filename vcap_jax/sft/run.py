@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from vcap_jax.checks import check_sft_run
@@ -24,6 +25,7 @@ from vcap_jax.evals.world_facts import count_captions
 from vcap_jax.grpo.optimizer import TrainState, build_optimizer, learning_rate_schedule
 from vcap_jax.heldout import HeldOut
 from vcap_jax.preparing import prepare
+from vcap_jax.qwen3_vl.attention import require_kernel
 from vcap_jax.references import remember_pool
 from vcap_jax.report.metrics import MetricsWriter, read_metrics
 from vcap_jax.report.plots import plot_run
@@ -141,6 +143,7 @@ def _train(place: Workplace, samples: list[Sample], targets: Targets, max_tokens
     programs = SFTPrograms(
         policy.graphdef, build_optimizer(sft.optimizer, total), logprob_chunk=sft.logprob_chunk
     )
+    programs.accumulate.check_next(partial(require_kernel, policy.merge().kernel))
     with ExitStack() as stack:
         resumed = resume(stack, place, samples, programs, groups_per_step=sft.groups_per_step)
         data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state

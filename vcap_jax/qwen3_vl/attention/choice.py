@@ -114,5 +114,6 @@ def require_kernel(kernel: Kernel, program: str) -> None:
     """Raises UnsupportedAttention if a program does not contain the platform kernel that was chosen."""
     if kernel.name in CUSTOM_CALLS and kernel.name not in kernels_in(program):
         raise UnsupportedAttention(
-            f"attention {kernel.name} was chosen, but the program contains no call of it: the fast path is not taken"
+            f"attention {kernel.name} was chosen, but the program contains no call of it: the fast path is not taken. "
+            "That is a fault of the program; set model.attention=chunked to run without it"
         )
