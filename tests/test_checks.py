@@ -94,7 +94,7 @@ def test_what_cannot_be_trained_with_is_refused_before_any_work(
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["model.frozen=[visal]"], "model.frozen names 'visal'.*they start with text, visual"),
+        (["model.frozen=[visual,txt]"], "model.frozen names 'txt'.*they start with text, visual"),
         (["model.frozen=[visual,text]"], "model.frozen = .* leaves nothing to train"),
         (["model.lora={adapter: /nowhere}"], "/nowhere"),
     ],
@@ -148,14 +148,14 @@ def test_a_policy_is_prepared_alike_by_all_or_by_none(tmp_path, monkeypatch) -> 
     config = load_config(RunConfig, [ROOT / "configs" / "embedded" / "image.yaml"], SMALL)
     (tmp_path / "run").mkdir()
     mine = threading.local()
-    load = preparing.load_captioner
+    load = preparing.load_start
 
-    def load_captioner(settings: RunConfig, *rest, **more):
+    def load_start(settings: RunConfig, *rest, **more):
         name = ("native", "chunked")[mine.index]
         model = dataclasses.replace(settings.model, attention=name)
         return load(dataclasses.replace(settings, model=model), *rest, **more)
 
-    monkeypatch.setattr(preparing, "load_captioner", load_captioner)
+    monkeypatch.setattr(preparing, "load_start", load_start)
 
     def told(processes: Processes) -> str:
         mine.index = processes.index
