@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
+from jax._src.cudnn import fused_attention_stablehlo
 
 from tests.qwen3_vl.attention.compiler import needs_compiler
 from vcap_jax.policy import ModelConfig, load_policy
@@ -90,7 +92,7 @@ def test_a_policy_carries_its_kernel_and_refuses_one_of_another_platform() -> No
 def test_a_release_of_jax_that_has_moved_a_kernel_is_told(module, monkeypatch) -> None:
     """What is private may change; then the error says what to do, and nothing else is tried."""
     if module is cudnn:
-        monkeypatch.setitem(cudnn.PARAMETERS, cudnn.FORWARD, "query key value something_else")
+        monkeypatch.setattr(cudnn, "PARAMETERS", ({cudnn.FORWARD: "query key value something_else"},))
     else:
         monkeypatch.setattr(splash, "BACKWARD", "something_else")
     module._module.cache_clear()
@@ -100,6 +102,66 @@ def test_a_release_of_jax_that_has_moved_a_kernel_is_told(module, monkeypatch) -
         module._module()
     monkeypatch.undo()
     module._module()
+
+
+OLDER, NEWER = cudnn.PARAMETERS
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward"), [(OLDER, OLDER), (NEWER, NEWER), (OLDER, NEWER), (NEWER, OLDER)]
+)
+def test_cudnn_is_called_as_each_release_of_jax_wants_it(forward, backward, monkeypatch) -> None:
+    """JAX 0.12 takes a function that changes the scores; functions of two releases together are none that is known."""
+    calls: dict[str, dict[str, Any]] = {}
+
+    def stand_in(name: str, parameters: str, result: tuple[jax.Array, ...]) -> None:
+        def called(**arguments: Any) -> tuple[jax.Array, ...]:
+            calls[name] = arguments
+            return result
+
+        named = {"called": called}
+        taken = ", ".join(parameters.split())
+        given = ", ".join(f"{word}={word}" for word in parameters.split())
+        exec(f"def function({taken}): return called({given})", named)
+        monkeypatch.setattr(fused_attention_stablehlo, name, named["function"])
+
+    q, k, v, out = (jnp.full((1, 8, 2, 16), i, jnp.bfloat16) for i in range(4))
+    lse = jnp.zeros((1, 2, 8))
+    stand_in(cudnn.FORWARD, forward[cudnn.FORWARD], (out, lse))
+    stand_in(cudnn.BACKWARD, backward[cudnn.BACKWARD], (q, k, v))
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91000)
+    monkeypatch.setattr(cudnn, "_module", cudnn._module.__wrapped__)
+    kernel, lengths = attention.CuDNN(), jnp.array([5])
+    if forward is not backward:
+        with pytest.raises(attention.UnsupportedAttention, match="_bwd_rule takes scale seed"):
+            kernel.forward(q, k, v, lengths, causal=False)
+        return
+    assert kernel.forward(q, k, v, lengths, causal=False) == (out, lse)
+    assert kernel.backward((q, k, v, lengths, out, lse), out, causal=False) == (q, k, v)
+    given, kept = calls[cudnn.FORWARD], calls[cudnn.BACKWARD]["res"]
+    assert (given["query"], given["key"], given["value"]) == (q, k, v)
+    assert (given["kv_seqlen"].tolist(), given["return_residual"]) == ([5], True)
+    assert kept[:3] == (q, k, v)
+    assert kept[-2:] == (lse, out)
+    assert len(kept) == (12 if forward is OLDER else 13)
+    assert [x for x in kept if isinstance(x, tuple)] == ([] if forward is OLDER else [()])
+    assert calls[cudnn.BACKWARD]["grad_output"] is out
+    assert calls[cudnn.BACKWARD]["return_residual"] is False
+
+
+def test_this_release_of_jax_writes_down_both_calls_of_cudnn(monkeypatch) -> None:
+    """The real functions, with arguments in whatever order they are here."""
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91000)
+    q = jax.ShapeDtypeStruct((2, 256, 4, 128), jnp.bfloat16)
+    lengths = jax.ShapeDtypeStruct((2,), jnp.int32)
+
+    def loss(q: jax.Array, lengths: jax.Array) -> jax.Array:
+        return attention.frames(q, q, q, lengths, attention.CuDNN()).astype(jnp.float32).sum()
+
+    lowered = jax.jit(jax.grad(loss)).trace(q, lengths).lower(lowering_platforms=("cuda",)).as_text()
+    assert "__cudnn$fmhaSoftmax(" in lowered
+    assert "__cudnn$fmhaSoftmaxBackward(" in lowered
+    assert lowered.count("PADDING") == 2
 
 
 def test_a_program_tells_which_kernel_it_calls() -> None:

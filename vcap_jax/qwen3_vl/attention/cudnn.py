@@ -23,13 +23,22 @@ Array = jax.Array
 
 FORWARD = "_dot_product_attention_fwd"
 BACKWARD = "_dot_product_attention_bwd_rule"
-PARAMETERS = {
-    FORWARD: "query key value bias q_seqlen kv_seqlen q_offsets kv_offsets page_table_k page_table_v scale seed "
-    "dropout_rate variadic_args mask_type layout sliding_window_length cudnn_version return_residual",
-    BACKWARD: "scale seed dropout_rate variadic_args mask_type layout sliding_window_length is_training "
-    "return_residual res grad_output",
-}
-"""The functions of JAX's module and the parameters that this one calls them with."""
+PARAMETERS = (
+    {  # JAX 0.10 and 0.11
+        FORWARD: "query key value bias q_seqlen kv_seqlen q_offsets kv_offsets page_table_k page_table_v scale seed "
+        "dropout_rate variadic_args mask_type layout sliding_window_length cudnn_version return_residual",
+        BACKWARD: "scale seed dropout_rate variadic_args mask_type layout sliding_window_length is_training "
+        "return_residual res grad_output",
+    },
+    {  # JAX 0.12, where a function may change the scores
+        FORWARD: "query key value bias q_seqlen kv_seqlen q_offsets kv_offsets page_table_k page_table_v "
+        "score_mod_args scale seed dropout_rate variadic_args mask_type layout sliding_window_length score_mod "
+        "cudnn_version return_residual",
+        BACKWARD: "scale seed dropout_rate variadic_args mask_type layout sliding_window_length score_mod "
+        "cudnn_version return_residual res grad_output",
+    },
+)
+"""The functions of JAX's module and what they take, release by release."""
 
 LARGEST_HEAD = 128
 """What cuDNN takes forward and backward on every GPU from Ampere on."""
@@ -41,16 +50,25 @@ def _module() -> Any:
     try:
         from jax._src.cudnn import fused_attention_stablehlo as module
 
-        for name, expected in PARAMETERS.items():
-            found = list(inspect.signature(getattr(module, name)).parameters)
-            if found != expected.split():
-                raise ImportError(f"{name} takes {', '.join(found)}")
+        found = {name: _parameters(module, name) for name in (FORWARD, BACKWARD)}
+        if found not in PARAMETERS:
+            raise ImportError("; ".join(f"{name} takes {taken}" for name, taken in found.items()))
     except (ImportError, AttributeError) as error:
         raise UnsupportedAttention(
             f"model.attention cudnn: JAX {jax.__version__} has moved its cuDNN attention ({error}); install "
-            "jax 0.10.2, which it was written for, or set model.attention=chunked"
+            "jax 0.10, 0.11 or 0.12, which are known here, or set model.attention=chunked"
         ) from error
     return module
+
+
+def _parameters(module: Any, name: str) -> str:
+    return " ".join(inspect.signature(getattr(module, name)).parameters)
+
+
+def _call(name: str, **arguments: Any) -> tuple[Array, ...]:
+    """Calls that function of JAX's module with those of the arguments that this release has, by name."""
+    module = _module()
+    return getattr(module, name)(**{taken: arguments[taken] for taken in _parameters(module, name).split()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,31 +100,54 @@ class CuDNN:
     ) -> tuple[Array, Array]:
         """See ``Parts``; the output has the queries' type."""
         self.check(queries.dtype, queries.shape[-1])
-        module, unused = _module(), jnp.zeros(0, queries.dtype)
-        mask, sizes = _mask(queries, lengths, unused, causal=causal)
-        return module._dot_product_attention_fwd(
-            *(queries, keys, values, unused, *sizes, unused, unused, unused, unused),
-            *_options(queries, mask),
-            module.check_cudnn_version(),
-            True,  # the log-sum-exp as well
-        )
+        arrays, options = _arguments(queries, keys, values, lengths, causal=causal)
+        out, lse = _call(FORWARD, **arrays, **options, return_residual=True)
+        return out, lse
 
     def backward(self, attended: Attended, gradient: Array, *, causal: bool) -> tuple[Array, Array, Array]:
         """See ``Parts``; gradients have the types of what they are for."""
         queries, keys, values, lengths, out, lse = attended
-        unused = jnp.zeros(0, queries.dtype)
-        mask, sizes = _mask(queries, lengths, unused, causal=causal)
-        residuals = (queries, keys, values, unused, *sizes, unused, unused, unused, unused, lse, out)
-        gradients = _module()._dot_product_attention_bwd_rule(
-            *_options(queries, mask), True, False, residuals, gradient
+        arrays, options = _arguments(queries, keys, values, lengths, causal=causal)
+        if "score_mod_args" not in _parameters(_module(), FORWARD).split():
+            del arrays["score_mod_args"]  # what is kept for the backward pass has no names, only an order
+        res = (*arrays.values(), lse, out)
+        gradients = _call(
+            BACKWARD, **options, is_training=True, return_residual=False, res=res, grad_output=gradient
         )
         return gradients[0], gradients[1], gradients[2]
 
 
-def _options(queries: Array, mask: Any) -> tuple[Any, ...]:
-    """Scale, seed, dropout, (bias, its gradient), mask, layout, window: the order of both functions."""
-    layout = _module().AttentionLayout.BTNH.value
-    return queries.shape[-1] ** -0.5, 42, 0.0, (False, False), mask, layout, None
+def _arguments(
+    queries: Array, keys: Array, values: Array, lengths: Array | None, *, causal: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays, in the order of all releases, and options: what the functions of any release take of these."""
+    module, unused = _module(), jnp.zeros(0, queries.dtype)
+    mask, (query_lengths, key_lengths) = _mask(queries, lengths, unused, causal=causal)
+    arrays = {
+        "query": queries,
+        "key": keys,
+        "value": values,
+        "bias": unused,
+        "q_seqlen": query_lengths,
+        "kv_seqlen": key_lengths,
+        "q_offsets": unused,
+        "kv_offsets": unused,
+        "page_table_k": unused,
+        "page_table_v": unused,
+        "score_mod_args": (),
+    }
+    options = {
+        "scale": queries.shape[-1] ** -0.5,
+        "seed": 42,
+        "dropout_rate": 0.0,
+        "variadic_args": (False, False),  # no bias, no gradient of one
+        "mask_type": mask,
+        "layout": module.AttentionLayout.BTNH.value,
+        "sliding_window_length": None,
+        "score_mod": None,
+        "cudnn_version": module.check_cudnn_version(),
+    }
+    return arrays, options
 
 
 def _mask(

@@ -47,7 +47,7 @@ def _module() -> Any:
     except (ImportError, AttributeError) as error:
         raise UnsupportedAttention(
             f"model.attention splash: JAX {jax.__version__} has moved its Splash kernel ({error}); install "
-            "jax 0.10.2, which it was written for, or set model.attention=chunked"
+            "jax 0.10, 0.11 or 0.12, which are known here, or set model.attention=chunked"
         ) from error
     return kernel, mask, info
 
