@@ -5,9 +5,9 @@ can be.
     python launch/plan.py --hardware v5p-16 --modality video --json plan.json
     python launch/plan.py --hardware h100x1 --modality image 'model.lora={rank: 64, alpha: 128}'
 
-Any CPU machine will do; it needs the package's ``plan`` extra. The configuration is the paper's unless --config is
-given; anything in it can be set as section.key=value. No weights are read: model.path may be a folder with a
-config.json, a run or a published size (8B).
+Any CPU machine will do; it needs the package's ``plan`` extra. The configuration is the paper's
+(configs/paper, for TPUs configs/tpu) unless --config is given; anything in it can be set as section.key=value. No
+weights are read: model.path may be a folder with a config.json, a run or a published size (8B).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--config",
         action="append",
         type=Path,
-        help="YAML file; given again, later files win (default: the paper's)",
+        help="YAML file; given again, later files win (default: the paper's, for TPUs those of configs/tpu)",
     )
     parser.add_argument(
         "--policy-devices",
@@ -74,12 +74,14 @@ def main() -> int:
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    files = args.config or [ROOT / "configs" / "paper" / f"{args.modality}.yaml"]
     try:
+        machine = hardware(args.hardware)
+        folder = "tpu" if machine.chip.platform == "tpu" else "paper"
+        files = args.config or [ROOT / "configs" / folder / f"{args.modality}.yaml"]
         config = load_config(RunConfig, files, [*args.overrides, f"modality={args.modality}"])
         plan = make_plan(
             config,
-            hardware(args.hardware),
+            machine,
             policy_devices=args.policy_devices,
             fraction=args.memory_fraction,
             typical=args.typical,

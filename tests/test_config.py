@@ -50,6 +50,14 @@ def test_the_paper_table_is_stated_in_full():
     assert video.reward.weights.local == 0.1
 
 
+@pytest.mark.parametrize(("family", "kernel"), [("paper", "cudnn"), ("tpu", "splash"), ("embedded", "auto")])
+@pytest.mark.parametrize("modality", ["image", "video"])
+def test_runs_for_accelerators_demand_their_kernel(family, kernel, modality):
+    """So that a run that would go without it stops, and "auto" is for what runs anywhere."""
+    config = load_config(RunConfig, [CONFIGS / family / f"{modality}.yaml"])
+    assert config.model.attention == kernel
+
+
 @pytest.mark.parametrize("base", ["paper/image", "paper/video", "embedded/image"])
 def test_lora_is_a_fragment_over_any_configuration(base):
     paths = [CONFIGS / f"{base}.yaml", CONFIGS / "lora.yaml"]
