@@ -7,13 +7,15 @@
 First attention is checked on this GPU, and a wrong result ends everything with status 1. Then decoding (time per token
 against the bytes a token cannot do without) and the gradient of one group (against the card's bfloat16 operations; what
 is computed again does not count) at the paper's lengths, with random weights in bfloat16 and as many layers as
-fit. Every part is a process of its own. Writes gpu.json with the device's name. Status 2: something did not fit or
+fit. Every part is a process of its own. Writes gpu.json with the device's name, and every measurement at once to
+PART.json. What fails is a row that says so, and the rest is measured all the same. Status 2: something did not fit or
 failed, and the table says what.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -25,6 +27,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+GROUPS = (1, 2, 4, 8)
+"""That are decoded side by side."""
 PARTS = ("correctness", "decode", "update")
 SIDE = "transformers"
 
@@ -52,12 +56,17 @@ def transformers_rows(python: str, rows: list[dict[str, Any]], attention: str) -
     ]
     job = {"config": CONFIGS["8B"], "attention": attention, "tasks": tasks}
     command = [python, str(ROOT / "benchmarks" / "gpu_torch_worker.py")]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    except OSError as error:
+        yield {"failed": f"{' '.join(command)}: {error}", "task": {}}
+        return
     assert process.stdin is not None
     assert process.stdout is not None
     with process:
-        process.stdin.write(json.dumps(job))
-        process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it has ended; its status says so
+            process.stdin.write(json.dumps(job))
+            process.stdin.close()
         for line in process.stdout:
             if line.startswith("{"):
                 yield json.loads(line)
@@ -109,30 +118,42 @@ def chosen(options: argparse.Namespace) -> list[str]:
     return [f"--modality={m}" for m in options.modality] + [f"--groups={n}" for n in options.groups]
 
 
+def save(options: argparse.Namespace, result: dict[str, Any]) -> None:
+    """What there is by now."""
+    (options.out / "gpu.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
 def measure(options: argparse.Namespace) -> int:
     """All parts on the GPU that is here. Returns the exit status."""
     # JAX takes that much of the card at the start; cuBLAS, cuDNN and the driver need the rest.
     environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.92"}
-    result: dict[str, Any] = {"rows": []}
+    result: dict[str, Any] = {"rows": [], SIDE: None}
     for part in [part for part in PARTS if part in options.parts]:
         file = options.out / f"{part}.json"
+        file.unlink(missing_ok=True)
         common = [part, f"--out={file}", f"--remat={options.remat}", f"--repeats={options.repeats}"]
         status = worker([*common, *chosen(options)], environment)
-        if status:
+        if file.exists():
+            found = read(file)
+            result |= {key: value for key, value in found.items() if key != "rows"}
+            result["rows"] += found["rows"]
+            save(options, result)
+        if not file.exists() or (part == "correctness" and status):
             print(f"{part} ended with status {status}; nothing after it was run", flush=True)
             return 1
-        found = read(file)
-        result |= {key: value for key, value in found.items() if key != "rows"}
-        result["rows"] += found["rows"]
+        if status not in (0, 2):
+            lost = f"its process ended with status {status}, and what it had not measured is missing"
+            result["rows"].append({"part": part, "modality": "", "shape": "", "failed": lost})
+            print(line(result["rows"][-1]), flush=True)
+            save(options, result)
     if options.torch_python is None:
         print(f"{SIDE}: not run, no --torch-python was given", flush=True)
-        result[SIDE] = None
     else:
         result[SIDE] = []
         for row in transformers_rows(options.torch_python, result["rows"], options.torch_attention):
             result[SIDE].append(row)
             print(side_line(row, partner(row["task"], result["rows"])), flush=True)
-    (options.out / "gpu.json").write_text(json.dumps(result, indent=1) + "\n")
+            save(options, result)
     return 2 if any("failed" in row for row in [*result["rows"], *(result[SIDE] or [])]) else 0
 
 
@@ -145,7 +166,7 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--modality", nargs="+", choices=("image", "video"), default=["image", "video"])
     parser.add_argument(
-        "--groups", nargs="+", type=int, default=[1, 2, 4, 8], help="decoded side by side: any of 1, 2, 4, 8"
+        "--groups", nargs="+", type=int, choices=GROUPS, default=list(GROUPS), help="decoded side by side"
     )
     parser.add_argument(
         "--remat",

@@ -7,15 +7,16 @@ that only a change of the program can lift.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.gpu_programs import (
-    DoesNotFit,
     Fitted,
     Shape,
     abstract_model,
     decode_programs,
+    failure,
     fit,
     must_read,
     one_device,
@@ -33,7 +34,8 @@ ROOM = 0.92
 def compile_rows(
     name: str, parts: Sequence[str], decoding: Sequence[Shape], updates: Sequence[Shape], remat: str
 ) -> Iterator[dict[str, Any]]:
-    """A row per program. name: as ``launch/plan.py --hardware`` takes it, one GPU of it.
+    """A row per program, with "failed" if it does not fit or compile. name: as ``launch/plan.py --hardware`` takes it,
+    one GPU of it.
 
     Raises MissingPlugin without XLA's CUDA compiler, ValueError for a name that is no GPU.
     """
@@ -55,14 +57,15 @@ def compile_rows(
             def build(model: Any, tune: bool, shape: Shape = shape, programs: Any = programs) -> Any:
                 return programs(model, shape, placement, tune)
 
-            row = {"part": part, "modality": shape.modality, "shape": shape.name}
+            row: dict[str, Any] = {"part": part, "modality": shape.modality, "shape": shape.name}
+            bounds = decode_bound if part == "decode" else update_bound
             try:
                 fitted = fit(build, model_of, budget)
-            except DoesNotFit as error:
-                yield row | {"failed": str(error)}
-                continue
-            bounds = decode_bound if part == "decode" else update_bound
-            yield row | {"layers": fitted.layers, "bytes": fitted.bytes} | bounds(fitted, shape, machine.chip)
+                row |= {"layers": fitted.layers, "bytes": fitted.bytes} | bounds(fitted, shape, machine.chip)
+            except Exception as error:
+                traceback.print_exc()
+                row["failed"] = failure(error)
+            yield row
 
 
 def decode_bound(fitted: Fitted, shape: Shape, chip: Chip) -> dict[str, Any]:
@@ -107,7 +110,7 @@ def compile_line(row: dict[str, Any]) -> str:
     """A row for people."""
     head = f"{row['part']:<8}{row['shape']:<26}"
     if "failed" in row:
-        return f"{head}does not fit: {row['failed']}"
+        return f"{head}FAILED: {row['failed']}"
     head += f"{row['layers']:>3} layers {row['bytes'] / 2**30:>5.1f} GiB "
     if row["part"] == "decode":
         return head + (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -16,11 +17,11 @@ import numpy as np
 from benchmarks.gpu_programs import (
     CHUNK,
     TEXT_TOKENS,
-    DoesNotFit,
     Fitted,
     Shape,
     abstract_model,
     decode_programs,
+    failure,
     fit,
     must_read,
     one_device,
@@ -90,7 +91,10 @@ def _normal(key: jax.Array, shape: tuple[int, ...], dtype: Any, sharding: Any) -
 def rows(
     part: str, shapes: Sequence[Shape], remat: str, repeats: int, note: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
-    """A row per shape. part: "decode" or "update". note: is told what is going on. Raises NoGpu."""
+    """A row per shape, with "failed" if its measurement ended in an error; the next is measured all the same.
+
+    part: "decode" or "update". note: is told what is going on. Raises NoGpu.
+    """
     device = gpu()
     placement = one_device(device)
     budget = int(ROOM * device.memory_stats()["bytes_limit"])
@@ -104,7 +108,7 @@ def rows(
         return abstract_model(width_8b(layers), placement, "gpu", remat)
 
     for shape in shapes:
-        row = {
+        row: dict[str, Any] = {
             "part": part,
             "modality": shape.modality,
             "shape": shape.name,
@@ -114,17 +118,13 @@ def rows(
         try:
             fitted = fit(lambda model, tune, s=shape: programs(model, s, placement, tune), model_of, budget)
             note(f"{part} {shape.name}: {fitted.layers} layers, compiled in {time.monotonic() - begin:.0f} s")
-            yield (
-                row
-                | {"layers": fitted.layers, "bytes": fitted.bytes}
-                | measure(fitted, shape, placement, repeats, chip)
-            )
-        except DoesNotFit as error:
-            yield row | {"failed": str(error)}
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            yield row | {"failed": f"out of memory: {str(error).splitlines()[0]}"}
+            row |= {"layers": fitted.layers, "bytes": fitted.bytes}
+            row |= measure(fitted, shape, placement, repeats, chip)
+        except Exception as error:
+            note(f"{part} {shape.name}: {traceback.format_exc()}")
+            row["failed"] = failure(error)
+        # Here the error is forgotten, and with it the arrays that its stack held.
+        yield row
 
 
 def measure_decode(

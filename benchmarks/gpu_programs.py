@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from benchmarks.gpu import GROUPS
 from benchmarks.shared_prompt import forward_flops
 from vcap_jax.grpo.objective import ObjectiveConfig, StepTotals
 from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms
@@ -47,6 +48,15 @@ class DoesNotFit(ValueError):
     """Not even the fewest layers fit the device; the message says what is needed."""
 
 
+def failure(error: Exception) -> str:
+    """What a table says of it, in one line."""
+    if isinstance(error, DoesNotFit):
+        return str(error)
+    text = str(error)
+    kind = "out of memory" if "RESOURCE_EXHAUSTED" in text else type(error).__name__
+    return f"{kind}: {text.splitlines()[0] if text else 'no message'}"
+
+
 @dataclass(frozen=True)
 class Shape:
     """Lengths in tokens, padded; groups side by side. modality: of the paper's run it stands for."""
@@ -67,7 +77,7 @@ class Shape:
 DECODING = tuple(
     Shape(modality, prompt, caption, groups)
     for modality, prompt, caption in (("image", 8192, 1536), ("video", 26624, 2048))
-    for groups in (1, 2, 4, 8)
+    for groups in GROUPS
 )
 UPDATES = (
     Shape("image", 8192, 1536),

@@ -14,6 +14,7 @@ import gc
 import json
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -115,6 +116,9 @@ def main() -> None:
             row |= found | {"peak_bytes": torch.cuda.max_memory_allocated()}
         except torch.cuda.OutOfMemoryError as error:
             row["failed"] = f"out of memory: {str(error).splitlines()[0]}"
+        except Exception as error:
+            traceback.print_exc()
+            row["failed"] = f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
         print(json.dumps(row), flush=True)
         model = None
         gc.collect()

@@ -10,7 +10,8 @@ from typing import Any
 
 
 def main() -> int:
-    """The command: correctness, decode, update, or compile. Status 1 if a check fails."""
+    """The command: correctness, decode, update, or compile. Status 1 if a check fails or nothing can be done here, 2 if
+    a row says that it failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=("correctness", "decode", "update", "compile"))
     parser.add_argument("--program", action="append", default=[], help="of compile: decode, update")
@@ -28,14 +29,24 @@ def main() -> int:
         prepare_environment()
     from benchmarks.gpu_measure import NoGpu
     from vcap_jax.plan.targets import MissingPlugin
+    from vcap_jax.qwen3_vl.attention import UnsupportedAttention
 
     try:
         found = {"correctness": correctness, "compile": compile_ahead}.get(options.part, timed)(options)
-    except (NoGpu, MissingPlugin) as error:
+    except (NoGpu, MissingPlugin, UnsupportedAttention) as error:
         print(error, file=sys.stderr)
         return 1
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
-    return int(found.get("failed_checks", 0) > 0)
+    write(options.out, found)
+    if found.get("failed_checks"):
+        return 1
+    return 2 if any("failed" in row for row in found["rows"]) else 0
+
+
+def write(file: Path, found: dict[str, Any]) -> None:
+    """What there is by now; the file is whole whenever the process ends."""
+    unfinished = file.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(found, indent=1) + "\n")
+    unfinished.replace(file)
 
 
 def chosen(shapes: Any, options: argparse.Namespace) -> list[Any]:
@@ -68,7 +79,7 @@ def correctness(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def timed(options: argparse.Namespace) -> dict[str, Any]:
-    """Prints every measurement."""
+    """Prints and writes every measurement as it is made."""
     import jax
 
     from benchmarks.gpu import line
@@ -77,7 +88,9 @@ def timed(options: argparse.Namespace) -> dict[str, Any]:
 
     shapes = DECODING if options.part == "decode" else UPDATES
     shapes = chosen(shapes, options)
-    found = []
+    found: list[dict[str, Any]] = []
+    result = {"device": gpu().device_kind, "jax": jax.__version__, "remat": options.remat, "rows": found}
+    write(options.out, result)
     for row in rows(
         options.part,
         shapes,
@@ -87,24 +100,31 @@ def timed(options: argparse.Namespace) -> dict[str, Any]:
     ):
         found.append(row)
         print(line(row), flush=True)
-    return {"device": gpu().device_kind, "jax": jax.__version__, "remat": options.remat, "rows": found}
+        write(options.out, result)
+    return result
 
 
 def compile_ahead(options: argparse.Namespace) -> dict[str, Any]:
-    """Prints every program."""
+    """Prints and writes every program as it is compiled."""
     import jax
 
     from benchmarks.gpu_compile import compile_line, compile_rows
     from benchmarks.gpu_programs import DECODING, UPDATES
 
-    found = []
+    found: list[dict[str, Any]] = []
+    result = {
+        "compiled_for": options.hardware,
+        "jax": jax.__version__,
+        "remat": options.remat,
+        "rows": found,
+    }
     for row in compile_rows(
         options.hardware, options.program, chosen(DECODING, options), chosen(UPDATES, options), options.remat
     ):
         found.append(row)
         print(compile_line(row), flush=True)
-        options.out.write_text(json.dumps({"compiled_for": options.hardware, "rows": found}, indent=1) + "\n")
-    return {"compiled_for": options.hardware, "jax": jax.__version__, "remat": options.remat, "rows": found}
+        write(options.out, result)
+    return result
 
 
 if __name__ == "__main__":

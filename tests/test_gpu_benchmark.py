@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 
-from benchmarks import gpu, gpu_correctness, gpu_measure, gpu_programs
+from benchmarks import gpu, gpu_correctness, gpu_measure, gpu_programs, gpu_worker
 from benchmarks.gpu_programs import DoesNotFit, Fitted, Model, Shape
 from tests.tiny_policy import CONFIG
 from vcap_jax.plan.hardware import CHIPS
@@ -118,6 +118,125 @@ def test_measures_decoding_and_updates():
     assert "utilisation" not in figures
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (DoesNotFit("3 layers need 90 GiB"), "3 layers need 90 GiB"),
+        (
+            jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GiB\nmore"),
+            "out of memory: RESOURCE_EXHAUSTED: 9 GiB",
+        ),
+        (jax.errors.JaxRuntimeError("INTERNAL: CUDA_ERROR"), "JaxRuntimeError: INTERNAL: CUDA_ERROR"),
+        (ValueError(), "ValueError: no message"),
+    ],
+)
+def test_a_shape_that_fails_is_a_row_and_the_next_is_measured(error, said, monkeypatch):
+    device = SimpleNamespace(device_kind="NVIDIA H100 80GB HBM3", memory_stats=lambda: {"bytes_limit": 100})
+    placement = gpu_programs.one_device(jax.devices()[0])
+    monkeypatch.setattr(gpu_measure, "gpu", lambda: device)
+    monkeypatch.setattr(gpu_measure, "one_device", lambda _: placement)
+    monkeypatch.setattr(gpu_measure, "fit", lambda *_: SimpleNamespace(layers=36, bytes=90))
+
+    def measure(fitted: Any, shape: Shape, *_: Any) -> dict[str, Any]:
+        if shape.prompt == 2:
+            raise error
+        return {"seconds": 1.0, "model_flops": 1e12, "flops_per_second": 1e12}
+
+    monkeypatch.setattr(gpu_measure, "measure_update", measure)
+    notes: list[str] = []
+    shapes = [Shape("image", prompt, 4) for prompt in (1, 2, 3)]
+    rows = list(gpu_measure.rows("update", shapes, "layer", 1, notes.append))
+    assert [row.get("failed") for row in rows] == [None, said, None]
+    assert [row["sizes"]["prompt"] for row in rows] == [1, 2, 3]
+    assert [row.get("seconds") for row in rows] == [1.0, None, 1.0]
+    assert f"FAILED: {said}" in gpu.line(rows[1])
+    assert any("Traceback" in note for note in notes)
+
+
+def test_every_row_is_written_as_it_is_measured(tmp_path: Path, monkeypatch):
+    """Whatever ends the process: what it has measured stays."""
+    monkeypatch.setattr(gpu_measure, "gpu", lambda: SimpleNamespace(device_kind="NVIDIA H200"))
+    file = tmp_path / "decode.json"
+
+    def rows(*_: Any) -> Any:
+        for name in ("first", "second"):
+            yield {"part": "decode", "modality": "image", "shape": name, "failed": "too large"}
+        assert [row["shape"] for row in json.loads(file.read_text())["rows"]] == ["first", "second"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gpu_measure, "rows", rows)
+    monkeypatch.setattr(
+        sys, "argv", ["", "decode", f"--out={file}", "--remat=layer", "--modality=image", "--groups=1"]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        gpu_worker.main()
+    found = json.loads(file.read_text())
+    assert found["device"] == "NVIDIA H200"
+    assert [row["shape"] for row in found["rows"]] == ["first", "second"]
+
+
+def one_row(part: str) -> dict[str, Any]:
+    return {"part": part, "modality": "image", "shape": "1 + 8 x 1", "layers": 1, "seconds": 1.0}
+
+
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: dict[str, tuple[int, Any]]) -> Any:
+    """What benchmarks/gpu.py returns and writes if its parts end with that status and file (None: without one)."""
+
+    def worker(arguments: Any, _: Any) -> int:
+        status, found = ends[arguments[0]]
+        if found is not None:
+            (tmp_path / f"{arguments[0]}.json").write_text(json.dumps(found))
+        return status
+
+    monkeypatch.setattr(gpu, "worker", worker)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", f"--out={tmp_path}"])
+    status, file = gpu.main(), tmp_path / "gpu.json"
+    return status, json.loads(file.read_text()) if file.exists() else None
+
+
+RIGHT: tuple[int, Any] = (
+    0,
+    {"device": "NVIDIA H100 80GB HBM3", "checks": [], "failed_checks": 0, "rows": []},
+)
+
+
+def test_a_part_that_dies_leaves_its_rows_and_the_next_part_is_run(tmp_path: Path, monkeypatch, capsys):
+    ends = {"correctness": RIGHT, "decode": (-11, {"rows": [one_row("decode")]})}
+    status, found = measured(tmp_path, monkeypatch, ends | {"update": (0, {"rows": [one_row("update")]})})
+    assert status == 2
+    assert found["device"] == "NVIDIA H100 80GB HBM3"
+    assert [(row["part"], "failed" in row) for row in found["rows"]] == [
+        ("decode", False),
+        ("decode", True),
+        ("update", False),
+    ]
+    assert "its process ended with status -11" in capsys.readouterr().out
+
+
+def test_a_row_that_failed_is_told_by_the_status(tmp_path: Path, monkeypatch):
+    failed = {"rows": [one_row("decode") | {"failed": "too large"}]}
+    ends = {"correctness": RIGHT, "decode": (2, failed), "update": (0, {"rows": [one_row("update")]})}
+    status, found = measured(tmp_path, monkeypatch, ends)
+    assert (status, len(found["rows"])) == (2, 2)
+    assert measured(tmp_path, monkeypatch, ends | {"decode": (0, {"rows": [one_row("decode")]})})[0] == 0
+
+
+def test_a_wrong_result_ends_everything_and_is_kept(tmp_path: Path, monkeypatch):
+    wrong = (1, RIGHT[1] | {"failed_checks": 1})
+    status, found = measured(tmp_path, monkeypatch, {"correctness": wrong})
+    assert (status, found["failed_checks"], found["rows"]) == (1, 1, [])
+    (tmp_path / "gpu.json").unlink()
+    assert measured(tmp_path, monkeypatch, {"correctness": (1, None)}) == (1, None)
+
+
+def test_numbers_of_groups_that_are_not_measured_are_refused(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["gpu.py", f"--out={tmp_path / 'out'}", "--groups", "3"])
+    with pytest.raises(SystemExit):
+        gpu.main()
+    assert "invalid choice: 3" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @dataclasses.dataclass(frozen=True)
 class Deaf(attention.Chunked):
     """A kernel that sees padding: wrong wherever prompts differ in length."""
@@ -161,6 +280,14 @@ def test_transformers_gets_the_same_work(tmp_path: Path):
     assert [row["task"] for row in found] == [expected]
     assert "2.0 times as long" in gpu.side_line(found[0], gpu.partner(found[0]["task"], rows))
     assert json.dumps(found)
+
+
+def test_transformers_that_cannot_be_started_is_a_row(tmp_path: Path):
+    (row,) = gpu.transformers_rows(str(tmp_path / "no-python"), [], "sdpa")
+    assert "No such file" in row["failed"]
+    (row,) = gpu.transformers_rows("false", [], "sdpa")
+    assert row["failed"].endswith("ended with status 1")
+    assert "FAILED" in gpu.side_line(row, None)
 
 
 @pytest.mark.slow
