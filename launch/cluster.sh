@@ -2,7 +2,8 @@
 # Sourced by the scripts that start a run on real hardware: checks that are all made before anything is started,
 # commands that a dry run prints instead, and processes that are ended in the right order.
 
-say() { echo "[$(date +%H:%M:%S)] $*"; }
+# A terminal that is gone must not end what goes on without it.
+say() { echo "[$(date +%H:%M:%S)] $*" 2>/dev/null || true; }
 
 problems=()
 
@@ -57,6 +58,25 @@ set_groups() {
   done
 }
 
+# preflight PYTHON ARGUMENT... : what launch/preflight.py finds, one line for each of its checks, as `check` says them.
+preflight() {
+  local state what remedy seen=0 command=("$1" launch/preflight.py "${@:2}")
+  while IFS=$'\t' read -r state what remedy; do
+    case $state in
+      ok) echo "  ok      $what" && seen=1 ;;
+      PROBLEM) echo "  PROBLEM $what" && problems+=("$what: $remedy") && seen=1 ;;
+    esac
+  done < <("${command[@]}" 2>/dev/null)
+  if ((!seen)); then check "configuration" "its message: $(quoted "${command[@]}")" false; fi
+}
+
+# jax_devices PYTHON PLATFORM : the backend that JAX computes on and how many devices of this host it has, "gpu 6". Asked
+# for CUDA beside the CPU, JAX takes the CPU without a word where it finds no GPU; so look, whatever JAX_PLATFORMS says.
+jax_devices() {
+  JAX_PLATFORMS=$2,cpu XLA_PYTHON_CLIENT_PREALLOCATE=false timeout 300 \
+    "$1" -c 'import jax; print(jax.default_backend(), jax.local_device_count())'
+}
+
 # join_urls URL... -> [URL, URL], the way a list is written in an override.
 join_urls() {
   local IFS=,
@@ -75,14 +95,35 @@ end_process() {
       kill -KILL "$pid" 2>/dev/null || true
       break
     fi
-    sleep 1
+    pause
     waited=$((waited + 1))
   done
   wait "$pid" 2>/dev/null || true
 }
 
-config_loads() { # PYTHON ARGUMENTS-OF-TRAIN...
-  "$1" launch/train.py --print-config "${@:2}"
+# A second, also where Ctrl-C reaches `sleep` as well.
+pause() { sleep 1 || true; }
+
+# outlive_terminal LOG : from here on the script goes on when its terminal closes; what it says then is in LOG.
+outlive_terminal() {
+  trap '' PIPE
+  # shellcheck disable=SC2064  # the name as it is now
+  trap "exec >>$(printf %q "$1") 2>&1" HUP
+}
+
+# start_shown LOG COMMAND... : starts a command in a session of its own, its output appended to LOG, and shows what comes
+# into LOG from then on. The command writes to the file alone, so nothing happens to it when nobody watches any more. Sets
+# started_pid, and shown_pid, which ends after it.
+start_shown() {
+  local log=$1 size
+  shift
+  : >>"$log"
+  size=$(stat --format=%s "$log")
+  setsid "$@" >>"$log" 2>&1 &
+  started_pid=$!
+  tail --bytes="+$((size + 1))" --follow --pid="$started_pid" "$log" 2>/dev/null &
+  # shellcheck disable=SC2034  # read by the scripts that source this
+  shown_pid=$!
 }
 
 answers() { # URL: a server in OpenAI's format, with the key of VCAP_JUDGE_KEY if there is one

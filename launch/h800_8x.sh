@@ -6,8 +6,8 @@
 #   bash launch/h800_8x.sh --model ... --manifest ... --judge-url http://judge:8000     # all 8 GPUs for the policy
 #
 # Checks everything first, starts the judge, waits until it judges, trains, and ends both in order on SIGTERM, Ctrl-C or
-# failure. Run the same command again to go on after an interruption. Logs lie in RUN.logs/. What follows `--` goes to
-# launch/train.py, for instance section.key=value.
+# failure. A terminal that closes ends nothing. Run the same command again to go on after an interruption. Logs lie in
+# RUN.logs/HOST/, a folder for each node. What follows `--` goes to launch/train.py, for instance section.key=value.
 # The small predicates are called by `check`, the handlers by `trap`.
 # shellcheck disable=SC2329
 set -euo pipefail
@@ -21,8 +21,9 @@ usage: bash launch/h800_8x.sh --model DIR --manifest FILE [options] [-- section.
   --model DIR             Qwen3-VL checkpoint of the policy
   --manifest FILE         JSON Lines with the training samples
   --modality image|video  default image
-  --config FILE           default configs/paper/MODALITY.yaml with one group per policy GPU in rollout and micro-batches
-                          (rollout.groups_per_batch, grpo.groups_per_micro_batch); a file of yours is taken as it is
+  --config FILE           on top of configs/paper/MODALITY.yaml, for instance configs/lora.yaml; may be repeated, later
+                          files win. Groups are one per policy GPU in rollout and micro-batches whatever the files say;
+                          behind -- other multiples may be given (rollout.groups_per_batch, grpo.groups_per_micro_batch)
   --run-dir DIR           default runs/vcap-MODALITY
   --policy-gpus LIST      default 0,1,2,3,4,5; with a judge elsewhere 0,1,2,3,4,5,6,7
   --judge-gpus LIST       default 6,7; with a judge elsewhere none
@@ -38,18 +39,21 @@ usage: bash launch/h800_8x.sh --model DIR --manifest FILE [options] [-- section.
   --python FILE           default .venv/bin/python (made by VCAP_EXTRAS=cuda13 bash launch/quickstart.sh --help)
   --vllm FILE             default .venv-vllm/bin/vllm (see gpu_judge/README.md)
   --dry-run               check and print everything, start nothing
+  --elsewhere             with --dry-run: leave out the checks that need the node itself
 TEXT
 }
 
-model='' manifest='' modality=image config='' run_dir='' policy_gpus='' judge_gpus='' judge_model=''
+model='' manifest='' modality=image configs=() run_dir='' policy_gpus='' judge_gpus='' judge_model=''
 judge_urls=() judge_host=127.0.0.1 judge_port=8000 policy_memory=0.92 judge_memory=0.90
-judge_timeout=1800 stop_timeout=1800 python=.venv/bin/python vllm=.venv-vllm/bin/vllm dry_run=false more=()
+judge_timeout=1800 stop_timeout=1800 python=.venv/bin/python vllm=.venv-vllm/bin/vllm dry_run=false elsewhere=false more=()
 while (($#)); do
   case $1 in
     --help | -h) usage && exit 0 ;;
     --dry-run) dry_run=true && shift && continue ;;
+    --elsewhere) elsewhere=true && shift && continue ;;
     --) shift && more=("$@") && break ;;
-    --model | --manifest | --modality | --config | --run-dir | --policy-gpus | --judge-gpus | --judge-model | \
+    --config) need_value "$1" $# && configs+=("$1" "$2") ;;
+    --model | --manifest | --modality | --run-dir | --policy-gpus | --judge-gpus | --judge-model | \
       --judge-host | --judge-port | --policy-memory | --judge-memory | --judge-timeout | --stop-timeout | --python | --vllm)
       need_value "$1" $#
       name=${1#--}
@@ -71,8 +75,11 @@ if [[ $modality != image && $modality != video ]]; then
   echo "error: --modality is $modality; it must be image or video" >&2
   exit 2
 fi
-own_config=$config
-: "${config:=configs/paper/$modality.yaml}" "${run_dir:=runs/vcap-$modality}" "${judge_model:=$model}"
+if $elsewhere && ! $dry_run; then
+  echo "error: --elsewhere is for a dry run" >&2
+  exit 2
+fi
+: "${run_dir:=runs/vcap-$modality}" "${judge_model:=$model}"
 if ((${#judge_urls[@]})); then
   : "${policy_gpus:=0,1,2,3,4,5,6,7}"
 else
@@ -83,9 +90,11 @@ else
     judge_urls+=("http://$judge_at:$((judge_port + i))")
   done
 fi
-logs=$run_dir.logs
+# Nodes share the run folder, but neither a judge nor a log.
+logs=$run_dir.logs/$(hostname)
+gpus=$(count_list "$policy_gpus")
 groups=()
-if [[ -z $own_config ]]; then set_groups "$(count_list "$policy_gpus")" "${more[@]}"; fi
+set_groups "$gpus" "${more[@]}"
 
 judge_command=("$python" gpu_judge/serve.py --backend vllm --vllm "$vllm" --model "$judge_model" --gpus "$judge_gpus"
   --modality "$modality" --host "$judge_host" --port "$judge_port" --gpu-memory-utilization "$judge_memory"
@@ -93,30 +102,40 @@ judge_command=("$python" gpu_judge/serve.py --backend vllm --vllm "$vllm" --mode
 key=()
 if [[ $judge_host != 127.0.0.1 ]]; then judge_command+=(--api-key-env VCAP_JUDGE_KEY); fi
 if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
-train_arguments=(--config "$config" --run-dir "$run_dir" --resume "model.path=$model" "data.manifest=$manifest"
+settings=(--config "configs/paper/$modality.yaml" "${configs[@]}" "model.path=$model" "data.manifest=$manifest"
   "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${groups[@]}" "${more[@]}")
-train_environment=("CUDA_VISIBLE_DEVICES=$policy_gpus" "XLA_PYTHON_CLIENT_MEM_FRACTION=$policy_memory")
+train_arguments=(--run-dir "$run_dir" --resume "${settings[@]}")
+# The CPU stays beside the GPUs for what is done on the host; that JAX computes on the GPUs is checked.
+train_environment=("CUDA_VISIBLE_DEVICES=$policy_gpus" "XLA_PYTHON_CLIENT_MEM_FRACTION=$policy_memory" "JAX_PLATFORMS=cuda,cpu")
 
 # -- checks: all of them, before anything starts -------------------------------------------------------------------
 gpu_exists() { nvidia-smi --id="$1" --query-gpu=name --format=csv,noheader; }
 gpu_idle() { [[ -z $(nvidia-smi --id="$1" --query-compute-apps=pid --format=csv,noheader) ]]; }
 no_gpu_twice() { [[ -z $(tr , '\n' <<<"$policy_gpus${judge_gpus:+,$judge_gpus}" | sort | uniq -d) ]]; }
-jax_sees_cuda() { "$python" -c 'import importlib.util as u, sys
-sys.exit(not any(u.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13)))'; }
+jax_computes_on_gpus() {
+  [[ $(CUDA_VISIBLE_DEVICES=$policy_gpus jax_devices "$python" cuda) == "gpu $gpus" ]]
+}
 
 echo "checks"
-check "nvidia-smi answers" "install the NVIDIA driver; a node without GPUs cannot run this" nvidia-smi
-check "no GPU is given twice" "judge and policy need GPUs of their own: --policy-gpus, --judge-gpus" no_gpu_twice
-for gpu in ${policy_gpus//,/ } ${judge_gpus//,/ }; do
-  check "GPU $gpu exists" "see nvidia-smi; choose with --policy-gpus and --judge-gpus" gpu_exists "$gpu"
-  check "GPU $gpu is idle" "nvidia-smi shows what runs on it: end that" gpu_idle "$gpu"
-done
-check "$python has JAX for CUDA" "VCAP_EXTRAS=cuda13 bash launch/quickstart.sh --help makes it; or --python" jax_sees_cuda
+before_the_run=(--devices "$gpus")
+if ! $elsewhere; then
+  before_the_run+=(--host-memory)
+  check "nvidia-smi answers" "install the NVIDIA driver; a node without GPUs cannot run this" nvidia-smi
+  check "no GPU is given twice" "judge and policy need GPUs of their own: --policy-gpus, --judge-gpus" no_gpu_twice
+  for gpu in ${policy_gpus//,/ } ${judge_gpus//,/ }; do
+    check "GPU $gpu exists" "see nvidia-smi; choose with --policy-gpus and --judge-gpus" gpu_exists "$gpu"
+    check "GPU $gpu is idle" "nvidia-smi shows what runs on it: end that" gpu_idle "$gpu"
+  done
+  check "JAX of $python computes on $gpus GPUs" \
+    "VCAP_EXTRAS=cuda13 bash launch/quickstart.sh --help makes it (cuda12 with a driver older than 580); or --python" \
+    jax_computes_on_gpus
+fi
+if [[ -n $judge_gpus ]]; then before_the_run+=(--judges "$(count_list "$judge_gpus")"); fi
 check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint with --model" test -f "$model/config.json"
-check "manifest $manifest" "give a JSON Lines file with --manifest" test -s "$manifest"
-check "configuration $config" "its message: $(quoted "$python" launch/train.py --print-config "${train_arguments[@]}")" \
-  config_loads "$python" "${train_arguments[@]}"
-if [[ -n $judge_gpus ]]; then
+preflight "$python" "${before_the_run[@]}" "${settings[@]}"
+if $elsewhere; then
+  echo "  left out: GPUs, memory, judge"
+elif [[ -n $judge_gpus ]]; then
   check "judge (checkpoint, vLLM, memory, ports)" "its message: $(quoted "${judge_command[@]}" --print)" \
     "${judge_command[@]}" --print
   if [[ $judge_host != 127.0.0.1 ]]; then
@@ -139,16 +158,19 @@ if $dry_run; then
 fi
 
 # -- the run -------------------------------------------------------------------------------------------------------
-judge_pid='' train_pid='' stopping=false
+judge_pid='' train_pid='' shown_pid='' stopping=false
 shut_down() {
   end_process "$train_pid" trainer "$stop_timeout"
   end_process "$judge_pid" judge 120
+  wait "$shown_pid" 2>/dev/null || true
 }
 # The handler only notes the signal: `wait` returns at once, and the loops below decide.
 trap 'stopping=true' TERM INT
 trap shut_down EXIT
 
 mkdir -p "$logs"
+outlive_terminal "$logs/launch.log"
+say "kill -TERM $$ ends this in order; it goes on when its terminal closes"
 if [[ -n $judge_gpus ]]; then
   rm -f "$logs/judge.addresses"
   # Sessions of their own: Ctrl-C reaches this script alone, which then ends them in order.
@@ -160,18 +182,17 @@ if [[ -n $judge_gpus ]]; then
     if $stopping; then say "stopped by a signal while the judge started" && exit 1; fi
     if ! kill -0 "$judge_pid" 2>/dev/null; then
       say "the judge ended before it judged; the end of $logs/judge.log:"
-      tail -n 20 "$logs/judge.log"
+      tail -n 20 "$logs/judge.log" || true
       exit 1
     fi
     if ((SECONDS - began > judge_timeout)); then say "the judge did not judge within $judge_timeout s" && exit 1; fi
-    sleep 1
+    pause
   done
   say "the judge judges at $(tr '\n' ' ' <"$logs/judge.addresses")after $((SECONDS - began)) s"
 fi
 
-setsid env "${train_environment[@]}" "$python" launch/train.py "${train_arguments[@]}" \
-  > >(tee -a "$logs/train.log") 2>&1 &
-train_pid=$!
+start_shown "$logs/train.log" env "${train_environment[@]}" "$python" launch/train.py "${train_arguments[@]}"
+train_pid=$started_pid
 say "the trainer runs on GPUs $policy_gpus; its log is $logs/train.log"
 judge_reported=false
 while kill -0 "$train_pid" 2>/dev/null; do
@@ -183,7 +204,7 @@ while kill -0 "$train_pid" 2>/dev/null; do
     say "the judge has ended (see $logs/judge.log); the trainer waits judge.outage_timeout_s for it, then saves and ends"
     judge_reported=true
   fi
-  sleep 1
+  pause
 done
 if $stopping; then
   end_process "$train_pid" trainer "$stop_timeout"
@@ -192,5 +213,6 @@ if $stopping; then
 fi
 status=0
 wait "$train_pid" || status=$?
+wait "$shown_pid" || true
 say "the trainer ended with status $status"
 exit "$status"

@@ -5,9 +5,11 @@
 #   bash launch/tpu.sh --model DIR --manifest FILE --judge-url http://10.0.0.5:8000          # on the TPU host
 #   bash launch/tpu.sh --slice NAME --zone ZONE ... (the same options)                       # from a machine with gcloud
 #   bash launch/tpu.sh --slice NAME --zone ZONE --run-dir DIR --stop                         # saves and ends
+#   bash launch/tpu.sh --run-dir DIR --stop                                                  # the same, on the TPU host
 #
 # With --slice the same command runs on every host of the slice, in --remote-dir; checkpoint, data and run folder must be
-# on storage that all hosts share. Run it again to go on after an interruption. A key for the judge is taken from
+# on storage that all hosts share. Run it again to go on after an interruption. A lost connection, to a host or between gcloud
+# and the slice, ends no trainer: its log lies in RUN.logs/, and --stop ends it. A key for the judge is taken from
 # VCAP_JUDGE_KEY, or from a file: with --slice only from a file, on storage that the hosts share. What follows `--` goes
 # to launch/train.py.
 # The small predicates are called by `check`, the handlers by `trap`.
@@ -25,17 +27,17 @@ usage: bash launch/tpu.sh --model DIR --manifest FILE --judge-url URL [options] 
   --judge-url URL         a judge (see gpu_judge/README.md); may be repeated
   --judge-key-file FILE   holds the judge's key, and nothing else (default: the key in VCAP_JUDGE_KEY, if it is set)
   --modality image|video  default image
-  --config FILE           default configs/tpu/MODALITY.yaml
+  --config FILE           on top of configs/tpu/MODALITY.yaml; may be repeated, later files win
   --run-dir DIR           default runs/vcap-MODALITY
   --python FILE           default .venv/bin/python (made by VCAP_EXTRAS=tpu bash launch/quickstart.sh --help)
   --slice NAME --zone ZONE [--project NAME] [--remote-dir DIR]
                           run on all hosts of this slice through gcloud; the repository is in --remote-dir (vcap-jax)
-  --stop                  ask the trainers on the slice to save and end
+  --stop                  ask the trainers on the slice, or the one on this host, to save and end
   --dry-run               check and print everything, start nothing
 TEXT
 }
 
-model='' manifest='' modality=image config='' run_dir='' python=.venv/bin/python slice='' zone='' project=''
+model='' manifest='' modality=image configs=() run_dir='' python=.venv/bin/python slice='' zone='' project=''
 remote_dir=vcap-jax judge_urls=() judge_key_file='' stop=false dry_run=false more=() forwarded=() pod=false
 while (($#)); do
   case $1 in
@@ -45,7 +47,8 @@ while (($#)); do
     --pod) pod=true && shift && continue ;; # set by --slice on its hosts
     --) shift && more=("$@") && break ;;
     --slice | --zone | --project | --remote-dir) need_value "$1" $# && name=${1#--} && printf -v "${name//-/_}" '%s' "$2" ;;
-    --model | --manifest | --modality | --config | --run-dir | --python | --judge-key-file)
+    --config) need_value "$1" $# && configs+=("$1" "$2") && forwarded+=("$1" "$2") ;;
+    --model | --manifest | --modality | --run-dir | --python | --judge-key-file)
       need_value "$1" $#
       name=${1#--}
       printf -v "${name//-/_}" '%s' "$2"
@@ -60,7 +63,7 @@ if [[ $modality != image && $modality != video ]]; then
   echo "error: --modality is $modality; it must be image or video" >&2
   exit 2
 fi
-: "${config:=configs/tpu/$modality.yaml}" "${run_dir:=runs/vcap-$modality}"
+: "${run_dir:=runs/vcap-$modality}"
 
 # -- on a slice: the same command on every host -------------------------------------------------------------------
 if [[ -n $slice ]]; then
@@ -68,8 +71,7 @@ if [[ -n $slice ]]; then
   check "gcloud is on PATH" "install the Google Cloud CLI, or run this on each host with --pod" command -v gcloud
   check "--zone is given" "name the zone of the slice" test -n "$zone"
   if $stop; then
-    # printf's word without the blank that `quoted` puts behind it: the host's name follows.
-    remote="cd $(quoted "$remote_dir")&& kill -TERM \$(cat $(printf %q "$run_dir.logs/train-")\$(hostname).pid)"
+    remote="cd $(quoted "$remote_dir")&& $(quoted bash launch/tpu.sh --run-dir "$run_dir" --stop)"
   else
     again=(bash launch/tpu.sh --pod "${forwarded[@]}")
     if $dry_run; then again+=(--dry-run); fi
@@ -85,9 +87,26 @@ if [[ -n $slice ]]; then
   # A dry run goes to the hosts too: what it checks is there.
   exec "${gcloud[@]}" --command "$remote"
 fi
-if $stop; then echo "error: --stop needs --slice; on this host: kill -TERM the trainer" >&2 && exit 2; fi
 
 # -- on this host --------------------------------------------------------------------------------------------------
+logs=$run_dir.logs
+pid_file=$logs/train-$(hostname).pid
+# The number in the file may be another process's by now: after a reboot, or long after the trainer has ended.
+trainer_is_here() {
+  local words=()
+  [[ -s $pid_file ]] || return 1
+  mapfile -d '' -t words 2>/dev/null <"/proc/$(<"$pid_file")/cmdline" || return 1
+  [[ " ${words[*]} " == *" launch/train.py --run-dir $run_dir "* ]]
+}
+if $stop; then
+  if ! trainer_is_here; then
+    echo "error: no trainer of $run_dir runs on $(hostname)" >&2
+    exit 1
+  fi
+  say "the trainer, process $(<"$pid_file"), finishes its step and saves; its log is ${pid_file%.pid}.log"
+  kill -TERM "$(<"$pid_file")"
+  exit 0
+fi
 for required in model manifest; do
   if [[ -z ${!required} ]]; then
     usage >&2
@@ -103,12 +122,20 @@ key=()
 if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
 pod_settings=()
 if $pod; then pod_settings=(distributed.automatic=true); fi
-train_arguments=(--config "$config" --run-dir "$run_dir" --resume "model.path=$model" "data.manifest=$manifest"
+settings=(--config "configs/tpu/$modality.yaml" "${configs[@]}" "model.path=$model" "data.manifest=$manifest"
   "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${pod_settings[@]}" "${more[@]}")
-logs=$run_dir.logs
+train_arguments=(--run-dir "$run_dir" --resume "${settings[@]}")
 
 tpu_is_here() { compgen -G "/dev/accel*" || compgen -G "/dev/vfio/[0-9]*"; }
-jax_has_libtpu() { "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("libtpu") is None)'; }
+# On a slice JAX would wait for all other hosts; there JAX_PLATFORMS alone keeps the trainer off the CPU.
+jax_computes_on_tpus() {
+  if $pod; then
+    "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("libtpu") is None)'
+  else
+    seen=$(jax_devices "$python" tpu) && [[ $seen == "tpu "* ]]
+  fi
+}
+no_trainer_here() { ! trainer_is_here; }
 run_dir_is_shared() {
   local folder=$run_dir
   while [[ ! -d $folder ]]; do folder=$(dirname "$folder"); done
@@ -116,9 +143,15 @@ run_dir_is_shared() {
 }
 echo "checks"
 check "a TPU is attached" "no /dev/accel* or /dev/vfio: run this on a TPU VM, or use --slice" tpu_is_here
-check "$python has JAX for TPU" "VCAP_EXTRAS=tpu bash launch/quickstart.sh --help makes it; or --python" jax_has_libtpu
+check "no trainer of $run_dir runs here" "follow it: tail -f ${pid_file%.pid}.log; or end it: --stop" no_trainer_here
+seen=''
+check "JAX of $python computes on TPUs" "VCAP_EXTRAS=tpu bash launch/quickstart.sh --help makes it; or --python" \
+  jax_computes_on_tpus
 check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint with --model" test -f "$model/config.json"
-check "manifest $manifest" "give a JSON Lines file with --manifest" test -s "$manifest"
+before_the_run=(--host-memory)
+# The trainers of a slice compare the groups with the devices of all hosts themselves.
+if [[ -n $seen ]]; then before_the_run+=(--devices "${seen#tpu }"); fi
+preflight "$python" "${before_the_run[@]}" "${settings[@]}"
 check "--judge-url is given" "start a judge on a GPU node (gpu_judge/README.md) and name its address" test ${#judge_urls[@]} -gt 0
 if [[ -n $judge_key_file ]]; then
   check "--judge-key-file $judge_key_file" "a file that holds the key, readable on this host" test -s "$judge_key_file"
@@ -126,8 +159,6 @@ fi
 for url in "${judge_urls[@]}"; do
   check "judge at $url answers" "start it, open its port to this host, give its key if it wants one" answers "$url"
 done
-check "configuration $config" "its message: $(quoted "$python" launch/train.py --print-config "${train_arguments[@]}")" \
-  config_loads "$python" "${train_arguments[@]}"
 if $pod; then
   # A bucket's file system has not the locks that the store of judgements needs.
   check "run folder $run_dir on shared storage" \
@@ -142,6 +173,24 @@ if $dry_run; then
   exit 0
 fi
 mkdir -p "$logs"
-# The process number survives the exec, and the log is written by a tee that ends with the trainer.
-echo $$ >"$logs/train-$(hostname).pid"
-exec "$python" launch/train.py "${train_arguments[@]}" > >(tee -a "$logs/train-$(hostname).log") 2>&1
+train_pid='' stopping=false
+trap 'stopping=true' TERM INT
+outlive_terminal "$logs/launch-$(hostname).log"
+# The CPU stays beside the TPU for what is done on the host; that JAX computes on the TPU is checked.
+start_shown "${pid_file%.pid}.log" env JAX_PLATFORMS=tpu,cpu "$python" launch/train.py "${train_arguments[@]}"
+train_pid=$started_pid
+echo "$train_pid" >"$pid_file"
+say "the trainer is process $train_pid; it goes on when this terminal or connection closes"
+while kill -0 "$train_pid" 2>/dev/null; do
+  if $stopping; then
+    say "a signal: the trainer finishes its step and saves"
+    kill -TERM "$train_pid" 2>/dev/null || true
+    stopping=false
+  fi
+  pause
+done
+status=0
+wait "$train_pid" || status=$?
+rm -f "$pid_file"
+wait "$shown_pid" || true
+exit "$status"

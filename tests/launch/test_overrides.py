@@ -44,6 +44,7 @@ def overrides_of(script: str, arguments: list[str], monkeypatch: pytest.MonkeyPa
         ("distill.py", ["--teacher", "self"]),
         ("self_improve.py", ["--rounds", "3"]),
         ("references.py", ["--out", "pool.jsonl"]),
+        ("preflight.py", ["--devices", "6"]),
         ("plan.py", ["--hardware", "h800x8", "--modality", "image"]),
         ("reproduce.py", ["--out", "runs/x"]),
         ("serve_rollout.py", ["--port", "8100"]),

@@ -1,0 +1,157 @@
+"""Checks what a run is given before anything is started: configuration, manifest, group counts, the host's memory.
+
+    python launch/preflight.py --devices 6 --config configs/paper/image.yaml data.manifest=rows.jsonl
+
+--devices are those of one process. Prints a line for each check, "ok" or "PROBLEM", what was checked, and the remedy, set
+apart by tabs, which launch/h800_8x.sh and launch/tpu.sh read; the exit status is 1 if there was a problem.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from vcap_jax.command_line import config_parser, read_config
+
+GIB = 2**30
+# What gpu_judge/serve.py keeps of preprocessed media for each of its servers, in two processes.
+JUDGE_CACHES = {"image": 2 * 8 * GIB, "video": 2 * 16 * GIB}
+
+
+def main() -> int:
+    parser = config_parser(__doc__)
+    parser.add_argument("--devices", type=int, help="of each process; left out, group counts are not checked")
+    parser.add_argument("--host-memory", action="store_true", help="check this host's memory as well")
+    parser.add_argument("--judges", type=int, default=0, help="judge servers on this host")
+    args = parser.parse_intermixed_args()
+    from vcap_jax.configuration import ConfigError
+
+    try:
+        config = read_config(args, say=lambda _: None)
+    except (ConfigError, FileNotFoundError) as error:
+        problems = error.problems if isinstance(error, ConfigError) else (str(error),)
+        return say("configuration", "; ".join(problems))
+    named = ", ".join(str(file) for file in args.config or ())
+    wrong = say(f"configuration {named}")
+    wrong |= say(*manifest(config))
+    if args.devices:
+        wrong |= say(*group_counts(config, args.devices))
+    if args.host_memory:
+        wrong |= say(*host_memory(config, args.judges))
+    return wrong
+
+
+def say(what: str, remedy: str = "") -> int:
+    print("\t".join(["PROBLEM" if remedy else "ok", what, remedy]).replace("\n", " "))
+    return 1 if remedy else 0
+
+
+def manifest(config) -> tuple[str, str]:
+    """What the run would read, by the package's own reader; of the files the first alone is looked for."""
+    from vcap_jax.data.errors import ManifestError
+    from vcap_jax.data.manifest import read_manifest
+
+    what = f"manifest {config.data.manifest}"
+    if config.data.manifest is None:
+        return what, "name one: --manifest"
+    try:
+        samples = read_manifest(config.data.manifest)
+    except ManifestError as error:
+        return what, str(error)
+    chosen = [sample for sample in samples if sample.modality == config.modality]
+    if not chosen:
+        return what, f"it has no {config.modality}s: choose the other --modality or another manifest"
+    missing = [file for file in chosen[0].files if not file.is_file()]
+    if missing:
+        return what, f"{chosen[0].origin}: {missing[0]} does not exist; paths are relative to the manifest"
+    return f"{what}: {len(chosen):,} {config.modality}s", ""
+
+
+def group_counts(config, devices: int) -> tuple[str, str]:
+    """Whether every device gets groups of its own; it would compute those of all others as well."""
+    processes = config.distributed.processes or 1
+    counts = {
+        "rollout.groups_per_batch": config.rollout.groups_per_batch,
+        "grpo.groups_per_micro_batch": config.grpo.groups_per_micro_batch,
+    }
+    try:
+        data, fsdp, _ = config.mesh.sizes(devices * processes)
+    except ValueError as error:
+        return "mesh", str(error)
+    uneven = [name for name, count in counts.items() if count % (data * fsdp)]
+    what = f"groups divide by {data * fsdp}, the devices they are split over"
+    if uneven:
+        given = " and ".join(f"{name}={counts[name]}" for name in uneven)
+        return (
+            what,
+            f"{given} would have every device compute the groups of all; give a multiple of {data * fsdp}",
+        )
+    return what, ""
+
+
+def host_memory(config, judges: int) -> tuple[str, str]:
+    """What is known to be needed of the memory of this host, against what it has (or this job, if that is less)."""
+    needs = {
+        "hidden states that wait for the backward pass (model.remat=offload)": offloaded_bytes(config),
+        "the copy that a checkpoint is written from": saved_bytes(config),
+        f"media caches of {judges} judge servers": judges * JUDGE_CACHES[config.modality],
+    }
+    total, has = sum(needs.values()), memory_limit()
+    what = f"{total / GIB:.0f} GiB of this host's memory"
+    if has is None or total <= has:
+        return what, ""
+    parts = ", ".join(f"{need / GIB:.0f} for {name}" for name, need in needs.items() if need)
+    return what, f"there are {has / GIB:.0f} GiB: {parts}"
+
+
+def offloaded_bytes(config) -> int:
+    text = model_config(config).get("text_config", {})
+    layers, width = text.get("num_hidden_layers"), text.get("hidden_size")
+    buckets = config.data.buckets
+    longest = buckets.tokens[-1] if buckets.tokens else buckets.max_tokens
+    if config.model.remat != "offload" or not (layers and width and longest):
+        return 0
+    tokens = buckets.fit("tokens", longest) + config.rollout.group_size * config.rollout.max_completion_length
+    groups = -(-config.grpo.groups_per_micro_batch // (config.distributed.processes or 1))
+    return groups * tokens * width * layers * (2 if config.model.dtype == "bfloat16" else 4)
+
+
+def saved_bytes(config) -> int:
+    """Parameters and two moments in float32, of weights that lie on disk in two bytes; adapters are small."""
+    if config.model.lora is not None:
+        return 0
+    on_disk = sum(file.stat().st_size for file in Path(config.model.path).glob("*.safetensors"))
+    return 6 * on_disk // (config.distributed.processes or 1)
+
+
+def model_config(config) -> dict:
+    try:
+        return dict(json.loads((Path(config.model.path) / "config.json").read_text()))
+    except (OSError, ValueError):
+        return {}  # the scripts check the checkpoint themselves
+
+
+def memory_limit() -> int | None:
+    return min(_limits(), default=None)
+
+
+def _limits() -> Iterator[int]:
+    for file, pattern, unit in (
+        ("/proc/meminfo", r"MemTotal:\s+(\d+) kB", 1024),
+        ("/sys/fs/cgroup/memory.max", r"(\d+)", 1),
+    ):
+        try:
+            found = re.match(pattern, Path(file).read_text())
+        except OSError:
+            continue
+        if found:
+            yield int(found[1]) * unit
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""What ``launch/preflight.py`` says of a run before it starts; the scripts' own tests go through it as well."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vcap_jax.config import RunConfig
+from vcap_jax.configuration import load_config
+
+ROOT = Path(__file__).resolve().parents[2]
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def checks() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "launch" / "preflight.py"))
+
+
+def paper(modality: str, *overrides: str) -> RunConfig:
+    return load_config(RunConfig, [ROOT / "configs" / "paper" / f"{modality}.yaml"], list(overrides))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """The sizes of the 8B checkpoint, and weights of a GiB."""
+    text = {"num_hidden_layers": 36, "hidden_size": 4096}
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": text}))
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(GIB)
+    return tmp_path
+
+
+def test_what_waits_on_the_host_is_what_the_plans_say(checks: dict[str, Any], model: Path) -> None:
+    """docs/plans/video-6xh800.md: 22.8 GiB per device."""
+    size = [f"model.path={model}", "rollout.groups_per_batch=6"]
+    one = paper("video", *size, "grpo.groups_per_micro_batch=1")
+    assert round(checks["offloaded_bytes"](one) / GIB, 1) == 22.8
+    six = paper("video", *size, "grpo.groups_per_micro_batch=6")
+    assert checks["offloaded_bytes"](six) == 6 * checks["offloaded_bytes"](one)
+    nodes = replace(six, distributed=replace(six.distributed, coordinator="a:1", processes=2, process_id=0))
+    assert checks["offloaded_bytes"](nodes) == 3 * checks["offloaded_bytes"](one)
+    assert checks["offloaded_bytes"](paper("image", f"model.path={model}")) == 0
+
+
+def test_a_checkpoint_is_written_from_a_copy_on_the_host(checks: dict[str, Any], model: Path) -> None:
+    config = paper("image", f"model.path={model}")
+    assert checks["saved_bytes"](config) == 6 * GIB
+    adapters = load_config(
+        RunConfig, [ROOT / "configs" / "paper" / "image.yaml", ROOT / "configs" / "lora.yaml"], []
+    )
+    assert checks["saved_bytes"](adapters) == 0
+
+
+def test_memory_that_the_host_has_not_is_a_problem_with_its_parts(
+    checks: dict[str, Any], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = paper("image", f"model.path={model}")
+    known = checks["host_memory"].__globals__
+    for limit, refused in ((37 * GIB, True), (38 * GIB, False), (None, False)):
+        monkeypatch.setitem(known, "memory_limit", lambda limit=limit: limit)
+        what, remedy = checks["host_memory"](config, 2)
+        assert what == "38 GiB of this host's memory"
+        assert bool(remedy) == refused
+    monkeypatch.setitem(known, "memory_limit", lambda: 1)
+    assert "32 for media caches of 2 judge servers" in checks["host_memory"](config, 2)[1]
+
+
+@pytest.mark.parametrize(
+    ("devices", "overrides", "refused"),
+    [
+        (8, [], False),
+        (6, [], True),
+        (8, ["mesh.tensor=2", "grpo.groups_per_micro_batch=4"], False),
+        (8, ["distributed={coordinator: 'a:1', processes: 2, process_id: 0}"], True),
+        (6, ["mesh.tensor=4"], True),
+    ],
+)
+def test_group_counts_that_devices_cannot_share(
+    checks: dict[str, Any], devices: int, overrides: list[str], refused: bool
+) -> None:
+    assert bool(checks["group_counts"](paper("image", *overrides), devices)[1]) == refused
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ('{"id": "a", "image": "a.png"}', ""),
+        ('{"image": "a.png"}', 'rows.jsonl:1: "id" must be'),
+        ('{"id": "a", "video": "a.mp4"}', "it has no images"),
+        ('{"id": "a", "image": "b.png"}', "b.png does not exist"),
+        ("", "is empty"),
+    ],
+)
+def test_the_manifest_is_read_by_the_packages_own_reader(
+    checks: dict[str, Any], tmp_path: Path, row: str, told: str
+) -> None:
+    (tmp_path / "a.png").touch()
+    (tmp_path / "rows.jsonl").write_text(row + "\n")
+    _, remedy = checks["manifest"](paper("image", f"data.manifest={tmp_path / 'rows.jsonl'}"))
+    assert told in remedy
+    assert bool(remedy) == bool(told)
