@@ -2,8 +2,8 @@
 
     python launch/preflight.py --devices 6 --config configs/paper/image.yaml data.manifest=rows.jsonl
 
---devices are those of one process. Prints a line for each check, "ok" or "PROBLEM", what was checked, and the remedy, set
-apart by tabs, which launch/h800_8x.sh and launch/tpu.sh read; the exit status is 1 if there was a problem.
+--devices are those of one process. Prints a line for each check, "ok" or "PROBLEM", what was checked, and the remedy,
+set apart by tabs, which launch/h800_8x.sh and launch/tpu.sh read; the exit status is 1 if there was a problem.
 """
 
 from __future__ import annotations

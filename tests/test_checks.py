@@ -8,8 +8,11 @@ import re
 import socket
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 from tests.processes_in_threads import in_threads
@@ -41,6 +44,17 @@ def test_batches_that_processes_cannot_share_evenly_are_refused_by_name() -> Non
     check_equal_shares({"sft.groups_per_micro_batch": 2}, ALONE, placement)
     with pytest.raises(ConfigError, match=r"sft\.groups_per_micro_batch is 2.*4 devices.*a multiple of 4"):
         check_equal_shares({"sft.groups_per_micro_batch": 2}, Processes(0, 2), placement)
+
+
+def test_a_real_batch_that_the_accelerators_of_one_process_cannot_share_is_refused() -> None:
+    """Every one of them would compute all groups; the embedded world may, for it is small."""
+    gpus = np.array([SimpleNamespace(platform="gpu")] * 6).reshape(1, 2, 3, 1)
+    mesh = SimpleNamespace(shape={"data": 1, "fsdp": 2, "odd": 3, "tensor": 1}, devices=gpus)
+    placement: Any = SimpleNamespace(mesh=mesh)
+    check_equal_shares({"rollout.groups_per_batch": 6}, ALONE, placement)
+    check_equal_shares({"rollout.groups_per_batch": 8}, ALONE, placement, embedded=True)
+    with pytest.raises(ConfigError, match=r"rollout\.groups_per_batch is 8.*6 devices.*a multiple of 6"):
+        check_equal_shares({"rollout.groups_per_batch": 8}, ALONE, placement)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
         },
         processes,
         mesh_placement(config.mesh),
+        embedded=config.data.manifest is None,
     )
 
 
@@ -47,7 +48,8 @@ def check_sft_run(config: RunConfig, processes: Processes) -> None:
     sft = config.sft
     _check_gradient_type("sft", config.model.param_dtype, sft.groups_per_step, sft.groups_per_micro_batch)
     groups = {"sft.groups_per_micro_batch": sft.groups_per_micro_batch}
-    check_equal_shares(groups, processes, mesh_placement(config.mesh))
+    embedded = config.data.manifest is None
+    check_equal_shares(groups, processes, mesh_placement(config.mesh), embedded=embedded)
 
 
 def mesh_placement(config: MeshConfig) -> Placement:
@@ -76,19 +78,24 @@ def check_same_attention(kernel: str, processes: Processes) -> None:
     )
 
 
-def check_equal_shares(batches: Mapping[str, int], processes: Processes, placement: Placement) -> None:
+def check_equal_shares(
+    batches: Mapping[str, int], processes: Processes, placement: Placement, *, embedded: bool = False
+) -> None:
     """Raises ConfigError unless every process, and every device, can have an equal share of each batch.
 
-    batches: setting -> groups, of all processes together.
+    batches: setting -> groups, of all processes together. embedded: of the embedded world, whose groups are so small
+        that the devices of one process may each compute all of them, as may a CPU's simulated devices.
     """
-    if processes.count == 1:
+    small = embedded or placement.mesh.devices.flat[0].platform == "cpu"
+    if processes.count == 1 and small:
         return
     ways = math.prod(placement.mesh.shape[axis] for axis in GROUP_AXES)
+    whose = f"all {processes.count} processes together" if processes.count > 1 else "this process"
     for name, groups in batches.items():
         if groups % ways:
             problem = (
-                f"{name} is {groups}, of all {processes.count} processes together; their {ways} devices can share it "
-                f"out only if it is a multiple of {ways}"
+                f"{name} is {groups}, of {whose}; their {ways} devices can share it out only if it is a multiple of "
+                f"{ways}"
             )
             raise ConfigError([problem])
 

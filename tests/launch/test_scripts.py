@@ -361,7 +361,7 @@ def job(node: Path, *more: str, **variables: str) -> subprocess.Popen[str]:
 
 def test_a_stop_by_slurm_lets_the_trainers_of_all_nodes_save(node: Path) -> None:
     process = job(node, VCAP_REQUEUE="1", TRAINER_SECONDS="30")
-    wait_for(node, "trainer --run-dir", times=2)
+    wait_for(node, "trainer --", times=2)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1, output
@@ -423,7 +423,7 @@ def test_a_run_outlives_its_terminal(node: Path, script: str) -> None:
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )
     os.close(terminal)
-    wait_for(node, "trainer --run-dir")
+    wait_for(node, "trainer --")
     os.close(master)
     assert process.wait(timeout=60) == 0
     assert notes(node)[-1] == "trainer done"

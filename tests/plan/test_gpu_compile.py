@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         importlib.util.find_spec("jax_cuda12_plugin") is None,
-        reason='needs the compiler for GPUs: pip install -e ".[plan]"',
+        reason='needs the compiler for GPUs, the extra "plan", in an environment of its own',
     ),
 ]
 

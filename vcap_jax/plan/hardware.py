@@ -40,6 +40,18 @@ _GPU_NETWORK = 50e9  # one 400 Gb/s adapter per GPU
 CHIPS = {
     chip.name: chip
     for chip in (
+        # The SXM card of 80 GB; its nodes have adapters of 200 Gb/s and PCIe of the fourth generation.
+        Chip(
+            name="a100",
+            platform="cuda",
+            memory=85_100_068_864,
+            flops=312e12,
+            bandwidth=2.039e12,
+            link=300e9,
+            network=25e9,
+            per_host=8,
+            host_link=26e9,
+        ),
         Chip(
             name="h100",
             platform="cuda",
@@ -147,7 +159,7 @@ class Hardware:
 
 def hardware(name: str) -> Hardware:
     """The hardware a name stands for. Raises ValueError, with the names there are, for one that is not known."""
-    gpu = re.fullmatch(r"(h\d+)x(\d+)", name)
+    gpu = re.fullmatch(r"([ah]\d+)x(\d+)", name)
     if gpu and gpu[1] in CHIPS:
         return gpus(CHIPS[gpu[1]], int(gpu[2]))
     tpu = re.fullmatch(r"(v\d+[a-z]+)-(\d+)", name)

@@ -17,7 +17,7 @@ class MissingPlugin(RuntimeError):
     """The compiler for this hardware is not installed; the message names the extra that brings it."""
 
 
-# XLA's device descriptions in text form. An H100, and the H800 and H200 made of the same processor.
+# XLA's device descriptions in text form. An H100, and the H800 and H200 made of the same processor; an A100.
 _HOPPER = """
 gpu_device_info {{
   threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 shared_memory_per_core: 233472
@@ -29,6 +29,18 @@ gpu_device_info {{
 platform_name: "CUDA"
 dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
 device_description_str: "NVIDIA H100 80GB HBM3"
+"""
+_AMPERE = """
+gpu_device_info {{
+  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 shared_memory_per_core: 167936
+  threads_per_core_limit: 2048 core_count: 108 fpus_per_core: 64 block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535 block_dim_limit_z: 65535 memory_bandwidth: {bandwidth} l2_cache_size: 41943040
+  clock_rate_ghz: 1.41 device_memory_size: {memory} shared_memory_per_block_optin: 166912
+  cuda_compute_capability {{ major: 8 }} registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
+device_description_str: "NVIDIA A100-SXM4-80GB"
 """
 
 
@@ -58,16 +70,18 @@ def devices(chip: Chip, topology: str) -> list[Any]:
         _require("libtpu", "TPUs")
         return list(topologies.get_topology_desc(topology_name=topology, platform="tpu").devices)
     _require("jax_cuda12_plugin", "GPUs")
-    target = _HOPPER.format(bandwidth=int(chip.bandwidth), memory=chip.memory)
-    description = topologies.get_topology_desc(
+    description = _AMPERE if chip.name.startswith("a") else _HOPPER
+    target = description.format(bandwidth=int(chip.bandwidth), memory=chip.memory)
+    topology_description = topologies.get_topology_desc(
         platform="cuda", topology_name=chip.name.upper(), topology=topology, target_config=target
     )
-    return list(description.devices)
+    return list(topology_description.devices)
 
 
 def _require(module: str, what: str) -> None:
     if importlib.util.find_spec(module) is None:
         raise MissingPlugin(
             f"planning for {what} needs the package {module}, which is not installed; "
-            'install the extra: pip install "vcap-jax[plan]" (in a checkout: pip install -e ".[plan]")'
+            "give it an environment of its own, since its CUDA 12 does not go with other extras: "
+            'python3 -m venv .venv-plan && .venv-plan/bin/pip install -e ".[plan]"'
         )
