@@ -8,6 +8,7 @@ set apart by tabs, which launch/h800_8x.sh and launch/tpu.sh read; the exit stat
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -23,12 +24,16 @@ GIB = 2**30
 JUDGE_CACHES = {"image": 2 * 8 * GIB, "video": 2 * 16 * GIB}
 
 
-def main() -> int:
+def parse_arguments() -> argparse.Namespace:
     parser = config_parser(__doc__)
     parser.add_argument("--devices", type=int, help="of each process; left out, group counts are not checked")
     parser.add_argument("--host-memory", action="store_true", help="check this host's memory as well")
     parser.add_argument("--judges", type=int, default=0, help="judge servers on this host")
-    args = parser.parse_intermixed_args()
+    return parser.parse_intermixed_args()
+
+
+def main() -> int:
+    args = parse_arguments()
     from vcap_jax.configuration import ConfigError
 
     try:

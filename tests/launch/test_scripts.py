@@ -288,6 +288,23 @@ def test_a_signal_lets_the_trainer_save_before_the_judge_goes(node: Path) -> Non
     assert "run this command again to go on" in output
 
 
+def test_ctrl_c_reaches_the_whole_group_and_still_ends_both_in_order(node: Path) -> None:
+    process = subprocess.Popen(
+        command(node, "h800_8x.sh"),
+        env=environment(node),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_for(node, "GPUs=0,1")
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert notes(node)[-2:] == ["trainer ended by SIGTERM", "judge ended by SIGTERM"]
+    assert "saving" in output
+    assert "run this command again to go on" in output
+
+
 def test_a_judge_that_cannot_start_ends_the_run_with_its_reason(node: Path) -> None:
     done = start(node, "h800_8x.sh", JUDGE="dies")
     assert done.returncode == 1
