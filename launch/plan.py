@@ -8,6 +8,9 @@ can be.
 Any CPU machine will do; it needs the package's ``plan`` extra. The configuration is the paper's
 (configs/paper, for TPUs configs/tpu) unless --config is given; anything in it can be set as section.key=value. No
 weights are read: model.path may be a folder with a config.json, a run or a published size (8B).
+
+Ends with 0 if every program of a step fits, 1 if one does not, 2 if there is no plan, 3 if what --programs names fits
+and the other programs were not compiled.
 """
 
 from __future__ import annotations
@@ -100,7 +103,9 @@ def main() -> int:
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(as_json(plan, trials), indent=1) + "\n", encoding="utf-8")
-    return 0 if plan.fits else 1
+    if not plan.fits:
+        return 1
+    return 3 if plan.left_out else 0
 
 
 if __name__ == "__main__":

@@ -107,7 +107,91 @@ def test_an_attention_kernel_by_its_scores() -> None:
         '"dimensions": ["1", "32", "4096", "4096"]},',
     )
     head = 4096 * 4096 / (32 * 4096)
-    assert counted(text).flops == 2 * 2 * 32 * 4096 * 4096 * head / 2
+    causal = 2 * 2 * 32 * 4096 * 4096 * head / 2
+    assert counted(text).flops == counted(text).by_formula == causal
+    # Of keys whose number the data tell, those that are seen.
+    padded = text.replace("CAUSAL", "PADDING")
+    assert counted(padded).flops == 2 * causal
+    assert Counter(parse(padded), seen=0.25).total().flops == causal / 2
+
+
+SPLASH = """\
+HloModule m
+
+ENTRY %main (t: s8[1,4,4], q: bf16[8,2048,128], k: bf16[2,1024,128], v: bf16[2,1024,128]) -> bf16[8,2048,128] {
+  %t = s8[1,4,4]{2,1,0} parameter(0)
+  %q = bf16[8,2048,128]{2,1,0} parameter(1)
+  %k = bf16[2,1024,128]{2,1,0} parameter(2)
+  %v = bf16[2,1024,128]{2,1,0} parameter(3)
+  ROOT %NAME.2 = bf16[8,2048,128]{2,1,0} custom-call(%t, %t, %q, %k, %v), custom_call_target="tpu_custom_call"
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "products"),
+    [
+        ("splash_mha_fwd_segmented_residuals", 2),
+        ("splash_mha_fwd_residuals", 2 / 2),
+        ("splash_mha_dq_segmented_no_residuals", 3),
+        ("splash_mha_dkv_no_residuals", 4 / 2),
+    ],
+)
+def test_splash_by_its_name_and_shapes(name: str, products: float) -> None:
+    cost = counted(SPLASH.replace("NAME", name))
+    assert cost.flops == cost.by_formula == products * 2 * 8 * 2048 * 1024 * 128
+    assert not cost.unknown
+
+
+def test_a_kernel_that_is_not_known_is_named() -> None:
+    cost = counted(SPLASH.replace("NAME", "somebodys_kernel"))
+    assert (cost.flops, cost.unknown) == (0, {"somebodys_kernel.2"})
+
+
+LOOP = """\
+HloModule m
+
+%cond (c: (f32[8,8], u32[], u32[])) -> pred[] {
+  %c = (f32[8,8]{1,0}, u32[], u32[]) parameter(0)
+  %n = u32[] constant(7)
+  %at = u32[] get-tuple-element(%c), index=1
+  ROOT %more = pred[] compare(%at, %n), direction=LT
+}
+
+%body (b: (f32[8,8], u32[], u32[])) -> (f32[8,8], u32[], u32[]) {
+  %b = (f32[8,8]{1,0}, u32[], u32[]) parameter(0)
+  %x = f32[8,8]{1,0} get-tuple-element(%b), index=0
+  %i = u32[] get-tuple-element(%b), index=1
+  %same = u32[] get-tuple-element(%b), index=2
+  %one = u32[] constant(1)
+  %first = f32[8,8]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %second = f32[8,8]{1,0} dot(%first, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %once = u32[] add(%i, %one)
+  %twice = u32[] add(%once, STEP)
+  ROOT %next = (f32[8,8]{1,0}, u32[], u32[]) tuple(%second, %twice, /*index=2*/%same)
+}
+
+ENTRY %main (x: f32[8,8]) -> f32[8,8] {
+  %x = f32[8,8]{1,0} parameter(0)
+  %zero = u32[] constant(1)
+  %start = (f32[8,8]{1,0}, u32[], u32[]) tuple(%x, %zero, /*index=2*/%zero)
+  %loop = (f32[8,8]{1,0}, u32[], u32[]) while(%start), condition=%cond, body=%body
+  ROOT %result = f32[8,8]{1,0} get-tuple-element(%loop), index=0
+}
+"""
+
+
+def test_a_loop_that_counts_by_two_runs_half_as_often() -> None:
+    # From 1 to 7 by 2, two products a round: what TPU's compiler makes of a product with gathered parameters.
+    cost = counted(LOOP.replace("STEP", "%one"))
+    assert cost.flops == 3 * 2 * (2 * 8 * 8 * 8)
+    assert not cost.unknown
+
+
+def test_a_loop_whose_step_cannot_be_read_is_counted_once_and_named() -> None:
+    cost = counted(LOOP.replace("STEP", "%same"))
+    assert cost.flops == 2 * (2 * 8 * 8 * 8)
+    assert cost.unknown == {"loop"}
 
 
 def test_types_with_layouts() -> None:

@@ -61,7 +61,8 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    # Every program fits that was asked for, and the others were not compiled.
+    assert done.returncode == 3, done.stdout[-2000:] + done.stderr[-4000:]
     return json.loads((folder / "plan.json").read_text())
 
 

@@ -109,6 +109,40 @@ def test_a_plan_can_be_read_and_kept(plan: Plan) -> None:
     assert kept["peak"] == plan.peak == max(program["peak"] for program in kept["programs"])
 
 
+def test_a_plan_of_some_programs_gives_no_verdict_and_no_time_of_a_step(config: RunConfig) -> None:
+    devices = jax.devices()[:DEVICES]
+    part = make_plan(config, hardware("h100x2"), devices=(devices, devices), only=frozenset({"optimizer"}))
+    assert part.left_out == (
+        *("copy for rollout", "vision", "prefill", "decode (8 slots)", "log-probabilities", "gradient"),
+    )
+    assert part.step_seconds is None
+    text = render(part)
+    assert "Not compiled, of a step: copy for rollout, vision" in text
+    assert "NO VERDICT" in text
+    assert "6 of 7 programs" in text
+    for whole in ("FITS", "At the roofline", "h an epoch"):
+        assert whole not in text
+    kept = json.loads(json.dumps(as_json(part)))
+    assert kept["left_out"] == list(part.left_out)
+    assert kept["fits"] is None
+    assert kept["step_seconds"] is None
+    # One program that is too large is enough to know.
+    tight = dataclasses.replace(part, capacity=part.peak - 1)
+    assert as_json(tight)["fits"] is False
+    assert "DOES NOT FIT: optimizer" in render(tight)
+
+
+def test_a_tpus_link_to_its_host_is_marked_as_an_estimate(plan: Plan) -> None:
+    assert "GB/s to the host" not in render(plan)
+    rows = tuple(dataclasses.replace(row, host=1e3) for row in plan.rows)
+    on_tpu = dataclasses.replace(plan.layout, policy=hardware("v5e-4"))
+    waiting = dataclasses.replace(plan, rows=rows, layout=on_tpu)
+    assert "Estimate: 25 GB/s to the host's memory" in render(waiting)
+    assert "host (estimate)" in render(waiting)
+    assert as_json(waiting)["estimates"]["host_link"] == 25e9
+    assert "host_link" not in as_json(plan)["estimates"]
+
+
 def test_what_does_not_fit_is_mended_by_trying(config: RunConfig, plan: Plan) -> None:
     tight = dataclasses.replace(plan, capacity=plan.peak - 1)
     tried: list[tuple[str, Any]] = []

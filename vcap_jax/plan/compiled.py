@@ -17,7 +17,8 @@ class Compiled:
     """Bytes per device: arguments, results beyond those written in place of arguments, temporaries, and host: what is
     moved out to the host's memory for a while.
 
-    cost: of one run, loops multiplied out; of a loop whose length the data decide, one round. kernels: attention
+    cost: of one run, loops multiplied out; of a program that is a loop whose length the data decide, of one round,
+    with a round's share of what is around the loop. kernels: attention
     kernels found in the program. refused: what the compiler said of a program that does not fit the chip.
     """
 
@@ -31,10 +32,11 @@ class Compiled:
     refused: str | None = None
 
 
-def compile_program(lowered: Any, *, kernel: Any = None) -> Compiled:
+def compile_program(lowered: Any, *, kernel: Any = None, rounds: int = 1, seen: float = 1.0) -> Compiled:
     """Compiles and measures.
 
-    kernel: the attention kernel that must be in it. Raises UnsupportedAttention if it is not.
+    kernel: the attention kernel that must be in it. rounds: of the loop whose length the data decide, in one run; the
+    cost is a round's. seen: see ``Counter``. Raises UnsupportedAttention if the kernel is not there.
     """
     begin = time.monotonic()
     try:
@@ -61,7 +63,7 @@ def compile_program(lowered: Any, *, kernel: Any = None) -> Compiled:
         results=max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),
         temporaries=memory.temp_size_in_bytes,
         host=memory.host_temp_size_in_bytes,
-        cost=Counter(parse(text)).total(),
+        cost=Counter(parse(text), open_loops=rounds, seen=seen).total().times(1 / rounds),
         kernels=tuple(sorted(kernels_in(text))),
         seconds=time.monotonic() - begin,
     )

@@ -14,16 +14,20 @@ import re
 from dataclasses import dataclass, field
 
 from vcap_jax.plan.hlo import Computation, Instruction, Program, Shape
+from vcap_jax.plan.loops import trip_count
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one device. flops: of products. moved: bytes between memory and cores. sent: bytes over links. unknown:
-    kernels whose operations the program does not tell."""
+    """Of one device. flops: of products. moved: bytes between memory and cores. sent: bytes over links. by_formula:
+    the part of ``flops`` that is of attention kernels, computed from the shapes that they are given. unknown: kernels
+    whose operations the program does not tell, and loops that are counted once because nobody says how often they run.
+    """
 
     flops: float = 0.0
     moved: float = 0.0
     sent: float = 0.0
+    by_formula: float = 0.0
     unknown: frozenset[str] = frozenset()
 
     def __add__(self, other: Cost) -> Cost:
@@ -31,11 +35,15 @@ class Cost:
             self.flops + other.flops,
             self.moved + other.moved,
             self.sent + other.sent,
+            self.by_formula + other.by_formula,
             self.unknown | other.unknown,
         )
 
     def times(self, count: float) -> Cost:
-        return Cost(self.flops * count, self.moved * count, self.sent * count, self.unknown)
+        return Cost(
+            *(self.flops * count, self.moved * count, self.sent * count, self.by_formula * count),
+            self.unknown,
+        )
 
 
 _FREE = {
@@ -47,10 +55,15 @@ _COLLECTIVES = {"all-gather", "all-reduce", "reduce-scatter", "all-to-all", "col
 
 @dataclass
 class Counter:
-    """Counts a program. open_loops: how often loops of unknown length run."""
+    """Counts a program.
+
+    open_loops: how often loops run whose length the data decide. seen: which share of their keys the queries of an
+    attention kernel see on average that is told the number of keys by the data, and computes no others.
+    """
 
     program: Program
     open_loops: int = 1
+    seen: float = 1.0
     _seen: dict[str, Cost] = field(default_factory=dict)
 
     def total(self) -> Cost:
@@ -70,7 +83,10 @@ class Counter:
         opcode = i.opcode
         if opcode == "while":
             body = self.computation(i.called("body")[0])
-            trips = i.trips or _counted_to(self.program.computations[i.called("condition")[0]])
+            try:
+                trips = i.trips or trip_count(self.program, i, within)
+            except ValueError:
+                return body + Cost(unknown=frozenset({i.name}))
             return body.times(trips or self.open_loops)
         if opcode == "conditional":
             branches = i.called("branch_computations")
@@ -104,17 +120,8 @@ class Counter:
         if i.opcode == "convolution":
             return Cost(flops=_convolution(i, operands))
         if i.opcode == "custom-call":
-            return _library_call(i, operands)
+            return _library_call(i, operands, self.seen)
         return Cost()
-
-
-def _counted_to(condition: Computation) -> int | None:
-    """The N of a loop that runs while a counter from 0 is below a constant N, as scans do; None of another loop."""
-    root = condition.root
-    if root.opcode != "compare" or "direction=LT" not in root.attributes:
-        return None
-    constants = [o for o in condition.operands(root) if o.opcode == "constant" and o.arguments.isdigit()]
-    return int(constants[0].arguments) if constants else None
 
 
 def _sent(kind: str, i: Instruction, within: Computation) -> float:
@@ -254,16 +261,19 @@ def _valid_taps(
     return count
 
 
-def _library_call(i: Instruction, operands: list[Shape]) -> Cost:
+def _library_call(i: Instruction, operands: list[Shape], seen: float) -> Cost:
     target = re.search(r'custom_call_target="([^"]*)"', i.attributes)
     name = target[1] if target else ""
     if "fmha" in name:
-        flops = _attention(i, operands, backward="Backward" in name)
-        return Cost(flops=flops) if flops else Cost(unknown=frozenset({name}))
+        flops = _cudnn(i, operands, seen, backward="Backward" in name)
+        return Cost(flops=flops, by_formula=flops) if flops else Cost(unknown=frozenset({name}))
     if "gemm" in name or "matmul" in name:
         contracted = re.search(r'"lhs_contracting_dimensions":\s*\["(\d+)"', i.attributes)
         depth = operands[0].dims[int(contracted[1])] if contracted else operands[0].dims[-1]
         return Cost(flops=2.0 * i.shapes[0].elements * depth)
+    if name == "tpu_custom_call" and (splash := _SPLASH.search(i.name)):
+        flops = _splash(operands, splash[1], causal="segmented" not in i.name)
+        return Cost(flops=flops, by_formula=flops) if flops else Cost(unknown=frozenset({i.name}))
     if name == "tpu_custom_call":
         told = re.search(r'"cost_estimate":\s*\{[^}]*"flops":\s*"?(\d+)', i.attributes)
         return Cost(flops=float(told[1])) if told else Cost(unknown=frozenset({_kernel_name(i)}))
@@ -275,12 +285,29 @@ def _kernel_name(i: Instruction) -> str:
     return named[1] if named else i.name
 
 
-def _attention(i: Instruction, operands: list[Shape], *, backward: bool) -> float:
-    """cuDNN's: two products forward, five backward, of all scores; half of them where the mask is causal."""
+def _cudnn(i: Instruction, operands: list[Shape], seen: float, *, backward: bool) -> float:
+    """Two products forward, five backward, of all scores; half of them where the mask is causal, and of a number of
+    keys that only the data know the share that the caller says."""
     config = re.search(r'"intermediate_tensor_shape":\s*\{.*?"dimensions":\s*(\[[^\]]*\])', i.attributes)
     if config is None:
         return 0.0
     scores = [int(n) for n in json.loads(config[1])]  # [B, H, queries, keys]
     head = operands[0].elements / math.prod(scores[:3])
-    causal = "CAUSAL" in i.attributes
-    return (5 if backward else 2) * 2.0 * math.prod(scores) * head * (0.5 if causal else 1.0)
+    share = 0.5 if "CAUSAL" in i.attributes else seen if "PADDING" in i.attributes else 1.0
+    return (5 if backward else 2) * 2.0 * math.prod(scores) * head * share
+
+
+_SPLASH = re.compile(r"^splash_m[hq]a_(fwd|dq|dkv)_")
+_SPLASH_PRODUCTS = {"fwd": 2, "dq": 3, "dkv": 4}
+"""The gradients of queries and of keys and values are two kernels, each with the scores and their gradients again."""
+
+
+def _splash(operands: list[Shape], kernel: str, *, causal: bool) -> float:
+    """All scores, half of them where the mask is causal: in this package every call without segments is. Keys that
+    segments hide are computed, and so is what shapes are padded with."""
+    sequences = [s for s in operands if len(s.dims) >= 3 and s.dtype in ("bf16", "f16", "f32")]
+    if len(sequences) < 2:
+        return 0.0
+    queries, keys = sequences[:2]  # [..., H, queries, head], [..., K, keys, head]
+    share = 0.5 if causal else 1.0
+    return _SPLASH_PRODUCTS[kernel] * 2.0 * queries.elements * keys.dims[-2] * share

@@ -21,7 +21,7 @@ class Chip:
     flops: dense bfloat16 operations per second. bandwidth: bytes per second between memory and cores.
     link: bytes per second that one chip sends to its neighbours in a node or slice, all its links together, one
     way. network: bytes per second and chip between nodes (GPUs; a slice has links throughout). host_link: bytes per
-    second and chip to the host's memory, one way (PCIe; a TPU's is an estimate, its maker gives none).
+    second and chip to the host's memory, one way (PCIe; see ``host_link_estimated``).
     """
 
     name: str
@@ -33,6 +33,11 @@ class Chip:
     network: float
     per_host: int
     host_link: float
+
+    @property
+    def host_link_estimated(self) -> bool:
+        """A TPU's is: its maker gives none."""
+        return self.platform == "tpu"
 
 
 _GPU_NETWORK = 50e9  # one 400 Gb/s adapter per GPU

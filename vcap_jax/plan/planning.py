@@ -70,7 +70,11 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A planned run. capacity: bytes a device may use. resident: per phase, what the bytes are."""
+    """A planned run. capacity: bytes a device may use. resident: per phase, what the bytes are.
+
+    left_out: programs of a step that were not compiled. With any of them the rows are no whole step: ``fits`` speaks
+    of those that were compiled, and there is no time of a step.
+    """
 
     config: RunConfig
     layout: Layout
@@ -80,6 +84,7 @@ class Plan:
     capacity: int
     resident: dict[str, dict[str, int]]
     rows: tuple[Row, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def peak(self) -> int:
@@ -90,8 +95,9 @@ class Plan:
         return self.peak <= self.capacity
 
     @property
-    def step_seconds(self) -> float:
-        return sum(row.seconds * row.count for row in self.rows)
+    def step_seconds(self) -> float | None:
+        """At the roofline; None if not every program was compiled."""
+        return None if self.left_out else sum(row.seconds * row.count for row in self.rows)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -197,9 +203,10 @@ def make_plan(
     names = list(dict.fromkeys(work.name.split()[0] for work in step.work))
     if only is not None and (unknown := sorted(only.difference(names))):
         raise ValueError(f"no program {', '.join(unknown)} in a step; there are {', '.join(names)}")
-    rows = []
+    rows, left_out = [], []
     for work in step.work:
         if only is not None and work.name.split()[0] not in only:
+            left_out.append(work.name)
             continue
         row = _row(work, step, laid.policy, policy.kernel)
         say(
@@ -215,11 +222,14 @@ def make_plan(
         capacity=capacity_of(laid.policy, fraction),
         resident={phase: dict(what) for phase, what in step.resident.items()},
         rows=tuple(rows),
+        left_out=tuple(left_out),
     )
 
 
 def _row(work: Work, step: Step, hardware: Hardware, kernel: Any) -> Row:
-    compiled = compile_program(work.lower(), kernel=kernel if work.attention else None)
+    compiled = compile_program(
+        work.lower(), kernel=kernel if work.attention else None, rounds=work.rounds, seen=work.seen
+    )
     resident = sum(step.resident[work.phase].values())
     chip, cost = hardware.chip, compiled.cost
     results = 0 if work.kept else compiled.results

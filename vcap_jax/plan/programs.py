@@ -42,7 +42,7 @@ class Work:
     phase: what else is in memory, "rollout" or "update". lower: gives the lowered program. count: how often a step
     runs it; for decoding, a token of all captions of a batch. arguments: bytes per device that only this program is
     given. kept: whether its results are among what stays in memory. attention: whether an attention kernel belongs in
-    it.
+    it. rounds: what is counted as often as a step counts is one of so many rounds of a call. seen: see ``Counter``.
     """
 
     name: str
@@ -52,6 +52,8 @@ class Work:
     arguments: int = 0
     kept: bool = False
     attention: bool = False
+    rounds: int = 1
+    seen: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,6 +300,7 @@ def _rollout(
             count=-(-shapes.groups // (hosts * calls.groups_per_fill)),
             arguments=part + bytes_per_device(calls.state),
             attention=True,
+            seen=_seen_before(shapes.sizes.tokens, config.rollout.prefill_chunk),
         ),
         Work(
             name=f"decode ({config.rollout.max_completion_length} slots)",
@@ -305,10 +308,18 @@ def _rollout(
             lower=calls.decode,
             count=shapes.batches * shapes.decoded,
             arguments=part + bytes_per_device(calls.state),
+            rounds=min(config.rollout.chunk, config.rollout.max_completion_length),
         ),
     )
     own_bytes = (0, 0) if hosts == 1 else (bytes_per_device(encoders), bytes_per_device(encoders[1]))
     return _Rollout(work, *own_bytes, bytes_per_device(calls.params))
+
+
+def _seen_before(tokens: int, chunk: int) -> float:
+    """Which share of a prompt's keys lies before a chunk of it, on average: what comes before is all that a chunk's
+    queries see beside the chunk. 1 for a prompt that is computed whole."""
+    chunks = -(-tokens // chunk)
+    return 1.0 if chunks == 1 else (chunks - 1) / (2 * chunks)
 
 
 def special_tokens(model: Qwen3VLConfig) -> tuple[int, ...]:

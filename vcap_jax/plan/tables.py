@@ -9,6 +9,11 @@ from typing import Any
 from vcap_jax.plan.planning import MEAN_CAPTION, SAMPLES, Plan, Row
 from vcap_jax.plan.remedies import Trial
 
+_COUNTING = """\
+Bytes are the compiler's own. FLOPs, bytes moved and sent are counted from the compiled program, loops times their
+trip counts, decoding per token with the largest cache; those of attention kernels (by formula) are computed from the
+shapes that the kernels are given. Kernels that are not known are marked and not in the time."""
+
 
 def gib(count: float) -> str:
     """Bytes as GiB with one decimal."""
@@ -85,9 +90,17 @@ def _programs(plan: Plan) -> str:
         "peak",
         "of capacity",
     ]
-    header += ["TFLOP", "GB moved", "GB sent", "ms at best", "bound by"]
-    return f"Programs, GiB per device of {gib(plan.capacity)} usable; one run each:\n" + table(
+    header += ["TFLOP", "by formula", "GB moved", "GB sent", "ms at best", "bound by"]
+    programs = f"Programs, GiB per device of {gib(plan.capacity)} usable; one run each:\n" + table(
         header, [_program(plan, row) for row in plan.rows]
+    )
+    chip = plan.layout.policy.chip
+    if not (chip.host_link_estimated and any(row.host for row in plan.rows)):
+        return programs
+    moving = ", ".join(f"{1e3 * row.host:,.0f} ms of {row.name}" for row in plan.rows if row.host)
+    return (
+        f"{programs}\nEstimate: {chip.host_link / 1e9:.0f} GB/s to the host's memory, for which a TPU's maker gives no "
+        f"figure; what waits there takes {moving} if nothing else counts."
     )
 
 
@@ -104,14 +117,19 @@ def _program(plan: Plan, row: Row) -> list[str]:
         gib(row.peak) + (" (refused)" if c.refused else ""),
         f"{row.peak / plan.capacity:.0%}",
         f"{c.cost.flops / 1e12:,.1f}",
+        f"{c.cost.by_formula / 1e12:,.1f}",
         f"{c.cost.moved / 1e9:,.1f}",
         f"{c.cost.sent / 1e9:,.1f}",
         f"{1e3 * row.seconds:,.1f}",
-        row.bound + (" (some kernels uncounted)" if c.cost.unknown else ""),
+        row.bound
+        + (" (estimate)" if row.bound == "host" and plan.layout.policy.chip.host_link_estimated else "")
+        + (" (not all counted)" if c.cost.unknown else ""),
     ]
 
 
 def _times(plan: Plan) -> str:
+    if plan.step_seconds is None:
+        return f"Not compiled, of a step: {', '.join(plan.left_out)}.\nSo there is no time of a step.\n{_COUNTING}"
     by_phase = {
         phase: sum(r.seconds * r.count for r in plan.rows if r.phase == phase)
         for phase in ("rollout", "update")
@@ -121,19 +139,24 @@ def _times(plan: Plan) -> str:
     tokens, modality = plan.caption_tokens, plan.config.modality
     mean = min(MEAN_CAPTION[modality], plan.sizes.caption_tokens)
     return f"""\
-At the roofline (nothing overlaps, every unit at its peak): rollout {rollout:.1f} s + update {update:.1f} s
-= {step:.1f} s a step; {plan.steps_per_epoch} steps ({SAMPLES[modality]:,} {modality}s) = {epoch:.1f} h an epoch.
+At the roofline (programs one after the other, each as long as its slowest unit takes at its peak): rollout
+{rollout:.1f} s + update {update:.1f} s = {step:.1f} s a step;
+{plan.steps_per_epoch} steps ({SAMPLES[modality]:,} {modality}s) = {epoch:.1f} h an epoch.
 Estimate: a rollout batch decodes to {plan.decoded:,} tokens and captions have {mean:,} on average, so
 {tokens / rollout:,.0f} caption tokens/s in rollout and {tokens / update:,.0f} in the update at best.
 Estimate: at half the roofline {2 * step:.0f} s a step and {2 * epoch:.0f} h an epoch. Neither compiled nor counted:
 the judge (it works while captions are drawn), data, checkpoints.
-Bytes are the compiler's own. FLOPs, bytes moved and sent are counted from the compiled program, loops times their
-trip counts, the decoding loop per token; kernels that do not tell their FLOPs are marked and not in the time."""
+{_COUNTING}"""
 
 
 def _verdict(plan: Plan) -> str:
     worst = max(plan.rows, key=lambda row: row.peak)
     spare = plan.capacity - worst.peak
+    if plan.fits and plan.left_out:
+        return (
+            f"NO VERDICT: what was compiled fits, at most {gib(worst.peak)} GiB ({worst.name}), but "
+            f"{len(plan.left_out)} of {len(plan.left_out) + len(plan.rows)} programs of a step were not compiled."
+        )
     if plan.fits:
         return f"FITS: the peak is {gib(worst.peak)} GiB ({worst.name}), {gib(spare)} GiB are free."
     return f"DOES NOT FIT: {worst.name} needs {gib(worst.peak)} GiB, {gib(-spare)} GiB more than there are."
@@ -167,7 +190,9 @@ def as_json(plan: Plan, trials: Sequence[Trial] = ()) -> dict[str, Any]:
         "attention": plan.kernel,
         "capacity": plan.capacity,
         "peak": plan.peak,
-        "fits": plan.fits,
+        # Unknown of a plan that was not compiled whole, unless one program is too large already.
+        "fits": None if plan.fits and plan.left_out else plan.fits,
+        "left_out": list(plan.left_out),
         "resident": plan.resident,
         "programs": [
             {
@@ -180,6 +205,7 @@ def as_json(plan: Plan, trials: Sequence[Trial] = ()) -> dict[str, Any]:
                 "host": row.compiled.host,
                 "peak": row.peak,
                 "flops": row.compiled.cost.flops,
+                "flops_by_formula": row.compiled.cost.by_formula,
                 "moved": row.compiled.cost.moved,
                 "sent": row.compiled.cost.sent,
                 "uncounted": sorted(row.compiled.cost.unknown),
@@ -197,6 +223,11 @@ def as_json(plan: Plan, trials: Sequence[Trial] = ()) -> dict[str, Any]:
         ],
         "step_seconds": plan.step_seconds,
         "steps_per_epoch": plan.steps_per_epoch,
-        "estimates": {"decoded_tokens": plan.decoded, "caption_tokens": plan.caption_tokens},
+        "estimates": {
+            "decoded_tokens": plan.decoded,
+            "caption_tokens": plan.caption_tokens,
+            # Bytes per second, where no maker gives them.
+            **({"host_link": laid.policy.chip.host_link} if laid.policy.chip.host_link_estimated else {}),
+        },
         "tried": [dataclasses.asdict(trial) for trial in trials],
     }
