@@ -3,8 +3,8 @@
     python benchmarks/plans.py                     # all: GPUs in about two minutes a plan, TPUs in ten and more
     python benchmarks/plans.py --only image-6xh800 video-6xh800
 
-Each is one call of launch/plan.py, whose table and JSON are kept; README.md there sums up what is kept. Needs the
-``plan`` extra.
+Each is one call of launch/plan.py, with what launch/h800_8x.sh or launch/tpu.sh runs on that layout; its table and JSON
+are kept, and README.md there sums up what is kept. Needs the ``plan`` extra.
 """
 
 from __future__ import annotations
@@ -25,19 +25,28 @@ PLANS = {
     "image-6xh800": [*SHARED, "--modality", "image"],
     "video-6xh800": [*SHARED, "--modality", "video"],
     "image-8xh800": [*NODE, "--modality", "image"],
-    "video-8xh800": [*NODE, "--modality", "video", "model.remat=layer"],
+    "video-8xh800": [*NODE, "--modality", "video"],
     "image-v5p-16": [*SLICE, "--config", "configs/tpu/image.yaml", "--modality", "image"],
     "video-v5p-16": [*SLICE, "--config", "configs/tpu/video.yaml", "--modality", "video"],
 }
+HEAD = """\
+# Plans of the paper's runs
+
+Written by `python benchmarks/plans.py`. Qwen3-VL-8B, every program of a step compiled for the hardware, at
+the longest prompts and captions. Seconds and hours are the roofline's: programs one after the other, each as
+long as its slowest unit (cores, memory, links) takes at its peak. Products are counted from the compiled
+programs, attention kernels by formula from the shapes they are given: cuDNN's two products forward and five
+backward, Splash's two and seven (in two kernels), half of them where the mask is causal.
+
+Nobody reaches these times. Strictly no lower bound is decoding, which is counted with the largest cache for
+every token: a run has that in the second half of its longest captions, and smaller ones before.
+"""
 
 
 def summary() -> str:
     """A table of the plans that are kept, as Markdown."""
     lines = [
-        "# Plans of the paper's runs",
-        "",
-        "Written by `python benchmarks/plans.py`. Qwen3-VL-8B, every program of a step compiled for the hardware, at",
-        "the longest prompts and captions. Seconds and hours are the roofline's, a lower bound.",
+        *HEAD.splitlines(),
         "",
         "| plan | fits | peak, GiB of usable | at the peak | s a step | h an epoch |",
         "|---|---|---:|---|---:|---:|",

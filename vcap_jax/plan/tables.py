@@ -11,8 +11,8 @@ from vcap_jax.plan.remedies import Trial
 
 _COUNTING = """\
 Bytes are the compiler's own. FLOPs, bytes moved and sent are counted from the compiled program, loops times their
-trip counts, decoding per token with the largest cache; those of attention kernels (by formula) are computed from the
-shapes that the kernels are given. Kernels that are not known are marked and not in the time."""
+trip counts, decoding per token with the largest cache (a run begins with smaller ones); attention kernels' FLOPs are
+computed from the shapes that they are given (by formula). Kernels that are not known are marked, not in the time."""
 
 
 def gib(count: float) -> str:
