@@ -99,8 +99,8 @@ def _programs(plan: Plan) -> str:
         return programs
     moving = ", ".join(f"{1e3 * row.host:,.0f} ms of {row.name}" for row in plan.rows if row.host)
     return (
-        f"{programs}\nEstimate: {chip.host_link / 1e9:.0f} GB/s to the host's memory, for which a TPU's maker gives no "
-        f"figure; what waits there takes {moving} if nothing else counts."
+        f"{programs}\n\nEstimate: {chip.host_link / 1e9:.0f} GB/s to the host's memory, for which a TPU's maker gives "
+        f"no figure; if that\nalone counted, what waits there would take {moving}."
     )
 
 
