@@ -309,7 +309,8 @@ def _add_deepstack(x: Array, layer: int, features: VisualFeatures | None, visual
 
 
 def _keys_and_values(layer: DecoderLayer, x: Array, cos: Array, sin: Array) -> tuple[Array, Array]:
-    """A layer's, [B, S, K, d] each. What is computed besides them is not used, so that XLA leaves it out."""
+    """A layer's, [B, S, K, d] each. XLA leaves out what nobody reads of the layer, but for the queries: their
+    projection is one product with those of keys and values."""
     found: list[tuple[Array, Array]] = []
 
     def attend(q: Array, k: Array, v: Array, *_: Any) -> tuple[Array, None, None]:
