@@ -223,7 +223,7 @@ def test_a_missing_compiler_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(targets.importlib.util, "find_spec", lambda _: None)
     for name in ("h100x1", "v5p-8"):
         machine = hardware(name)
-        with pytest.raises(targets.MissingPlugin, match=r"vcap-jax\[plan\]"):
+        with pytest.raises(targets.MissingPlugin, match=r"install -e \"\.\[plan\]\""):
             targets.devices(machine.chip, machine.topology)
 
 
