@@ -27,6 +27,9 @@ finish_checks() {
   exit 2
 }
 
+# holds_policy FOLDER: whether it is that of a checkpoint, or of a run with checkpoints.
+holds_policy() { [[ -f $1/config.json || (-f $1/config.yaml && -d $1/checkpoints) ]]; }
+
 # The words of a command as a shell would read them again.
 quoted() { printf '%q ' "$@"; }
 

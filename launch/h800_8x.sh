@@ -131,7 +131,7 @@ if ! $elsewhere; then
     jax_computes_on_gpus
 fi
 if [[ -n $judge_gpus ]]; then before_the_run+=(--judges "$(count_list "$judge_gpus")"); fi
-check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint with --model" test -f "$model/config.json"
+check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint, or of a run, with --model" holds_policy "$model"
 preflight "$python" "${before_the_run[@]}" "${settings[@]}"
 if $elsewhere; then
   echo "  left out: GPUs, memory, judge"

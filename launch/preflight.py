@@ -34,10 +34,12 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = parse_arguments()
+    from vcap_jax.captioners import lineage
     from vcap_jax.configuration import ConfigError
 
     try:
         config = read_config(args, say=lambda _: None)
+        lineage(config.model.path, config.model.step)  # what a run started from may be gone
     except (ConfigError, FileNotFoundError) as error:
         problems = error.problems if isinstance(error, ConfigError) else (str(error),)
         return say("configuration", "; ".join(problems))
@@ -128,15 +130,22 @@ def offloaded_bytes(config) -> int:
 
 def saved_bytes(config) -> int:
     """Parameters and two moments in float32, of weights that lie on disk in two bytes; adapters are small."""
+    from vcap_jax.captioners import lineage
+
     if config.model.lora is not None:
         return 0
-    on_disk = sum(file.stat().st_size for file in Path(config.model.path).glob("*.safetensors"))
+    origin = lineage(config.model.path, config.model.step).origin
+    on_disk = sum(file.stat().st_size for file in origin.glob("*.safetensors"))
     return 6 * on_disk // (config.distributed.processes or 1)
 
 
 def model_config(config) -> dict:
+    from vcap_jax.captioners import lineage
+
     try:
-        return dict(json.loads((Path(config.model.path) / "config.json").read_text()))
+        return dict(
+            json.loads((lineage(config.model.path, config.model.step).origin / "config.json").read_text())
+        )
     except (OSError, ValueError):
         return {}  # the scripts check the checkpoint themselves
 

@@ -147,7 +147,7 @@ check "no trainer of $run_dir runs here" "follow it: tail -f ${pid_file%.pid}.lo
 seen=''
 check "JAX of $python computes on TPUs" "VCAP_EXTRAS=tpu bash launch/quickstart.sh --help makes it; or --python" \
   jax_computes_on_tpus
-check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint with --model" test -f "$model/config.json"
+check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint, or of a run, with --model" holds_policy "$model"
 before_the_run=(--host-memory)
 # The trainers of a slice compare the groups with the devices of all hosts themselves.
 if [[ -n $seen ]]; then before_the_run+=(--devices "${seen#tpu }"); fi

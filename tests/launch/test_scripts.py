@@ -237,6 +237,17 @@ def test_a_row_that_cannot_be_read_is_told_before_anything_starts(node: Path) ->
     assert notes(node) == []
 
 
+def test_a_run_is_a_policy_to_start_from(node: Path) -> None:
+    (node / "model" / "config.json").rename(node / "origin.json")
+    (node / "origin").mkdir()
+    (node / "origin.json").rename(node / "origin" / "config.json")
+    (node / "model" / "config.yaml").write_text(f"model: {{path: {node / 'origin'}}}\n")
+    assert "- policy checkpoint" in start(node, "h800_8x.sh", "--dry-run").stderr
+    (node / "model" / "checkpoints").mkdir()
+    done = start(node, "h800_8x.sh", "--dry-run")
+    assert done.returncode == 0, done.stderr
+
+
 def test_all_problems_are_told_at_once(node: Path) -> None:
     (node / "model" / "config.json").unlink()
     done = start(
