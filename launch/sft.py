@@ -29,11 +29,13 @@ def main() -> int:
     args = parser.parse_intermixed_args()
 
     def command(config, processes) -> int:
+        from vcap_jax.checks import check_sft_run
         from vcap_jax.run import device_summary
         from vcap_jax.sft.run import run_sft
         from vcap_jax.stages import open_whole
 
         root = args.run_dir or Path("runs") / f"{config.name}-sft"
+        check_sft_run(config, processes)  # before there is a folder, which another start would find used
         config, folder = open_whole(config, root, processes, resume=args.resume)
         say = speaker(processes)
         say(f"run {root} on {device_summary(processes)}")

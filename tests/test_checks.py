@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
+import runpy
 import socket
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +24,7 @@ from vcap_jax.command_line import config_parser, run_command
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.distributed import ALONE, Processes
+from vcap_jax.policy import ModelConfig
 from vcap_jax.qwen3_vl import attention
 from vcap_jax.qwen3_vl.attention import UnsupportedAttention
 from vcap_jax.qwen3_vl.attention import choice as attention_choice
@@ -209,3 +212,25 @@ def test_our_own_configurations_pass(path: Path) -> None:
     if path.parent.name in ("embedded", "paper"):
         config = load_config(RunConfig, [path], ["mesh.data=1", "mesh.fsdp=-1", "mesh.tensor=1"])
         check_run(config, ALONE)
+
+
+@pytest.mark.parametrize("frozen", [(), ("visual.blocks",), ("text.embed_tokens",)])
+def test_a_run_that_would_train_the_vision_tower_is_refused(tmp_path: Path, frozen: tuple[str, ...]) -> None:
+    """Its gradient would be zero and weight decay all that moves it: features are computed outside of the gradient."""
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"keep visual in model\.frozen"):
+        run(RunConfig(model=ModelConfig(frozen=frozen)), folder)
+    assert not folder.root.exists()
+
+
+@pytest.mark.parametrize("command", ["train", "sft"])
+def test_what_is_refused_leaves_no_folder_behind(command: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    """The next start, with the setting put right, would find it used."""
+    folder = tmp_path / "run"
+    config = ROOT / "configs" / "embedded" / "image.yaml"
+    words = ["--config", str(config), "--run-dir", str(folder), *SMALL, "mesh.fsdp=3", "mesh.data=5"]
+    monkeypatch.setattr(sys, "argv", [command, *words])
+    main = runpy.run_path(str(ROOT / "launch" / f"{command}.py"))["main"]
+    assert main() == 1
+    assert "mesh" in capsys.readouterr().err
+    assert not folder.exists()
