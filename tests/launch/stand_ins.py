@@ -1,0 +1,159 @@
+"""A node of stand-ins for what this machine lacks: nvidia-smi, SLURM, gcloud, and a Python whose judge and trainer only
+note how they were called. The configuration is checked by the real launch/train.py."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+NVIDIA_SMI = """#!/bin/bash
+case "$*" in
+  *compute-apps*) if [[ -n $BUSY && $* == *--id=$BUSY* ]]; then echo 4242; fi ;;
+  *--id=*) id=${1#--id=}; ((id < 8)) && echo H800 ;;
+esac
+"""
+
+
+PYTHON = """#!{python}
+import os, pathlib, signal, sys, time
+words, notes = sys.argv[1:], pathlib.Path(os.environ["NOTES"])
+def note(text):
+    with notes.open("a") as file:
+        file.write(text + "\\n")
+if words[0] == "-c":
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1,2,3").split(",")
+    kind = {{"cuda,cpu": "gpu", "tpu,cpu": "tpu"}}[os.environ["JAX_PLATFORMS"]]
+    print(os.environ.get("JAX_SEES", f"{{kind}} {{len(seen)}}"))
+    sys.exit(0)
+if "--print" in words:
+    sys.exit(0)
+if "preflight.py" in words[0]:
+    if "HOST_MEMORY" not in os.environ:  # this machine's is not what a node has
+        words = [word for word in words if word != "--host-memory"]
+    os.execv({python!r}, [{python!r}, *words])
+name = "judge" if "serve.py" in words[0] else "trainer"
+platforms = os.environ["JAX_PLATFORMS"]
+def end(*_):
+    print("saving", flush=True)
+    note(name + " ended by SIGTERM")
+    sys.exit(1)
+signal.signal(signal.SIGTERM, end)
+note(name + " " + " ".join(words[1:]) + " GPUs=" + os.environ.get("CUDA_VISIBLE_DEVICES", "") + " on=" + platforms)
+if name == "judge":
+    if os.environ.get("JUDGE") == "dies":
+        print("no memory on GPU 7"); sys.exit(3)
+    time.sleep(0.5)
+    pathlib.Path(words[words.index("--port-file") + 1]).write_text("http://127.0.0.1:8000\\n")
+    note("judge ready")
+    time.sleep(60)
+for _ in range(round(float(os.environ.get("TRAINER_SECONDS", 60)) * 10)):
+    time.sleep(0.1)
+    print("a step", flush=True)
+note("trainer done")
+"""
+
+
+# As the real one (srun_job.c): a task on every node, and SIGTERM is SIGKILL for all of them.
+SRUN = """#!/bin/bash
+echo "srun $*" >> "$NOTES.srun"
+while [[ $1 == --* ]]; do shift; done
+tasks=()
+for host in ${NODES:-node-1}; do
+  SLURM_PROCID=${#tasks[@]} NODE=$host setsid "$@" &
+  tasks+=($!)
+  echo $! >> "$NOTES.tasks"
+done
+trap 'kill -KILL "${tasks[@]}"; echo "tasks killed" >> "$NOTES"; exit 137' TERM
+status=0
+for task in "${tasks[@]}"; do wait "$task" || status=$?; done
+exit $status
+"""
+
+
+SCANCEL = """#!/bin/bash
+[[ $* == "--signal=TERM 77" ]] && kill -TERM $(<"$NOTES.tasks") 2>/dev/null
+true
+"""
+
+
+SCONTROL = """#!/bin/bash
+if [[ $1 == show ]]; then printf '%s\\n' ${NODES:-node-1}; else echo "scontrol $*" >> "$NOTES"; fi
+"""
+
+
+def command(node: Path, script: str, *more: str) -> list[str]:
+    return [
+        "bash",
+        str(ROOT / "launch" / script),
+        *("--model", str(node / "model")),
+        *("--manifest", str(node / "rows.jsonl")),
+        *("--run-dir", str(node / "run")),
+        *("--python", str(node / "bin" / "python")),
+        *more,
+    ]
+
+
+def environment(node: Path, **more: str) -> dict[str, str]:
+    path = f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "NOTES": str(node / "notes"), "JAX_PLATFORMS": "cpu", **more}
+
+
+def start(node: Path, script: str, *more: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(node, script, *more),
+        env=environment(node, **variables),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def notes(node: Path) -> list[str]:
+    path = node / "notes"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_for(node: Path, text: str, times: int = 1) -> None:
+    deadline = time.monotonic() + 120
+    while sum(text in line for line in notes(node)) < times:
+        assert time.monotonic() < deadline, f"{text!r} did not come; the notes are {notes(node)}"
+        time.sleep(0.1)
+
+
+# On a machine without one.
+TPU = {"BASH_FUNC_compgen%%": "() { true; }"}
+
+
+JUDGE_ELSEWHERE = ("--judge-url", "http://far:8000")
+
+
+def make_node(tmp_path: Path) -> Path:
+    """A folder with the stand-ins in bin/, a checkpoint and a manifest."""
+    for name, text in {
+        "nvidia-smi": NVIDIA_SMI,
+        "python": PYTHON.format(python=sys.executable),
+        "curl": "#!/bin/bash\n[[ -z $JUDGE_DOWN ]]\n",
+        "hostname": "#!/bin/bash\necho ${NODE:-here}\n",
+        "srun": SRUN,
+        "scancel": SCANCEL,
+        "scontrol": SCONTROL,
+        "gcloud": '#!/bin/bash\nprintf "%s\\n" "$@" > "$NOTES"\n',
+    }.items():
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "a.png").touch()
+    (tmp_path / "b.mp4").touch()
+    (tmp_path / "rows.jsonl").write_text('{"id": "a", "image": "a.png"}\n{"id": "b", "video": "b.mp4"}\n')
+    return tmp_path

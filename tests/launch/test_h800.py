@@ -1,0 +1,177 @@
+"""launch/h800_8x.sh: checks, what a dry run prints, and the order in which judge and trainer begin and end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.launch.stand_ins import ROOT, command, environment, notes, start, wait_for
+
+
+def test_a_dry_run_prints_everything_and_starts_nothing(node: Path) -> None:
+    done = start(node, "h800_8x.sh", "--dry-run", "--", "optimizer.learning_rate=1e-6")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing was started" in done.stdout
+    assert "PROBLEM" not in done.stdout
+    assert "--gpus 6\\,7" in done.stdout
+    assert "CUDA_VISIBLE_DEVICES=0\\,1\\,2\\,3\\,4\\,5" in done.stdout
+    assert "http://127.0.0.1:8000\\,http://127.0.0.1:8001" in done.stdout
+    assert "optimizer.learning_rate=1e-6" in done.stdout
+    assert "rollout.groups_per_batch=6 grpo.groups_per_micro_batch=6" in done.stdout
+    assert notes(node) == []
+    assert not (node / "run.logs").exists()
+
+
+def test_groups_are_as_many_as_policy_gpus_unless_the_user_says_otherwise(node: Path) -> None:
+    arguments = ("--dry-run", "--policy-gpus", "0,1,2,3")
+    four = start(node, "h800_8x.sh", *arguments)
+    assert "rollout.groups_per_batch=4 grpo.groups_per_micro_batch=4" in four.stdout
+    more = start(node, "h800_8x.sh", *arguments, "--", "rollout.groups_per_batch=12")
+    assert more.returncode == 0, more.stderr
+    assert "grpo.groups_per_micro_batch=4 rollout.groups_per_batch=12" in more.stdout
+    assert more.stdout.count("groups_per_batch=") == four.stdout.count("groups_per_batch=")
+    file = node / "own.yaml"
+    file.write_text("rollout: {groups_per_batch: 8}\n")
+    own = start(node, "h800_8x.sh", *arguments, "--config", str(file))
+    assert own.returncode == 0, own.stderr
+    assert "rollout.groups_per_batch=4" in own.stdout
+
+
+def test_files_are_laid_over_the_papers_configuration(node: Path) -> None:
+    """One alone would leave the tiny model's settings: nothing recomputed, pictures of any size."""
+    files = [str(ROOT / "configs" / name) for name in ("lora.yaml", "updates/rloo.yaml")]
+    for script, own in (("h800_8x.sh", "paper"), ("slurm.sbatch", "paper")):
+        done = start(node, script, "--dry-run", "--config", files[0], "--config", files[1])
+        assert done.returncode == 0, done.stderr
+        assert f"--config configs/{own}/image.yaml --config {files[0]} --config {files[1]}" in done.stdout
+
+
+def test_groups_that_some_gpus_would_not_share_are_refused(node: Path) -> None:
+    eight = ("rollout.groups_per_batch=8", "grpo.groups_per_micro_batch=8")
+    done = start(node, "h800_8x.sh", "--dry-run", "--", *eight)
+    assert done.returncode == 2
+    assert "groups_per_micro_batch=8 would have every device compute" in done.stderr
+    assert "a multiple of 6" in done.stderr
+
+
+def test_jax_that_computes_on_the_cpu_is_refused(node: Path) -> None:
+    done = start(node, "h800_8x.sh", "--dry-run", JAX_SEES="cpu 1")
+    assert done.returncode == 2
+    assert "computes on 6 GPUs" in done.stderr
+    fewer = start(node, "h800_8x.sh", "--dry-run", JAX_SEES="gpu 5")
+    assert "computes on 6 GPUs" in fewer.stderr
+
+
+def test_the_memory_of_the_host_is_checked(node: Path) -> None:
+    """22.8 GiB for each of 6 GPUs wait there, and two judges cache videos in 32 GiB each."""
+    sizes = '{"text_config": {"num_hidden_layers": 36, "hidden_size": 4096}}'
+    (node / "model" / "config.json").write_text(sizes)
+    done = start(node, "h800_8x.sh", "--dry-run", "--modality", "video", HOST_MEMORY="1")
+    assert "201 GiB of this host's memory" in done.stdout
+
+
+def test_a_row_that_cannot_be_read_is_told_before_anything_starts(node: Path) -> None:
+    with (node / "rows.jsonl").open("a") as rows:
+        rows.write('{"image": "a.png"}\n')
+    done = start(node, "h800_8x.sh")
+    assert done.returncode == 2
+    assert 'rows.jsonl:3: "id" must be' in done.stderr
+    assert notes(node) == []
+
+
+def test_a_run_is_a_policy_to_start_from(node: Path) -> None:
+    (node / "model" / "config.json").rename(node / "origin.json")
+    (node / "origin").mkdir()
+    (node / "origin.json").rename(node / "origin" / "config.json")
+    (node / "model" / "config.yaml").write_text(f"model: {{path: {node / 'origin'}}}\n")
+    assert "- policy checkpoint" in start(node, "h800_8x.sh", "--dry-run").stderr
+    (node / "model" / "checkpoints").mkdir()
+    done = start(node, "h800_8x.sh", "--dry-run")
+    assert done.returncode == 0, done.stderr
+
+
+def test_all_problems_are_told_at_once(node: Path) -> None:
+    (node / "model" / "config.json").unlink()
+    done = start(
+        node, "h800_8x.sh", "--dry-run", "--judge-gpus", "5,9", "--", "optimizer.learning_rat=1", BUSY="3"
+    )
+    assert done.returncode == 2
+    for told in (
+        "GPU 9 exists",
+        "GPU 3 is idle",
+        "no GPU is given twice",
+        "policy checkpoint",
+        "configuration",
+    ):
+        assert f"- {told}" in done.stderr
+    assert "- GPU 2" not in done.stderr
+
+
+def test_a_judge_elsewhere_leaves_all_gpus_to_the_policy(node: Path) -> None:
+    arguments = ("--dry-run", "--judge-url", "http://far:8000")
+    done = start(node, "h800_8x.sh", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "serve.py" not in done.stdout
+    assert "0\\,1\\,2\\,3\\,4\\,5\\,6\\,7" in done.stdout
+    down = start(node, "h800_8x.sh", *arguments, JUDGE_DOWN="1")
+    assert "judge at http://far:8000 answers" in down.stderr
+
+
+def test_a_run_starts_the_judge_first_and_ends_it_last(node: Path) -> None:
+    done = start(node, "h800_8x.sh", TRAINER_SECONDS="0.5")
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = notes(node)
+    assert [line.split()[0] for line in seen] == ["judge", "judge", "trainer", "trainer", "judge"]
+    assert seen[1] == "judge ready"
+    assert seen[2].endswith("GPUs=0,1,2,3,4,5 on=cuda,cpu")
+    assert "a step" in done.stdout, "what the trainer says is shown"
+    assert "a step" in (node / "run.logs" / "here" / "train.log").read_text()
+    assert seen[3:] == ["trainer done", "judge ended by SIGTERM"]
+
+
+def test_a_signal_lets_the_trainer_save_before_the_judge_goes(node: Path) -> None:
+    process = subprocess.Popen(
+        command(node, "h800_8x.sh"), env=environment(node), stdout=subprocess.PIPE, text=True
+    )
+    wait_for(node, "GPUs=0,1")
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert notes(node)[-2:] == ["trainer ended by SIGTERM", "judge ended by SIGTERM"]
+    assert "run this command again to go on" in output
+
+
+def test_ctrl_c_reaches_the_whole_group_and_still_ends_both_in_order(node: Path) -> None:
+    process = subprocess.Popen(
+        command(node, "h800_8x.sh"),
+        env=environment(node),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_for(node, "GPUs=0,1")
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert notes(node)[-2:] == ["trainer ended by SIGTERM", "judge ended by SIGTERM"]
+    assert "saving" in output
+    assert "run this command again to go on" in output
+
+
+def test_a_judge_that_cannot_start_ends_the_run_with_its_reason(node: Path) -> None:
+    done = start(node, "h800_8x.sh", JUDGE="dies")
+    assert done.returncode == 1
+    assert "no memory on GPU 7" in done.stdout
+    assert not any("trainer" in line for line in notes(node))
+
+
+def test_a_judge_that_listens_elsewhere_is_asked_there(node: Path) -> None:
+    arguments = ("--dry-run", "--judge-gpus", "7", "--judge-host")
+    named = start(node, "h800_8x.sh", *arguments, "10.0.0.5", VCAP_JUDGE_KEY="secret")
+    assert named.returncode == 0, named.stderr
+    assert "http://10.0.0.5:8000" in named.stdout
+    everywhere = start(node, "h800_8x.sh", *arguments, "0.0.0.0", VCAP_JUDGE_KEY="secret")
+    assert "http://127.0.0.1:8000" in everywhere.stdout
+    assert "secret" not in named.stdout + everywhere.stdout

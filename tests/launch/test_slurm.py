@@ -1,0 +1,103 @@
+"""launch/slurm.sbatch: a judge and a trainer on every node, stops and dry runs."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.launch.stand_ins import command, environment, notes, start, wait_for
+
+
+def test_slurm_makes_a_key_for_its_own_judges_alone(node: Path) -> None:
+    (node / "bin" / "srun").write_text('#!/bin/bash\necho "key=${VCAP_JUDGE_KEY-none}" >> "$NOTES"\n')
+    own = start(node, "slurm.sbatch", SLURM_JOB_NODELIST="node-1")
+    assert own.returncode == 0, own.stderr
+    assert len(notes(node)[0]) == len("key=") + 48
+    assert len(set(notes(node))) == 1
+    (node / "notes").unlink()
+    far = start(node, "slurm.sbatch", "--judge-url", "http://far:8000", SLURM_JOB_NODELIST="node-1")
+    assert far.returncode == 0, far.stderr
+    assert set(notes(node)) == {"key=none"}
+
+
+def test_slurm_has_trainers_wait_for_the_slowest_judge(node: Path) -> None:
+    done = start(node, "slurm.sbatch", "--dry-run", "--judge-timeout", "2400")
+    run = next(line for line in done.stdout.splitlines() if line.strip().startswith("run  "))
+    assert "distributed.start_timeout_s=2400" in run
+    assert "--judge-timeout 2400" in run
+
+
+def test_slurm_gives_every_node_a_judge_and_every_trainer_all_judges(node: Path) -> None:
+    done = start(node, "slurm.sbatch", "--dry-run", "--modality", "video")
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = next(line for line in done.stdout.splitlines() if line.strip().startswith("run  "))
+    for url in ("NODE-1:8000", "NODE-1:8001", "NODE-2:8000", "NODE-2:8001"):
+        assert f"--judge-url http://{url}" in run
+    assert "distributed.processes=2" in run
+    assert "rollout.groups_per_batch=12 grpo.groups_per_micro_batch=12" in run
+    assert "SLURM_PROCID" in run
+    far = start(node, "slurm.sbatch", "--dry-run", "--judge-url", "http://far:8000")
+    assert "--policy-gpus 0\\,1\\,2\\,3\\,4\\,5\\,6\\,7" in far.stdout
+    assert "rollout.groups_per_batch=16" in far.stdout
+    missing = start(node, "slurm.sbatch", "--modality", "video")
+    assert missing.returncode == 2
+    assert "inside a SLURM job" in missing.stderr
+
+
+def job(node: Path, *more: str, **variables: str) -> subprocess.Popen[str]:
+    """The batch script on two nodes."""
+    slurm = {"NODES": "node-1 node-2", "SLURM_JOB_NODELIST": "node-[1-2]", "SLURM_JOB_ID": "77"}
+    return subprocess.Popen(
+        command(node, "slurm.sbatch", *more),
+        env=environment(node, **slurm, SLURM_CPUS_PER_TASK="48", **variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_a_stop_by_slurm_lets_the_trainers_of_all_nodes_save(node: Path) -> None:
+    process = job(node, VCAP_REQUEUE="1", TRAINER_SECONDS="30")
+    wait_for(node, "trainer --", times=2)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, output
+    seen = notes(node)
+    assert seen.count("trainer ended by SIGTERM") == seen.count("judge ended by SIGTERM") == 2, output
+    assert "tasks killed" not in seen
+    assert seen[-1] == "scontrol requeue 77"
+    for call in (node / "notes.srun").read_text().splitlines():
+        assert "--cpus-per-task=48" in call
+
+
+def test_nodes_that_share_a_run_folder_share_no_judge_and_no_log(node: Path) -> None:
+    process = job(node, TRAINER_SECONDS="0.5")
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    for name in ("node-1", "node-2"):
+        logs = node / "run.logs" / name
+        assert {file.name for file in logs.iterdir()} == {"judge.addresses", "judge.log", "train.log"}
+        # A step is a line, whole, of this node's trainer alone.
+        assert set((logs / "train.log").read_text().splitlines()) == {"a step"}
+    assert "scontrol requeue" not in "".join(notes(node))
+
+
+def test_a_dry_run_of_a_job_checks_what_can_be_checked_anywhere(node: Path) -> None:
+    for tool in ("srun", "scancel", "scontrol", "nvidia-smi", "curl"):
+        (node / "bin" / tool).unlink()
+    done = start(node, "slurm.sbatch", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "1 images" in done.stdout
+    misspelt = start(node, "slurm.sbatch", "--dry-run", "--modaliti", "video")
+    assert misspelt.returncode == 2
+    assert "--modaliti is no option" in misspelt.stderr
+    absent = start(node, "slurm.sbatch", "--dry-run", "--model", "/none")
+    assert absent.returncode == 2
+    assert "- policy checkpoint /none" in absent.stderr
+    six = ("rollout.groups_per_batch=6", "grpo.groups_per_micro_batch=6")
+    uneven = start(node, "slurm.sbatch", "--dry-run", "--", *six)
+    assert "a multiple of 12" in uneven.stderr
+    text = start(node, "slurm.sbatch", "--help")
+    assert text.returncode == 0
+    assert "--judge-gpus LIST" in text.stdout

@@ -1,0 +1,84 @@
+"""launch/tpu.sh: one host, and all hosts of a slice."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.launch.stand_ins import JUDGE_ELSEWHERE, ROOT, TPU, command, environment, notes, start, wait_for
+
+
+def test_a_tpu_host_needs_a_tpu_and_a_judge(node: Path) -> None:
+    done = start(node, "tpu.sh", "--dry-run")
+    assert done.returncode == 2
+    assert "- a TPU is attached" in done.stderr
+    assert "- --judge-url is given" in done.stderr
+    assert "- configuration" not in done.stderr
+    cpu = start(node, "tpu.sh", "--dry-run", JAX_SEES="cpu 1")
+    assert "computes on TPUs" in cpu.stderr
+
+
+SLICE = ("--slice", "big", "--zone", "z")
+
+
+def test_a_slice_gets_the_same_command_on_every_host(node: Path) -> None:
+    key = str(node / "key")
+    arguments = ("--judge-url", "http://far:8000", "--judge-key-file", key, "--dry-run")
+    done = start(node, "tpu.sh", *SLICE, *arguments)
+    assert done.returncode == 0, done.stderr
+    sent = "\n".join(notes(node))
+    assert "--worker=all" in sent
+    assert "--pod" in sent
+    assert f"--judge-key-file {key}" in sent
+    assert "--dry-run" in sent
+
+
+def test_a_key_is_not_sent_through_gcloud_which_logs_what_it_is_told(node: Path) -> None:
+    done = start(node, "tpu.sh", *SLICE, "--judge-url", "http://far:8000", VCAP_JUDGE_KEY="secret")
+    assert done.returncode == 2
+    assert "--judge-key-file" in done.stderr
+    assert "secret" not in done.stdout + done.stderr
+    assert notes(node) == []
+
+
+def test_a_key_file_is_read_on_the_host_and_its_content_is_not_shown(node: Path) -> None:
+    (node / "key").write_text("secret\n")
+    done = start(node, "tpu.sh", "--dry-run", "--judge-key-file", str(node / "key"))
+    assert "judge.api_key_env=VCAP_JUDGE_KEY" in done.stdout
+    assert "secret" not in done.stdout + done.stderr
+    absent = start(node, "tpu.sh", "--dry-run", "--judge-key-file", str(node / "absent"))
+    assert "- --judge-key-file" in absent.stderr
+
+
+def test_stopping_a_slice_reaches_the_trainer_of_each_host(node: Path) -> None:
+    done = start(node, "tpu.sh", *SLICE, "--remote-dir", str(ROOT), "--stop")
+    assert done.returncode == 0, done.stderr
+    sent = notes(node)[-1]
+    (node / "notes").unlink()
+    process = subprocess.Popen(
+        command(node, "tpu.sh", *JUDGE_ELSEWHERE),
+        env=environment(node, **TPU),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(node, "on=tpu,cpu")
+    again = start(node, "tpu.sh", *JUDGE_ELSEWHERE, "--dry-run", **TPU)
+    assert "no trainer of" in again.stderr
+    subprocess.run(["bash", "-c", sent], env=environment(node), check=True)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert notes(node)[-1] == "trainer ended by SIGTERM"
+    assert output.splitlines()[-1] == "saving", "what the trainer says last is shown"
+
+
+def test_a_process_that_took_the_number_of_a_trainer_is_left_alone(node: Path) -> None:
+    stranger = subprocess.Popen(["sleep", "60"])
+    logs = node / "run.logs"
+    logs.mkdir()
+    (logs / "train-here.pid").write_text(f"{stranger.pid}\n")
+    done = start(node, "tpu.sh", "--stop")
+    assert done.returncode == 1
+    assert "no trainer of" in done.stderr
+    assert stranger.poll() is None
+    stranger.kill()
+    stranger.wait()
