@@ -16,7 +16,7 @@ import pytest
 from flax import nnx
 
 from tests.qwen3_vl import parity_cases as cases
-from tests.qwen3_vl.attention.compiler import needs_compiler
+from tests.qwen3_vl.native.compiler import needs_compiler
 from vcap_jax.qwen3_vl.attention import Chunked, Dense, Kernel
 from vcap_jax.qwen3_vl.attention.native import Native
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo
 
-from tests.qwen3_vl.attention.compiler import needs_compiler
+from tests.qwen3_vl.native.compiler import needs_compiler
 from vcap_jax.policy import ModelConfig, load_policy
 from vcap_jax.qwen3_vl import attention
 from vcap_jax.qwen3_vl.attention import cudnn, splash

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.qwen3_vl.attention.compiler import needs_compiler
 from tests.qwen3_vl.attention.unshared import Group, attention, unshared
+from tests.qwen3_vl.native.compiler import needs_compiler
 from vcap_jax.qwen3_vl.attention import Chunked, Dense, Kernel, Native, Splash, causal, frames, grouped
 from vcap_jax.sharding import MeshConfig, make_mesh
 

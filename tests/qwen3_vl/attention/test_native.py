@@ -1,10 +1,8 @@
-"""The C++ kernels: what they add to ``test_kernels``, and how they come to be."""
+"""Attention in C++: what it adds to ``test_kernels``."""
 
 from __future__ import annotations
 
-import logging
 import platform
-import stat
 from pathlib import Path
 
 import jax
@@ -12,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.qwen3_vl.attention.compiler import needs_compiler
 from tests.qwen3_vl.attention.unshared import Group
+from tests.qwen3_vl.native.compiler import needs_compiler
 from vcap_jax.qwen3_vl import attention
-from vcap_jax.qwen3_vl.attention import native_library
 from vcap_jax.qwen3_vl.attention.native import Native
+from vcap_jax.qwen3_vl.native import library
 from vcap_jax.sharding import MeshConfig, make_mesh
 
 Arrays = tuple[jax.Array, ...]
@@ -185,13 +183,13 @@ def test_weights_are_powers_to_the_last_digits(spread: float) -> None:
 @pytest.mark.parametrize("processor", ["x86-64", "haswell"])
 def test_processors_with_narrower_vectors(processor: str, tmp_path: Path, monkeypatch) -> None:
     """Their tiles are others; once, tiles that did not fit into each other wrote behind their buffers."""
-    flags = [f"-march={processor}" if flag == "-march=native" else flag for flag in native_library.FLAGS]
-    assert flags != list(native_library.FLAGS)
+    flags = [f"-march={processor}" if flag == "-march=native" else flag for flag in library.FLAGS]
+    assert flags != list(library.FLAGS)
     if processor == "haswell" and " avx2 " not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor has no AVX2")
-    monkeypatch.setattr(native_library, "FLAGS", tuple(flags))
+    monkeypatch.setattr(library, "FLAGS", tuple(flags))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native_library.targets.cache_clear()
+    library.targets.cache_clear()
     group = Group(prompt=205, group=3, tokens=101, lengths=(205, 90), heads=4, key_heads=2, dim=20)
     lengths, arrays = jnp.asarray(group.lengths), group.arrays()
 
@@ -209,57 +207,23 @@ def test_processors_with_narrower_vectors(processor: str, tmp_path: Path, monkey
         for rise in (0.0, 6.0, 200.0):
             check_rising(rise)
     finally:
-        native_library.targets.cache_clear()
+        library.targets.cache_clear()
     expected = *run(attention.kernel("dense")), attention.decode(*token)
     for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-5 * float(jnp.abs(y).max()))
 
 
-@needs_compiler
-def test_it_is_compiled_once_and_says_so(tmp_path: Path, caplog) -> None:
-    with caplog.at_level(logging.INFO):
-        digest, library = native_library.compiled(tmp_path)
-    assert library.name == f"attention-{digest}.so"
-    assert "compiled the C++ kernels" in caplog.text
-    made = library.stat().st_mtime_ns
-    assert native_library.compiled(tmp_path) == (digest, library)
-    assert library.stat().st_mtime_ns == made
-    assert list(tmp_path.iterdir()) == [library]
-
-
 def test_without_a_compiler_the_remedy_is_named(monkeypatch, caplog) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    native_library.targets.cache_clear()
+    library.targets.cache_clear()
     try:
         with pytest.raises(attention.UnsupportedAttention, match=r"there is no no-such-compiler.*=chunked"):
             attention.choose("native", platform="cpu", dtype=jnp.float32, head_sizes={"text": 32})
         chosen = attention.choose("auto", platform="cpu", dtype=jnp.float32, head_sizes={"text": 32})
     finally:
-        native_library.targets.cache_clear()
+        library.targets.cache_clear()
     assert chosen.name == "chunked"
     assert "cannot be used" in caplog.text
-
-
-def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(tmp_path: Path, monkeypatch) -> None:
-    """It answers what it predefines, and then cannot compile."""
-    compiler = tmp_path / "broken"
-    compiler.write_text(
-        '#!/bin/sh\ncase "$*" in *-dM*) exit 0;; esac\necho "error: no vectors" >&2\nexit 1\n'
-    )
-    compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("CXX", str(compiler))
-    with pytest.raises(attention.UnsupportedAttention, match=r"=chunked.*error: no vectors"):
-        native_library.compiled(tmp_path / "cache")
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
-@needs_compiler
-def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(
-        attention.UnsupportedAttention, match=r"file/cache, which cannot be used.*XDG_CACHE_HOME"
-    ):
-        native_library.compiled(tmp_path / "file" / "cache")
 
 
 def test_too_many_heads_are_refused() -> None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from vcap_jax.qwen3_vl.attention.by_device import Division
 from vcap_jax.qwen3_vl.attention.kernel import Attended, Cached, UnsupportedAttention
-from vcap_jax.qwen3_vl.attention.native_library import targets
+from vcap_jax.qwen3_vl.native.library import NoLibrary, targets
 
 Array = jax.Array
 
@@ -41,7 +41,12 @@ class Native:
                 f"model.attention native computes in float32, for float32 or bfloat16, not for {jnp.dtype(dtype)}; "
                 "set model.dtype"
             )
-        targets()
+        try:
+            targets()
+        except NoLibrary as error:
+            raise UnsupportedAttention(
+                f"model.attention native: {error}. Or set model.attention=chunked"
+            ) from error
 
     def forward(
         self, queries: Array, keys: Array, values: Array, lengths: Array | None, *, causal: bool
@@ -106,7 +111,7 @@ class Native:
 
 def _call(function: str, shapes: tuple[tuple[int, ...], ...], *arrays: Array, **attributes: Any) -> Any:
     results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    return tuple(jax.ffi.ffi_call(targets()[function], results)(*arrays, **attributes))
+    return tuple(jax.ffi.ffi_call(targets()[f"attention_{function}"], results)(*arrays, **attributes))
 
 
 def _float32(*arrays: Array) -> tuple[Array, ...]:

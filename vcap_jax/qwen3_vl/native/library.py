@@ -22,23 +22,25 @@ from pathlib import Path
 import jax
 import jaxlib
 
-from vcap_jax.qwen3_vl.attention.kernel import UnsupportedAttention
-
 logger = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).parent / "cpp"
 MAIN = "bindings.cc"
-FUNCTIONS = ("forward", "backward", "decode")
+FUNCTIONS = ("attention_forward", "attention_backward", "attention_decode")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared")
 SECONDS = 300
 """The longest a compiler may take; it takes 7 s here."""
 
 
+class NoLibrary(ValueError):
+    """The kernels cannot be had on this machine; the message says why and what a user can do."""
+
+
 @functools.cache
 def targets() -> dict[str, str]:
-    """What XLA calls the functions "forward", "backward" and "decode", compiled and registered.
+    """What XLA calls each of ``FUNCTIONS``, compiled and registered.
 
-    Raises UnsupportedAttention if there is no compiler or it cannot compile them.
+    Raises NoLibrary if there is no compiler or it cannot compile them.
     """
     digest, library = compiled()
     try:
@@ -48,8 +50,8 @@ def targets() -> dict[str, str]:
     names = {}
     for function in FUNCTIONS:
         # With the digest: a program from XLA's cache finds the function that it was compiled for, or none.
-        names[function] = f"vcap_attention_{function}_{digest}"
-        handler = jax.ffi.pycapsule(getattr(functions, f"vcap_attention_{function}"))
+        names[function] = f"vcap_{function}_{digest}"
+        handler = jax.ffi.pycapsule(getattr(functions, f"vcap_{function}"))
         jax.ffi.register_ffi_target(names[function], handler, platform="cpu")
     return names
 
@@ -57,12 +59,12 @@ def targets() -> dict[str, str]:
 def compiled(folder: Path | None = None) -> tuple[str, Path]:
     """The library's digest and file, which is made if it is not there. folder: of the files; None: the usual one.
 
-    Raises UnsupportedAttention, see ``targets``.
+    Raises NoLibrary, see ``targets``.
     """
     compiler = _compiler()
     digest = _digest(compiler)
     folder = _folder() if folder is None else folder
-    library = folder / f"attention-{digest}.so"
+    library = folder / f"native-{digest}.so"
     if library.exists():
         return digest, library
     start = time.perf_counter()
@@ -73,23 +75,23 @@ def compiled(folder: Path | None = None) -> tuple[str, Path]:
     except OSError as error:
         raise _unusable(folder, error) from error
     os.close(handle)
-    logger.info("attention: compiling the C++ kernels for this processor, once, into %s", library)
+    logger.info("native: compiling the C++ kernels for this processor, once, into %s", library)
     try:
         includes = ("-isystem", jax.ffi.include_dir())
         _run([*compiler, *FLAGS, *includes, str(SOURCES / MAIN), "-o", unfinished])
         Path(unfinished).replace(library)
     finally:
         Path(unfinished).unlink(missing_ok=True)
-    logger.info("attention: compiled the C++ kernels in %.1f s", time.perf_counter() - start)
+    logger.info("native: compiled the C++ kernels in %.1f s", time.perf_counter() - start)
     return digest, library
 
 
 def _compiler() -> list[str]:
     command = shlex.split(os.environ.get("CXX", "c++"))
     if not command or shutil.which(command[0]) is None:
-        raise UnsupportedAttention(
-            f"model.attention native needs a C++ compiler, and there is no {' '.join(command) or 'CXX'}: install one "
-            "(g++ or clang++) or name one in CXX, or set model.attention=chunked"
+        raise NoLibrary(
+            f"the C++ kernels need a compiler, and there is no {' '.join(command) or 'CXX'}: install one (g++ or "
+            "clang++) or name one in CXX"
         )
     return command
 
@@ -118,15 +120,12 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def _unusable(folder: Path, error: OSError) -> UnsupportedAttention:
-    return UnsupportedAttention(
-        f"model.attention native keeps its library in {folder}, which cannot be used ({error}); name a folder in "
-        "XDG_CACHE_HOME, or set model.attention=chunked"
+def _unusable(folder: Path, error: OSError) -> NoLibrary:
+    return NoLibrary(
+        f"the library of the C++ kernels is kept in {folder}, which cannot be used ({error}); name a folder in "
+        "XDG_CACHE_HOME"
     )
 
 
-def _failed(command: list[str], said: str) -> UnsupportedAttention:
-    return UnsupportedAttention(
-        f"model.attention native: the C++ compiler failed; name another in CXX, or set model.attention=chunked. "
-        f"{shlex.join(command)}: {said[-2000:]}"
-    )
+def _failed(command: list[str], said: str) -> NoLibrary:
+    return NoLibrary(f"the C++ compiler failed; name another in CXX. {shlex.join(command)}: {said[-2000:]}")
