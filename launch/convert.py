@@ -43,9 +43,17 @@ def main() -> int:
 
     try:
         if args.command == "to-hf":
-            convert = adapter_to_peft if args.adapter else checkpoint_to_hf
-            step = convert(args.source, args.target, step=args.step, dtype=args.dtype)
-            print(f"{args.source} at step {step} -> {args.target}")
+            if args.adapter:
+                step, kept = adapter_to_peft(args.source, args.target, step=args.step, dtype=args.dtype), None
+            else:
+                step, kept = checkpoint_to_hf(args.source, args.target, step=args.step, dtype=args.dtype)
+            at_step = "" if step is None else f" at step {step}"
+            print(f"{args.source}{at_step} -> {args.target}")
+            if kept is not None:
+                print(
+                    f"rounded to {args.dtype}, the matrices hold {kept:.0%} of what the adapters add; --dtype float32 "
+                    "holds all of it, and --adapter writes them unmerged"
+                )
         else:
             checkpoint_from_hf(args.source, args.target)
             print(f"{args.source} -> {args.target}")

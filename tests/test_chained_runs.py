@@ -217,7 +217,8 @@ def test_what_is_at_the_beginning_serves_processor_and_shapes(full, adapted, tmp
 
 
 def test_a_line_that_leads_nowhere_is_refused(full, tmp_path) -> None:
-    base = checkpoint_to_hf(full, tmp_path / "base") and tmp_path / "base"
+    base = tmp_path / "base"
+    checkpoint_to_hf(full, base)
     run = left_by(tmp_path / "run", config(base))
     base.rename(tmp_path / "moved")
     with pytest.raises(ConfigError, match=f"{run} started from {base}, which is neither"):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +29,7 @@ PLACEMENT = Placement.build(MeshConfig(fsdp=1))
 
 def test_there_and_back(tmp_path):
     checkpoint_from_hf(BACKBONE_FOLDER, tmp_path / "orbax")
-    assert checkpoint_to_hf(tmp_path / "orbax", tmp_path / "hf") is None
+    assert checkpoint_to_hf(tmp_path / "orbax", tmp_path / "hf") == (None, None)
     before, after = (load_file(folder / "model.safetensors") for folder in (BACKBONE_FOLDER, tmp_path / "hf"))
     assert before.keys() == after.keys()
     for name, array in before.items():
@@ -52,19 +55,21 @@ def test_what_is_no_source_or_no_target_is_refused(tmp_path):
         checkpoint_to_hf(tmp_path / "used", tmp_path / "new")
 
 
+ADAPTED = ModelConfig(lora=LoraConfig(rank=2, targets=("q_proj", "up_proj")), frozen_dtype="bfloat16")
+
+
 @pytest.fixture(scope="module")
 def lora_run(tmp_path_factory) -> RunFolder:
     """What a LoRA run of the backbone leaves: its configuration and a checkpoint, here of random adapters."""
     run = RunFolder(tmp_path_factory.mktemp("runs") / "lora")
-    model = ModelConfig(lora=LoraConfig(rank=2, targets=("q_proj", "up_proj")), frozen_dtype="bfloat16")
-    policy = load_policy(model, placement=PLACEMENT)
+    policy = load_policy(ADAPTED, placement=PLACEMENT)
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(policy.trainable)} == {"float32"}
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(policy.frozen)} == {"bfloat16"}
     rng = np.random.default_rng(0)
     moved = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), policy.trainable)
     run.root.mkdir()
     # It says that it started from another adapter, which has been removed since.
-    started = dataclasses.replace(model, lora=dataclasses.replace(model.lora, adapter="/removed"))
+    started = dataclasses.replace(ADAPTED, lora=dataclasses.replace(ADAPTED.lora, adapter="/removed"))
     run.config.write_text(dump_config(RunConfig(model=started)))
     with Checkpointer(run.checkpoints) as checkpoints:
         checkpoints.save(3, {"params": moved})
@@ -73,11 +78,31 @@ def lora_run(tmp_path_factory) -> RunFolder:
 
 
 def test_a_lora_run_is_exported_merged(lora_run, tmp_path):
-    assert checkpoint_to_hf(lora_run.root, tmp_path / "hf", dtype="float32") == 3
+    step, kept = checkpoint_to_hf(lora_run.root, tmp_path / "hf", dtype="float32")
+    assert step == 3
+    assert kept == pytest.approx(1, abs=1e-4)
     before, after = (load_file(folder / "model.safetensors") for folder in (BACKBONE_FOLDER, tmp_path / "hf"))
     moved = {name for name in before if not np.array_equal(before[name].astype(np.float32), after[name])}
     assert moved
     assert {name.split(".")[-2] for name in moved} == {"q_proj", "up_proj"}
+
+
+def test_the_command_says_what_rounding_leaves_of_adapters(lora_run, tmp_path):
+    """Adapters a thousand times smaller than the random ones lose much of what they add to bfloat16 matrices."""
+    run = RunFolder(tmp_path / "run")
+    run.root.mkdir()
+    run.config.write_bytes(lora_run.config.read_bytes())
+    with Checkpointer(lora_run.checkpoints, read_only=True) as checkpoints:
+        saved, _ = checkpoints.restore({"params": load_policy(ADAPTED, placement=PLACEMENT).trainable})
+    with Checkpointer(run.checkpoints) as checkpoints:
+        checkpoints.save(3, {"params": jax.tree.map(lambda x: x / 1000, saved["params"])})
+        checkpoints.wait()
+    command = [sys.executable, "launch/convert.py", "to-hf", str(run.root), str(tmp_path / "hf")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    share = re.search(r"rounded to bfloat16, the matrices hold (\d+)% of what the adapters add", said)
+    assert share is not None, said
+    assert int(share[1]) != 100
+    assert f"{run.root} at step 3 -> {tmp_path / 'hf'}" in said
 
 
 def test_its_adapters_are_exported_alone_and_start_another_run(lora_run, tmp_path):

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from flax import nnx
@@ -39,11 +39,19 @@ class ConversionError(ValueError):
     """A source or target that cannot be converted; the message names it and the remedy."""
 
 
+class Exported(NamedTuple):
+    """step: of the run's checkpoint; None if the source was no run. adapters_kept: the share of what LoRA adapters add
+    that rounding has left in the merged tensors, see ``lora.Additions.kept``; None without adapters."""
+
+    step: int | None
+    adapters_kept: float | None
+
+
 def checkpoint_to_hf(
     source: Path, target: Path, *, step: int | None = None, dtype: str = "bfloat16"
-) -> int | None:
+) -> Exported:
     """Writes the policy of a run folder (its checkpoint ``step``, by default the last) or of a folder made by
-    ``checkpoint_from_hf`` to ``target``; returns the step, None for the latter.
+    ``checkpoint_from_hf`` to ``target``.
 
     dtype: of the stored tensors. Raises ConversionError if ``source`` is neither or ``target`` is not empty.
     """
@@ -56,9 +64,9 @@ def checkpoint_to_hf(
     else:
         line, model = _trained(source, step, placement)
         origin, step = line.origin, line.runs[0].source.step
-    save_pretrained(model, target, dtype=jnp.dtype(dtype))
+    kept = save_pretrained(model, target, dtype=jnp.dtype(dtype))
     _write_small_files(origin, target)
-    return step
+    return Exported(step, kept)
 
 
 def adapter_to_peft(

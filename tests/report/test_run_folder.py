@@ -73,9 +73,14 @@ def test_resuming_with_another_configuration_names_the_keys(tmp_path: Path) -> N
 
 def test_differences_of_sections_and_absent_keys() -> None:
     then = {"a": {"b": 1, "c": 2}, "d": {}}
-    now = {"a": {"b": 1}, "d": {}, "e": None}
-    assert differences(then, now) == ["a.c: 2 then, absent now", "e: absent then, None now"]
+    now = {"a": {"b": 1}, "d": {}, "e": 0}
+    assert differences(then, now) == ["a.c: 2 then, absent now", "e: absent then, 0 now"]
     assert differences(then, now, ["a", "e"]) == []
+
+
+def test_a_setting_that_is_younger_than_the_run_and_not_set_is_no_difference() -> None:
+    assert differences({"a": {"b": 1}}, {"a": {"b": 1, "c": None}}) == []
+    assert differences({"a": {"b": 1, "c": None}}, {"a": {"b": 1}}) == ["a.c: None then, absent now"]
 
 
 def test_a_run_is_only_gone_on_with_by_the_kind_that_began_it(tmp_path: Path) -> None:

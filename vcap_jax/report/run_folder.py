@@ -127,11 +127,16 @@ class RunFolder:
 def differences(
     then: Mapping[str, Any], now: Mapping[str, Any], may_differ: Collection[str] = ()
 ) -> list[str]:
-    """One line for each dotted key whose value is not the same in two plain configurations."""
+    """One line for each dotted key whose value is not the same in two plain configurations.
+
+    A key that is absent then and null now is no difference: a setting that is younger than the run, and not set.
+    """
     old, new = dict(_flat(then)), dict(_flat(now))
     lines = []
     for key in dict.fromkeys([*old, *new]):
         if any(key == free or key.startswith(f"{free}.") for free in may_differ):
+            continue
+        if key not in old and new[key] is None:
             continue
         if key not in new or key not in old or not _same(old[key], new[key]):
             was = repr(old[key]) if key in old else "absent"
