@@ -44,8 +44,13 @@ def update_programs() -> UpdatePrograms:
 
 
 def updated(
-    per_batch: int, micro: int, devices: int = 1, programs: UpdatePrograms | None = None
+    per_batch: int,
+    micro: int,
+    devices: int = 1,
+    programs: UpdatePrograms | None = None,
+    order: tuple[int, ...] = tuple(range(GROUPS)),
 ) -> tuple[Any, dict[str, float]]:
+    """order: of the groups in the batches."""
     _, trainable, frozen = PARTS
     config = RunConfig(
         grpo=GRPOConfig(
@@ -60,11 +65,11 @@ def updated(
     tokens = rng.integers(9, VOCABULARY, (GROUPS, SIZE, TOKENS)).astype(np.int32)
     lengths = rng.integers(1, TOKENS + 1, (GROUPS, SIZE)).astype(np.int32)
     rewards = rng.random((GROUPS, SIZE))
-    prompts = tiny_prompts(GROUPS)
+    ordered = jax.tree.map(lambda x: x[np.asarray(order)], tiny_prompts(GROUPS))
     batches = []
     for first in range(0, GROUPS, per_batch):
-        places = range(first, min(first + per_batch, GROUPS))
-        prompt = placement.batch(padded(prompts, first, per_batch))
+        places = order[first : first + per_batch]
+        prompt = placement.batch(padded(ordered, first, per_batch))
         features = programs.encode(trainable, frozen, prompt)
         batches.append(RolloutBatch([SimpleNamespace()] * len(places), places, prompt, features))
     records = [
@@ -105,6 +110,14 @@ def test_a_step_that_its_batches_do_not_divide_is_filled_up_without_effect() -> 
     assert short_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
     for ours, theirs in zip(jax.tree.leaves(short), jax.tree.leaves(params), strict=True):
         assert np.isfinite(ours).all()
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_it_does_not_matter_which_groups_share_a_batch() -> None:
+    params, metrics = updated(GROUPS, GROUPS)
+    mixed, mixed_metrics = updated(2, 2, order=(3, 0, 4, 2, 1))
+    assert mixed_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
+    for ours, theirs in zip(jax.tree.leaves(mixed), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from vcap_jax.data.examples import Example
@@ -58,8 +58,9 @@ class Collector:
         batches: list[RolloutBatch] = []
         pending: list[tuple[Example, str | None, Any, tuple[str, ...], Future[GroupScores]] | None]
         pending = [None] * len(examples)
-        sizes = self._sizes(batch)
-        for group in self.engine.stream(params, self._batches(params, batch, sizes, batches), step=step):
+        by_size = self._by_size(batch)
+        sizes = self._sizes(by_size)
+        for group in self.engine.stream(params, self._batches(params, by_size, sizes, batches), step=step):
             index = index_of[group.index]
             example = examples[index]
             captions = self.policy.texts(group.tokens, group.lengths)
@@ -102,6 +103,22 @@ class Collector:
             rollout_seconds=decoded - begin,
             judge_seconds=time.monotonic() - decoded,
             measured=self.engine.measured(),
+        )
+
+    def _by_size(self, batch: GroupBatch) -> GroupBatch:
+        """The groups with the largest prompts first. A device batch is as large as the largest prompt in it, and only
+        prompts of one size decode side by side; what is drawn does not depend on it."""
+
+        def size(index: int) -> tuple[int, ...]:
+            example = batch.examples[index]
+            return astuple(padded_sizes([example.prompt], self.buckets, [example.sample.id]))
+
+        # Stable: groups of one size stay in their order.
+        order = sorted(range(len(batch.examples)), key=size, reverse=True)
+        return replace(
+            batch,
+            examples=tuple(batch.examples[index] for index in order),
+            places=tuple(batch.places[index] for index in order),
         )
 
     def _sizes(self, batch: GroupBatch) -> list[PaddedSizes]:

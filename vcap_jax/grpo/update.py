@@ -108,16 +108,15 @@ class StepUpdate:
     ) -> Iterator[_Part]:
         size = self.config.grpo.groups_per_micro_batch // self.processes
         per_batch = self.config.rollout.share(self.processes).groups_per_batch
-        own = [record.place for record in rollout.records]
+        row_of = {record.place: row for row, record in enumerate(rollout.records)}
         tokens = np.stack([record.tokens[:, :width] for record in rollout.records])
         # None in every record or in none: a step has one engine.
         reported = [r.sampler_logprobs for r in rollout.records if r.sampler_logprobs is not None]
         sampler = np.stack(reported)[..., :width] if reported else None
-        first = 0
         for batch in rollout.batches:
             # The last batch of a step may be short; its padding groups take no part.
-            rows = slice(first, first + batch.groups)
-            places = own[rows]
+            places = list(batch.places)
+            rows = [row_of[place] for place in places]
             captions = CaptionBatch(
                 tokens=_pad_rows(tokens[rows], per_batch),
                 lengths=_pad_rows(lengths[places], per_batch),
@@ -130,7 +129,6 @@ class StepUpdate:
                     break
                 cut = slice(start, start + size)
                 yield _Part(batch, start, start + size, jax.tree.map(lambda x, cut=cut: x[cut], captions))
-            first += batch.groups
 
     def _on_devices(self, part: _Part) -> MicroBatch:
         """Made for each pass over the groups: kept, all parts of a step would hold the features a second time."""

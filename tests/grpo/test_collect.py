@@ -1,0 +1,102 @@
+"""A step's experience: which prompts share a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from vcap_jax.data.examples import Example
+from vcap_jax.data.pipeline import GroupBatch
+from vcap_jax.grpo.collect import Collector
+from vcap_jax.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.qwen3_vl.processing import Buckets
+from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
+from vcap_jax.rollout.engine import RolloutBatch
+from vcap_jax.rollout.sampler import SampledGroup
+
+
+def example(tokens: int) -> Example:
+    prompt = EncodedPrompt(
+        tokens=np.arange(tokens, dtype=np.int32),
+        positions=np.zeros((3, tokens), np.int32),
+        frames=(),
+        grids=np.zeros((0, 2), np.int32),
+        is_visual=np.zeros(tokens, bool),
+    )
+    named: Any = SimpleNamespace(id=f"{tokens} tokens")
+    nothing: Any = SimpleNamespace()
+    return Example(sample=named, request="", prompt=prompt, media=nothing)
+
+
+class Engine:
+    """Yields the groups of every batch, the last one first; a group's token is its place."""
+
+    def __init__(self) -> None:
+        self.batches: list[RolloutBatch] = []
+
+    def stream(self, params: Any, batches: Iterable[RolloutBatch], *, step: int) -> Iterator[SampledGroup]:
+        for batch in batches:
+            self.batches.append(batch)
+            for place in reversed(batch.places):
+                tokens = np.full((1, 1), place, np.int32)
+                yield SampledGroup(place, tokens, np.ones(1, np.int32), np.zeros(1, bool))
+
+    def measured(self) -> dict[str, float]:
+        return {}
+
+
+class Session:
+    def submit(self, group: GroupForReward) -> Future[GroupScores]:
+        future: Future[GroupScores] = Future()
+        scores = GroupScores(
+            sample_id=group.sample_id, step=group.step, candidates=(CandidateScore(reward=1.0),)
+        )
+        future.set_result(scores)
+        return future
+
+
+def collect(tokens: list[int], places: tuple[int, ...]) -> tuple[Engine, Any]:
+    engine = Engine()
+    policy = SimpleNamespace(
+        processor=SimpleNamespace(merge_size=2), frozen=None, texts=lambda tokens, lengths: ("caption",)
+    )
+    collector = Collector(
+        policy=policy,  # type: ignore[arg-type]
+        programs=None,  # type: ignore[arg-type]  # no prompt has a picture
+        engine=engine,
+        session=Session(),  # type: ignore[arg-type]
+        pool=None,
+        buckets=Buckets(token_multiple=10),
+        groups_per_batch=2,
+        seed=0,
+        place=lambda batch: batch,
+    )
+    batch = GroupBatch(examples=tuple(map(example, tokens)), places=places, skipped=())
+    return engine, collector.collect(None, batch, step=1)
+
+
+def test_prompts_of_one_size_share_a_batch_and_the_largest_come_first() -> None:
+    engine, _ = collect([15, 35, 11, 31, 12], (0, 1, 2, 3, 4))
+    assert [tuple(batch.places) for batch in engine.batches] == [(1, 3), (0, 2), (4,)]
+    # In their order they would have been three batches of 40, 40 and 20 tokens.
+    assert [batch.prompt.tokens.shape for batch in engine.batches] == [(2, 40), (2, 20), (2, 20)]
+    assert [e.sample.id for e in engine.batches[0].examples] == ["35 tokens", "31 tokens"]
+
+
+def test_prompts_of_one_size_stay_in_their_order() -> None:
+    engine, _ = collect([13, 18, 11, 20], (0, 1, 2, 3))
+    assert [tuple(batch.places) for batch in engine.batches] == [(0, 1), (2, 3)]
+
+
+def test_records_are_in_the_order_of_the_groups_and_each_is_its_own() -> None:
+    """Of the second of two processes, whose places do not begin at 0."""
+    engine, rollout = collect([15, 35, 11, 31, 12], (5, 6, 7, 8, 9))
+    assert [record.place for record in rollout.records] == [5, 6, 7, 8, 9]
+    assert [record.sample_id for record in rollout.records] == [f"{n} tokens" for n in (15, 35, 11, 31, 12)]
+    assert [int(record.tokens[0, 0]) for record in rollout.records] == [5, 6, 7, 8, 9]
+    assert [record.scores.sample_id for record in rollout.records] == [r.sample_id for r in rollout.records]
+    assert list(rollout.batches) == engine.batches
