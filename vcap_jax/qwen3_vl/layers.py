@@ -7,6 +7,7 @@ depth. Parameters may be kept in another type than the computation's: they are c
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -97,7 +98,8 @@ class Adapter(nnx.Module):
 class Linear(nnx.Module):
     """``x @ kernel + bias``: kernel [*stack, inputs, outputs], bias [*stack, outputs].
 
-    ``adapter``, where there is one, adds to the product (see ``lora.attach``).
+    ``adapter``, where there is one, adds to the product (see ``lora.attach``). ``product`` computes
+    ``x @ kernel``; ``decoding.DecodeModel`` puts another in its place.
     """
 
     def __init__(
@@ -116,10 +118,11 @@ class Linear(nnx.Module):
         if use_bias:
             self.bias = nnx.Param(jnp.zeros((*stack, outputs), param_dtype))
         self.adapter: Adapter | None = None
+        self.product: Callable[[Array, Array], Array] = operator.matmul
 
     def __call__(self, x: Array) -> Array:
         """[..., inputs] -> [..., outputs]; with a stack, x leads with it: [*stack, n, inputs]."""
-        y = x @ self.kernel[...].astype(x.dtype)
+        y = self.product(x, self.kernel[...].astype(x.dtype))
         if self.adapter is not None:
             y = y + self.adapter(x)
         if self.use_bias:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).parent / "cpp"
 MAIN = "bindings.cc"
-FUNCTIONS = ("attention_forward", "attention_backward", "attention_decode")
+FUNCTIONS = ("attention_forward", "attention_backward", "attention_decode", "few_rows")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared")
 SECONDS = 300
 """The longest a compiler may take; it takes 7 s here."""

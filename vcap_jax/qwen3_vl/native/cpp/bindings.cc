@@ -2,6 +2,7 @@
 
 #include "backward.h"
 #include "decode.h"
+#include "few_rows.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -25,7 +26,7 @@ ffi::Error guarded(const Call& call) {
     call();
     return ffi::Error::Success();
   } catch (const std::bad_alloc&) {
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "attention: out of memory");
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "out of memory");
   }
 }
 
@@ -60,6 +61,13 @@ ffi::Error Decode(
         pool, shape, queries.typed_data(), prompt_keys.typed_data(), prompt_values.typed_data(),
         prompt_visible.typed_data(), caption_keys.typed_data(), caption_values.typed_data(),
         caption_visible.typed_data(), out->typed_data());
+  });
+}
+
+ffi::Error FewRowsProduct(ffi::ThreadPool pool, Floats left, Floats weight, Result out) {
+  return guarded([&] {
+    const auto l = left.dimensions(), w = weight.dimensions();
+    few_rows(pool, {l[0], w[0], w[1]}, left.typed_data(), weight.typed_data(), out->typed_data());
   });
 }
 
@@ -105,4 +113,12 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
         .Arg<vcap::Floats>()
         .Arg<vcap::Floats>()
         .Arg<vcap::Visible>()
+        .Ret<vcap::Floats>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    vcap_few_rows, vcap::FewRowsProduct,
+    ffi::Ffi::Bind()
+        .Ctx<ffi::ThreadPool>()
+        .Arg<vcap::Floats>()
+        .Arg<vcap::Floats>()
         .Ret<vcap::Floats>());

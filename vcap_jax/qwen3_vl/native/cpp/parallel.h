@@ -13,6 +13,17 @@
 
 namespace vcap {
 
+constexpr int kPauses = 400;  // some 20 us
+
+// Leaves the core to others for a moment.
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 // body(i) for i < count, in any order and on any thread; returns when all are done, or throws what the first threw.
 //
 // The caller may be a thread of the pool and takes tasks itself until none is left, so nothing is waited for that has
@@ -25,7 +36,7 @@ void for_each(xla::ffi::ThreadPool& pool, int64_t count, const Body& body) {
     std::atomic<int64_t> next{0};
     std::mutex mutex;
     std::condition_variable changed;
-    int64_t done = 0;
+    std::atomic<int64_t> done{0};
     std::exception_ptr thrown;
 
     void work() {
@@ -56,6 +67,8 @@ void for_each(xla::ffi::ThreadPool& pool, int64_t count, const Body& body) {
   state->count = count;
   for (int64_t i = 0; i < helpers; ++i) pool.Schedule([state] { state->work(); });
   state->work();
+  // What is not done now has been begun, and a thread that falls asleep takes as long to wake as many a call takes.
+  for (int i = 0; i < kPauses && state->done.load(std::memory_order_relaxed) < count; ++i) pause();
   std::unique_lock<std::mutex> lock(state->mutex);
   state->changed.wait(lock, [&] { return state->done == state->count; });
   if (state->thrown) std::rethrow_exception(state->thrown);
