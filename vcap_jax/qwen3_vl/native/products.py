@@ -1,6 +1,6 @@
-"""Matrix products of few rows in C++ (``cpp/few_rows.h``): what decoding a token takes half of its time for.
+"""Matrix products of few rows in C++ (``cpp/few_rows.h``): what decoding a token takes about half of its time for.
 
-The time of such a product is that of reading the weight. XLA's CPU backend packs the weight first, in every call.
+The least that such a product can take is the time of reading the weight, and XLA's CPU backend takes longer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 Array = jax.Array
 
 MOST_ROWS = 64
-"""Rows up to which the product is taken in C++: with more, packing is a small part of what XLA does."""
+"""Rows up to which the product is taken in C++: with more, XLA's is as quick."""
 
 
 def usable(dtype: Any) -> bool:

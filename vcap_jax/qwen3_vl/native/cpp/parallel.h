@@ -67,7 +67,7 @@ void for_each(xla::ffi::ThreadPool& pool, int64_t count, const Body& body) {
   state->count = count;
   for (int64_t i = 0; i < helpers; ++i) pool.Schedule([state] { state->work(); });
   state->work();
-  // What is not done now has been begun, and a thread that falls asleep takes as long to wake as many a call takes.
+  // What is not done now has been begun, and waking up from sleep takes as long as many a call.
   for (int i = 0; i < kPauses && state->done.load(std::memory_order_relaxed) < count; ++i) pause();
   std::unique_lock<std::mutex> lock(state->mutex);
   state->changed.wait(lock, [&] { return state->done == state->count; });
