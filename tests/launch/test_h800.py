@@ -144,13 +144,18 @@ def test_a_signal_lets_the_trainer_save_before_the_judge_goes(node: Path) -> Non
 
 
 def test_ctrl_c_reaches_the_whole_group_and_still_ends_both_in_order(node: Path) -> None:
-    process = subprocess.Popen(
-        command(node, "h800_8x.sh"),
-        env=environment(node),
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    # Tests that were started in the background ignore Ctrl-C, and what they start would too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            command(node, "h800_8x.sh"),
+            env=environment(node),
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     wait_for(node, "GPUs=0,1")
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)

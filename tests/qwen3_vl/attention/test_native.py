@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import platform
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.qwen3_vl.attention.unshared import Group
-from tests.qwen3_vl.native.compiler import needs_compiler
+from tests.qwen3_vl.native.compiler import NARROWER, compiled_for, needs_compiler
 from vcap_jax.qwen3_vl import attention
 from vcap_jax.qwen3_vl.attention.native import Native
 from vcap_jax.qwen3_vl.native import library
@@ -179,17 +176,9 @@ def test_weights_are_powers_to_the_last_digits(spread: float) -> None:
 
 
 @needs_compiler
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="another family of processors")
-@pytest.mark.parametrize("processor", ["x86-64", "haswell"])
-def test_processors_with_narrower_vectors(processor: str, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("processor", NARROWER)
+def test_processors_with_narrower_vectors(processor: str, tmp_path_factory) -> None:
     """Their tiles are others; once, tiles that did not fit into each other wrote behind their buffers."""
-    flags = [f"-march={processor}" if flag == "-march=native" else flag for flag in library.FLAGS]
-    assert flags != list(library.FLAGS)
-    if processor == "haswell" and " avx2 " not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("this processor has no AVX2")
-    monkeypatch.setattr(library, "FLAGS", tuple(flags))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    library.targets.cache_clear()
     group = Group(prompt=205, group=3, tokens=101, lengths=(205, 90), heads=4, key_heads=2, dim=20)
     lengths, arrays = jnp.asarray(group.lengths), group.arrays()
 
@@ -202,12 +191,10 @@ def test_processors_with_narrower_vectors(processor: str, tmp_path: Path, monkey
         return out, pull(jnp.cos(out))
 
     token = caches(2, 3, 6, 1, 9, 603, 50)
-    try:
+    with compiled_for(processor, tmp_path_factory):
         ours = *run(Native()), Native().decode(*token)
         for rise in (0.0, 6.0, 200.0):
             check_rising(rise)
-    finally:
-        library.targets.cache_clear()
     expected = *run(attention.kernel("dense")), attention.decode(*token)
     for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-5 * float(jnp.abs(y).max()))

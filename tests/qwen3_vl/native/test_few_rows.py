@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import platform
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,13 +12,13 @@ import pytest
 from flax import nnx
 
 from tests.qwen3_vl import parity_cases as cases
-from tests.qwen3_vl.native.compiler import needs_compiler
+from tests.qwen3_vl.native.compiler import NARROWER, compiled_for, needs_compiler
 from vcap_jax.qwen3_vl import lora
 from vcap_jax.qwen3_vl.attention import Chunked
 from vcap_jax.qwen3_vl.attention.native import Native
 from vcap_jax.qwen3_vl.decoding import DecodeModel, apart, empty_caches, lay_out
 from vcap_jax.qwen3_vl.model import Qwen3VL
-from vcap_jax.qwen3_vl.native import library, products
+from vcap_jax.qwen3_vl.native import products
 from vcap_jax.sharding import MeshConfig, make_mesh
 
 ROWS = (1, 7, 8, 12, 13, 32, products.MOST_ROWS)
@@ -78,21 +76,12 @@ def test_a_number_that_is_none_stays_in_its_row_and_column() -> None:
 
 
 @needs_compiler
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="another family of processors")
-@pytest.mark.parametrize("processor", ["x86-64", "haswell"])
-def test_processors_with_narrower_vectors(processor: str, tmp_path: Path, monkeypatch) -> None:
-    if processor == "haswell" and " avx2 " not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("this processor has no AVX2")
-    flags = tuple(f"-march={processor}" if flag == "-march=native" else flag for flag in library.FLAGS)
-    monkeypatch.setattr(library, "FLAGS", flags)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    library.targets.cache_clear()
-    try:
+@pytest.mark.parametrize("processor", NARROWER)
+def test_processors_with_narrower_vectors(processor: str, tmp_path_factory) -> None:
+    with compiled_for(processor, tmp_path_factory):
         for rows in ROWS:
             for inputs, outputs in SIZES:
                 check(rows, inputs, outputs)
-    finally:
-        library.targets.cache_clear()
 
 
 @needs_compiler
