@@ -34,12 +34,11 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = parse_arguments()
-    from vcap_jax.captioners import lineage
     from vcap_jax.configuration import ConfigError
 
     try:
         config = read_config(args, say=lambda _: None)
-        lineage(config.model.path, config.model.step)  # what a run started from may be gone
+        first_checkpoint(config)  # what a run started from may be gone
     except (ConfigError, FileNotFoundError) as error:
         problems = error.problems if isinstance(error, ConfigError) else (str(error),)
         return say("configuration", "; ".join(problems))
@@ -128,24 +127,24 @@ def offloaded_bytes(config) -> int:
     return groups * tokens * width * layers * (2 if config.model.dtype == "bfloat16" else 4)
 
 
-def saved_bytes(config) -> int:
-    """Parameters and two moments in float32, of weights that lie on disk in two bytes; adapters are small."""
+def first_checkpoint(config) -> Path:
+    """``model.path``, or the folder that the runs behind it began with. Raises ConfigError if they lead nowhere."""
     from vcap_jax.captioners import lineage
 
+    return lineage(config.model.path, config.model.step).origin
+
+
+def saved_bytes(config) -> int:
+    """Parameters and two moments in float32, of weights that lie on disk in two bytes; adapters are small."""
     if config.model.lora is not None:
         return 0
-    origin = lineage(config.model.path, config.model.step).origin
-    on_disk = sum(file.stat().st_size for file in origin.glob("*.safetensors"))
+    on_disk = sum(file.stat().st_size for file in first_checkpoint(config).glob("*.safetensors"))
     return 6 * on_disk // (config.distributed.processes or 1)
 
 
 def model_config(config) -> dict:
-    from vcap_jax.captioners import lineage
-
     try:
-        return dict(
-            json.loads((lineage(config.model.path, config.model.step).origin / "config.json").read_text())
-        )
+        return dict(json.loads((first_checkpoint(config) / "config.json").read_text()))
     except (OSError, ValueError):
         return {}  # the scripts check the checkpoint themselves
 

@@ -22,7 +22,7 @@ from vcap_jax.qwen3_vl.attention.continued import continued
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.qwen3_vl.layers import Linear, take_rows
 from vcap_jax.qwen3_vl.model import Qwen3VL, last_real, next_position
-from vcap_jax.qwen3_vl.native import products
+from vcap_jax.qwen3_vl.native import few_rows
 from vcap_jax.qwen3_vl.text import DecoderLayer, gather_features
 
 Array = jax.Array
@@ -128,7 +128,7 @@ def decoded_types(params: Any, dtype: Any) -> Any:
 class DecodeModel:
     """Prefill and decode over ``DecodeParams``; made inside a traced function.
 
-    Where attention is in C++ (``native``), so are products of few rows, if they may be (``native.products``).
+    Where attention is in C++ (``native``), so are products of few rows, if they may be (``native.few_rows``).
 
     graphdef: of the ``Qwen3VL`` that the parameters were laid out from.
     """
@@ -139,11 +139,11 @@ class DecodeModel:
         self._model = models[0]
         self.layers: tuple[DecoderLayer, ...] = tuple(model.text.layers for model in models)
         self.config, self.dtype = self._model.config, self._model.dtype
-        if self._model.kernel.name == "native" and products.usable(self.dtype):
+        if self._model.kernel.name == "native" and few_rows.usable(self.dtype):
             for layer in self.layers:
                 for _, module in nnx.iter_modules(layer):
                     if isinstance(module, Linear):
-                        module.product = products.product
+                        module.product = few_rows.product
 
     def encode_vision(self, vision: VisionInputs) -> VisualFeatures:
         """Visual features of a batch of prompts."""

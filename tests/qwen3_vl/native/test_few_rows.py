@@ -18,10 +18,10 @@ from vcap_jax.qwen3_vl.attention import Chunked
 from vcap_jax.qwen3_vl.attention.native import Native
 from vcap_jax.qwen3_vl.decoding import DecodeModel, apart, empty_caches, lay_out
 from vcap_jax.qwen3_vl.model import Qwen3VL
-from vcap_jax.qwen3_vl.native import products
+from vcap_jax.qwen3_vl.native import few_rows
 from vcap_jax.sharding import MeshConfig, make_mesh
 
-ROWS = (1, 7, 8, 12, 13, 32, products.MOST_ROWS)
+ROWS = (1, 7, 8, 12, 13, 32, few_rows.MOST_ROWS)
 SIZES = ((256, 384), (128, 64), (129, 65), (300, 33), (33, 61), (5, 3), (97, 1), (1, 40))
 CONFIG = cases.MODELS["tied"]
 GROUPS, CAPTIONS, PROMPT, TOKENS = 2, 3, 9, 4
@@ -38,7 +38,7 @@ def operands(rows: int, inputs: int, outputs: int) -> tuple[np.ndarray, np.ndarr
 def check(rows: int, inputs: int, outputs: int) -> None:
     x, weight = operands(rows, inputs, outputs)
     exact = x.astype(np.float64) @ weight.astype(np.float64)
-    ours = np.asarray(products.product(jnp.asarray(x), jnp.asarray(weight)))
+    ours = np.asarray(few_rows.product(jnp.asarray(x), jnp.asarray(weight)))
     # The roundings of a sum are as large as its terms are, whatever they come to.
     assert (np.abs(ours - exact) <= 1e-6 * (np.abs(x) @ np.abs(weight))).all()
 
@@ -55,11 +55,11 @@ def test_it_is_the_product(rows: int, inputs: int, outputs: int) -> None:
 def test_a_row_does_not_depend_on_time_or_company(inputs: int, outputs: int) -> None:
     """Threads take panels as they come, and more rows make other tiles; the sums are made in one order."""
     x, weight = map(jnp.asarray, operands(40, inputs, outputs))
-    first = np.asarray(products.product(x, weight))
+    first = np.asarray(few_rows.product(x, weight))
     for _ in range(20):
-        np.testing.assert_array_equal(products.product(x, weight), first)
+        np.testing.assert_array_equal(few_rows.product(x, weight), first)
     for rows in (1, 8, 13, 25):
-        np.testing.assert_array_equal(products.product(x[:rows], weight), first[:rows])
+        np.testing.assert_array_equal(few_rows.product(x[:rows], weight), first[:rows])
 
 
 @needs_compiler
@@ -68,9 +68,9 @@ def test_a_number_that_is_none_stays_in_its_row_and_column() -> None:
     x[5, 129] = np.nan
     expected = np.zeros((13, 70), bool)
     expected[5] = True
-    np.testing.assert_array_equal(np.isnan(products.product(jnp.asarray(x), jnp.asarray(weight))), expected)
+    np.testing.assert_array_equal(np.isnan(few_rows.product(jnp.asarray(x), jnp.asarray(weight))), expected)
     x[5, 129], weight[0, 69] = 0, np.inf
-    out = np.asarray(products.product(jnp.asarray(x), jnp.asarray(weight)))
+    out = np.asarray(few_rows.product(jnp.asarray(x), jnp.asarray(weight)))
     assert np.isinf(out[:, 69]).all()
     assert np.isfinite(out[:, :69]).all()
 
@@ -88,10 +88,10 @@ def test_processors_with_narrower_vectors(processor: str, tmp_path_factory) -> N
 def test_many_rows_are_left_to_xla() -> None:
     def program(rows: int) -> str:
         x, weight = operands(rows, 16, 24)
-        return jax.jit(products.product).lower(x, weight).as_text()
+        return jax.jit(few_rows.product).lower(x, weight).as_text()
 
-    assert "vcap_few_rows" in program(products.MOST_ROWS)
-    assert "vcap_few_rows" not in program(products.MOST_ROWS + 1)
+    assert "vcap_few_rows" in program(few_rows.MOST_ROWS)
+    assert "vcap_few_rows" not in program(few_rows.MOST_ROWS + 1)
 
 
 def decoder(adapters: bool = False, **settings: Any) -> tuple[Any, Any, Any]:
@@ -130,7 +130,7 @@ def test_decoding_takes_it_for_every_matrix_of_the_layers(adapters: bool, monkey
     decode, *arguments = decoder(adapters)
     calls, ours = run(decode, *arguments)
     assert calls == 4 * CONFIG.text.num_hidden_layers
-    monkeypatch.setattr(products, "usable", lambda dtype: False)
+    monkeypatch.setattr(few_rows, "usable", lambda dtype: False)
     calls, plain = run(decoder(adapters)[0], *arguments)
     assert calls == 0
     np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-5 * np.abs(plain).max())
@@ -139,7 +139,7 @@ def test_decoding_takes_it_for_every_matrix_of_the_layers(adapters: bool, monkey
 
 @needs_compiler
 def test_a_mesh_of_several_devices_keeps_xlas(caplog) -> None:
-    products._note.cache_clear()
+    few_rows._note.cache_clear()
     decode, *arguments = decoder()
     ours, again = run(decode, *arguments)[1], decoder()[0]
     with caplog.at_level(logging.INFO), jax.set_mesh(make_mesh(MeshConfig(fsdp=2, tensor=2))):
@@ -151,12 +151,12 @@ def test_a_mesh_of_several_devices_keeps_xlas(caplog) -> None:
 
 @needs_compiler
 def test_what_is_taken_is_said_once(caplog) -> None:
-    products._note.cache_clear()
+    few_rows._note.cache_clear()
     with caplog.at_level(logging.INFO):
         for _ in range(2):
             decode, *arguments = decoder()
             jax.eval_shape(decode, *arguments)
-    assert caplog.text.count(f"products of up to {products.MOST_ROWS} rows are in C++") == 1
+    assert caplog.text.count(f"products of up to {few_rows.MOST_ROWS} rows are in C++") == 1
 
 
 @needs_compiler
@@ -166,7 +166,7 @@ def test_what_is_taken_is_said_once(caplog) -> None:
     ids=["bfloat16", "chunked"],
 )
 def test_other_models_keep_xlas(settings: dict[str, Any], said: str | None, caplog) -> None:
-    products._note.cache_clear()
+    few_rows._note.cache_clear()
     with caplog.at_level(logging.INFO):
         decode, *arguments = decoder(**settings)
         calls, _ = run(decode, *arguments)
