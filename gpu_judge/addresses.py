@@ -6,8 +6,10 @@ import ipaddress
 import os
 import socket
 
+from vcap_jax.errors import VCapError
 
-class AccessError(ValueError):
+
+class AccessError(VCapError, ValueError):
     """A server would be open to anybody; the message says what to give."""
 
 

@@ -19,6 +19,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
+from vcap_jax.errors import VCapError
+
 State = Any
 
 _STATE, _DATA, _META = "state", "data", "meta"
@@ -28,7 +30,7 @@ _EXPECTED = ("Waiting for previous save", "read_only=True", "directory is read o
 logging.getLogger("absl").addFilter(lambda record: not any(text in str(record.msg) for text in _EXPECTED))
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(VCapError, RuntimeError):
     """A checkpoint that is not there, or that does not fit; the message names the folder and the remedy."""
 
 

@@ -104,22 +104,10 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     import jax
 
-    from vcap_jax.checkpoint import CheckpointError as RunCheckpointError
     from vcap_jax.config import RunConfig
     from vcap_jax.configuration import ConfigError, describe, dump_config
-    from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError
     from vcap_jax.distributed import ALONE, PeerFailed, joined
-    from vcap_jax.judge_process import JudgeStartError
-    from vcap_jax.qwen3_vl.attention import UnsupportedAttention
-    from vcap_jax.qwen3_vl.lora_files import AdapterError
-    from vcap_jax.qwen3_vl.weights import CheckpointError
-    from vcap_jax.references.writing import PoolError
-    from vcap_jax.report.run_folder import RunFolderError
-    from vcap_jax.reward.errors import JudgeUnavailable
-    from vcap_jax.reward.family import FamilyError
-    from vcap_jax.reward.store import StoreError
-    from vcap_jax.reward.templates import TemplateError
-    from vcap_jax.rollout.engine import RolloutError
+    from vcap_jax.errors import VCapError
     from vcap_jax.stopping import TrainingStopped
 
     if args.help_config:
@@ -141,27 +129,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
             processes = stack.enter_context(joined(config.distributed))
             stack.enter_context(_log_shown(processes))
             return command(config, processes)
-        except (
-            AdapterError,
-            CheckpointError,
-            ConfigError,
-            FamilyError,
-            FileNotFoundError,
-            JudgeStartError,
-            JudgeUnavailable,
-            ManifestError,
-            MediaError,
-            NoUsableSamplesError,
-            PeerFailed,
-            PoolError,
-            RolloutError,
-            RunCheckpointError,
-            RunFolderError,
-            StoreError,
-            TemplateError,
-            TrainingStopped,
-            UnsupportedAttention,
-        ) as error:
+        except (VCapError, FileNotFoundError) as error:
             # Before leaving the others, which may take long.
             processes.fail(error)
             print(f"error: {error}", file=sys.stderr, flush=True)

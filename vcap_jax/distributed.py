@@ -25,13 +25,15 @@ from typing import Any, TypeVar
 import jax
 from jax._src import distributed as jax_distributed  # the key-value store has no public name
 
+from vcap_jax.errors import VCapError
+
 T = TypeVar("T")
 
 _POLL_S = 2.0
 _FAILURES = "vcap/failures"
 
 
-class PeerFailed(RuntimeError):
+class PeerFailed(VCapError, RuntimeError):
     """Another process of the run cannot go on; the message says which, and why."""
 
 

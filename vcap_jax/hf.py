@@ -24,6 +24,7 @@ from vcap_jax.captioners import Lineage, captioner_source, lineage, load_caption
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import load_config
+from vcap_jax.errors import VCapError
 from vcap_jax.policy import PARAMS_FOLDER, load_model
 from vcap_jax.qwen3_vl.lora_files import save_adapter
 from vcap_jax.qwen3_vl.model import Qwen3VL
@@ -35,7 +36,7 @@ from vcap_jax.sharding import MeshConfig, Placement
 GENERATION_CONFIG = "generation_config.json"
 
 
-class ConversionError(ValueError):
+class ConversionError(VCapError, ValueError):
     """A source or target that cannot be converted; the message names it and the remedy."""
 
 

@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vcap_jax.errors import VCapError
 from vcap_jax.world.imperfect_sight import PerceptionConfig
 
 
-class JudgeStartError(RuntimeError):
+class JudgeStartError(VCapError, RuntimeError):
     """The embedded judge did not come up; the message carries the end of its log."""
 
 

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from vcap_jax.checkpoint import Checkpointer
+from vcap_jax.errors import VCapError
 
 
-class TrainingStopped(RuntimeError):
+class TrainingStopped(VCapError, RuntimeError):
     """The run ended before its last step, in a state that --resume continues; the message says why."""
 
 

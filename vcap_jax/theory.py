@@ -32,11 +32,13 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
+from vcap_jax.errors import VCapError
+
 LARGEST_N = 10_000_000
 """Above this the sums over facts are refused: they would take more time and memory than anybody wants."""
 
 
-class DomainError(ValueError):
+class DomainError(VCapError, ValueError):
     """An argument lies outside the model; the message names it and its limits."""
 
 

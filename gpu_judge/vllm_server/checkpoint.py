@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vcap_jax.errors import VCapError
+
 _MODEL_TYPES = ("qwen3_vl", "qwen3_vl_moe")
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
@@ -16,7 +18,7 @@ _DEFAULT_MIN_PIXELS = {"image": 65_536, "video": 4_096}  # of the published chec
 _KEY_VALUE_BYTES = 2  # keys and values are kept in 16 bits unless vLLM is told otherwise
 
 
-class CheckpointError(ValueError):
+class CheckpointError(VCapError, ValueError):
     """The folder cannot be served; the message says why and what to do."""
 
 

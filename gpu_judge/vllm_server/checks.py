@@ -13,6 +13,7 @@ from pathlib import Path
 from gpu_judge.vllm_server.checkpoint import Checkpoint
 from gpu_judge.vllm_server.installation import INSTALL, Installation, release
 from gpu_judge.vllm_server.settings import ServeSettings
+from vcap_jax.errors import VCapError
 
 _FIELDS = ("index", "name", "driver_version", "memory.total", "memory.free")
 _QUERY = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
@@ -21,7 +22,7 @@ _DRIVERS = {12: 525, 13: 580}
 _GIB = 1024**3
 
 
-class CheckError(RuntimeError):
+class CheckError(VCapError, RuntimeError):
     """The environment cannot be looked at; the message says why."""
 
 

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from vcap_jax.errors import VCapError
+
 REQUIREMENTS = "gpu_judge/requirements-vllm.txt"
 INSTALL = f"python3 -m venv .venv-vllm && .venv-vllm/bin/pip install -r {REQUIREMENTS}"
 SERIES = (0, 32)
@@ -33,7 +35,7 @@ print(json.dumps({"vllm": of("vllm"), "transformers": of("transformers"), "cuda"
 """
 
 
-class InstallationError(RuntimeError):
+class InstallationError(VCapError, RuntimeError):
     """No vLLM that can be used; the message has the install command."""
 
 

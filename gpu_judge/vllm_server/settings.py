@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_judge.addresses import is_loopback, require_key_variable
+from vcap_jax.errors import VCapError
 
 Modality = Literal["image", "video", "both"]
 
@@ -22,7 +23,7 @@ _LENGTH_MULTIPLE = 1024
 _IMAGES_PER_PROMPT = 8
 
 
-class SettingsError(ValueError):
+class SettingsError(VCapError, ValueError):
     """A setting that cannot be served; the message names the option and the remedy."""
 
 

@@ -6,10 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from vcap_jax.errors import VCapError
+
 _KINDS = {"dict": "mapping", "str": "text", "bool": "boolean"}
 
 
-class ConfigError(ValueError):
+class ConfigError(VCapError, ValueError):
     """A configuration that cannot be used. ``problems`` holds one sentence for each thing to correct."""
 
     def __init__(self, problems: Sequence[str]) -> None:

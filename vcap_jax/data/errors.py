@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from vcap_jax.errors import VCapError
 
-class ManifestError(ValueError):
+
+class ManifestError(VCapError, ValueError):
     """A manifest or a reference pool that cannot be used."""
 
 
-class MediaError(ValueError):
+class MediaError(VCapError, ValueError):
     """A picture or video file that is missing, truncated, unreadable or empty."""
 
 
-class NoUsableSamplesError(RuntimeError):
+class NoUsableSamplesError(VCapError, RuntimeError):
     """A whole pass over the data without a single sample that could be used."""

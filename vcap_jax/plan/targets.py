@@ -10,10 +10,11 @@ import importlib.util
 import os
 from typing import Any
 
+from vcap_jax.errors import VCapError
 from vcap_jax.plan.hardware import Chip
 
 
-class MissingPlugin(RuntimeError):
+class MissingPlugin(VCapError, RuntimeError):
     """The compiler for this hardware is not installed; the message names the extra that brings it."""
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from vcap_jax.errors import VCapError
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.lora import (
     AdaptedMatrix,
@@ -47,7 +48,7 @@ _NOT_PLAIN = (
 )
 
 
-class AdapterError(ValueError):
+class AdapterError(VCapError, ValueError):
     """An adapter folder that cannot be used; the message lists what is wrong and says the remedy."""
 
 

@@ -20,6 +20,7 @@ from flax import nnx
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from vcap_jax.errors import VCapError
 from vcap_jax.qwen3_vl.attention import CHUNKED, Kernel
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.lora import Additions, is_adapter
@@ -52,7 +53,7 @@ DEFAULT_SHARD_BYTES = 5_000_000_000
 Sharding = Callable[[str, Shape], jax.sharding.Sharding]
 
 
-class CheckpointError(ValueError):
+class CheckpointError(VCapError, ValueError):
     """A checkpoint does not fit its configuration; the message lists every name that does not."""
 
 

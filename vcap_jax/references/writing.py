@@ -20,13 +20,14 @@ from vcap_jax.data.jsonl import last_row, read_objects
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segment
+from vcap_jax.errors import VCapError
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.media import TimeWindow
 
 _PLAN = "plan.json"
 
 
-class PoolError(RuntimeError):
+class PoolError(VCapError, RuntimeError):
     """A pool that cannot be written where it was asked for; the message says what to do instead."""
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from vcap_jax.configuration import dump_config, parse_yaml
+from vcap_jax.errors import VCapError
 from vcap_jax.report.step_log import replace_file
 
 
-class RunFolderError(RuntimeError):
+class RunFolderError(VCapError, RuntimeError):
     """A run folder that cannot be used as asked; the message says what to do instead."""
 
 

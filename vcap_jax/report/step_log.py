@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from vcap_jax.errors import VCapError
 
-class LogError(ValueError):
+
+class LogError(VCapError, ValueError):
     """A log whose rows are not what was written to it; the message names the file and the line."""
 
 

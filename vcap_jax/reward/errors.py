@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from vcap_jax.errors import VCapError
 
-class JudgeUnavailable(RuntimeError):
+
+class JudgeUnavailable(VCapError, RuntimeError):
     """The endpoints cannot be used as they are; the message says what was tried and what to do."""
 
 

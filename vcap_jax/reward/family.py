@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
+from vcap_jax.errors import VCapError
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import FAMILIES, JudgeConfig, RewardConfig
 from vcap_jax.reward.group import GroupForReward, GroupScores
@@ -21,7 +22,7 @@ from vcap_jax.reward.store import JudgementStore
 _METHODS = ("uses_reference", "asks_judge", "score_group")
 
 
-class FamilyError(ValueError):
+class FamilyError(VCapError, ValueError):
     """The configured reward family cannot be used; the message names it and the remedy."""
 
 

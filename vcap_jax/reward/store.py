@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from vcap_jax.errors import VCapError
 from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.prompts import content_hash
 
@@ -44,7 +45,7 @@ CREATE TABLE IF NOT EXISTS candidates (
 """
 
 
-class StoreError(RuntimeError):
+class StoreError(VCapError, RuntimeError):
     """The file of judgements cannot be used; the message names it and the remedy."""
 
 

@@ -20,6 +20,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
+from vcap_jax.errors import VCapError
+
 ANALYSIS_KEY = "Analysis"
 QUALITY_KEYS = ("Correctness", "Completeness", "Text Quality")
 GLOBAL_VIDEO_KEYS = ("Reasonability", "Correctness", "Completeness")
@@ -44,7 +46,7 @@ InstructionName = Literal[
 ]
 
 
-class TemplateError(ValueError):
+class TemplateError(VCapError, ValueError):
     """A template that cannot serve its pass; the message names the file and what to change."""
 
 

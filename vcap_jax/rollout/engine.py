@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from vcap_jax.data.examples import Example
+from vcap_jax.errors import VCapError
 from vcap_jax.policy import Params
 from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, SampledGroup
 
 
-class RolloutError(RuntimeError):
+class RolloutError(VCapError, RuntimeError):
     """An engine cannot give the captions of a step; the message names the reason and the remedy."""
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from vcap_jax.embedded import prepare_embedded_data
+from vcap_jax.errors import VCapError
 from vcap_jax.report.progress import duration
 from vcap_jax.studies.perform import write_task
 from vcap_jax.studies.tasks import Plan, Task
@@ -29,7 +30,7 @@ EXPECTED_SECONDS: Mapping[str, float] = {"image": 120.0, "video": 300.0}
 """Of a task that nothing is known of yet; for the time left alone."""
 
 
-class ScheduleError(RuntimeError):
+class ScheduleError(VCapError, RuntimeError):
     """The folder cannot be used; the message names the remedy."""
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import load_config
+from vcap_jax.errors import VCapError
 from vcap_jax.studies.arms import ARMS, MODALITIES, QUICK, STUDIES, Arm
 from vcap_jax.world.scenes import Modality
 
@@ -25,7 +26,7 @@ CANDIDATES = 8
 """N of best-of-N distillation (paper, Section 3.4)."""
 
 
-class PlanError(ValueError):
+class PlanError(VCapError, ValueError):
     """The studies cannot be planned as asked; the message names the remedy."""
 
 

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 
+from vcap_jax.errors import VCapError
+
 Array = jax.Array
 
 
-class UnsupportedAttention(ValueError):
+class UnsupportedAttention(VCapError, ValueError):
     """A backend cannot compute what it is asked for; the message names the remedy."""
 
 

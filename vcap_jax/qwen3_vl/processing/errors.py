@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from vcap_jax.errors import VCapError
 
-class InputError(ValueError):
+
+class InputError(VCapError, ValueError):
     """A text, picture or video that cannot become a prompt."""
 
 
