@@ -16,8 +16,9 @@ import argparse
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from vcap_jax.command_line import guarded
 
 
 def main() -> int:
@@ -36,38 +37,27 @@ def main() -> int:
     from_hf.add_argument("target", type=Path)
     args = parser.parse_args()
 
-    from vcap_jax.checkpoint import CheckpointError as RunCheckpointError
-    from vcap_jax.configuration import ConfigError
-    from vcap_jax.hf import ConversionError, adapter_to_peft, checkpoint_from_hf, checkpoint_to_hf
-    from vcap_jax.qwen3_vl.weights import CheckpointError
+    def convert() -> int:
+        from vcap_jax.hf import adapter_to_peft, checkpoint_from_hf, checkpoint_to_hf
 
-    try:
-        if args.command == "to-hf":
-            if args.adapter:
-                step, kept = adapter_to_peft(args.source, args.target, step=args.step, dtype=args.dtype), None
-            else:
-                step, kept = checkpoint_to_hf(args.source, args.target, step=args.step, dtype=args.dtype)
-            at_step = "" if step is None else f" at step {step}"
-            print(f"{args.source}{at_step} -> {args.target}")
-            if kept is not None:
-                print(
-                    f"rounded to {args.dtype}, the matrices hold {kept:.0%} of what the adapters add; --dtype float32 "
-                    "holds all of it, and --adapter writes them unmerged"
-                )
-        else:
+        if args.command == "from-hf":
             checkpoint_from_hf(args.source, args.target)
             print(f"{args.source} -> {args.target}")
-    except (
-        CheckpointError,
-        ConfigError,
-        ConversionError,
-        FileNotFoundError,
-        FileExistsError,
-        RunCheckpointError,
-    ) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+            return 0
+        if args.adapter:
+            step, kept = adapter_to_peft(args.source, args.target, step=args.step, dtype=args.dtype), None
+        else:
+            step, kept = checkpoint_to_hf(args.source, args.target, step=args.step, dtype=args.dtype)
+        at_step = "" if step is None else f" at step {step}"
+        print(f"{args.source}{at_step} -> {args.target}")
+        if kept is not None:
+            print(
+                f"rounded to {args.dtype}, the matrices hold {kept:.0%} of what the adapters add; --dtype float32 "
+                "holds all of it, and --adapter writes them unmerged"
+            )
+        return 0
+
+    return guarded(convert, goes_on=False)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -30,6 +31,7 @@ import optax
 from flax import nnx
 from optax.contrib import MuonDimensionNumbers, muon
 
+from vcap_jax.command_line import guarded
 from vcap_jax.hf import write_new
 from vcap_jax.policy import split_model
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
@@ -252,7 +254,7 @@ def make_optimizer(params: Any, steps: int, peak: float) -> optax.GradientTransf
     return optax.chain(optax.clip_by_global_norm(1.0), rule)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -272,7 +274,11 @@ def main() -> None:
     )
     parser.add_argument("--pixels", type=Path, help="keep the rendered scenes here from run to run")
     args = parser.parse_args()
+    return guarded(lambda: make(args), goes_on=False)
 
+
+def make(args: argparse.Namespace) -> int:
+    """Goes through the stages; leaves a folder after each."""
     if args.start_from:  # what it has learned to say, it has learned in these tokens
         processor = Processor.from_pretrained(args.start_from)
     else:
@@ -360,7 +366,8 @@ def main() -> None:
     if "weak" in args.stages:
         write("weak", args.weak_steps, args.weak_learning_rate, WeakSettings())
     save(args.out)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -60,24 +60,24 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
+    from vcap_jax.command_line import guarded
     from vcap_jax.plan import targets
 
     targets.prepare_environment()
     args = parse_arguments()
     from vcap_jax.config import RunConfig
-    from vcap_jax.configuration import ConfigError, load_config
+    from vcap_jax.configuration import load_config
     from vcap_jax.plan.hardware import hardware
     from vcap_jax.plan.planning import make_plan
     from vcap_jax.plan.remedies import try_changes
     from vcap_jax.plan.tables import as_json, render
-    from vcap_jax.qwen3_vl.attention import UnsupportedAttention
 
     logging.getLogger("vcap_jax.sharding").setLevel(logging.WARNING)
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    try:
+    def make() -> int:
         machine = hardware(args.hardware)
         folder = "tpu" if machine.chip.platform == "tpu" else "paper"
         files = args.config or [ROOT / "configs" / folder / f"{args.modality}.yaml"]
@@ -96,16 +96,15 @@ def main() -> int:
             trials = try_changes(
                 plan, config, fraction=args.memory_fraction, policy_devices=args.policy_devices, say=say
             )
-    except (ConfigError, FileNotFoundError, ValueError, targets.MissingPlugin, UnsupportedAttention) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(render(plan, trials))
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(as_json(plan, trials), indent=1) + "\n", encoding="utf-8")
-    if not plan.fits:
-        return 1
-    return 3 if plan.left_out else 0
+        print(render(plan, trials))
+        if args.json:
+            args.json.parent.mkdir(parents=True, exist_ok=True)
+            args.json.write_text(json.dumps(as_json(plan, trials), indent=1) + "\n", encoding="utf-8")
+        if not plan.fits:
+            return 1
+        return 3 if plan.left_out else 0
+
+    return guarded(make, goes_on=False, failed=2)
 
 
 if __name__ == "__main__":

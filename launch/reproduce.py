@@ -23,10 +23,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.configuration import ConfigError
+from vcap_jax.command_line import guarded
 from vcap_jax.studies.arms import MODALITIES, STUDIES
-from vcap_jax.studies.schedule import ScheduleError
-from vcap_jax.studies.tasks import PlanError
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -53,14 +51,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     args = parse_arguments(arguments)
-    try:
-        return _reproduce(args)
-    except (ConfigError, PlanError, ScheduleError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on", file=sys.stderr)
-        return 130
+    return guarded(lambda: _reproduce(args))
 
 
 def _reproduce(args: argparse.Namespace) -> int:

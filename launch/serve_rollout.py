@@ -20,8 +20,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from vcap_jax.command_line import ROOT, guarded
 
 
 def main() -> int:
@@ -48,34 +49,37 @@ def main() -> int:
     # The policy is only read and written here; the accelerator is the server's.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-    from vcap_jax.config import RunConfig
-    from vcap_jax.configuration import ConfigError, load_config
-    from vcap_jax.rollout_server import SERVER_ENVIRONMENT, export_policy, serve_command
+    def serve() -> int:
+        from vcap_jax.config import RunConfig
+        from vcap_jax.configuration import ConfigError, load_config
+        from vcap_jax.rollout_server import SERVER_ENVIRONMENT, export_policy, serve_command
 
-    modality = args.modality or "image"
-    files = args.config or [ROOT / "configs" / "embedded" / f"{modality}.yaml"]
-    overrides = [*args.overrides, *([f"modality={args.modality}"] if args.modality else [])]
-    try:
+        modality = args.modality or "image"
+        files = args.config or [ROOT / "configs" / "embedded" / f"{modality}.yaml"]
+        overrides = [*args.overrides, *([f"modality={args.modality}"] if args.modality else [])]
         config = load_config(RunConfig, files, overrides)
         executable = shutil.which(args.vllm)
         if executable is None:
-            raise FileNotFoundError(
-                f"there is no {args.vllm}: install vLLM into an environment of its own and give its executable with "
-                "--vllm"
+            raise ConfigError(
+                [
+                    (
+                        f"there is no {args.vllm}: install vLLM into an environment of its own and give its executable "
+                        "with --vllm"
+                    )
+                ]
             )
         folder = args.folder or Path(tempfile.mkdtemp(prefix="vcap-rollout-policy-"))
         export_policy(config, folder)
-    except (ConfigError, FileExistsError, FileNotFoundError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    command = serve_command(config, folder, port=args.port, vllm=executable, cpu=args.cpu, more=more)
-    settings = " ".join(f"{key}={value}" for key, value in SERVER_ENVIRONMENT.items())
-    print(f"{settings} {shlex.join(command)}", flush=True)
-    if not args.print:
-        environment = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"} | SERVER_ENVIRONMENT
-        # The server takes this process's place, so signals and its exit status are its own.
-        os.execve(executable, command, environment)
-    return 0
+        command = serve_command(config, folder, port=args.port, vllm=executable, cpu=args.cpu, more=more)
+        settings = " ".join(f"{key}={value}" for key, value in SERVER_ENVIRONMENT.items())
+        print(f"{settings} {shlex.join(command)}", flush=True)
+        if not args.print:
+            environment = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"} | SERVER_ENVIRONMENT
+            # The server takes this process's place, so signals and its exit status are its own.
+            os.execve(executable, command, environment)
+        return 0
+
+    return guarded(serve, goes_on=False)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from vcap_jax import theory
+from vcap_jax.command_line import guarded
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -49,16 +50,16 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     args = parse_arguments(arguments)
-    try:
+
+    def show() -> int:
         print(table(args.facts, args.references, draws=args.draws, seed=args.seed))
         figure = draw(args.facts, args.references)
-    except theory.DomainError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(args.out, dpi=110, bbox_inches="tight")
-    print(f"drawn to {args.out}")
-    return 0
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(args.out, dpi=110, bbox_inches="tight")
+        print(f"drawn to {args.out}")
+        return 0
+
+    return guarded(show, goes_on=False)
 
 
 def table(N: int, sizes: Sequence[int], *, draws: int, seed: int) -> str:

@@ -39,6 +39,8 @@ def main() -> int:
         config, folder = open_whole(config, root, processes, resume=args.resume)
         say = speaker(processes)
         say(f"run {root} on {device_summary(processes)}")
+        if args.resume and not folder.resumed:
+            say(f"{root} holds no run yet: a new one begins")
         run(config, folder, say=say, processes=processes)
         return 0
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +14,12 @@ import numpy as np
 import pytest
 
 from vcap_jax.best_of import best_candidate, choose_best, score_candidates
-from vcap_jax.data.errors import MediaError
+from vcap_jax.data.errors import MediaError, NoUsableSamplesError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import CandidateScore, GroupScores
+from vcap_jax.stopping import Stopped, requested
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,7 @@ def test_the_choice_is_counted(tmp_path: Path) -> None:
 def test_no_score_at_all_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "scores.jsonl"
     path.write_text('{"place": 0, "id": "a", "rewards": [null]}\n')
-    with pytest.raises(ValueError, match=r"scores\.jsonl: not a single candidate"):
+    with pytest.raises(NoUsableSamplesError, match=r"scores\.jsonl: not a single candidate"):
         choose_best(path, ReferencePool([PoolEntry(id="a", references=("x",))]))
 
 
@@ -140,3 +144,20 @@ def test_a_sample_that_cannot_be_read_may_be_refused(tmp_path: Path) -> None:
     with pytest.raises(MediaError, match=r"sample s3: damaged.*data\.on_bad_sample"):
         score(tmp_path / "scores.jsonl", Session(), [], "refuse")
     assert not (tmp_path / "scores.jsonl").exists()
+
+
+def test_a_signal_ends_it_once_what_is_at_the_judge_is_scored(tmp_path: Path) -> None:
+    class Signalled(Session):
+        def submit(self, group) -> Future:
+            if group.sample_id == "s2":
+                os.kill(os.getpid(), signal.SIGTERM)
+                while not requested():
+                    time.sleep(0.01)
+            return super().submit(group)
+
+    path, stopped, again = tmp_path / "scores.jsonl", Signalled(), Session()
+    with pytest.raises(Stopped, match="stopped with 3 of 6 samples scored"):
+        score(path, stopped, [])
+    assert stopped.asked == ["s0", "s1", "s2"]
+    score(path, again, [])
+    assert again.asked == ["s4", "s5"]

@@ -159,3 +159,41 @@ def test_a_kill_in_mid_save_leaves_the_previous_checkpoint(tmp_path: Path) -> No
         checkpoints.save(2, {"x": jnp.ones(3)})
         checkpoints.wait()
         assert checkpoints.latest_step() == 2
+
+
+WRITTEN_WHERE_THERE_IS_NO_ROOM = """
+import resource, sys, jax, jax.numpy as jnp
+from vcap_jax.checkpoint import Checkpointer
+from vcap_jax.command_line import guarded
+
+def save():
+    with Checkpointer(sys.argv[1]) as checkpoints:
+        checkpoints.save(1, {"x": jnp.ones(3)}, {"step": 1})
+        checkpoints.wait()
+        # Files of more than 64 KiB are refused, as all are by a full disk.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, resource.RLIM_INFINITY))
+        checkpoints.save(2, {"x": jax.random.normal(jax.random.key(0), (1 << 18,))}, {"step": 2})
+        checkpoints.wait()
+    return 0
+
+raise SystemExit(guarded(save))
+"""
+
+
+def test_a_disk_that_refuses_is_told_in_two_lines_and_costs_no_earlier_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    done = subprocess.run(
+        [sys.executable, "-c", WRITTEN_WHERE_THERE_IS_NO_ROOM, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    first, second = done.stderr.splitlines()
+    assert first == (
+        f"error: a checkpoint could not be written to {folder}: file too large; raise the limit on the size of files "
+        "(ulimit -f). Those before it are whole"
+    )
+    assert second.startswith("go on with: ")
+    with Checkpointer(folder) as checkpoints:
+        assert checkpoints.steps() == [1]

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from tests import quick_compile
+from tests.foreground import in_foreground
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.report.metrics import deterministic, read_metrics
 
@@ -134,9 +135,14 @@ def test_a_run_leaves_what_it_promises(left_alone):
 
 def ended_by(wanted: signal.Signals, step: int, folder: Path, cache: Path, *more: str) -> int:
     """Starts a run and sends it a signal once it has written that many steps; returns how many it has written."""
-    process = subprocess.Popen(
-        command(folder, cache, *more), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    with in_foreground():
+        process = subprocess.Popen(
+            command(folder, cache, *more),
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=(folder.parent / "stderr").open("w"),
+            start_new_session=True,
+        )
     metrics, deadline = folder / "metrics.jsonl", time.monotonic() + 600
 
     def written() -> int:
@@ -144,16 +150,23 @@ def ended_by(wanted: signal.Signals, step: int, folder: Path, cache: Path, *more
 
     while time.monotonic() < deadline and process.poll() is None and written() < step:
         time.sleep(0.02)
-    process.send_signal(wanted)
+    # As a terminal does: to the run, and to the judge that it has started.
+    os.killpg(process.pid, wanted)
     assert process.wait() != 0
     assert not (folder / "summary.json").exists(), "the run ended before it could be ended"
     return written()
 
 
 def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, cache, left_alone):
-    """Ended by a scheduler, then killed, and at last left alone."""
+    """Ended by Ctrl-C, then killed, and at last left alone."""
     folder = tmp_path / "killed"
-    steps = ended_by(signal.SIGTERM, 1, folder, cache)
+    steps = ended_by(signal.SIGINT, 1, folder, cache)
+    with Checkpointer(folder / "checkpoints", read_only=True) as checkpoints:
+        assert checkpoints.latest_step() == steps
+    said = (tmp_path / "stderr").read_text()
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith(f"stopped after step {steps} of 4, which is saved; go on with: ")
+    assert said.endswith(" --resume\n")
     ended_by(signal.SIGKILL, max(3, steps + 1), folder, cache, "--resume")
     train(folder, cache, "--resume")
     here, there = (read_metrics(run / "metrics.jsonl") for run in (folder, left_alone))

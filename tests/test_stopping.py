@@ -1,14 +1,22 @@
-"""How a phase ends a step: which are saved, and what a signal does."""
+"""What a signal does: at once, after the work that is to be finished, and the second time."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vcap_jax.stopping import TrainingStopped, save_step, stop_on_signal
+from tests.foreground import in_foreground
+from vcap_jax.stopping import Stopped, finishing, raise_if_requested, requested, save_step, stop_on_signal
+
+ROOT = Path(__file__).resolve().parent.parent
+FOR_EVER_S = 600
 
 
 class Saved:
@@ -34,7 +42,7 @@ def test_every_so_many_steps_and_the_last_are_saved() -> None:
 
 def test_a_stop_saves_the_step_it_comes_after() -> None:
     saved: Any = Saved()
-    with pytest.raises(TrainingStopped, match="after step 2; continue with --resume"):
+    with pytest.raises(Stopped, match="after step 2 of 7, which is saved"):
         save_step(saved, 2, 7, None, None, every=3, stop=True)
     assert saved.steps == [2]
     assert saved.waited
@@ -46,10 +54,86 @@ def test_a_stop_after_the_last_step_is_none() -> None:
     assert saved.steps == [7]
 
 
-def test_a_signal_sets_the_event_and_the_old_handler_comes_back() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with stop_on_signal() as requested:
-        assert not requested.is_set()
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_raises_where_the_work_is(number: signal.Signals) -> None:
+    with in_foreground():
+        before = signal.getsignal(number)
+        with pytest.raises(Stopped), stop_on_signal():
+            os.kill(os.getpid(), number)
+            time.sleep(FOR_EVER_S)
+        assert signal.getsignal(number) is before
+    assert not requested()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_work_that_is_to_be_finished_asks_and_then_ends(number: signal.Signals) -> None:
+    steps = 0
+    with in_foreground(), pytest.raises(Stopped, match="after step 3"), stop_on_signal():
+        with finishing("the step in work"):
+            for step in range(1, 10):
+                if step == 3:
+                    os.kill(os.getpid(), number)
+                steps = step
+                raise_if_requested(f"after step {step}")
+    assert steps == 3
+    assert not requested()
+
+
+def test_a_signal_that_nobody_asked_about_is_not_lost() -> None:
+    """It came after the last question: what follows must not begin."""
+    with pytest.raises(Stopped), finishing("the last step"):
         os.kill(os.getpid(), signal.SIGTERM)
-        assert requested.wait(5)
-    assert signal.getsignal(signal.SIGTERM) is before
+        while not requested():
+            time.sleep(0.01)
+
+
+def test_finishing_inside_finishing_leaves_the_end_to_the_outer_one() -> None:
+    reached = []
+    with pytest.raises(Stopped), finishing("all of it"):
+        with finishing("a part"):
+            os.kill(os.getpid(), signal.SIGTERM)
+            while not requested():
+                time.sleep(0.01)
+        reached.append("after the part")
+    assert reached == ["after the part"]
+
+
+def test_a_background_job_goes_on_ignoring_ctrl_c() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with finishing("a step"):
+            os.kill(os.getpid(), signal.SIGINT)
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            assert not requested()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+BUSY = """
+import ctypes, os, signal, sys
+from vcap_jax.stopping import finishing
+reading, writing = os.pipe()
+with finishing("the step in work"):
+    signal.siginterrupt(signal.SIGINT, False)  # as in a compilation: the interpreter does not come to a word
+    signal.siginterrupt(signal.SIGTERM, False)
+    print("busy", flush=True)
+    ctypes.CDLL(None).read(reading, ctypes.create_string_buffer(1), 1)
+"""
+
+
+def test_a_second_ctrl_c_ends_at_once_also_in_the_middle_of_a_compilation() -> None:
+    with in_foreground():
+        process = subprocess.Popen(
+            [sys.executable, "-c", BUSY], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == "busy\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr.readline() == "\n"
+    assert "the step in work is finished first; Ctrl-C once more ends at once" in process.stderr.readline()
+    # Schedulers send it to a process and to its group: as often as it comes, it is one stop.
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(FOR_EVER_S) == 130
+    assert process.stderr.read().strip() == "ended at once; what was saved before stays"

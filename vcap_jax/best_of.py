@@ -14,16 +14,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
+from vcap_jax.data.errors import NoUsableSamplesError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.jsonl import last_row, read_objects
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, PipelineSettings
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.distributed import ALONE, Processes
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import naming, replace_file
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
+from vcap_jax.stopping import finishing, raise_if_requested, requested
 
 _IN_FLIGHT = 64
 
@@ -85,7 +87,8 @@ def score_candidates(
         last = last_row(part)
         begin = mine.start if last is None else int(last["place"]) + 1
         places = {sample.id: place for place, sample in enumerate(samples)}
-        with part.open("a", encoding="utf-8") as file:
+        with part.open("a", encoding="utf-8") as file, finishing("the groups that are at the judge"):
+            scored = begin - mine.start
             asked = _asked(
                 samples[begin : mine.stop],
                 candidates,
@@ -100,9 +103,12 @@ def score_candidates(
             for sample, scores in asked:
                 place = places[sample.id]
                 row = {"place": place, "id": sample.id, "rewards": scores.rewards}
-                file.write(json.dumps(row) + "\n")
-                file.flush()
+                with naming(part):
+                    file.write(json.dumps(row) + "\n")
+                    file.flush()
                 on_progress("scored", place + 1 - mine.start, len(mine), place + 1 - begin)
+                scored = place + 1 - mine.start
+            raise_if_requested(f"stopped with {scored} of {len(mine)} samples scored")
 
     def join() -> None:
         replace_file(path, b"".join(part.read_bytes() for part in parts))
@@ -144,6 +150,8 @@ def _asked(
     waiting: deque[tuple[Sample, Future[GroupScores]]] = deque()
     try:
         for batch in groups:
+            if requested():
+                break
             example = batch.examples[0]
             identity = example.sample.id
             group = GroupForReward(
@@ -177,7 +185,7 @@ def _segments(references: ReferencePool | None, identity: str, seed: int) -> tup
 def choose_best(scores: Path, candidates: ReferencePool) -> tuple[ReferencePool, Selection]:
     """The best candidate of each sample as a pool, and what the choice came to.
 
-    Raises ValueError if not a single candidate has a score.
+    Raises NoUsableSamplesError if not a single candidate has a score.
     """
     entries, everything, bests = [], [], []
     without = failed = ties = 0
@@ -194,7 +202,9 @@ def choose_best(scores: Path, candidates: ReferencePool) -> tuple[ReferencePool,
         bests.append(max(known))
         entries.append(PoolEntry(id=row["id"], references=(candidates[row["id"]].references[best],)))
     if not entries:
-        raise ValueError(f"{scores}: not a single candidate has a score, so there is nothing to learn")
+        raise NoUsableSamplesError(
+            f"{scores}: not a single candidate has a score, so there is nothing to learn"
+        )
     selection = Selection(
         samples=len(entries),
         without=without,

@@ -9,7 +9,8 @@ by one program can be read into any tree with the same paths, on another mesh or
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
-from vcap_jax.errors import VCapError
+from vcap_jax.errors import VCapError, system_message
 
 State = Any
 
@@ -27,11 +28,27 @@ _STATE, _DATA, _META = "state", "data", "meta"
 
 # Orbax warns when a save is waited for and when a folder is opened for reading: both are what was asked.
 _EXPECTED = ("Waiting for previous save", "read_only=True", "directory is read only")
-logging.getLogger("absl").addFilter(lambda record: not any(text in str(record.msg) for text in _EXPECTED))
+
+
+def _worth_showing(record: logging.LogRecord) -> bool:
+    if any(text in str(record.msg) for text in _EXPECTED):
+        return False
+    # Its threads log what the disk refuses with a traceback each, before it is raised here and told in one line.
+    error = record.exc_info[1] if record.exc_info else None
+    return error is None or system_message(error) is None
+
+
+logging.getLogger("absl").addFilter(_worth_showing)
 
 
 class CheckpointError(VCapError, RuntimeError):
     """A checkpoint that is not there, or that does not fit; the message names the folder and the remedy."""
+
+
+class DiskError(CheckpointError):
+    """A checkpoint that could not be written; a run goes on from the one before it."""
+
+    resumable = True
 
 
 class Checkpointer:
@@ -88,7 +105,7 @@ class Checkpointer:
     def steps(self) -> list[int]:
         """Steps with a complete checkpoint, ascending; waits for one that is being written."""
         # Orbax counts a step as soon as its save begins.
-        self._manager.wait_until_finished()
+        self.wait()
         return sorted(self._manager.all_steps())
 
     def latest_step(self) -> int | None:
@@ -102,8 +119,9 @@ class Checkpointer:
 
         state: any pytree of arrays. data_state, meta: what JSON can hold. Waits for an earlier save that is
         still being written, and raises what went wrong with it.
-        Raises CheckpointError if the step is already there (replacing it would leave a moment without it),
-        TypeError if a leaf of ``state`` is not an array, ValueError if ``best`` is not in ``meta``.
+        Raises DiskError if the disk refuses, CheckpointError if the step is already there (replacing it would
+        leave a moment without it), TypeError if a leaf of ``state`` is not an array, ValueError if ``best`` is not in
+        ``meta``.
         """
         meta = dict(meta or {})
         if self._best is not None and self._best not in meta:
@@ -115,26 +133,42 @@ class Checkpointer:
             raise CheckpointError(
                 f"{self.folder} already has a checkpoint of step {step}: resume from it or use another folder"
             )
-        self._manager.save(
-            step,
-            args=ocp.args.Composite(
-                **{
-                    _STATE: ocp.args.PyTreeSave(tree),
-                    _DATA: ocp.args.JsonSave({"value": data_state}),
-                    _META: ocp.args.JsonSave(meta),
-                }
-            ),
-            metrics=None if self._best is None else {self._best: float(meta[self._best])},
-            force=True,
-        )
+        with self._writing():
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(
+                    **{
+                        _STATE: ocp.args.PyTreeSave(tree),
+                        _DATA: ocp.args.JsonSave({"value": data_state}),
+                        _META: ocp.args.JsonSave(meta),
+                    }
+                ),
+                metrics=None if self._best is None else {self._best: float(meta[self._best])},
+                force=True,
+            )
 
     def wait(self) -> None:
         """Returns when everything is written; raises what went wrong in the background."""
-        self._manager.wait_until_finished()
+        with self._writing():
+            self._manager.wait_until_finished()
 
     def close(self) -> None:
         """Waits and ends the background threads."""
-        self._manager.close()
+        with self._writing():
+            self._manager.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What the disk refuses comes out of Orbax as errors of its own, of TensorStore's and of the system's."""
+        try:
+            yield
+        except Exception as error:
+            refused = system_message(error)
+            if refused is None:
+                raise
+            raise DiskError(
+                f"a checkpoint could not be written to {self.folder}: {refused}. Those before it are whole"
+            ) from error
 
     def restore(
         self, template: State, step: int | None = None, *, partial: bool = False

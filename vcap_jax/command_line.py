@@ -60,7 +60,7 @@ def read_config(args: argparse.Namespace, say: Callable[[str], None] = print) ->
 def run_command(args: argparse.Namespace, command: Callable[[RunConfig], int]) -> int:
     """Reads the configuration and calls ``command``; the exit status.
 
-    Errors that a user can mend are printed without a trace; a run that stopped and can be continued says how.
+    What ends it early is told as ``guarded`` does.
     """
     return _run(args, lambda config, _: command(config), several=False)
 
@@ -68,6 +68,60 @@ def run_command(args: argparse.Namespace, command: Callable[[RunConfig], int]) -
 def run_shared_command(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int]) -> int:
     """``run_command`` for a command that several processes may do together, as ``config.distributed`` says."""
     return _run(args, command, several=True)
+
+
+def guarded(work: Callable[[], int], *, goes_on: bool = True, failed: int = 1) -> int:
+    """Calls ``work`` as the whole of a command; its exit status, or what ``report`` says.
+
+    goes_on: whether the same command, given again, goes on where a signal ended it. failed: the status of errors.
+    """
+    from vcap_jax.stopping import stop_on_signal
+
+    with stop_on_signal():
+        try:
+            return work()
+        except BaseException as error:
+            return report(error, _again() if goes_on else None, failed=failed)
+
+
+def report(error: BaseException, again: str | None, *, failed: int = 1) -> int:
+    """Tells the user in a line or a few what ended a command; the command's exit status.
+
+    A signal: 128 + its number. What a user, a disk or a network can cause: ``failed``. Anything else is a defect, or
+    a library's way to exit, and raised again.
+
+    again: the command that goes on; None if it would begin anew.
+    """
+    from vcap_jax.errors import VCapError, system_message
+    from vcap_jax.stopping import Stopped, exit_status
+
+    if isinstance(error, Stopped):
+        how = "the same command begins anew" if again is None else f"go on with: {again}"
+        print(f"{error}; {how}", file=sys.stderr, flush=True)
+        return exit_status()
+    if isinstance(error, BrokenPipeError):
+        # Whoever read the output has had enough; Python would complain once more when it flushes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if isinstance(error, VCapError):
+        text, resumable = str(error), error.resumable
+    elif isinstance(error, OSError):
+        text, resumable = system_message(error) or str(error), True
+    else:
+        raise error
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    if resumable and again is not None:
+        print(f"go on with: {again}", file=sys.stderr, flush=True)
+    return failed
+
+
+def _again(args: argparse.Namespace | None = None) -> str:
+    """The command as it was given, which --resume lets go on where it has that option."""
+    resume = hasattr(args, "resume") and not args.resume  # type: ignore[union-attr]
+    python = Path(sys.executable)
+    if python.is_relative_to(Path.cwd()):
+        python = python.relative_to(Path.cwd())
+    return shlex.join([str(python), *sys.argv, *(["--resume"] if resume else [])])
 
 
 def speaker(processes: Processes) -> Callable[[str], None]:
@@ -102,39 +156,45 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
     # The driver's messages about machine features are noise for a user; errors still come through.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    import jax
+    from vcap_jax.stopping import stop_on_signal
 
-    from vcap_jax.config import RunConfig
-    from vcap_jax.configuration import ConfigError, describe, dump_config
-    from vcap_jax.distributed import ALONE, PeerFailed, joined
-    from vcap_jax.errors import VCapError
-    from vcap_jax.stopping import TrainingStopped
-
-    if args.help_config:
-        print(describe(RunConfig))
-        return 0
-    with ExitStack() as stack:
-        processes = ALONE
+    with stop_on_signal(), ExitStack() as stack:
+        processes: Processes | None = None
         try:
-            config = read_config(args)
-            if args.print_config:
-                print(dump_config(config), end="")
+            from vcap_jax.distributed import joined
+
+            config = _configured(args)
+            if config is None:
                 return 0
-            if config.compilation_cache:
-                jax.config.update("jax_compilation_cache_dir", config.compilation_cache)
-                # JAX leaves out what compiles within a second, which in the embedded world is nearly everything.
-                jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
             if config.distributed.several and not several:
+                from vcap_jax.configuration import ConfigError
+
                 raise ConfigError(["this command is for one process: leave distributed.* out"])
             processes = stack.enter_context(joined(config.distributed))
             stack.enter_context(_log_shown(processes))
             return command(config, processes)
-        except (VCapError, FileNotFoundError) as error:
-            # Before leaving the others, which may take long.
-            processes.fail(error)
-            print(f"error: {error}", file=sys.stderr, flush=True)
-            if isinstance(error, TrainingStopped | PeerFailed):
-                resume = hasattr(args, "resume") and not args.resume
-                again = [sys.executable, *sys.argv, *(["--resume"] if resume else [])]
-                print(f"continue with: {shlex.join(again)}", file=sys.stderr)
-            return 1
+        except BaseException as error:
+            if processes is not None:
+                processes.fail(error)  # before leaving the others, which may take long
+            return report(error, _again(args))
+
+
+def _configured(args: argparse.Namespace) -> RunConfig | None:
+    """The configuration that was asked for; None if it was only to be shown."""
+    import jax
+
+    from vcap_jax.config import RunConfig
+    from vcap_jax.configuration import describe, dump_config
+
+    if args.help_config:
+        print(describe(RunConfig))
+        return None
+    config = read_config(args)
+    if args.print_config:
+        print(dump_config(config), end="")
+        return None
+    if config.compilation_cache:
+        jax.config.update("jax_compilation_cache_dir", config.compilation_cache)
+        # JAX leaves out what compiles within a second, which in the embedded world is nearly everything.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    return config

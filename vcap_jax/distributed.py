@@ -36,6 +36,8 @@ _FAILURES = "vcap/failures"
 class PeerFailed(VCapError, RuntimeError):
     """Another process of the run cannot go on; the message says which, and why."""
 
+    resumable = True
+
 
 @dataclass(frozen=True, kw_only=True)
 class DistributedConfig:
@@ -191,7 +193,7 @@ ALONE = Processes()
 def joined(config: DistributedConfig) -> Iterator[Processes]:
     """The processes of the run, found before any device is touched and left again at the end.
 
-    Raises RuntimeError if the others do not come within ``start_timeout_s``, or if JAX has been used already.
+    Raises PeerFailed if the others do not come within ``start_timeout_s``, RuntimeError if JAX has been used already.
     """
     if not config.several:
         yield ALONE
@@ -217,7 +219,7 @@ def joined(config: DistributedConfig) -> Iterator[Processes]:
             shutdown_timeout_seconds=config.peer_timeout_s,
         )
     except jax.errors.JaxRuntimeError as error:
-        raise RuntimeError(
+        raise PeerFailed(
             f"the processes of the run did not find each other within {config.start_timeout_s} s: start "
             f"{config.processes or 'all'} of them, each with its own distributed.process_id and the same "
             f"distributed.coordinator, {config.coordinator or 'found automatically'} ({error})"

@@ -42,7 +42,10 @@ def embedded_judge(
         search_path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
         # Its matrices are tiny; threads of numpy would only get in the way of the trainer's.
         environment = {**os.environ, "PYTHONPATH": search_path, "OPENBLAS_NUM_THREADS": "1"}
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        # In a session of its own: Ctrl-C reaches the trainer alone, which needs the judge to finish its step.
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
         try:
             yield f"http://127.0.0.1:{_wait_for_port(process, port_file, log_path, timeout_s)}"
         finally:

@@ -29,8 +29,9 @@ def resume(
     programs: OptimizerPrograms,
     *,
     groups_per_step: int,
+    total_steps: int,
 ) -> Resumed:
-    """Opens data and checkpoints, which ``stack`` closes. All processes must call it together.
+    """Opens data and checkpoints, which ``stack`` closes, and says what it found. All processes must call it together.
 
     A checkpoint may have been written by another number of processes and on another mesh.
     """
@@ -49,4 +50,7 @@ def resume(
     if latest is not None:
         state, data_state = checkpoints.restore(place.placement.abstract(state), latest)
         data.set_state(data_state)
+        place.say(f"resuming after step {latest} of {total_steps}")
+    elif folder.resumed:
+        place.say("no checkpoint yet: training begins anew")
     return Resumed(data, checkpoints, state)

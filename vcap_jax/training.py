@@ -56,11 +56,11 @@ def train(
     )
     programs.accumulate.check_next(partial(require_kernel, policy.merge().kernel))
     with ExitStack() as stack:
-        resumed = resume(stack, place, samples, programs, groups_per_step=config.grpo.groups_per_step)
+        resumed = resume(
+            stack, place, samples, programs, groups_per_step=config.grpo.groups_per_step, total_steps=total
+        )
         data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
         done = int(state.step) // updates
-        if done:
-            place.say(f"resuming after step {done} of {total}")
         log: RunLog | SilentLog = SilentLog()
         if processes.first:
             log = RunLog(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from tests.foreground import in_foreground
 from tests.launch.stand_ins import ROOT, command, environment, notes, start, wait_for
 
 
@@ -144,9 +145,7 @@ def test_a_signal_lets_the_trainer_save_before_the_judge_goes(node: Path) -> Non
 
 
 def test_ctrl_c_reaches_the_whole_group_and_still_ends_both_in_order(node: Path) -> None:
-    # Tests that were started in the background ignore Ctrl-C, and what they start would too.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with in_foreground():
         process = subprocess.Popen(
             command(node, "h800_8x.sh"),
             env=environment(node),
@@ -154,8 +153,6 @@ def test_ctrl_c_reaches_the_whole_group_and_still_ends_both_in_order(node: Path)
             text=True,
             start_new_session=True,
         )
-    finally:
-        signal.signal(signal.SIGINT, before)
     wait_for(node, "GPUs=0,1")
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)

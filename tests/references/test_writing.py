@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import Provenance, ReferencePool, asked_digest
 from vcap_jax.references.writing import PoolError, Shard, Written, write_pool
 from vcap_jax.reward.media import TimeWindow
+from vcap_jax.stopping import Stopped, requested
 
 SAMPLES = [Sample(id=f"v{i}", video=Path(f"{i}.mp4")) for i in range(7)]
 UNREADABLE = "v3"
@@ -161,3 +165,40 @@ def test_rows_changed_behind_the_header_are_found_out(tmp_path: Path) -> None:
     path.write_text("".join([json.dumps(head | {"pool": 9}) + "\n", *lines[1:]]))
     with pytest.raises(ManifestError, match="version 9"):
         ReferencePool.read(path)
+
+
+@pytest.mark.parametrize("at", [0, 3, 5, 9])
+def test_a_signal_ends_it_after_the_captions_in_work(tmp_path: Path, at: int) -> None:
+    """As the captioners do, the writer looks for a signal before it begins something new."""
+
+    class Signalled(Writer):
+        def _spend(self, place) -> None:
+            super()._spend(place)
+            if len(self.asked) == at + 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+                while not requested():
+                    time.sleep(0.01)
+
+        def _until_signalled(self, captions):
+            for written in captions:
+                yield written
+                if requested():
+                    return
+
+        def whole(self, samples, first, on_bad):
+            return self._until_signalled(super().whole(samples, first, on_bad))
+
+        def windows(self, samples, first, on_bad):
+            return self._until_signalled(super().windows(samples, first, on_bad))
+
+    path = tmp_path / "pool.jsonl"
+    stopped = Signalled()
+    with pytest.raises(Stopped, match=r"stopped with \d+ of \d+ captions written"):
+        write_pool(path, stopped, SAMPLES)
+    again = Writer()
+    pool = write_pool(path, again, SAMPLES)
+    assert pool is not None
+    assert set(stopped.asked).isdisjoint(again.asked)
+    whole = write_pool(tmp_path / "alone.jsonl", Writer(), SAMPLES)
+    assert whole is not None
+    assert pool.digest() == whole.digest()

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import grain
 
-from vcap_jax.data.errors import MediaError, NoUsableSamplesError
+from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.distributed import ALONE, Processes
@@ -200,15 +200,15 @@ class GroupIterator(Iterator[GroupBatch]):
         """Continues where ``get_state`` was called, by as many processes as there are now.
 
         Raises:
-            ValueError: the state is of other samples or another seed.
+            ManifestError: the state is of other samples or another seed.
         """
         if state.get("version") != _STATE_VERSION:
-            raise ValueError(
+            raise ManifestError(
                 f"version {state.get('version')!r} of the data state, this program reads {_STATE_VERSION}: "
                 "resume with the program that wrote it, or start a new run"
             )
         if state["fingerprint"] != self._fingerprint:
-            raise ValueError(
+            raise ManifestError(
                 "the saved place in the data is of another manifest, seed or shuffling: restore those, or start a "
                 "new run"
             )

@@ -30,7 +30,7 @@ from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.policy import Params
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.rollout.engine import RolloutError
-from vcap_jax.stopping import TrainingStopped, save_step, stop_on_signal
+from vcap_jax.stopping import TrainingStopped, finishing, requested, save_step
 
 
 class Log(Protocol):
@@ -65,11 +65,12 @@ class Training:
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
 
-        Raises TrainingStopped when rollout engine or judge cannot be used any more, when the judge has scored
-        nothing in a step, or on SIGTERM, with everything that was done saved; PeerFailed if another process ends.
+        Raises TrainingStopped when rollout engine or judge cannot be used any more or when the judge has scored
+        nothing in a step, and Stopped after a signal, with everything that was done saved; PeerFailed if another
+        process ends.
         """
         config, compiles = self.config, CompileCounter()
-        with compiles, stop_on_signal() as stop_requested:
+        with compiles, finishing("the step in work"):
             done = int(state.step) // config.grpo.updates_per_step
             for step in range(done, self.total_steps):
                 begin = time.monotonic()
@@ -91,7 +92,7 @@ class Training:
                 judge, stop = end_of_step(
                     self.processes,
                     self.collector.session.statistics().since(judge_before),
-                    stop_requested.is_set(),
+                    requested(),
                 )
                 self.log.step(
                     StepReport(
@@ -116,7 +117,7 @@ class Training:
                     every=config.logging.save_every,
                     stop=stop,
                 )
-        self.checkpoints.wait()
+            self.checkpoints.wait()
         return state
 
     def _collect(

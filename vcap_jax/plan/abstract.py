@@ -14,6 +14,7 @@ from flax import nnx
 
 from vcap_jax.captioners import lineage
 from vcap_jax.config import RunConfig
+from vcap_jax.plan.errors import PlanningError
 from vcap_jax.policy import (
     ModelConfig,
     Params,
@@ -37,14 +38,14 @@ TIMESTAMP_TOKENS = 12
 
 def model_of(path: str) -> Qwen3VLConfig:
     """The model a ``model.path`` names: a checkpoint folder, a run, "embedded", or a published size ("8B", also as
-    part of a checkpoint's public name). Raises ValueError if it is none of them."""
+    part of a checkpoint's public name). Raises PlanningError if it is none of them."""
     folder = lineage(path).origin
     if (folder / "config.json").is_file():
         return Qwen3VLConfig.from_pretrained(folder)
     words = Path(path).name.replace("_", "-").split("-")
     size = next((size for size in CONFIGS if size in words), None)
     if size is None:
-        raise ValueError(
+        raise PlanningError(
             f"model.path {path!r} is neither a folder with a config.json nor a published size "
             f"({', '.join(CONFIGS)})"
         )
@@ -71,18 +72,18 @@ class Sizes:
 def largest_sizes(config: RunConfig, model: Qwen3VLConfig) -> Sizes:
     """The largest prompt and captions that the configuration lets in.
 
-    Raises ValueError if it sets no visual budget, so that there is no largest prompt.
+    Raises PlanningError if it sets no visual budget, so that there is no largest prompt.
     """
     data, vision = config.data, model.vision
     merge = vision.spatial_merge_size**2
     if config.modality == "image":
         if data.max_pixels is None:
-            raise ValueError("data.max_pixels is not set: without it a plan has no largest image")
+            raise PlanningError("data.max_pixels is not set: without it a plan has no largest image")
         frames, patches = 1, data.max_pixels // vision.patch_size**2 // merge * merge
         depth, text = 1, TEXT_TOKENS
     else:
         if data.max_frames is None or data.max_frame_tokens is None:
-            raise ValueError(
+            raise PlanningError(
                 "data.max_frames and data.max_frame_tokens are not set: without them a plan has no largest video"
             )
         frames = -(-data.max_frames // vision.temporal_patch_size)

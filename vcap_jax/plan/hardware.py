@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from vcap_jax.plan.errors import PlanningError
+
 GIB = 2**30
 
 
@@ -163,14 +165,14 @@ class Hardware:
 
 
 def hardware(name: str) -> Hardware:
-    """The hardware a name stands for. Raises ValueError, with the names there are, for one that is not known."""
+    """The hardware a name stands for. Raises PlanningError, with the names there are, for one that is not known."""
     gpu = re.fullmatch(r"([ah]\d+)x(\d+)", name)
     if gpu and gpu[1] in CHIPS:
         return gpus(CHIPS[gpu[1]], int(gpu[2]))
     tpu = re.fullmatch(r"(v\d+[a-z]+)-(\d+)", name)
     if tpu and int(tpu[2]) in _SLICES.get(tpu[1], {}):
         return _slice(tpu[1], int(tpu[2]))
-    raise ValueError(f"unknown hardware {name!r}; known: {', '.join(known_names())}")
+    raise PlanningError(f"unknown hardware {name!r}; known: {', '.join(known_names())}")
 
 
 def known_names() -> list[str]:
@@ -180,10 +182,10 @@ def known_names() -> list[str]:
 
 
 def gpus(chip: Chip, count: int) -> Hardware:
-    """``count`` GPUs: one node, or whole nodes. Raises ValueError for a count that fills no whole nodes."""
+    """``count`` GPUs: one node, or whole nodes. Raises PlanningError for a count that fills no whole nodes."""
     hosts = -(-count // chip.per_host)
     if count < 1 or count % hosts or (hosts > 1 and count % chip.per_host):
-        raise ValueError(
+        raise PlanningError(
             f"{chip.name}x{count}: give 1 to {chip.per_host} GPUs, or whole nodes of {chip.per_host}"
         )
     return Hardware(

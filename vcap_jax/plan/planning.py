@@ -11,6 +11,7 @@ from vcap_jax.config import RunConfig
 from vcap_jax.plan import targets
 from vcap_jax.plan.abstract import Sizes, abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import Compiled, compile_program
+from vcap_jax.plan.errors import PlanningError
 from vcap_jax.plan.hardware import Hardware, gpus
 from vcap_jax.plan.programs import Shapes, Step, Work, step_programs
 
@@ -114,12 +115,12 @@ def layout(config: RunConfig, hardware: Hardware, policy_devices: int | None) ->
     """Fits groups to devices: one group per device and micro-batch at the least. A step keeps its groups, its last
     batch may be short.
 
-    policy_devices: of a GPU node; the others are the judge's. Raises ValueError for a number the node has not.
+    policy_devices: of a GPU node; the others are the judge's. Raises PlanningError for a number the node has not.
     """
     policy = hardware
     if policy_devices is not None:
         if hardware.chip.platform != "cuda" or not 0 < policy_devices <= hardware.devices:
-            raise ValueError(
+            raise PlanningError(
                 f"{policy_devices} policy devices: {hardware.name} has {hardware.devices} GPUs to divide; a TPU slice "
                 "is the policy's alone"
                 if hardware.chip.platform == "cuda"
@@ -169,7 +170,8 @@ def make_plan(
     typical: with captions of the estimated lengths instead of the longest allowed. only: names of the programs to
     compile (their first word). devices: (all, one host's) instead of the hardware's own, for tests.
 
-    Raises MissingPlugin, ValueError (sizes, names), UnsupportedAttention if an attention kernel is not in its program.
+    Raises MissingPlugin, PlanningError (sizes, names), UnsupportedAttention if an attention kernel is not in its
+    program.
     """
     model = model_of(config.model.path)
     laid = layout(config, hardware, policy_devices)
@@ -202,7 +204,7 @@ def make_plan(
     )
     names = list(dict.fromkeys(work.name.split()[0] for work in step.work))
     if only is not None and (unknown := sorted(only.difference(names))):
-        raise ValueError(f"no program {', '.join(unknown)} in a step; there are {', '.join(names)}")
+        raise PlanningError(f"no program {', '.join(unknown)} in a step; there are {', '.join(names)}")
     rows, left_out = [], []
     for work in step.work:
         if only is not None and work.name.split()[0] not in only:

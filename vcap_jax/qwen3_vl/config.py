@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vcap_jax.qwen3_vl.errors import CheckpointError
+
 ACTIVATION_NAMES = ("gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu")
 """Values of ``hidden_act`` that ``layers.ACTIVATIONS`` implements."""
 
@@ -211,12 +213,14 @@ class Qwen3VLConfig:
             raise FileNotFoundError(f"no model configuration at {file}; expected a folder with a config.json")
         try:
             values = json.loads(file.read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{file} is not valid JSON: {error}") from error
+        except ValueError as error:
+            raise CheckpointError(
+                f"{file} is not valid JSON ({error}): restore it from the checkpoint"
+            ) from error
         try:
             return cls.from_dict(values)
         except ValueError as error:
-            raise ValueError(f"{file}: {error}") from error
+            raise CheckpointError(f"{file}: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """The ``config.json`` of this model, in the spelling of the published checkpoints."""

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from vcap_jax.errors import VCapError
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.qwen3_vl.errors import damaged
 from vcap_jax.qwen3_vl.lora import (
     AdaptedMatrix,
     LoraConfig,
@@ -99,7 +101,11 @@ def load_adapter(folder: Path, config: Qwen3VLConfig, lora: LoraConfig) -> dict[
         if not (folder / name).is_file():
             raise AdapterError(f"{folder} has no {name}: give a folder that PEFT's save_pretrained wrote")
     _check_config(json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")), folder, lora)
-    found = {_canonical(name): array for name, array in load_file(folder / WEIGHTS_FILE).items()}
+    try:
+        stored = load_file(folder / WEIGHTS_FILE)
+    except SafetensorError as error:
+        raise AdapterError(damaged(folder / WEIGHTS_FILE, error)) from error
+    found = {_canonical(name): array for name, array in stored.items()}
     parts = target_parts(config, lora.targets)
     matrices = adapted_matrices(config, parts, lora.rank)
     _check_tensors(matrices, found, folder, lora)

@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from vcap_jax.errors import VCapError
 from vcap_jax.qwen3_vl.attention import CHUNKED, Kernel
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.qwen3_vl.errors import CheckpointError, damaged
 from vcap_jax.qwen3_vl.lora import Additions, is_adapter
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.weight_table import (
@@ -51,10 +51,6 @@ INDEX_FILE = "model.safetensors.index.json"
 DEFAULT_SHARD_BYTES = 5_000_000_000
 
 Sharding = Callable[[str, Shape], jax.sharding.Sharding]
-
-
-class CheckpointError(VCapError, ValueError):
-    """A checkpoint does not fit its configuration; the message lists every name that does not."""
 
 
 def load_pretrained(
@@ -210,7 +206,12 @@ def _open(folder: Path, tensors: Sequence[Tensor], config: Qwen3VLConfig, stack:
     """Canonical name -> lazily read slice of every tensor in the folder, after checking them all."""
     index_file, weight_map = folder / INDEX_FILE, {}
     if index_file.is_file():
-        weight_map = json.loads(index_file.read_text(encoding="utf-8"))["weight_map"]
+        try:
+            weight_map = dict(json.loads(index_file.read_text(encoding="utf-8"))["weight_map"])
+        except (ValueError, TypeError, LookupError) as error:
+            raise CheckpointError(
+                f"{index_file} is no index of weights: restore it from the checkpoint"
+            ) from error
         files = sorted(set(weight_map.values()))
     elif (folder / SINGLE_FILE).is_file():
         files = [SINGLE_FILE]
@@ -223,7 +224,10 @@ def _open(folder: Path, tensors: Sequence[Tensor], config: Qwen3VLConfig, stack:
     for file in files:
         if file in missing_shards:
             continue
-        handle = stack.enter_context(safe_open(folder / file, framework="numpy"))
+        try:
+            handle = stack.enter_context(safe_open(folder / file, framework="numpy"))
+        except SafetensorError as error:
+            raise CheckpointError(damaged(folder / file, error)) from error
         for name in handle.keys():  # noqa: SIM118 (not a dictionary)
             source = handle.get_slice(name)
             sources[canonical_name(name)] = source

@@ -28,6 +28,7 @@ from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.prompts import build_messages
 from vcap_jax.reward.shown import show
+from vcap_jax.stopping import requested
 
 Load = Callable[[Sample], Example]
 
@@ -148,6 +149,8 @@ class EndpointWriter:
 
         try:
             for batch in groups:
+                if requested():
+                    break
                 example = batch.examples[0]
                 asked = self._loop.submit(self._ask(example, seed))
                 waiting.append((example.sample, asked))

@@ -18,6 +18,7 @@ from vcap_jax.references.windows import WindowDraw, description
 from vcap_jax.references.writing import Written
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.stopping import requested
 from vcap_jax.workplace import Workplace, group_sampler
 
 _SEED = 1_000_003
@@ -113,7 +114,9 @@ class PolicyWriter:
         """See ``ReferenceWriter``."""
         captioner = self._place.captioner(self._sampler)
         places = {sample.id: first + index for index, sample in enumerate(samples)}
-        for done in captioner.run(self._params, samples, seed=self._seed, first=first, on_bad=on_bad):
+        for done in captioner.run(
+            self._params, samples, seed=self._seed, first=first, on_bad=on_bad, stop=requested
+        ):
             texts = self._texts(done)
             if texts:
                 yield Written(place=places[done.sample.id], references=texts)
@@ -131,7 +134,7 @@ class PolicyWriter:
         load = sample_reader(config, self._place.policy.processor, window=draw, judged=False)
         captioner = self._place.captioner(self._sampler, load)
         seed = self._seed + WINDOW_SEED
-        for done in captioner.run(self._params, items, seed=seed, first=first, on_bad=on_bad):
+        for done in captioner.run(self._params, items, seed=seed, first=first, on_bad=on_bad, stop=requested):
             texts = tuple(filter(None, map(description, self._texts(done))))
             if texts:
                 item = done.sample

@@ -21,8 +21,9 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segment
 from vcap_jax.errors import VCapError
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import naming, replace_file
 from vcap_jax.reward.media import TimeWindow
+from vcap_jax.stopping import finishing, raise_if_requested
 
 _PLAN = "plan.json"
 
@@ -96,7 +97,8 @@ def write_pool(
 
     samples: all of them, whatever the shard. on_progress: told (what, done, total, done by this process) after every
     caption. on_bad: told of samples that get no entry, as they cannot be read or nothing was said of them.
-    Returns the pool, or None while parts of other processes are missing.
+    Returns the pool, or None while parts of other processes are missing. A signal ends it, with Stopped, once the
+    captions in work are written.
     Raises PoolError if another pool, or parts of another, lie at ``path``, or if no sample could be captioned.
     """
     shard = shard or Shard()
@@ -141,15 +143,19 @@ def _write_part(
     # Items are captioned in order, so everything after the last one written is still to do.
     last = last_row(partial)
     begin = start if last is None else int(last["place"]) + 1
-    with partial.open("a", encoding="utf-8") as file:
+    with partial.open("a", encoding="utf-8") as file, finishing("the captions in work"):
+        done = begin - start
         if begin < stop:
             for written in captions(begin):
                 row: dict[str, Any] = {"place": written.place, "references": list(written.references)}
                 if written.window is not None:
                     row["window"] = [written.window.start, written.window.end]
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                file.flush()
-                on_progress(written.place + 1 - start, stop - start, written.place + 1 - begin)
+                with naming(partial):
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                    file.flush()
+                done = written.place + 1 - start
+                on_progress(done, stop - start, written.place + 1 - begin)
+        raise_if_requested(f"stopped with {done} of {stop - start} captions written")
     partial.rename(part)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,10 @@ class StepLog:
                 )
             last = step
             lines.append(json.dumps(row, ensure_ascii=False, separators=(", ", ": ")) + "\n")
-        self._file.write("".join(lines).encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming(self.path):
+            self._file.write("".join(lines).encode())
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self.last_step = last
 
     def truncate_after(self, step: int) -> int:
@@ -101,6 +103,17 @@ def _complete_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     return found
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of writing a file, such as a full disk, name it: the system leaves the name of an open one out, and that
+    of a temporary one tells nobody anything."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Writes a whole file; readers, and whoever comes after a kill, see the old content or the new."""
     write_through(path, lambda temporary: temporary.write_bytes(content))
@@ -112,10 +125,11 @@ def write_through(path: Path, write: Callable[[Path], Any]) -> None:
     # Not by the number of the process: in containers those of several hosts are the same.
     temporary = path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}")
     try:
-        write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with naming(path):
+            write(temporary)
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     directory = os.open(path.parent, os.O_RDONLY)

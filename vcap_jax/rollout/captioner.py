@@ -59,17 +59,19 @@ class Captioner:
         seed: int,
         first: int = 0,
         on_bad: Callable[[BadSample], None] | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[Captioned]:
         """Yields one entry for every usable sample, none for no samples. Raises MediaError for one that cannot be used,
         if such are refused.
 
         seed, first: the caption of a sample depends on the seed and on its place in the whole manifest, ``first``
-        plus its index here, so a list may be captioned in parts.
+        plus its index here, so a list may be captioned in parts. stop: asked before every batch; once it is true, what
+        is in work is yielded and no more.
         """
         if not samples:
             return
         order: list[Example] = []
-        batches = self._batches(params, samples, order, first=first, on_bad=on_bad)
+        batches = self._batches(params, samples, order, first=first, on_bad=on_bad, stop=stop)
         groups = self._sampler.stream_batches(params, self._policy.frozen, batches, seed=seed, step=0)
         done: dict[int, SampledGroup] = {}
         told = 0
@@ -88,6 +90,7 @@ class Captioner:
         *,
         first: int,
         on_bad: Callable[[BadSample], None] | None,
+        stop: Callable[[], bool],
     ) -> Iterator[PromptGroups]:
         """Encoded prompts, a batch at a time; a group's index is its place in ``order``, which grows with them."""
         place = {sample.id: first + index for index, sample in enumerate(samples)}
@@ -101,6 +104,8 @@ class Captioner:
             on_bad_sample=self._on_bad_sample,
         )
         for batch in GroupIterator(samples, self._load, settings, on_skip=on_bad):
+            if stop():
+                return
             prompt = self._place(
                 collate(
                     [example.prompt for example in batch.examples],

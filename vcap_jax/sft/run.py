@@ -145,11 +145,11 @@ def _train(place: Workplace, samples: list[Sample], targets: Targets, max_tokens
     )
     programs.accumulate.check_next(partial(require_kernel, policy.merge().kernel))
     with ExitStack() as stack:
-        resumed = resume(stack, place, samples, programs, groups_per_step=sft.groups_per_step)
+        resumed = resume(
+            stack, place, samples, programs, groups_per_step=sft.groups_per_step, total_steps=total
+        )
         data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
         done = int(state.step)
-        if done:
-            place.say(f"resuming after step {done} of {total}")
         log: _Log | SilentLog = SilentLog()
         if processes.first:
             log = _Log(place, total=total, done=done)

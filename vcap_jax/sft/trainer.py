@@ -31,7 +31,7 @@ from vcap_jax.sft.config import SFTConfig
 from vcap_jax.sft.step import SFTPrograms, TargetBatch
 from vcap_jax.sft.targets import Targets, pad_captions
 from vcap_jax.sharding import Placement
-from vcap_jax.stopping import save_step, stop_on_signal
+from vcap_jax.stopping import finishing, requested, save_step
 
 SHOWN = (
     Shown("nll", "nats/token", ".4f"),
@@ -104,11 +104,11 @@ class SupervisedTraining:
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
 
-        Raises TrainingStopped on SIGTERM of any process, with everything that was done saved; PeerFailed if another
+        Raises Stopped after a signal to any process, with everything that was done saved; PeerFailed if another
         process ends.
         """
         compiles, local = CompileCounter(), self.placement.local()
-        with compiles, stop_on_signal() as stop_requested:
+        with compiles, finishing("the step in work"):
             for step in range(int(state.step), self.total_steps):
                 begin, compiled = time.monotonic(), compiles.count
                 batch = next(self.data)
@@ -132,7 +132,7 @@ class SupervisedTraining:
                     "compiles": compiles.count - compiled,
                 }
                 self.log.step(row)
-                stop = any(self.processes.exchange("end of step", stop_requested.is_set()))
+                stop = any(self.processes.exchange("end of step", requested()))
                 save_step(
                     self.checkpoints,
                     step + 1,
@@ -142,7 +142,7 @@ class SupervisedTraining:
                     every=self.save_every,
                     stop=stop,
                 )
-        self.checkpoints.wait()
+            self.checkpoints.wait()
         return state
 
     def batches(self, examples: Sequence[Example]) -> StepBatches:

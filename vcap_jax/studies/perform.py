@@ -18,7 +18,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcap_jax.studies.tasks import CANDIDATES, Plan, Task
+from vcap_jax.command_line import guarded
+from vcap_jax.studies.tasks import CANDIDATES, Plan, PlanError, Task
 
 if TYPE_CHECKING:  # the cores are chosen before JAX starts its threads
     from vcap_jax.report.run_folder import RunFolder
@@ -87,7 +88,7 @@ def _cut_pool(out: Path, task: Task, lender: Path) -> Path:
     whole = ReferencePool.read(lender / "references" / "train.jsonl")
     cut = ReferencePool(cut_entries(whole.entries(), task.modality, task.cut))
     if whole.header is None:
-        raise ValueError(f"{lender} has a pool without a header: run its task again")
+        raise PlanError(f"{lender} has a pool without a header: run its task again")
     theirs = whole.header.provenance
     provenance = Provenance(
         writer=f"{theirs.writer}, cut to {task.cut} sentences",
@@ -159,8 +160,12 @@ def main(arguments: list[str]) -> int:
     if cores:
         os.sched_setaffinity(0, {int(core) for core in cores})
     _end_with(int(parent))
-    perform(Path(out), key)
-    return 0
+
+    def work() -> int:
+        perform(Path(out), key)
+        return 0
+
+    return guarded(work)
 
 
 if __name__ == "__main__":

@@ -176,6 +176,8 @@ def _start(plan: Plan, task: Task, out: Path, slot: int, cores: list[str]) -> _R
             stderr=subprocess.STDOUT,
             env=environment,
             close_fds=False,  # the folder's lock goes with every process that works in it
+            # Ctrl-C reaches this program alone, which then ends them in order; without it they end by themselves.
+            start_new_session=True,
         )
     return _Running(task=task, process=process, core=slot, log=log)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from vcap_jax.qwen3_vl.errors import CheckpointError
 from vcap_jax.qwen3_vl.inputs import EncodedPrompt, PixelScale
 from vcap_jax.qwen3_vl.processing.chat_template import (
     END_OF_TEXT,
@@ -100,12 +101,12 @@ class Processor:
         for name in ("patch_size", "temporal_patch_size", "merge_size"):
             of_images, of_videos = getattr(self.image, name), getattr(self.video, name)
             if of_images != of_videos:
-                raise ValueError(
+                raise CheckpointError(
                     f"{name} is {of_images} for images and {of_videos} for videos: "
                     "one vision tower takes one value; correct the preprocessor files"
                 )
         if not tokenizer.chat_template:
-            raise ValueError(
+            raise CheckpointError(
                 "the tokenizer has no chat template: add chat_template.jinja to the checkpoint folder"
             )
         self.image_token_id = self._token_id(IMAGE_PAD)
@@ -117,7 +118,7 @@ class Processor:
             eos_token_ids = [i for i in (*known, tokenizer.eos_token_id) if i is not None]
         self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys(int(i) for i in eos_token_ids))
         if not self.eos_token_ids:
-            raise ValueError(
+            raise CheckpointError(
                 "no end token is known: set eos_token in the tokenizer or in generation_config.json"
             )
         special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
@@ -160,7 +161,13 @@ class Processor:
         # transformers takes long to import and is not needed by the rest of this module.
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(folder))
+        except Exception as error:  # whatever the library makes of files that are missing or damaged
+            raise CheckpointError(
+                f"{folder}: its tokenizer cannot be read ({str(error).strip().splitlines()[0]}); restore "
+                "tokenizer.json and tokenizer_config.json from the checkpoint"
+            ) from error
         if not tokenizer.chat_template:
             tokenizer.chat_template = _legacy_chat_template(folder)
         image, video = load_image_settings(folder), load_video_settings(folder)
@@ -289,7 +296,7 @@ class Processor:
     def _token_id(self, token: str) -> int:
         index = self.tokenizer.get_vocab().get(token)
         if index is None:
-            raise ValueError(f"the tokenizer has no token {token}: is this a Qwen3-VL checkpoint?")
+            raise CheckpointError(f"the tokenizer has no token {token}: is this a Qwen3-VL checkpoint?")
         return int(index)
 
     def _check_model_config(self, folder: Path) -> None:
@@ -309,7 +316,9 @@ class Processor:
         }
         wrong = [f"{k} {a} and {b}" for k, (a, b) in expected.items() if a is not None and a != b]
         if wrong:
-            raise ValueError(f"{path} and the tokenizer or preprocessor files disagree: {', '.join(wrong)}")
+            raise CheckpointError(
+                f"{path} and the tokenizer or preprocessor files disagree: {', '.join(wrong)}"
+            )
 
 
 def _legacy_chat_template(folder: Path) -> str | None:

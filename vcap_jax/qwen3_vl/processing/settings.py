@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vcap_jax.qwen3_vl.errors import CheckpointError
 from vcap_jax.qwen3_vl.inputs import PixelScale
 
 PROCESSOR_FILE = "processor_config.json"
@@ -178,7 +179,9 @@ def load_video_settings(path: str | Path) -> VideoSettings:
     source, values = found
     merged = {**_VIDEO_CLASS_DEFAULTS, **values}
     if merged.get("num_frames") is not None:
-        raise ValueError(f"{source}: num_frames is set; only sampling by fps is supported: remove the key")
+        raise CheckpointError(
+            f"{source}: num_frames is set; only sampling by fps is supported: remove the key"
+        )
     low, high = _pixel_bounds(source, merged)
     names = ("fps", "min_frames", "max_frames", "cap_pixels_per_frame", "max_video_tokens")
     chosen = {name: merged[name] for name in names if merged.get(name) is not None}
@@ -246,9 +249,11 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON ({error}): restore it from the checkpoint") from error
+        raise CheckpointError(
+            f"{path} is not valid JSON ({error}): restore it from the checkpoint"
+        ) from error
     if not isinstance(values, dict):
-        raise ValueError(
+        raise CheckpointError(
             f"{path} holds a {type(values).__name__}, not a JSON object: restore it from the checkpoint"
         )
     return values
@@ -265,7 +270,7 @@ def _pixel_bounds(source: Path, values: Mapping[str, Any]) -> tuple[int, int]:
     low = values.get("min_pixels") or size.get("shortest_edge")
     high = values.get("max_pixels") or size.get("longest_edge")
     if not low or not high:
-        raise ValueError(
+        raise CheckpointError(
             f"{source}: size must have shortest_edge and longest_edge (pixel counts), got {size}"
         )
     return int(low), int(high)
@@ -274,9 +279,11 @@ def _pixel_bounds(source: Path, values: Mapping[str, Any]) -> tuple[int, int]:
 def _patch_fields(source: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("do_resize", "do_rescale", "do_normalize", "do_convert_rgb"):
         if values.get(name) is False:
-            raise ValueError(f"{source}: {name} is false, which Qwen3-VL input processing does not support")
+            raise CheckpointError(
+                f"{source}: {name} is false, which Qwen3-VL input processing does not support"
+            )
     if values.get("resample", _BICUBIC) != _BICUBIC:
-        raise ValueError(
+        raise CheckpointError(
             f"{source}: resample is {values['resample']}; only bicubic ({_BICUBIC}) is supported"
         )
     fields: dict[str, Any] = {"mean": tuple(values["image_mean"]), "std": tuple(values["image_std"])}
