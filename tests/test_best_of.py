@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import time
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,13 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.signals import ask_to_stop
 from vcap_jax.best_of import best_candidate, choose_best, score_candidates
 from vcap_jax.data.errors import MediaError, NoUsableSamplesError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import CandidateScore, GroupScores
-from vcap_jax.stopping import Stopped, requested
+from vcap_jax.stopping import Stopped
 
 
 @pytest.mark.parametrize(
@@ -150,9 +148,7 @@ def test_a_signal_ends_it_once_what_is_at_the_judge_is_scored(tmp_path: Path) ->
     class Signalled(Session):
         def submit(self, group) -> Future:
             if group.sample_id == "s2":
-                os.kill(os.getpid(), signal.SIGTERM)
-                while not requested():
-                    time.sleep(0.01)
+                ask_to_stop()
             return super().submit(group)
 
     path, stopped, again = tmp_path / "scores.jsonl", Signalled(), Session()

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests import quick_compile
-from tests.foreground import in_foreground
+from tests.signals import in_foreground
 from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.report.metrics import deterministic, read_metrics
 

@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.foreground import in_foreground
+from tests.signals import ask_to_stop, in_foreground
 from vcap_jax.stopping import Stopped, finishing, raise_if_requested, requested, save_step, stop_on_signal
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,43 +57,52 @@ def test_a_stop_after_the_last_step_is_none() -> None:
 def test_a_signal_raises_where_the_work_is(number: signal.Signals) -> None:
     with in_foreground():
         before = signal.getsignal(number)
-        with pytest.raises(Stopped), stop_on_signal():
-            os.kill(os.getpid(), number)
-            time.sleep(FOR_EVER_S)
+        with stop_on_signal(), pytest.raises(Stopped):
+            ask_to_stop(number)
         assert signal.getsignal(number) is before
     assert not requested()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_work_that_is_to_be_finished_asks_and_then_ends(number: signal.Signals) -> None:
-    steps = 0
-    with in_foreground(), pytest.raises(Stopped, match="after step 3"), stop_on_signal():
+    done = []
+
+    def work() -> None:
         with finishing("the step in work"):
             for step in range(1, 10):
                 if step == 3:
-                    os.kill(os.getpid(), number)
-                steps = step
+                    ask_to_stop(number)
+                done.append(step)
                 raise_if_requested(f"after step {step}")
-    assert steps == 3
+
+    with in_foreground(), pytest.raises(Stopped, match="after step 3"):
+        work()
+    assert done == [1, 2, 3]
     assert not requested()
 
 
 def test_a_signal_that_nobody_asked_about_is_not_lost() -> None:
     """It came after the last question: what follows must not begin."""
-    with pytest.raises(Stopped), finishing("the last step"):
-        os.kill(os.getpid(), signal.SIGTERM)
-        while not requested():
-            time.sleep(0.01)
+
+    def work() -> None:
+        with finishing("the last step"):
+            ask_to_stop()
+
+    with pytest.raises(Stopped):
+        work()
 
 
 def test_finishing_inside_finishing_leaves_the_end_to_the_outer_one() -> None:
     reached = []
-    with pytest.raises(Stopped), finishing("all of it"):
-        with finishing("a part"):
-            os.kill(os.getpid(), signal.SIGTERM)
-            while not requested():
-                time.sleep(0.01)
-        reached.append("after the part")
+
+    def work() -> None:
+        with finishing("all of it"):
+            with finishing("a part"):
+                ask_to_stop()
+            reached.append("after the part")
+
+    with pytest.raises(Stopped):
+        work()
     assert reached == ["after the part"]
 
 

@@ -7,8 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.foreground import in_foreground
 from tests.launch.stand_ins import ROOT, command, environment, notes, start, wait_for
+from tests.signals import in_foreground
 
 
 def test_a_dry_run_prints_everything_and_starts_nothing(node: Path) -> None:

@@ -244,6 +244,24 @@ def test_folders_without_weights_and_with_foreign_ones(tmp_path: Path) -> None:
     save_pretrained(model, tmp_path, max_shard_bytes=40_000)  # the same files are simply written again
 
 
+def test_damaged_files_are_named_with_the_remedy(tmp_path: Path) -> None:
+    save_pretrained(make_model(), tmp_path)
+    file = tmp_path / weights.SINGLE_FILE
+    whole = file.read_bytes()
+    for left in (whole[: len(whole) // 2], whole[:5], b""):
+        file.write_bytes(left)
+        with pytest.raises(
+            CheckpointError, match=r"model\.safetensors is damaged .* copy or download it again"
+        ):
+            load_pretrained(tmp_path)
+    (tmp_path / weights.INDEX_FILE).write_text("[]")
+    with pytest.raises(CheckpointError, match=r"index\.json is no index of weights"):
+        load_pretrained(tmp_path)
+    (tmp_path / "config.json").write_bytes(b"\xff{")
+    with pytest.raises(CheckpointError, match=r"config\.json is not valid JSON"):
+        load_pretrained(tmp_path)
+
+
 @pytest.mark.live
 @pytest.mark.parametrize("name", list(cases.MODELS))
 def test_live_transformers_loads_our_export(name: str, tmp_path: Path) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.signals import ask_to_stop
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
@@ -175,9 +173,7 @@ def test_a_signal_ends_it_after_the_captions_in_work(tmp_path: Path, at: int) ->
         def _spend(self, place) -> None:
             super()._spend(place)
             if len(self.asked) == at + 1:
-                os.kill(os.getpid(), signal.SIGTERM)
-                while not requested():
-                    time.sleep(0.01)
+                ask_to_stop()
 
         def _until_signalled(self, captions):
             for written in captions:

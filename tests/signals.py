@@ -1,10 +1,14 @@
-"""Starting processes as a terminal does."""
+"""Signals as a terminal sends them."""
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from vcap_jax.stopping import requested
 
 
 @contextmanager
@@ -16,3 +20,10 @@ def in_foreground() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def ask_to_stop(number: signal.Signals = signal.SIGTERM) -> None:
+    """Sends this process a signal and returns once it has been noted; raises what its handler raises."""
+    os.kill(os.getpid(), number)
+    while not requested():
+        time.sleep(0.01)
