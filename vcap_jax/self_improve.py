@@ -3,7 +3,7 @@
     base -> pool -> e1 -> pool -> e2 -> ...
 
 Every round is a run as ``launch/train.py`` makes it and starts from the base; only its pool is new: e1's is the
-untrained policy's (or whatever the configuration names), e2's is written by e1 under the same decoding settings, and
+starting policy's (or whatever the configuration names), e2's is written by e1 under the same decoding settings, and
 so on (paper, Appendix "Training Data"). A round that is complete is skipped.
 """
 

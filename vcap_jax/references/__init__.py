@@ -1,4 +1,4 @@
-"""Where a run's references come from: a pool, the manifest, or the untrained policy (the paper's pool for e1)."""
+"""Where a run's references come from: a pool, the manifest, or the policy before training (the paper's pool for e1)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Full and weak captions of scenes.
 
 A weak caption leaves objects and attributes out and gets some of the rest wrong, as the captions of an
-untrained captioner do: it is what the tiny backbone learns to write before reinforcement learning, and what
+weak captioner do: it is what the tiny backbone learns to write last before reinforcement learning, and what
 serves as a weak reference.
 """
 
