@@ -3,8 +3,8 @@
     python benchmarks/headline.py                             # images and videos, seeds 0, 1, 2; half an hour
     python benchmarks/headline.py --modality image --seeds 5 --out runs/headline
 
-Runs lie in OUT/MODALITY-SEED and are as launch/train.py makes them; started again, the program goes on where it stopped,
-and complete ones are only read. OUT/headline.json holds every seed's figures.
+Runs lie in OUT/MODALITY-SEED and are as launch/train.py makes them; started again, the program goes on where it
+stopped, and complete ones are only read. OUT/headline.json holds every seed's figures.
 """
 
 from __future__ import annotations

@@ -8,18 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from tests.signals import in_foreground
 from tests.studies.made_up import SMALL
+from vcap_jax.stopping import Stopped, stop_on_signal
 from vcap_jax.studies import schedule
 from vcap_jax.studies.schedule import ScheduleError, only_one, seconds_taken, work
 from vcap_jax.studies.tasks import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 STAND_IN = """
-import json, pathlib, sys, time
+import json, os, pathlib, signal, sys, time
 out, key = pathlib.Path(sys.argv[1]), sys.argv[2]
 told = json.loads((out / "tasks" / (key.replace("/", "-") + ".json")).read_text())["task"]
 with (out / "ran").open("a") as log:
     log.write(key + "\\n")
+if (out / "interrupts").exists():
+    signal.signal(signal.SIGTERM, lambda *_: ((out / "ended").write_text("in order"), sys.exit(143)))
+    assert os.getsid(0) == os.getpid(), "Ctrl-C would reach it as well"
+    os.kill(int(sys.argv[3]), signal.SIGINT)
+    time.sleep(600)
 if (out / "fails").exists() and key == (out / "fails").read_text():
     print("no room left"); sys.exit(5)
 run = out / "runs" / told["folder"] / told["result"]
@@ -83,6 +90,14 @@ def test_a_failure_is_named_and_only_what_needs_it_is_left(stood_in, tasks):
     assert (outcome.failed, outcome.blocked) == ({}, ())
     assert seconds_taken(out)["image/e2/0"] > before
     assert ran(out).count("image/e1/0") == 1
+
+
+def test_ctrl_c_lets_the_runs_at_work_end_in_order(stood_in, tasks):
+    stood_in.mkdir()
+    (stood_in / "interrupts").touch()
+    with in_foreground(), only_one(stood_in), stop_on_signal(), pytest.raises(Stopped):
+        work(tasks, stood_in, workers=1, say=lambda _: None)
+    assert (stood_in / "ended").read_text() == "in order"
 
 
 def test_a_run_whose_scheduler_was_killed_ends(tmp_path):
