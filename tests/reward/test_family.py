@@ -22,8 +22,10 @@ def config(name: str) -> RewardConfig:
     return RewardConfig(family=f"{OWN}:{name}", options={"most": 4})
 
 
-def group(*captions: str) -> GroupForReward:
-    return GroupForReward(sample_id="a", step=0, media=NOTHING, reference=None, captions=captions)
+def group(*captions: str, place: int = 0) -> GroupForReward:
+    return GroupForReward(
+        sample_id="a", step=0, place=place, media=NOTHING, reference=None, captions=captions
+    )
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -45,6 +47,16 @@ def test_a_users_own_is_scored_alarmed_and_kept(tmp_path: Path) -> None:
     kept = [candidate for candidate, _ in read_candidates(tmp_path / "s")]
     assert [(c.reward, c.components) for c in kept] == [(0.5, {"words": 2}), (1.0, {"words": 5}), (None, {})]
     assert kept[0].family == f"{OWN}:Length"
+
+
+def test_both_groups_of_a_sample_that_occurs_twice_in_a_step_are_kept(tmp_path: Path) -> None:
+    judge = JudgeConfig(store=str(tmp_path / "s"))
+    with RewardSession(config("Length"), judge, seed=0) as session:
+        futures = [session.submit(group(f"group {place}", "b", place=place)) for place in (4, 1)]
+        for future in futures:
+            future.result(10)
+    kept = [(c.group, c.place, c.caption) for c, _ in read_candidates(tmp_path / "s")]
+    assert kept == [(1, 0, "group 1"), (1, 1, "b"), (4, 0, "group 4"), (4, 1, "b")]
 
 
 @pytest.mark.parametrize(

@@ -102,22 +102,25 @@ class RewardSession:
     async def _score(self, group: GroupForReward) -> GroupScores:
         scores = checked(await self._family.score_group(group), group, self._name)
         if self._store is not None:
-            written = self._store.put_candidates(
-                StoredCandidate(
-                    step=group.step,
-                    sample_id=group.sample_id,
-                    place=place,
-                    caption=caption,
-                    family=self._name,
-                    components=candidate.components,
-                    verdicts=candidate.keys,
-                    reward=candidate.reward,
-                )
-                for place, (caption, candidate) in enumerate(
-                    zip(group.captions, scores.candidates, strict=True)
-                )
+            written = self._store.put_group(
+                [
+                    StoredCandidate(
+                        step=group.step,
+                        group=group.place,
+                        sample_id=group.sample_id,
+                        place=place,
+                        caption=caption,
+                        family=self._name,
+                        components=candidate.components,
+                        verdicts=candidate.keys,
+                        reward=candidate.reward,
+                    )
+                    for place, (caption, candidate) in enumerate(
+                        zip(group.captions, scores.candidates, strict=True)
+                    )
+                ]
             )
-            await asyncio.gather(*map(asyncio.wrap_future, written))
+            await asyncio.wrap_future(written)
         return scores
 
     def __enter__(self) -> Self:
