@@ -11,7 +11,6 @@ import stat
 import tempfile
 from pathlib import Path
 
-
 _OVERFLOW, _MAP = Path("/proc/sys/kernel/overflowuid"), Path("/proc/self/uid_map")
 
 

@@ -29,6 +29,7 @@ from vcap_jax.grpo.records import GroupResult, StepOutcome, StepReport, StepRoll
 from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.policy import Params
 from vcap_jax.reward.errors import JudgeUnavailable
+from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.stopping import TrainingStopped, save_step, stop_on_signal
 
@@ -65,8 +66,9 @@ class Training:
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
 
-        Raises TrainingStopped when rollout engine or judge cannot be used any more, when the judge has scored
-        nothing in a step, or on SIGTERM, with everything that was done saved; PeerFailed if another process ends.
+        Raises TrainingStopped when rollout engine, judge or reward family cannot be used any more, when the judge has
+        scored nothing in a step, or on SIGTERM, with everything that was done saved; PeerFailed if another process
+        ends.
         """
         config, compiles = self.config, CompileCounter()
         with compiles, stop_on_signal() as stop_requested:
@@ -130,7 +132,7 @@ class Training:
         params = self.own_params(state.params)
         try:
             rollout = self.collector.collect(params, batch, step)
-        except (RolloutError, JudgeUnavailable) as error:
+        except (RolloutError, JudgeUnavailable, FamilyError) as error:
             rollout = error
         try:
             outcome = outcome_of_all(self.processes, rollout)

@@ -2,8 +2,8 @@
 
 The library is kept in ``$XDG_CACHE_HOME/vcap-jax`` (``~/.cache/vcap-jax``) under a digest of everything that it is made
 of: the sources, JAX's headers, the compiler and the processor's instructions. A folder into which another user could
-put something else is refused. Any C++17 compiler that knows GCC's vectors will do, which GCC and Clang do; ``CXX`` names
-one, otherwise it is ``c++``.
+put something else is refused. Any C++17 compiler that knows GCC's vectors will do, which GCC and Clang do; ``CXX``
+names one, otherwise it is ``c++``.
 """
 
 from __future__ import annotations
