@@ -123,10 +123,15 @@ def measure(judge: JudgeConfig, media: dict[str, EncodedMedia], run: str) -> dic
             futures = [
                 session.submit(
                     GroupForReward(
-                        sample_id=name, step=0, media=m, reference=_REFERENCE + run, captions=captions(m, run)
+                        sample_id=name,
+                        step=0,
+                        place=place,
+                        media=m,
+                        reference=_REFERENCE + run,
+                        captions=captions(m, run),
                     )
                 )
-                for name, m in media.items()
+                for place, (name, m) in enumerate(media.items())
             ]
             scores = [future.result() for future in futures]
             statistics = session.statistics()

@@ -133,6 +133,7 @@ def groups_for(judgements: int, *, seed: int, videos: bool = True) -> list[Group
             GroupForReward(
                 sample_id=f"scene-{index}",
                 step=0,
+                place=index,
                 media=media_of(scene),
                 reference=weak_caption(scene, rng),
                 captions=tuple(captions),

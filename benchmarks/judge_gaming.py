@@ -205,6 +205,7 @@ def play(
                     group = GroupForReward(
                         sample_id=f"{modality}-{index}",
                         step=0,
+                        place=index,
                         media=media,
                         reference=reference,
                         captions=texts,

@@ -122,8 +122,8 @@ def results(folder: Path) -> dict[str, Any]:
     """Everything that must not depend on what happened to the judge."""
     rows = [deterministic(row) for row in read_metrics(folder / "metrics.jsonl")]
     rewards = [
-        (r.candidate.step, r.candidate.sample_id, r.candidate.place, r.candidate.caption, r.candidate.reward)
-        for r in restudy(folder / "judgements.sqlite", RewardWeights())
+        (c.step, c.group, c.sample_id, c.place, c.caption, c.reward)
+        for c in (r.candidate for r in restudy(folder / "judgements.sqlite", RewardWeights()))
     ]
     return {"rows": rows, "rewards": rewards}
 

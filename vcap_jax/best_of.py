@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +99,7 @@ def score_candidates(
                 threads,
                 on_bad_sample,
                 on_bad,
+                places,
             )
             for sample, scores in asked:
                 place = places[sample.id]
@@ -134,6 +135,7 @@ def _asked(
     threads: int,
     on_bad_sample: OnBadSample,
     on_bad: Callable[[BadSample], None],
+    places: Mapping[str, int],
 ) -> Iterator[tuple[Sample, GroupScores]]:
     """In the order of the samples, many groups at the judge at once."""
     if not samples:
@@ -157,6 +159,7 @@ def _asked(
             group = GroupForReward(
                 sample_id=identity,
                 step=0,
+                place=places[identity],
                 media=example.media,
                 reference=None if references is None else references.pick(identity, seed, 0),
                 captions=candidates[identity].references,

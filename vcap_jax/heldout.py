@@ -57,10 +57,12 @@ class HeldOut:
         processes.barrier(f"captions written, {name}")
 
     def summary(self, seconds: float, **more: Any) -> dict[str, Any]:
-        """The rows references, start and trained with their intervals."""
+        """The rows references, start and trained with their intervals, each over every held-out scene."""
         pool = ReferencePool.read(self._folder / "references.jsonl")
         references = count_captions(
-            self._world.heldout_scenes, {entry.id: entry.references for entry in pool.entries()}
+            self._world.heldout_scenes,
+            {entry.id: entry.references for entry in pool.entries()},
+            each=self._place.config.references.per_sample,
         )
         return comparison(references, self.counts("start"), self.counts("trained"), seconds, **more)
 

@@ -67,8 +67,8 @@ class RunLog:
             longest = self._config.rollout.max_completion_length
             row["reward/overlong"] = float(overlong_penalty(lengths, longest, overlong).mean())
         if self._world is not None:
-            captions = {result.sample_id: result.captions for result in results}
-            row |= fact_metrics(self._world.train_scenes, captions)
+            groups = [(result.sample_id, result.captions) for result in results]
+            row |= fact_metrics(self._world.train_scenes, groups)
         alarms, warnings = alarm_metrics(self._alarms, report.step, results, {**row, **report.update})
         row |= alarms
         if self._second_judge is not None:

@@ -50,7 +50,11 @@ class Engine:
 
 
 class Session:
+    def __init__(self) -> None:
+        self.asked: list[GroupForReward] = []
+
     def submit(self, group: GroupForReward) -> Future[GroupScores]:
+        self.asked.append(group)
         future: Future[GroupScores] = Future()
         scores = GroupScores(
             sample_id=group.sample_id, step=group.step, candidates=(CandidateScore(reward=1.0),)
@@ -59,7 +63,7 @@ class Session:
         return future
 
 
-def collect(tokens: list[int], places: tuple[int, ...]) -> tuple[Engine, Any]:
+def collect(tokens: list[int], places: tuple[int, ...], session: Session | None = None) -> tuple[Engine, Any]:
     engine = Engine()
     policy = SimpleNamespace(
         processor=SimpleNamespace(merge_size=2), frozen=None, texts=lambda tokens, lengths: ("caption",)
@@ -68,7 +72,7 @@ def collect(tokens: list[int], places: tuple[int, ...]) -> tuple[Engine, Any]:
         policy=policy,  # type: ignore[arg-type]
         programs=None,  # type: ignore[arg-type]  # no prompt has a picture
         engine=engine,
-        session=Session(),  # type: ignore[arg-type]
+        session=session or Session(),  # type: ignore[arg-type]
         pool=None,
         buckets=Buckets(token_multiple=10),
         groups_per_batch=2,
@@ -100,3 +104,10 @@ def test_records_are_in_the_order_of_the_groups_and_each_is_its_own() -> None:
     assert [int(record.tokens[0, 0]) for record in rollout.records] == [5, 6, 7, 8, 9]
     assert [record.scores.sample_id for record in rollout.records] == [r.sample_id for r in rollout.records]
     assert list(rollout.batches) == engine.batches
+
+
+def test_a_group_goes_to_the_reward_with_its_place_which_names_it_where_a_sample_occurs_twice() -> None:
+    session = Session()
+    collect([12, 35, 12], (3, 4, 5), session)
+    asked = sorted((group.place, group.sample_id) for group in session.asked)
+    assert asked == [(3, "12 tokens"), (4, "35 tokens"), (5, "12 tokens")]

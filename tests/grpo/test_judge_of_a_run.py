@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from vcap_jax.distributed import ALONE
+from tests.processes_in_threads import in_threads
+from vcap_jax.distributed import ALONE, Processes
+from vcap_jax.grpo.records import StepRollout
 from vcap_jax.grpo.step_metrics import judge_metrics
 from vcap_jax.grpo.trainer import Training
 from vcap_jax.reward.errors import JudgeOutage
 from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.statistics import StatisticsRecorder
 from vcap_jax.stopping import TrainingStopped
@@ -119,3 +122,29 @@ def test_nothing_is_saved_twice_or_before_the_first_step(step: int) -> None:
     checkpoints = Checkpoints(there=[2])
     stopped(checkpoints, step)
     assert checkpoints.saved == []
+
+
+def test_a_reward_family_that_fails_in_one_process_stops_all_with_the_same_saved() -> None:
+    def work(processes: Processes) -> tuple[str, list[Any]]:
+        def collect(*_: Any) -> StepRollout:
+            if processes.index == 1:
+                raise FamilyError("reward.family 'own:Mine' failed on sample 'a': KeyError: 'x'")
+            return StepRollout(batches=(), records=(), rollout_seconds=1.0, judge_seconds=1.0)
+
+        training, checkpoints = Training.__new__(Training), Checkpoints()
+        for name, value in {
+            "checkpoints": checkpoints,
+            "collector": SimpleNamespace(collect=collect),
+            "processes": processes,
+            "own_params": lambda params: params,
+        }.items():
+            object.__setattr__(training, name, value)
+        with pytest.raises(TrainingStopped) as ended:
+            training._collect(SimpleNamespace(params=None), [], 3, "before")  # type: ignore[arg-type]
+        return str(ended.value), [saved[0] for saved in checkpoints.saved]
+
+    for message, saved in in_threads(2, work):
+        assert message.startswith(
+            "step 4: process 1: reward.family 'own:Mine' failed on sample 'a': KeyError"
+        )
+        assert saved == [3]

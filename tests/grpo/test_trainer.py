@@ -21,8 +21,10 @@ from vcap_jax.grpo.records import GroupRecord, StepRollout
 from vcap_jax.grpo.trainer import Training
 from vcap_jax.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.statistics import StatisticsRecorder
+from vcap_jax.reward.store import StoreError
 from vcap_jax.run_log import SilentLog
 from vcap_jax.stopping import TrainingStopped
 
@@ -40,14 +42,17 @@ def load(sample: Sample) -> Example:
 
 
 class Collector:
-    """Two captions a group, whose rewards follow from parameters, sample and step; none at all in step ``silent``."""
+    """Two captions a group, whose rewards follow from parameters, sample and step; none at all in step ``silent``, or
+    ``error`` in their place."""
 
-    def __init__(self, silent: int | None) -> None:
-        self.silent, self.asked = silent, []
+    def __init__(self, silent: int | None, error: Exception | None = None) -> None:
+        self.silent, self.error, self.asked = silent, error, []
         self.session = SimpleNamespace(statistics=StatisticsRecorder(("judge",)).snapshot)
 
     def collect(self, params: Any, batch: GroupBatch, step: int) -> StepRollout:
         self.asked.append((step, [example.sample.id for example in batch.examples]))
+        if step == self.silent and self.error is not None:
+            raise self.error
         return StepRollout(
             batches=(),
             records=tuple(
@@ -84,9 +89,9 @@ def update(state: TrainState, rollout: StepRollout, _: Any, advantages: Any) -> 
     return TrainState(step=state.step + 1, params={"w": w}, opt_state=()), {}
 
 
-def run(folder: Path, silent: int | None = None) -> tuple[float, list[Any]]:
+def run(folder: Path, silent: int | None = None, error: Exception | None = None) -> tuple[float, list[Any]]:
     """The parameter at the end, and the (step, samples) that were collected; resumes what is in ``folder``."""
-    collector = Collector(silent)
+    collector = Collector(silent, error)
     data = GroupIterator(SAMPLES, load, PipelineSettings(batch_groups=2))
     state = TrainState(step=jnp.zeros((), jnp.int32), params={"w": jnp.float32(0.3)}, opt_state=())
     with Checkpointer(folder) as checkpoints:
@@ -107,6 +112,28 @@ def run(folder: Path, silent: int | None = None) -> tuple[float, list[Any]]:
             return float(training.run(state).params["w"]), collector.asked
         finally:
             data.close()
+
+
+@pytest.mark.parametrize("step", [0, 2])
+@pytest.mark.parametrize(
+    "error",
+    [
+        FamilyError("reward.family 'own:Mine' failed on sample '3': KeyError: 'x' (own.py:9, in score)"),
+        StoreError("judgements.sqlite: a judgement cannot be written (database or disk is full)"),
+    ],
+)
+def test_a_step_that_the_reward_failed_in_is_the_only_one_repeated(
+    tmp_path: Path, step: int, error: Exception
+) -> None:
+    alone, collected = run(tmp_path / "alone")
+    with pytest.raises(TrainingStopped) as stopped:
+        run(tmp_path / "stopped", step, error)
+    assert str(stopped.value).startswith(f"step {step + 1}: {error}. ")
+    assert "--resume" in str(stopped.value)
+    assert stopped.value.__cause__ is error
+    resumed, repeated = run(tmp_path / "stopped")
+    assert repeated == collected[step:]
+    assert resumed == alone
 
 
 @pytest.mark.parametrize("silent", range(STEPS))

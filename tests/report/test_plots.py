@@ -53,8 +53,11 @@ def test_components_of_the_reward_get_panels_by_their_area(tmp_path: Path) -> No
 
 def test_the_comparison_is_drawn_also_without_claims(tmp_path: Path) -> None:
     some, none = np.array([4, 5, 6]), np.zeros(3, int)
-    silent = FactCounts(some, none, none)
-    summary = comparison(FactCounts(some, some, some - 1), silent, FactCounts(some, some, some), 1.0)
+    one = np.ones(3, int)
+    silent = FactCounts(some, none, none, one)
+    summary = comparison(
+        FactCounts(some, some, some - 1, one), silent, FactCounts(some, some, some, one), 1.0
+    )
     plot_comparison(summary, tmp_path / "comparison.png")
     assert Image.open(tmp_path / "comparison.png").width > 800
 

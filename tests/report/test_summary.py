@@ -22,7 +22,7 @@ from vcap_jax.report.summary import (
 def counts(rng: np.random.Generator, covered: float, false: float, scenes: int = 256) -> FactCounts:
     facts = rng.integers(5, 14, scenes)
     correct = rng.binomial(facts, covered)
-    return FactCounts(facts, correct + rng.binomial(facts, false), correct)
+    return FactCounts(facts, correct + rng.binomial(facts, false), correct, np.ones_like(facts))
 
 
 def test_a_ratio_is_of_sums_and_not_a_mean_of_ratios() -> None:
@@ -75,9 +75,18 @@ def test_the_comparison_has_the_promised_keys(tmp_path: Path) -> None:
     assert len(comparison_table(read).splitlines()) == 4
 
 
+def test_claims_are_counted_per_caption_however_many_a_scene_has() -> None:
+    facts, claims, correct = np.array([5, 9]), np.array([4, 6]), np.array([3, 6])
+    once = fact_shares(FactCounts(facts, claims, correct, np.array([1, 1])))
+    often = fact_shares(FactCounts(8 * facts, 8 * claims, 8 * correct, np.array([8, 8])))
+    assert once == often
+    assert once["claims_per_caption"] == 5
+    assert once["scenes"] == 2
+
+
 def test_silence_has_no_share_of_false_claims(tmp_path: Path) -> None:
     none = np.zeros(3, int)
-    shares = fact_shares(FactCounts(np.array([4, 4, 4]), none, none))
+    shares = fact_shares(FactCounts(np.array([4, 4, 4]), none, none, none + 1))
     assert shares["coverage"] == 0
     assert math.isnan(shares["hallucination"])
     summary = {"references": shares, "start": shares, "trained": shares}
@@ -90,6 +99,6 @@ def test_silence_has_no_share_of_false_claims(tmp_path: Path) -> None:
 
 def test_impossible_counts_are_refused() -> None:
     with pytest.raises(ValueError, match="more correct claims"):
-        FactCounts(np.array([2]), np.array([3]), np.array([3]))
+        FactCounts(np.array([2]), np.array([3]), np.array([3]), np.array([1]))
     with pytest.raises(ValueError, match="of one length"):
-        FactCounts(np.array([2]), np.array([3, 1]), np.array([1]))
+        FactCounts(np.array([2]), np.array([3, 1]), np.array([1]), np.array([1]))

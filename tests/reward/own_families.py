@@ -1,5 +1,10 @@
 """Reward families as a user would write them, good and bad, for tests of the import path."""
 
+import json
+from asyncio import CancelledError
+from collections.abc import Callable
+from typing import ClassVar
+
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
@@ -44,6 +49,39 @@ class Short(Length):
 class Broken(Length):
     def score(self, caption: str) -> CandidateScore:
         return CandidateScore(reward=float("nan"))
+
+
+class Raising(Length):
+    def score(self, caption: str) -> CandidateScore:
+        raise {"key": KeyError, "exit": SystemExit, "cancelled": CancelledError}[caption]("of the user's")
+
+
+class Deep(Length):
+    """Its own code calls the standard library, which raises."""
+
+    def score(self, caption: str) -> CandidateScore:
+        return CandidateScore(reward=float(json.loads(caption)))  # the line that is named
+
+
+class NoReferenceAnswer(Length):
+    @classmethod
+    def uses_reference(cls, config: RewardConfig) -> bool:
+        return config.options.get("reference")  # type: ignore[return-value]
+
+
+class AskingFails(Length):
+    @classmethod
+    def asks_judge(cls, config: RewardConfig) -> bool:
+        return bool(config.options["judge"])
+
+
+class Anything(Length):
+    """Gives whatever is asked for by the first caption."""
+
+    given: ClassVar[dict[str, Callable[[GroupForReward], object]]] = {}
+
+    async def score_group(self, group: GroupForReward) -> GroupScores:
+        return self.given[group.captions[0]](group)  # type: ignore[return-value]
 
 
 class Synchronous(Length):

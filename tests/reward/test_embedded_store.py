@@ -41,7 +41,12 @@ def image_group(number: int, captions: int = 4) -> GroupForReward:
         modality="image", duration=0.0, pictures=(encode_picture(render_image(scene), SETTINGS),)
     )
     return GroupForReward(
-        sample_id=f"image {number}", step=0, media=media, reference=texts[1], captions=(*texts, "")
+        sample_id=f"image {number}",
+        step=0,
+        place=number,
+        media=media,
+        reference=texts[1],
+        captions=(*texts, ""),
     )
 
 
@@ -59,7 +64,12 @@ def video_group(number: int) -> GroupForReward:
     )
     texts = [full_caption(sample_video_scene(5, number + k), np.random.default_rng(k)) for k in range(3)]
     return GroupForReward(
-        sample_id=f"video {number}", step=0, media=media, reference=texts[1], captions=tuple(texts)
+        sample_id=f"video {number}",
+        step=0,
+        place=number,
+        media=media,
+        reference=texts[1],
+        captions=tuple(texts),
     )
 
 

@@ -60,6 +60,7 @@ def groups(modality: Modality, count: int) -> tuple[list[Scene], list[GroupForRe
             GroupForReward(
                 sample_id=f"{modality} {index}",
                 step=0,
+                place=index,
                 media=media_of(scene),
                 reference=reference,
                 captions=captions,

@@ -32,7 +32,14 @@ def score(groups: list[GroupForReward], store: Path | None = None, **imitation: 
 def group(number: int, captions: list[str], **changes: Any) -> GroupForReward:
     (reference,) = WEAK[f"s{number}"]
     media: Any = None  # nothing is looked at
-    given = {"sample_id": f"s{number}", "step": 0, "media": media, "reference": reference, **changes}
+    given = {
+        "sample_id": f"s{number}",
+        "step": 0,
+        "place": number,
+        "media": media,
+        "reference": reference,
+        **changes,
+    }
     return GroupForReward(captions=tuple(captions), **given)
 
 

@@ -27,7 +27,9 @@ class Picture:
 
 def group(sample: str, captions: int = 8) -> GroupForReward:
     texts = tuple(f"caption {k} of {sample}" for k in range(captions))
-    return GroupForReward(sample_id=sample, step=3, media=Picture(), reference="A witness.", captions=texts)  # type: ignore[arg-type]
+    return GroupForReward(
+        sample_id=sample, step=3, place=0, media=Picture(), reference="A witness.", captions=texts
+    )  # type: ignore[arg-type]
 
 
 def candidate(reward: float | None, correctness: int = 5, third: int = 5) -> CandidateScore:

@@ -26,7 +26,9 @@ class Picture:
 
 def group(name: str, captions: int = 4) -> GroupForReward:
     texts = tuple(f"{name} {i}" for i in range(captions))
-    return GroupForReward(sample_id=name, step=0, media=Picture(), reference="A witness.", captions=texts)
+    return GroupForReward(
+        sample_id=name, step=0, place=0, media=Picture(), reference="A witness.", captions=texts
+    )
 
 
 def test_groups_are_scored_while_others_are_still_made(judge: Any, settings: Any, replies: Any) -> None:
@@ -106,7 +108,9 @@ def test_unfit_settings_are_refused_before_anything_starts(tmp_path: Any, settin
 
 def test_a_mistake_in_the_group_is_raised_by_its_future(judge: Any, settings: Any) -> None:
     with RewardSession(RewardConfig(), settings(), seed=0) as session:
-        wrong = GroupForReward(sample_id="x", step=0, media=Picture(), reference=None, captions=("a",))
+        wrong = GroupForReward(
+            sample_id="x", step=0, place=0, media=Picture(), reference=None, captions=("a",)
+        )
         with pytest.raises(ValueError, match="'x' has no reference"):
             session.submit(wrong).result(5)
         assert session.submit(group("fine")).result(5).rewards[0] is not None

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from vcap_jax.reward import store_schema
 from vcap_jax.reward.aggregation import RewardWeights
 from vcap_jax.reward.asking import instruction_version
 from vcap_jax.reward.http_answers import Usage
@@ -222,23 +223,25 @@ def studied(tmp_path: Path) -> Path:
     def row(
         place: int, verdicts: dict[str, str | None], reward: float | None, **more: Any
     ) -> StoredCandidate:
-        named = {"step": 0, "sample_id": "a", "caption": "x", "family": "judge", "components": {}, **more}
-        return StoredCandidate(place=place, verdicts=verdicts, reward=reward, **named)
+        named = {"step": 0, "group": 3, "sample_id": "a", "caption": "x", "family": "judge", "components": {}}
+        return StoredCandidate(place=place, verdicts=verdicts, reward=reward, **{**named, **more})
 
     with JudgementStore(path) as store:
         store.put(whole, judgement(9, 8, 7))
         store.put(local, judgement(4, 3, 2))
-        for future in store.put_candidates(
+        for group in (
             [
                 row(0, {"global": whole.digest}, 0.84),
                 row(1, {"global": ""}, None),
                 row(2, {"global": None}, 0.0),
+            ],
+            [
                 row(0, {"global": whole.digest, "local": local.digest}, 0.874, step=1),
                 row(1, {"global": whole.digest, "local": None}, 0.84, step=1),
                 row(2, {"global": whole.digest, "local": ""}, None, step=1),
-            ]
+            ],
         ):
-            future.result(10)
+            store.put_group(group).result(10)
     return path
 
 
@@ -257,47 +260,198 @@ def test_other_weights(studied: Path, capsys: pytest.CaptureFixture[str]) -> Non
         *[pytest.approx(0.9)] * 3,
     ]
     assert main([str(studied), "--correctness", "0.1", "--completeness", "0"]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == {"step": 0, "id": "a", "place": 0, "was": 0.84, "reward": pytest.approx(0.97)}
+    told = capsys.readouterr()
+    lines = [json.loads(line) for line in told.out.splitlines()]
+    first = {"step": 0, "id": "a", "group": 3, "place": 0, "was": 0.84, "reward": pytest.approx(0.97)}
+    assert lines[0] == first
     assert len(lines) == 6
+    assert (
+        told.err
+        == "6 candidates of 2 steps, 2 of them without a stored answer that they need (reward null)\n"
+    )
     assert main([str(studied / "absent")]) == 1
     assert "does not exist" in capsys.readouterr().err
 
 
-def add(path: Path, **fields: Any) -> StoredCandidate:
-    """A candidate put into the store at ``path``."""
-    candidate = StoredCandidate(place=1, caption="y", **fields)
+def candidate(**fields: Any) -> StoredCandidate:
+    given: dict[str, Any] = {
+        "step": 0,
+        "group": 3,
+        "sample_id": "a",
+        "place": 0,
+        "caption": "y",
+        "family": "witness_adjudicator",
+        "components": {},
+        "verdicts": {"global": None},
+        "reward": 0.0,
+    }
+    return StoredCandidate(**{**given, **fields})
+
+
+def put(path: Path, *groups: list[StoredCandidate]) -> None:
     with JudgementStore(path) as store:
-        for future in store.put_candidates([candidate]):
-            future.result(10)
-    return candidate
+        for group in groups:
+            store.put_group(group).result(10)
 
 
-def test_a_step_that_is_done_again_replaces_its_rows(studied: Path) -> None:
-    again = add(
-        studied,
-        step=0,
-        sample_id="a",
-        family="witness_adjudicator",
-        components={"correctness": 0.0},
-        verdicts={"global": None},
-        reward=0.0,
-    )
-    rows = list(restudy(studied, RewardWeights()))
-    assert len(rows) == 6
-    assert rows[1].candidate == again
+def test_a_group_that_is_scored_again_replaces_its_rows(studied: Path) -> None:
+    again = [candidate(place=0, components={"correctness": 0.0}), candidate(place=1)]
+    put(studied, again)
+    rows = [row.candidate for row in restudy(studied, RewardWeights())]
+    assert rows[:2] == again
+    assert [row.step for row in rows] == [0, 0, 1, 1, 1]
+
+
+def test_a_sample_that_occurs_twice_in_a_step_keeps_the_candidates_of_both_groups(tmp_path: Path) -> None:
+    """And a step that is done again replaces exactly what it wrote, whichever group ends first."""
+    groups = {
+        place: [candidate(group=place, place=k, caption=f"{place} {k}") for k in range(8)]
+        for place in (2, 5, 11)
+    }
+    put(tmp_path / "s", *groups.values())
+    put(tmp_path / "s", groups[11], groups[2], groups[5])
+    assert [c for c, _ in read_candidates(tmp_path / "s")] == [*groups[2], *groups[5], *groups[11]]
+
+
+def test_a_group_is_put_whole(tmp_path: Path) -> None:
+    with JudgementStore(tmp_path / "s") as store:
+        for wrong in ([], [candidate(), candidate(group=4)], [candidate(group=None)]):
+            with pytest.raises(ValueError, match="candidates of one group"):
+                store.put_group(wrong)
+        with pytest.raises(StoreError, match="cannot be written"):
+            store.put_group([candidate(place=0), candidate(place=1), candidate(place=1)]).result(10)
+    assert list(read_candidates(tmp_path / "s")) == []
+
+
+# A store of version 2, in which a sample has the candidates of one group in a step
+
+_VERSION_2 = """
+CREATE TABLE judgements (
+    key TEXT PRIMARY KEY, model TEXT NOT NULL, instruction TEXT NOT NULL, version TEXT NOT NULL,
+    media TEXT NOT NULL, reference TEXT, candidate TEXT NOT NULL,
+    answer TEXT NOT NULL,
+    prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
+    seconds REAL NOT NULL, tries INTEGER NOT NULL, stored_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE candidates (
+    step INTEGER NOT NULL, sample_id TEXT NOT NULL, place INTEGER NOT NULL, caption TEXT NOT NULL,
+    family TEXT NOT NULL, components TEXT NOT NULL, verdicts TEXT NOT NULL, reward REAL,
+    PRIMARY KEY (step, sample_id, place)
+) WITHOUT ROWID;
+"""
+
+
+@pytest.fixture
+def old(studied: Path, tmp_path: Path) -> Path:
+    """What the version before would have kept of ``studied``, written by its statements."""
+    path = tmp_path / "old"
+    with sqlite3.connect(path) as writer, sqlite3.connect(studied) as reader:
+        writer.executescript(f"PRAGMA journal_mode = WAL; {_VERSION_2} PRAGMA user_version = 2;")
+        judgements = reader.execute("SELECT * FROM judgements").fetchall()
+        writer.executemany(f"INSERT INTO judgements VALUES ({', '.join('?' * 14)})", judgements)
+        names = "step, sample_id, place, caption, family, components, verdicts, reward"
+        candidates = reader.execute(f"SELECT {names} FROM candidates").fetchall()
+        writer.executemany(f"INSERT INTO candidates VALUES ({', '.join('?' * 8)})", candidates)
+    writer.close()
+    reader.close()
+    return path
+
+
+def test_a_store_of_version_2_is_read_as_it_is(old: Path, studied: Path, capsys: Any) -> None:
+    before = old.read_bytes()
+    expected = [(replace(c, group=None), answers) for c, answers in read_candidates(studied)]
+    assert list(read_candidates(old)) == expected
+    assert len(list(read_judgements(old))) == 2
+    assert [row.reward for row in restudy(old, RewardWeights())] == [
+        row.reward for row in restudy(studied, RewardWeights())
+    ]
+    assert main([str(old)]) == 0
+    assert "6 were stored by a program that kept one group alone of a sample" in capsys.readouterr().err
+    assert old.read_bytes() == before
+
+
+def test_a_run_goes_on_with_a_store_of_version_2(old: Path) -> None:
+    kept = list(read_candidates(old))
+    judged = list(read_judgements(old))
+    with JudgementStore(old) as store:
+        assert len(store.find([key(1), key(2)])) == 2
+    assert list(read_candidates(old)) == kept
+    assert list(read_judgements(old)) == judged
+    # Step 1 is done again: its rows take the place of those that did not know their group; those of step 0 stay.
+    again = [[candidate(step=1, group=group, place=k) for k in range(3)] for group in (0, 7)]
+    put(old, *again)
+    assert [c for c, _ in read_candidates(old)] == [*(c for c, _ in kept[:3]), *again[0], *again[1]]
+
+
+_KILLED = """
+import os, sqlite3, sys
+from vcap_jax.reward import store
+at = int(sys.argv[2])
+
+class Dying(sqlite3.Connection):
+    left = at
+    def execute(self, *what):
+        if self.in_transaction:
+            if Dying.left == 0:
+                os._exit(9)
+            Dying.left -= 1
+        return super().execute(*what)
+
+connect = sqlite3.connect
+sqlite3.connect = lambda *a, **k: connect(*a, **{**k, "factory": Dying})
+store.JudgementStore(sys.argv[1]).close()
+"""
+
+
+def test_a_process_killed_while_it_brings_a_store_up_to_date_leaves_it_as_it_was(old: Path) -> None:
+    kept, judged = list(read_candidates(old)), list(read_judgements(old))
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    killed = 0
+    for statement in range(20):
+        arguments = [sys.executable, "-c", _KILLED, str(old), str(statement)]
+        code = subprocess.run(arguments, env=environment, check=False).returncode
+        assert list(read_candidates(old)) == kept
+        assert list(read_judgements(old)) == judged
+        if code == 0:
+            break
+        assert code == 9
+        assert version(old) == 2
+        killed += 1
+    assert killed > 5
+    assert version(old) == store_schema.VERSION
+
+
+def version(path: Path) -> int:
+    with sqlite3.connect(path) as connection:
+        found = store_schema.version_of(connection)
+    connection.close()
+    return found
+
+
+def test_several_processes_bring_a_store_up_to_date_once(old: Path) -> None:
+    kept = list(read_candidates(old))
+    threads = [threading.Thread(target=lambda: JudgementStore(old).close()) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(read_candidates(old)) == kept
+    assert version(old) == store_schema.VERSION
+
+
+def test_a_store_that_version_2_was_killed_at_making_can_be_used(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "s") as writer:
+        writer.executescript(_VERSION_2)
+    writer.close()
+    put(tmp_path / "s", [candidate()])
+    assert [c for c, _ in read_candidates(tmp_path / "s")] == [candidate()]
 
 
 def test_rewards_of_another_family_have_no_such_weights(studied: Path) -> None:
-    add(
-        studied,
-        step=9,
-        sample_id="b",
-        family="imitation",
-        components={"cider": 3.0},
-        verdicts={},
-        reward=0.3,
+    other = candidate(
+        step=9, sample_id="b", family="imitation", components={"cider": 3.0}, verdicts={}, reward=0.3
     )
+    put(studied, [other])
     assert [c.components for c, _ in read_candidates(studied)][-1] == {"cider": 3.0}
     with pytest.raises(StoreError, match="family 'imitation'"):
         list(restudy(studied, RewardWeights()))

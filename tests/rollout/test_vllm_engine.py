@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import stat
 from pathlib import Path
 
 import jax
@@ -24,7 +26,7 @@ from vcap_jax.rollout.engine import RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_engine import VllmEngine
-from vcap_jax.rollout.vllm_weights import HEAD
+from vcap_jax.rollout.vllm_weights import HEAD, WeightFiles
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
 MEDIA = EncodedMedia(modality="image", duration=0.0, pictures=())
@@ -236,6 +238,37 @@ def test_a_dead_server_is_named(policy, tmp_path):
         pytest.raises(RolloutError, match=f"{server.url}/v1/models failed"),
     ):
         rollout.connect()
+
+
+def test_weights_are_their_users_alone_from_the_first_byte_to_the_last(policy, tmp_path, monkeypatch):
+    root, modes = tmp_path / "weights", {}
+    finished = WeightFiles.write
+
+    def look(files: WeightFiles, params, version: str):
+        written = finished(files, params, version)
+        for path in (root, *root.rglob("*")):
+            modes[path.name] = stat.S_IMODE(path.stat().st_mode)
+        return written
+
+    monkeypatch.setattr(WeightFiles, "write", look)
+    before = os.umask(0)
+    try:
+        with RolloutServer(policy.processor) as server, engine(policy, root, server) as rollout:
+            rollout.connect()
+            list(rollout.stream(policy.trainable, [], step=0))
+    finally:
+        os.umask(before)
+    assert set(modes.values()) == {0o700, 0o600}
+    assert {name for name, mode in modes.items() if mode == 0o600} >= {"model.safetensors", "config.json"}
+    assert list(root.iterdir()) == []
+
+
+def test_a_weights_folder_that_others_can_exchange_is_refused(policy, tmp_path):
+    with RolloutServer(policy.processor) as server:
+        tmp_path.chmod(0o777)
+        with pytest.raises(RolloutError, match=r"every user can change .*set rollout\.vllm\.weights_dir"):
+            engine(policy, tmp_path / "planted", server)
+        tmp_path.chmod(0o700)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def test_what_does_not_fit_is_left_out_whole_and_counted(processor: Processor) -
     fits = len(processor.tokenizer(SHORT)["input_ids"]) + 1
     targets = tokenise_targets(pool(a=(SHORT, LONG), b=(LONG,)), samples("a", "b"), processor, fits)
     assert {i: len(rows) for i, rows in targets.captions.items()} == {"a": 1}
+    assert targets.texts == {"a": (SHORT,)}
     assert targets.too_long == 2
     with pytest.raises(ValueError, match=r"none of 1 samples.*raise sft\.max_caption_tokens"):
         tokenise_targets(pool(a=(SHORT, LONG)), samples("a"), processor, fits - 1)

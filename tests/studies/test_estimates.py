@@ -21,7 +21,9 @@ def ratios(rng, rate, seeds=3, scenes=60, spread=0.0):
 
 
 def test_measures_are_the_counts_of_the_paper():
-    counts = FactCounts(facts=np.array([4, 6]), claims=np.array([3, 5]), correct=np.array([2, 4]))
+    counts = FactCounts(
+        facts=np.array([4, 6]), claims=np.array([3, 5]), correct=np.array([2, 4]), captions=np.array([1, 1])
+    )
     values = {
         name: np.divide(*map(np.sum, shares(counts, name))) for name in ("coverage", "false_claims", "f1")
     }

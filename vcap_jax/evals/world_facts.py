@@ -6,7 +6,7 @@ counted (paper, Section 2.1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,28 +17,47 @@ from vcap_jax.world.scenes import Scene
 from vcap_jax.world.sentences import Slot
 
 
-def count_captions(scenes: Mapping[str, Scene], captions: Mapping[str, Sequence[str]]) -> FactCounts:
-    """Counts over scenes [S]; several captions of one scene are added up.
+def count_captions(
+    scenes: Mapping[str, Scene], captions: Mapping[str, Sequence[str]], *, each: int = 1
+) -> FactCounts:
+    """Counts over all of ``scenes`` [S], in their order; several captions of one scene are added up.
 
-    captions: by scene id, at least one each. Raises KeyError for an id without a scene.
+    captions: by scene id. each: how many were asked of a scene. Those that are not there, as a pool has no entry for an
+    empty text, are empty captions: they cover nothing and claim nothing, and the scene counts all the same.
+    Raises KeyError for an id without a scene.
     """
-    facts, claims, correct = [], [], []
-    for identity, texts in captions.items():
-        counts = [count_facts(scenes[identity], text) for text in texts]
-        facts.append(sum(count.total for count in counts))
-        claims.append(sum(count.claims for count in counts))
-        correct.append(sum(count.correct for count in counts))
-    return FactCounts(facts=np.array(facts), claims=np.array(claims), correct=np.array(correct))
+    if unknown := captions.keys() - scenes.keys():
+        raise KeyError(f"there is no scene {min(unknown)!r}")
+    found = ((scene, tuple(captions.get(identity, ()))) for identity, scene in scenes.items())
+    return _counts((scene, texts + ("",) * (each - len(texts))) for scene, texts in found)
 
 
-def fact_metrics(scenes: Mapping[str, Scene], captions: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """Coverage and hallucination of a step's captions, as metrics; hallucination is 0 where nothing is claimed."""
-    counts = count_captions(scenes, captions)
+def fact_metrics(
+    scenes: Mapping[str, Scene], groups: Iterable[tuple[str, Sequence[str]]]
+) -> dict[str, float]:
+    """Coverage and hallucination of a step's captions, as metrics; hallucination is 0 where nothing is claimed.
+
+    groups: scene id and captions of each; a scene may have several. Raises KeyError for an id without a scene.
+    """
+    counts = _counts((scenes[identity], texts) for identity, texts in groups)
     correct, claims = int(counts.correct.sum()), int(counts.claims.sum())
     return {
         "facts/coverage": correct / int(counts.facts.sum()),
         "facts/hallucination": (claims - correct) / max(claims, 1),
     }
+
+
+def _counts(captioned: Iterable[tuple[Scene, Sequence[str]]]) -> FactCounts:
+    number, facts, claims, correct = [], [], [], []
+    for scene, texts in captioned:
+        counts = [count_facts(scene, text) for text in texts]
+        number.append(len(texts))
+        facts.append(sum(count.total for count in counts))
+        claims.append(sum(count.claims for count in counts))
+        correct.append(sum(count.correct for count in counts))
+    return FactCounts(
+        captions=np.array(number), facts=np.array(facts), claims=np.array(claims), correct=np.array(correct)
+    )
 
 
 def fact_list(scene: Scene, caption: str) -> tuple[SampleFact, ...]:

@@ -68,6 +68,7 @@ class Collector:
             asked = GroupForReward(
                 sample_id=example.sample.id,
                 step=step,
+                place=group.index,
                 media=example.media,
                 reference=reference,
                 captions=captions,

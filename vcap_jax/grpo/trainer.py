@@ -29,6 +29,8 @@ from vcap_jax.grpo.records import GroupResult, StepOutcome, StepReport, StepRoll
 from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.policy import Params
 from vcap_jax.reward.errors import JudgeUnavailable
+from vcap_jax.reward.family_errors import FamilyError
+from vcap_jax.reward.store import StoreError
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.stopping import TrainingStopped, finishing, requested, save_step
 
@@ -65,9 +67,9 @@ class Training:
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
 
-        Raises TrainingStopped when rollout engine or judge cannot be used any more or when the judge has scored
-        nothing in a step, and Stopped after a signal, with everything that was done saved; PeerFailed if another
-        process ends.
+        Raises TrainingStopped when rollout engine, judge, its store or the reward family cannot be used any more or
+        when the judge has scored nothing in a step, and Stopped after a signal, with everything that was done saved;
+        PeerFailed if another process ends.
         """
         config, compiles = self.config, CompileCounter()
         with compiles, finishing("the step in work"):
@@ -131,7 +133,7 @@ class Training:
         params = self.own_params(state.params)
         try:
             rollout = self.collector.collect(params, batch, step)
-        except (RolloutError, JudgeUnavailable) as error:
+        except (RolloutError, JudgeUnavailable, FamilyError, StoreError) as error:
             rollout = error
         try:
             outcome = outcome_of_all(self.processes, rollout)

@@ -79,12 +79,13 @@ def interpolate_positions(table: Array, rows: Array, columns: Array, grids: Arra
     """Resample the learned square grid of positions to each frame's grid, bilinearly, corners aligned.
 
     Args:
-        table: [side^2, D].
+        table: [side^2, D], of any type.
         rows, columns: [N, L] patch coordinates.
         grids: [N, 2].
 
     Returns:
-        [N, L, D] in the table's type.
+        [N, L, D] float32: like the public model, a table of fewer digits is resampled in float32, and the caller rounds
+        once.
     """
     side = round(table.shape[0] ** 0.5)
 
@@ -99,11 +100,11 @@ def interpolate_positions(table: Array, rows: Array, columns: Array, grids: Arra
 
     row_taps, row_weights = taps(rows, grids[:, 0])
     column_taps, column_weights = taps(columns, grids[:, 1])
-    total = jnp.zeros((), table.dtype)
+    total = jnp.zeros((), jnp.float32)
     for row, row_weight in zip(row_taps, row_weights, strict=True):
         for column, column_weight in zip(column_taps, column_weights, strict=True):
-            weight = (row_weight * column_weight)[..., None].astype(table.dtype)
-            total = total + take_rows(table, row * side + column) * weight
+            weight = (row_weight * column_weight)[..., None]
+            total = total + take_rows(table, row * side + column).astype(jnp.float32) * weight
     return total
 
 

@@ -99,7 +99,8 @@ def write_requested_pool(
 
 
 def pool_shares(pool: ReferencePool, world: EmbeddedData) -> dict[str, object]:
-    """What a pool for the training scenes covers and makes up (``fact_shares``)."""
+    """What a pool for the training scenes covers and makes up (``fact_shares``), over every one of them: nothing is
+    covered of a scene that has no entry."""
     return fact_shares(count_captions(world.train_scenes, {e.id: e.references for e in pool.entries()}))
 
 

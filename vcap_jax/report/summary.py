@@ -1,9 +1,8 @@
 """summary.json: what a run came to, with bootstrap intervals over scenes.
 
 Coverage is the share of the true facts that captions state, c / N; hallucination the share of their claims
-that are false, (n - c) / n (Section 2 of the paper names the counts). Both are ratios of sums over scenes, so
-a scene counts
-by how much there is to say about it, and scenes, not claims, are what the bootstrap draws: the claims of one
+that are false, (n - c) / n (Section 2 of the paper names the counts). Both are ratios of sums over scenes, so a scene
+counts by how much there is to say about it, and scenes, not claims, are what the bootstrap draws: the claims of one
 caption are not independent.
 """
 
@@ -23,19 +22,21 @@ from vcap_jax.report.step_log import replace_file
 
 @dataclass(frozen=True)
 class FactCounts:
-    """Facts of S scenes and what their captions claim; each an array [S] of counts.
+    """Facts of S scenes and what their captions claim; each an array [S] of counts, added up over a scene's captions.
 
-    facts: N, true facts of the scene. claims: n, facts the caption claims. correct: c, claims that are true.
+    facts: N, true facts of the scene. claims: n, facts a caption claims. correct: c, claims that are true.
+    captions: how many of the scene were counted.
     """
 
     facts: np.ndarray
     claims: np.ndarray
     correct: np.ndarray
+    captions: np.ndarray
 
     def __post_init__(self) -> None:
-        shapes = {np.shape(self.facts), np.shape(self.claims), np.shape(self.correct)}
+        shapes = {np.shape(x) for x in (self.facts, self.claims, self.correct, self.captions)}
         if len(shapes) != 1 or len(shapes.pop()) != 1:
-            raise ValueError("facts, claims and correct must be one-dimensional and of one length")
+            raise ValueError("facts, claims, correct and captions must be one-dimensional and of one length")
         if np.any(np.asarray(self.correct) > np.minimum(self.claims, self.facts)):
             raise ValueError(
                 "a scene has more correct claims than claims or than facts; count each fact once"
@@ -73,15 +74,19 @@ def ratio(
 
 
 def fact_shares(counts: FactCounts) -> dict[str, Any]:
-    """One row of the comparison: coverage and hallucination, their intervals, and how much was counted."""
+    """One row of the comparison: coverage and hallucination, their intervals, and how much was counted.
+
+    ``claims_per_caption``: facts that a caption claims, on average over all captions of all scenes.
+    """
     coverage = ratio(counts.correct, counts.facts)
     hallucination = ratio(np.subtract(counts.claims, counts.correct), counts.claims)
+    captions = int(np.sum(counts.captions))
     return {
         "coverage": coverage.value,
         "hallucination": hallucination.value,
         "coverage_interval": [coverage.low, coverage.high],
         "hallucination_interval": [hallucination.low, hallucination.high],
-        "claims_per_scene": float(np.mean(counts.claims)) if len(counts.claims) else math.nan,
+        "claims_per_caption": float(np.sum(counts.claims) / captions) if captions else math.nan,
         "scenes": len(counts.facts),
     }
 

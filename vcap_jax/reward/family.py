@@ -7,23 +7,27 @@ A family is a class. It is told what to do by the ``reward`` section of the conf
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from vcap_jax.errors import VCapError
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import FAMILIES, JudgeConfig, RewardConfig
+from vcap_jax.reward.errors import JudgeUnavailable
+from vcap_jax.reward.family_errors import FamilyError, described
+from vcap_jax.reward.family_results import misfit_scores
 from vcap_jax.reward.group import GroupForReward, GroupScores
-from vcap_jax.reward.store import JudgementStore
+from vcap_jax.reward.store import JudgementStore, StoreError
 
-_METHODS = ("uses_reference", "asks_judge", "score_group")
+__all__ = ["FamilyError", "FamilyTools", "RewardFamily", "load_family", "made_family", "scores_by"]
 
-
-class FamilyError(VCapError, ValueError):
-    """The configured reward family cannot be used; the message names it and the remedy."""
+_SAYS = ("uses_reference", "asks_judge")
+_METHODS = (*_SAYS, "score_group")
+_RAISED = (Exception, SystemExit)
+"""What a user's own code may raise; a SystemExit would end the thread that scores, and the run would wait for ever."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +79,8 @@ class RewardFamily(Protocol):
 
 
 def load_family(config: RewardConfig) -> type[RewardFamily]:
-    """The class that ``config.family`` names. Raises FamilyError."""
-    where = f"reward.family {config.family!r}"
+    """The class that ``config.family`` names. Raises FamilyError for one that cannot be used with ``config``."""
+    where = _named(config.family)
     path = FAMILIES.get(config.family, config.family)
     module_name, colon, class_name = path.partition(":")
     if not (colon and module_name and class_name):
@@ -86,17 +90,75 @@ def load_family(config: RewardConfig) -> type[RewardFamily]:
         )
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever a user's module raises while it is imported
+    except _RAISED as error:
+        remedy = ""
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            remedy = "; it must be installed or on PYTHONPATH"
         raise FamilyError(
-            f"{where}: {module_name} cannot be imported ({type(error).__name__}: {error}); it must be installed or "
-            "on PYTHONPATH"
+            f"{where}: {module_name} cannot be imported: {described(error, module_name)}{remedy}"
         ) from error
     found = getattr(module, class_name, None)
     if found is None:
         raise FamilyError(f"{where}: {module_name} has no {class_name}")
     if problem := _misfit(found):
         raise FamilyError(f"{where} {problem}; see vcap_jax.reward.family.RewardFamily")
+    for name in _SAYS:
+        try:
+            said = getattr(found, name)(config)
+        except _RAISED as error:
+            raise FamilyError(
+                f"{where} failed when it was asked {name}: {described(error, module_name)}"
+            ) from error
+        if not isinstance(said, bool):
+            raise FamilyError(
+                f"{where} answers {name} with a {type(said).__name__}, where True or False is wanted"
+            )
     return cast(type[RewardFamily], found)
+
+
+def made_family(config: RewardConfig, tools: FamilyTools) -> RewardFamily:
+    """The configured family itself. Raises FamilyError, and what a family of this project raises for settings that
+    cannot work."""
+    family = load_family(config)
+    if config.family in FAMILIES:
+        return family(config, tools)
+    try:
+        return family(config, tools)
+    except (JudgeUnavailable, StoreError):
+        raise
+    except _RAISED as error:
+        raise FamilyError(
+            f"{_named(config.family)} cannot be made with these settings: {described(error, family.__module__)}"
+        ) from error
+
+
+async def scores_by(family: RewardFamily, name: str, group: GroupForReward) -> GroupScores:
+    """What ``family`` makes of ``group``: one score for each of its captions. name: ``reward.family``.
+
+    Raises FamilyError for other results and for whatever a family of a user's own raises, and what must end the run
+    (JudgeUnavailable, StoreError).
+    """
+    where = f"{_named(name)} failed on sample {group.sample_id!r}"
+    try:
+        scores = await family.score_group(group)
+    except (JudgeUnavailable, StoreError):
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():  # by us, when the session is closed
+            raise
+        raise FamilyError(f"{where}: {described(error, type(family).__module__)}") from error
+    except _RAISED as error:
+        if name in FAMILIES:  # a defect of this project, which keeps its trace
+            raise
+        raise FamilyError(f"{where}: {described(error, type(family).__module__)}") from error
+    if problem := misfit_scores(scores, group):
+        raise FamilyError(f"{where}: score_group gave {problem}")
+    return scores
+
+
+def _named(name: str) -> str:
+    return f"reward.family {name!r}"
 
 
 def _misfit(found: Any) -> str | None:
@@ -108,7 +170,7 @@ def _misfit(found: Any) -> str | None:
         return f"lacks {', '.join(missing)}"
     if not inspect.iscoroutinefunction(found.score_group):  # type: ignore[attr-defined]
         return "has a score_group that is no `async def`"
-    for name in ("uses_reference", "asks_judge"):
+    for name in _SAYS:
         if not isinstance(inspect.getattr_static(found, name), classmethod | staticmethod):
             return f"has an {name} that is neither a classmethod nor a staticmethod"
     try:
@@ -116,15 +178,3 @@ def _misfit(found: Any) -> str | None:
     except TypeError:
         return "is not made from (config, tools)"
     return None
-
-
-def checked(scores: Any, group: GroupForReward, family: str) -> GroupScores:
-    """The same scores. Raises FamilyError unless they are one for each caption of the group."""
-    if not isinstance(scores, GroupScores):
-        raise FamilyError(f"reward.family {family!r} gave a {type(scores).__name__}, not GroupScores")
-    if len(scores.candidates) != len(group.captions):
-        raise FamilyError(
-            f"reward.family {family!r} gave {len(scores.candidates)} scores for the {len(group.captions)} captions "
-            f"of {group.sample_id!r}"
-        )
-    return scores

@@ -24,6 +24,8 @@ _RESERVED = ("mean", "std")
 class GroupForReward:
     """One prompt with its reference and its G candidates.
 
+    step, place: of the training step and in it, among the groups of all processes; together they name the group, where
+        ``sample_id`` may occur more than once.
     reference: the caption that this step compares with; None only where the family uses none.
     captions: the G sampled texts as they are, cut off or not.
     references: all that the pool has of the sample, for families that compare with every one.
@@ -32,6 +34,7 @@ class GroupForReward:
 
     sample_id: str
     step: int
+    place: int
     media: JudgeMedia
     reference: str | None
     captions: tuple[str, ...]

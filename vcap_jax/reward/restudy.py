@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from vcap_jax.reward.aggregation import RewardWeights, video_reward, weighted_reward
@@ -27,7 +27,7 @@ WEIGHTED = ("witness_adjudicator", "judge")
 class Restudied:
     """A candidate with its reward as it was and as it would be; None where it was, or would be, masked.
 
-    A candidate without a judgement that the new weights need stays masked.
+    A candidate without a judgement that the new weights need is masked.
     """
 
     candidate: StoredCandidate
@@ -35,7 +35,7 @@ class Restudied:
 
 
 def restudy(path: str | Path, weights: RewardWeights) -> Iterator[Restudied]:
-    """Every candidate of the store at ``path``, in the order of step, sample and place.
+    """Every candidate of the store at ``path``, in the order of step, sample, group and place.
 
     Raises StoreError for a file that is no store, and for candidates of another family.
     """
@@ -69,8 +69,39 @@ def _verdict(name: str, candidate: StoredCandidate, scores: dict[str, Scores | N
     return scores[name]
 
 
+@dataclass
+class Coverage:
+    """What rewards were computed anew from, counted as they pass by.
+
+    candidates, of ``steps``. unanswered: without a stored answer that the weights need, so they are masked.
+    undivided: written by version 2 of the store, in which a sample that occurred several times in a step has the
+    candidates of one group only.
+    """
+
+    candidates: int = 0
+    unanswered: int = 0
+    undivided: int = 0
+    steps: set[int] = field(default_factory=set)
+
+    def add(self, row: Restudied) -> None:
+        self.candidates += 1
+        self.unanswered += row.reward is None
+        self.undivided += row.candidate.group is None
+        self.steps.add(row.candidate.step)
+
+    def __str__(self) -> str:
+        text = f"{self.candidates} candidates of {len(self.steps)} steps"
+        text += f", {self.unanswered} of them without a stored answer that they need (reward null)"
+        if self.undivided:
+            text += (
+                f"; {self.undivided} were stored by a program that kept one group alone of a sample that occurred "
+                "several times in a step: others may be missing"
+            )
+        return text
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command: one JSON line per candidate with the old and the new reward."""
+    """The command: one JSON line per candidate with the old and the new reward; on standard error what they are of."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -78,13 +109,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for weight in fields(RewardWeights):
         parser.add_argument(f"--{weight.name.replace('_', '-')}", type=float, default=weight.default)
     options = parser.parse_args(arguments)
+    coverage = Coverage()
     try:
         weights = RewardWeights(**{w.name: getattr(options, w.name) for w in fields(RewardWeights)})
         for row in restudy(options.store, weights):
+            coverage.add(row)
             c = row.candidate
             line = {
                 "step": c.step,
                 "id": c.sample_id,
+                "group": c.group,
                 "place": c.place,
                 "was": c.reward,
                 "reward": row.reward,
@@ -93,6 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (StoreError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    print(coverage, file=sys.stderr)
     return 0
 
 

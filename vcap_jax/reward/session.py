@@ -21,7 +21,7 @@ from typing import Self
 from vcap_jax.loop_thread import LoopThread
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
-from vcap_jax.reward.family import FamilyTools, checked, load_family
+from vcap_jax.reward.family import FamilyTools, load_family, made_family, scores_by
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.store import JudgementStore, StoredCandidate
@@ -63,7 +63,7 @@ class RewardSession:
                 store=self._store,
                 references={} if references is None else references,
             )
-            self._family = family(reward, tools)
+            self._family = made_family(reward, tools)
         except BaseException:
             if self._store is not None:
                 self._store.close()
@@ -85,7 +85,8 @@ class RewardSession:
         """Begin to score ``group``; a judgement that fails is part of the result.
 
         The future raises for mistakes in the group itself, and what must end the run: JudgeOutage after too
-        long without a judge, MediaMismatch, other kinds of JudgeUnavailable, StoreError, FamilyError.
+        long without a judge, MediaMismatch, other kinds of JudgeUnavailable, StoreError, FamilyError (a family of
+        the user's own that raised something, or gave no scores).
         """
         return self._loop.submit(self._score(group))
 
@@ -100,24 +101,27 @@ class RewardSession:
             self._store.close()
 
     async def _score(self, group: GroupForReward) -> GroupScores:
-        scores = checked(await self._family.score_group(group), group, self._name)
+        scores = await scores_by(self._family, self._name, group)
         if self._store is not None:
-            written = self._store.put_candidates(
-                StoredCandidate(
-                    step=group.step,
-                    sample_id=group.sample_id,
-                    place=place,
-                    caption=caption,
-                    family=self._name,
-                    components=candidate.components,
-                    verdicts=candidate.keys,
-                    reward=candidate.reward,
-                )
-                for place, (caption, candidate) in enumerate(
-                    zip(group.captions, scores.candidates, strict=True)
-                )
+            written = self._store.put_group(
+                [
+                    StoredCandidate(
+                        step=group.step,
+                        group=group.place,
+                        sample_id=group.sample_id,
+                        place=place,
+                        caption=caption,
+                        family=self._name,
+                        components=candidate.components,
+                        verdicts=candidate.keys,
+                        reward=candidate.reward,
+                    )
+                    for place, (caption, candidate) in enumerate(
+                        zip(group.captions, scores.candidates, strict=True)
+                    )
+                ]
             )
-            await asyncio.gather(*map(asyncio.wrap_future, written))
+            await asyncio.wrap_future(written)
         return scores
 
     def __enter__(self) -> Self:

@@ -3,7 +3,7 @@
 Two tables. ``judgements`` holds each answer once, as the JSON object that was asked for, under a key of everything
 that decided it: judge model, instruction version, media, reference, candidate. ``candidates`` says what each candidate
 of a training group earned and which answers it got, so that rewards can be computed anew with other weights
-(:mod:`vcap_jax.reward.restudy`).
+(:mod:`vcap_jax.reward.restudy`). Step and place of the group in the step name a group: a sample may occur in several.
 
 Failures are never stored. An answer is on disk (write-ahead log) before anybody gets it, so a process that is
 killed has every verdict it used; other processes may read at any time.
@@ -26,23 +26,11 @@ from typing import Any, Self
 from vcap_jax.errors import VCapError
 from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.prompts import content_hash
+from vcap_jax.reward.store_schema import READABLE, UNKNOWN_GROUP, VERSION, prepare, version_of
 
-VERSION = 2
 _BUSY_S = 60.0
-_TABLES = """
-CREATE TABLE IF NOT EXISTS judgements (
-    key TEXT PRIMARY KEY, model TEXT NOT NULL, instruction TEXT NOT NULL, version TEXT NOT NULL,
-    media TEXT NOT NULL, reference TEXT, candidate TEXT NOT NULL,
-    answer TEXT NOT NULL,
-    prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL,
-    seconds REAL NOT NULL, tries INTEGER NOT NULL, stored_at REAL NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS candidates (
-    step INTEGER NOT NULL, sample_id TEXT NOT NULL, place INTEGER NOT NULL, caption TEXT NOT NULL,
-    family TEXT NOT NULL, components TEXT NOT NULL, verdicts TEXT NOT NULL, reward REAL,
-    PRIMARY KEY (step, sample_id, place)
-) WITHOUT ROWID;
-"""
+_Statement = tuple[str, Sequence[Any]]
+_Entry = tuple[Sequence[_Statement], Future[None]]
 
 
 class StoreError(VCapError, RuntimeError):
@@ -88,13 +76,15 @@ class Judgement:
 class StoredCandidate:
     """One candidate of a group and where its verdicts are.
 
-    family: what ``reward.family`` was. components: by the family's names.
+    group: place of its group in the step, of all processes; None where a store of version 2 did not keep it.
+    place: in the group. family: what ``reward.family`` was. components: by the family's names.
     verdicts: by pass ("global", "local") the key of a judgement; None for a text that was worth 0 unasked;
         "" for a judgement that failed.
     reward: as it was computed; None if it was masked.
     """
 
     step: int
+    group: int | None
     sample_id: str
     place: int
     caption: str
@@ -107,18 +97,18 @@ class StoredCandidate:
 class JudgementStore:
     """An open store: one thread writes, ``find`` and ``read`` may be called from any thread.
 
-    Raises StoreError for a file that is no store, or of another version, or that cannot be opened.
+    A store of version 2 is brought up to date first. Raises StoreError for a file that is no store, or of a version not
+    known here, or that cannot be opened.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._queue: queue.SimpleQueue[tuple[str, Sequence[Any], Future[None]] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._reading = threading.Lock()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             writer = _connect(self.path)
-            with writer:
-                _prepare(writer, self.path)
+            _check_version(prepare(writer), self.path)
             self._reader = _connect(self.path)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(
@@ -151,36 +141,32 @@ class JudgementStore:
         What is there already stays: the first verdict is the one that was used.
         """
         usage = judgement.usage
-        return self._enqueue(
-            f"INSERT INTO judgements VALUES ({', '.join('?' * 14)}) ON CONFLICT (key) DO NOTHING",
-            (
-                *(
-                    key.digest,
-                    key.model,
-                    key.instruction,
-                    key.version,
-                    key.media,
-                    key.reference,
-                    key.candidate,
-                ),
-                json.dumps(dict(judgement.answer), ensure_ascii=False),
-                *(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens),
-                *(judgement.seconds, judgement.tries, time.time()),
-            ),
+        row = (
+            *(key.digest, key.model, key.instruction, key.version, key.media, key.reference, key.candidate),
+            json.dumps(dict(judgement.answer), ensure_ascii=False),
+            *(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens),
+            *(judgement.seconds, judgement.tries, time.time()),
         )
+        return self._enqueue((f"{_insert('judgements', row)} ON CONFLICT (key) DO NOTHING", row))
 
-    def put_candidates(self, candidates: Iterable[StoredCandidate]) -> list[Future[None]]:
-        """Says which verdicts candidates got; a step that is done again overwrites what it wrote."""
-        return [
-            self._enqueue(
-                "INSERT OR REPLACE INTO candidates VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *(c.step, c.sample_id, c.place, c.caption, c.family),
-                    *(json.dumps(dict(c.components)), json.dumps(dict(c.verdicts)), c.reward),
-                ),
+    def put_group(self, candidates: Sequence[StoredCandidate]) -> Future[None]:
+        """Says which verdicts the candidates of a group got; on disk are all of them or none.
+
+        A group that is scored again replaces what it wrote, and what version 2 kept of its sample in that step.
+        Raises ValueError for candidates of several groups, or of one whose place is not known.
+        """
+        groups = {(c.step, c.sample_id, c.group) for c in candidates}
+        if len(groups) != 1 or None in (group := groups.pop()):
+            raise ValueError("put_group takes the candidates of one group, whose place in the step is known")
+        before = "DELETE FROM candidates WHERE step = ? AND sample_id = ? AND group_place IN (?, ?)"
+        statements: list[_Statement] = [(before, (*group, UNKNOWN_GROUP))]
+        for c in candidates:
+            row = (
+                *(*group, c.place, c.caption, c.family),
+                *(json.dumps(dict(c.components)), json.dumps(dict(c.verdicts)), c.reward),
             )
-            for c in candidates
-        ]
+            statements.append((_insert("candidates", row), row))
+        return self._enqueue(*statements)
 
     def __len__(self) -> int:
         """How many judgements are on disk."""
@@ -203,11 +189,12 @@ class JudgementStore:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _enqueue(self, statement: str, values: Sequence[Any]) -> Future[None]:
+    def _enqueue(self, *statements: _Statement) -> Future[None]:
+        """What is written in one transaction."""
         if self._closed:
             raise RuntimeError("the store of judgements is closed")
         done: Future[None] = Future()
-        self._queue.put((statement, values, done))
+        self._queue.put((statements, done))
         return done
 
     def _write(self, connection: sqlite3.Connection) -> None:
@@ -221,8 +208,9 @@ class JudgementStore:
             entries = [entry for entry in batch if entry is not None]
             try:
                 with connection:
-                    for statement, values, _ in entries:
-                        connection.execute(statement, values)
+                    for statements, _ in entries:
+                        for statement, values in statements:
+                            connection.execute(statement, values)
             except sqlite3.Error as error:
                 failure = StoreError(f"{self.path}: a judgement cannot be written ({error})")
                 for done in _still_waited_for(entries):
@@ -233,25 +221,31 @@ class JudgementStore:
         connection.close()
 
 
-def _still_waited_for(entries: Sequence[tuple[str, Sequence[Any], Future[None]]]) -> list[Future[None]]:
+def _still_waited_for(entries: Sequence[_Entry]) -> list[Future[None]]:
     """Who gave up waiting has its judgement written all the same."""
-    return [done for _, _, done in entries if done.set_running_or_notify_cancel()]
+    return [done for _, done in entries if done.set_running_or_notify_cancel()]
+
+
+def _insert(table: str, row: Sequence[Any]) -> str:
+    return f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})"
 
 
 def read_candidates(
     path: str | Path,
 ) -> Iterator[tuple[StoredCandidate, dict[str, Mapping[str, Any] | None]]]:
     """Every candidate with its answers by pass (None where a text was worth 0 unasked or its judgement failed), in the
-    order of step, sample and place. Reads while another process writes.
+    order of step, sample, group and place. Reads while another process writes, also a store of version 2.
     """
     with _reading(Path(path)) as connection:
+        group_place = UNKNOWN_GROUP if version_of(connection) == 2 else "group_place"
         rows = connection.execute(
-            "SELECT step, sample_id, place, caption, family, components, verdicts, reward FROM candidates "
-            "ORDER BY step, sample_id, place"
+            f"SELECT step, sample_id, {group_place} AS its_group, place, caption, family, components, verdicts, reward "
+            "FROM candidates ORDER BY step, sample_id, its_group, place"
         ).fetchall()
-        for step, sample_id, place, caption, family, components, verdicts, reward in rows:
+        for step, sample_id, group, place, caption, family, components, verdicts, reward in rows:
             stored = StoredCandidate(
                 step=step,
+                group=None if group == UNKNOWN_GROUP else group,
                 sample_id=sample_id,
                 place=place,
                 caption=caption,
@@ -285,7 +279,7 @@ def read_judgements(path: str | Path) -> Iterator[tuple[JudgementKey, Judgement]
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     connection = _connect(path, read_only=True)
     try:
-        _check_version(connection, path)
+        _check_version(version_of(connection), path)
         yield connection
     finally:
         connection.close()
@@ -305,16 +299,8 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    if connection.execute("PRAGMA user_version").fetchone() != (0,):
-        _check_version(connection, path)
-    connection.executescript(_TABLES)
-    connection.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def _check_version(connection: sqlite3.Connection, path: Path) -> None:
-    (found,) = connection.execute("PRAGMA user_version").fetchone()
-    if found != VERSION:
+def _check_version(found: int, path: Path) -> None:
+    if found not in READABLE:
         raise StoreError(
             f"{path} is a store of version {found}, this program knows version {VERSION}: name another file in "
             "judge.store"

@@ -14,8 +14,8 @@ class VllmConfig:
 
     urls: base addresses, like http://127.0.0.1:8100. Groups go to them in turn. Loopback only: new weights are
         loaded over routes that know no password.
-    weights_dir: where each step's weights are written for the servers to read; memory-backed, so that no disk is
-        waited for.
+    weights_dir: where a folder is made for each step's weights, which the servers read; memory-backed, so that no disk
+        is waited for. The folder is this user's alone, so the servers must run under the same user.
     concurrency: groups under way at the same time, over all servers.
     timeout_s: for one group, from sending it to its last caption.
     attempts: how often a group is sent before the run ends, if the connection breaks or the server is overloaded.
@@ -26,7 +26,7 @@ class VllmConfig:
     """
 
     urls: tuple[str, ...] = ()
-    weights_dir: str = "/dev/shm/vcap-rollout"
+    weights_dir: str = "/dev/shm"
     concurrency: int = 64
     timeout_s: float = 600.0
     attempts: int = 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from flax import nnx
 from safetensors.numpy import save_file
 
 from vcap_jax.policy import Params
+from vcap_jax.private_folders import ExposedFolder, private_folder
 from vcap_jax.qwen3_vl.model import Qwen3VL
 from vcap_jax.qwen3_vl.weights import INDEX_FILE, save_pretrained
 from vcap_jax.rollout.engine import RolloutError
@@ -33,6 +33,8 @@ class WrittenWeights(NamedTuple):
 class WeightFiles:
     """Writes Hugging Face folders into a folder of its own under ``root``, one per version, and removes them.
 
+    Nobody but this user can enter that folder: servers must run under the same user, or root.
+
     graphdef, frozen: what the trained parameters are merged with (see ``vcap_jax.policy``).
     dtype: of the files: what the policy's products compute in. Parameters that are trained themselves are rounded to it
         for every product here too, so the server holds the very numbers that products use. Adapters are not: here
@@ -40,20 +42,22 @@ class WeightFiles:
         matrices, and these are rounded. In bfloat16 both lose much of young adapters, but not the same: the two are
         different policies. ``write`` says how much of them the files keep.
 
-    Raises RolloutError if ``root`` cannot be made.
+    Raises RolloutError if ``root`` cannot be made, or if another user could exchange what is written there.
     """
 
     def __init__(self, root: Path, graphdef: Any, frozen: Params, *, dtype: Any) -> None:
         self._graphdef, self._frozen, self._dtype = graphdef, frozen, dtype
         try:
-            root.mkdir(parents=True, exist_ok=True)
-            self.folder = Path(tempfile.mkdtemp(dir=root, prefix="run-"))
+            self.folder = private_folder(root, "vcap-rollout-")
+        except ExposedFolder as error:
+            raise RolloutError(
+                f"{error}, so others could exchange the weights that the rollout servers read; set "
+                "rollout.vllm.weights_dir to a memory-backed folder of your own, or to /dev/shm"
+            ) from None
         except OSError as error:
             raise RolloutError(
                 f"{root} cannot be written ({error}); set rollout.vllm.weights_dir to a memory-backed folder"
             ) from None
-        # The server may run under another user.
-        self.folder.chmod(0o755)
 
     def write(self, params: Params, version: str) -> WrittenWeights:
         """Writes one version into a folder that appears complete or not at all.
@@ -66,12 +70,16 @@ class WeightFiles:
         if size > free:
             raise RolloutError(
                 f"{self.folder} has {free / 1e9:.1f} GB free, the weights need {size / 1e9:.1f} GB; "
-                "set rollout.vllm.weights_dir to a larger folder"
+                f"remove what killed runs left in {self.folder.parent}/vcap-rollout-*, or set "
+                "rollout.vllm.weights_dir to a larger folder"
             )
         unfinished, finished = self.folder / f".{version}", self.folder / version
+        unfinished.mkdir(mode=0o700)
         kept = save_pretrained(model, unfinished, dtype=self._dtype)
         if model.config.tie_word_embeddings:
             self._write_head(model, unfinished)
+        for file in unfinished.iterdir():
+            file.chmod(0o600)
         return WrittenWeights(unfinished.replace(finished), kept)
 
     def _write_head(self, model: Qwen3VL, folder: Path) -> None:

@@ -83,9 +83,8 @@ def run_sft(
     rows = read_metrics(folder.metrics)
     summary: dict[str, Any] = {"steps": len(rows), "seconds": _elapsed(folder, time.monotonic() - begin)}
     if heldout is not None and world is not None:
-        learned = {sample.id: pool[sample.id].references for sample in samples}
         summary |= {
-            "targets": fact_shares(count_captions(world.train_scenes, learned)),
+            "targets": fact_shares(count_captions(world.train_scenes, targets.texts)),
             "start": fact_shares(heldout.counts("start")),
             "trained": fact_shares(heldout.counts("trained")),
         }

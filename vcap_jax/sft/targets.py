@@ -15,9 +15,13 @@ from vcap_jax.qwen3_vl.processing import Processor
 
 @dataclass(frozen=True)
 class Targets:
-    """captions: by sample id, each [t] int32 with its end token. too_long: how many were left out for length."""
+    """captions: by sample id, each [t] int32 with its end token; texts: the same as they were written.
+
+    too_long: how many were left out for length.
+    """
 
     captions: Mapping[str, tuple[np.ndarray, ...]]
+    texts: Mapping[str, tuple[str, ...]]
     too_long: int
 
     @property
@@ -35,6 +39,7 @@ def tokenise_targets(
     """
     end = processor.eos_token_ids[0]
     captions: dict[str, tuple[np.ndarray, ...]] = {}
+    texts: dict[str, tuple[str, ...]] = {}
     too_long = 0
     for sample in samples:
         if sample.id not in pool:
@@ -43,10 +48,12 @@ def tokenise_targets(
             np.array([*processor.tokenizer(text, add_special_tokens=False)["input_ids"], end], np.int32)
             for text in pool[sample.id].references
         ]
-        fitting = tuple(row for row in tokens if len(row) <= max_tokens)
+        pairs = zip(tokens, pool[sample.id].references, strict=True)
+        fitting = [(row, text) for row, text in pairs if len(row) <= max_tokens]
         too_long += len(tokens) - len(fitting)
         if fitting:
-            captions[sample.id] = fitting
+            captions[sample.id] = tuple(row for row, _ in fitting)
+            texts[sample.id] = tuple(text for _, text in fitting)
     if not captions:
         raise ConfigError(
             [
@@ -56,7 +63,7 @@ def tokenise_targets(
                 )
             ]
         )
-    return Targets(captions, too_long)
+    return Targets(captions, texts, too_long)
 
 
 def pad_captions(

@@ -117,7 +117,7 @@ def _result(task: Task, out: Path, worlds: Worlds) -> SeedResult:
     curve = [(row["facts/coverage"], row["facts/hallucination"]) for row in rows if "facts/coverage" in row]
     captions = heldout_captions(run / "heldout" / "trained.jsonl")
     return SeedResult(
-        counts=_counts(captions, worlds),
+        counts=count_captions(worlds["heldout"], captions),
         meetings=_meetings(run, captions, worlds) if task.arm in _MET else None,
         curve=np.array(curve, np.float64).reshape(-1, 2),
         reference_size=_reference_size(run, worlds) if task.kind != "distill" else None,
@@ -132,17 +132,10 @@ def _beside(row: str, task: Task, out: Path, worlds: Worlds) -> SeedResult:
         pool = ReferencePool.read(heldout / "references.jsonl")
         captions = {entry.id: entry.references for entry in pool.entries()}
     return SeedResult(
-        counts=_counts(captions, worlds),
+        counts=count_captions(worlds["heldout"], captions),
         curve=np.zeros((0, 2)),
         meetings=_meetings(task.run(out), captions, worlds) if row in _MET else None,
     )
-
-
-def _counts(captions: Mapping[str, Sequence[str]], worlds: Worlds) -> FactCounts:
-    """Over all held-out scenes in the order of the split, so that rows can be compared scene by scene. A pool has no
-    entry for a scene of which nothing was said: that is an empty caption."""
-    scenes = worlds["heldout"]
-    return count_captions(scenes, {identity: captions.get(identity) or ("",) for identity in scenes})
 
 
 def _meetings(run: Path, captions: Mapping[str, Sequence[str]], worlds: Worlds) -> Meetings:

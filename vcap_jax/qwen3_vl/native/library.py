@@ -1,8 +1,9 @@
 """The C++ kernels of ``cpp/``: compiled on this machine for this machine's processor, once, and known to XLA.
 
 The library is kept in ``$XDG_CACHE_HOME/vcap-jax`` (``~/.cache/vcap-jax``) under a digest of everything that it is made
-of: the sources, JAX's headers, the compiler and the processor's instructions. Any C++17 compiler that knows GCC's
-vectors will do, which GCC and Clang do; ``CXX`` names one, otherwise it is ``c++``.
+of: the sources, JAX's headers, the compiler and the processor's instructions. A folder into which another user could
+put something else is refused. Any C++17 compiler that knows GCC's vectors will do, which GCC and Clang do; ``CXX``
+names one, otherwise it is ``c++``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 
 import jax
 import jaxlib
+
+from vcap_jax.private_folders import is_own_file, make_folder
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +68,12 @@ def compiled(folder: Path | None = None) -> tuple[str, Path]:
     digest = _digest(compiler)
     folder = _folder() if folder is None else folder
     library = folder / f"native-{digest}.so"
-    if library.exists():
-        return digest, library
     start = time.perf_counter()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        # What is loaded runs as this user: it must be what this user, or root, has compiled.
+        make_folder(folder)
+        if is_own_file(library):
+            return digest, library
         # Several processes may be at it: each compiles a file of its own, and the last one to finish is kept, whole.
         handle, unfinished = tempfile.mkstemp(dir=folder, suffix=".so")
     except OSError as error:
@@ -79,7 +83,10 @@ def compiled(folder: Path | None = None) -> tuple[str, Path]:
     try:
         includes = ("-isystem", jax.ffi.include_dir())
         _run([*compiler, *FLAGS, *includes, str(SOURCES / MAIN), "-o", unfinished])
+        Path(unfinished).chmod(0o700)
         Path(unfinished).replace(library)
+    except OSError as error:
+        raise _unusable(folder, error) from error
     finally:
         Path(unfinished).unlink(missing_ok=True)
     logger.info("native: compiled the C++ kernels in %.1f s", time.perf_counter() - start)
