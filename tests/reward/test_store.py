@@ -1,6 +1,5 @@
 """The store of judgements: nothing lost, nothing invented, readable beside a writer, safe from SIGKILL."""
 
-import json
 import os
 import signal
 import sqlite3
@@ -18,7 +17,7 @@ from vcap_jax.reward import store_schema
 from vcap_jax.reward.aggregation import RewardWeights
 from vcap_jax.reward.asking import instruction_version
 from vcap_jax.reward.http_answers import Usage
-from vcap_jax.reward.restudy import main, restudy
+from vcap_jax.reward.restudy import Coverage, restudy
 from vcap_jax.reward.scores import Scores
 from vcap_jax.reward.store import (
     Judgement,
@@ -259,18 +258,12 @@ def test_other_weights(studied: Path, capsys: pytest.CaptureFixture[str]) -> Non
         0.0,
         *[pytest.approx(0.9)] * 3,
     ]
-    assert main([str(studied), "--correctness", "0.1", "--completeness", "0"]) == 0
-    told = capsys.readouterr()
-    lines = [json.loads(line) for line in told.out.splitlines()]
-    first = {"step": 0, "id": "a", "group": 3, "place": 0, "was": 0.84, "reward": pytest.approx(0.97)}
-    assert lines[0] == first
-    assert len(lines) == 6
+    told = Coverage()
+    for row in restudy(studied, weights):
+        told.add(row)
     assert (
-        told.err
-        == "6 candidates of 2 steps, 2 of them without a stored answer that they need (reward null)\n"
+        str(told) == "6 candidates of 2 steps, 1 of them without a stored answer that they need (reward null)"
     )
-    assert main([str(studied / "absent")]) == 1
-    assert "does not exist" in capsys.readouterr().err
 
 
 def candidate(**fields: Any) -> StoredCandidate:
@@ -365,8 +358,10 @@ def test_a_store_of_version_2_is_read_as_it_is(old: Path, studied: Path, capsys:
     assert [row.reward for row in restudy(old, RewardWeights())] == [
         row.reward for row in restudy(studied, RewardWeights())
     ]
-    assert main([str(old)]) == 0
-    assert "6 were stored by a program that kept one group alone of a sample" in capsys.readouterr().err
+    told = Coverage()
+    for row in restudy(old, RewardWeights()):
+        told.add(row)
+    assert "6 were stored by a program that kept one group alone of a sample" in str(told)
     assert old.read_bytes() == before
 
 

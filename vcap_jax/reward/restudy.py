@@ -1,17 +1,13 @@
 """Rewards of a run computed anew from its store: other weights, no judge, no accelerator.
 
-For the families whose rewards are weighted verdicts: witness_adjudicator and judge.
-
-PYTHONPATH=. python -m vcap_jax.reward.restudy runs/mine/judgements.sqlite --correctness 0.1 --text-quality 0
+For the families whose rewards are weighted verdicts: witness_adjudicator and judge. The command is
+``launch/restudy.py``.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcap_jax.reward.aggregation import RewardWeights, video_reward, weighted_reward
@@ -98,38 +94,3 @@ class Coverage:
                 "several times in a step: others may be missing"
             )
         return text
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command: one JSON line per candidate with the old and the new reward; on standard error what they are of."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("store", type=Path, help="judgements.sqlite of a run")
-    for weight in fields(RewardWeights):
-        parser.add_argument(f"--{weight.name.replace('_', '-')}", type=float, default=weight.default)
-    options = parser.parse_args(arguments)
-    coverage = Coverage()
-    try:
-        weights = RewardWeights(**{w.name: getattr(options, w.name) for w in fields(RewardWeights)})
-        for row in restudy(options.store, weights):
-            coverage.add(row)
-            c = row.candidate
-            line = {
-                "step": c.step,
-                "id": c.sample_id,
-                "group": c.group,
-                "place": c.place,
-                "was": c.reward,
-                "reward": row.reward,
-            }
-            print(json.dumps(line))
-    except (StoreError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(coverage, file=sys.stderr)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,52 @@
+"""``launch/restudy.py``: a line for every candidate, what they are of, and errors that name the file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from vcap_jax.reward.store import Judgement, JudgementKey, JudgementStore, StoredCandidate
+
+ROOT = Path(__file__).resolve().parents[2]
+KEY = JudgementKey(
+    model="a judge", instruction="image", version="1", media="m", reference="r", candidate="c", prompt="p"
+)
+
+
+def restudied(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "launch" / "restudy.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+
+
+def test_every_candidate_has_a_line_and_standard_error_says_what_they_are_of(tmp_path: Path) -> None:
+    path = tmp_path / "judgements.sqlite"
+    answer = {"Analysis": "", "Correctness": 10, "Completeness": 5, "Text Quality": 8}
+    given = {"step": 0, "group": 3, "sample_id": "a", "caption": "c", "family": "witness_adjudicator"}
+    rows = [
+        StoredCandidate(place=0, components={}, verdicts={"global": KEY.digest}, reward=0.78, **given),
+        StoredCandidate(place=1, components={}, verdicts={"global": ""}, reward=None, **given),
+    ]
+    with JudgementStore(path) as store:
+        store.put(KEY, Judgement(answer=answer)).result()
+        store.put_group(rows).result()
+    done = restudied(str(path), "--completeness", "0.1")
+    assert done.returncode == 0, done.stderr
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert (first["was"], round(first["reward"], 6), first["group"]) == (0.78, 1.08, 3)
+    assert (second["place"], second["reward"]) == (1, None)
+    assert done.stderr == (
+        "2 candidates of 1 steps, 1 of them without a stored answer that they need (reward null)\n"
+    )
+
+
+def test_what_is_no_store_and_weights_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    absent = restudied(str(tmp_path / "absent"))
+    assert absent.returncode == 1
+    assert (
+        absent.stderr == f"error: {tmp_path / 'absent'} does not exist: give the judgements.sqlite of a run\n"
+    )
+    weights = restudied(str(tmp_path / "absent"), "--correctness", "-1")
+    assert weights.returncode == 2
+    assert "reward.weights.correctness is -1.0" in weights.stderr
