@@ -65,8 +65,8 @@ def _change(then: Sample, now: Sample) -> Change:
     old, new = (_PIECE.findall(candidate.caption) for candidate in best)
     removed, added, kept = [True] * len(old), [True] * len(new), 0
     # Words that come up all the time begin no match: a caption that repeats itself for pages would take minutes.
-    words = [[piece.rstrip() for piece in pieces] for pieces in (old, new)]
-    for i, j, size in SequenceMatcher(None, *words).get_matching_blocks():
+    then_words, now_words = ([piece.rstrip() for piece in pieces] for pieces in (old, new))
+    for i, j, size in SequenceMatcher(None, then_words, now_words).get_matching_blocks():
         removed[i : i + size] = added[j : j + size] = [False] * size
         kept += _words(old[i : i + size])
     return Change(
