@@ -29,6 +29,7 @@ from vcap_jax.qwen3_vl.processing.errors import InputError
 from vcap_jax.qwen3_vl.processing.frames import pair_timestamps, timestamp_text
 from vcap_jax.qwen3_vl.processing.pixels import image_patches, video_patches, video_size
 from vcap_jax.qwen3_vl.processing.positions import rope_positions
+from vcap_jax.qwen3_vl.processing.public import transformers
 from vcap_jax.qwen3_vl.processing.settings import (
     ImageSettings,
     VideoSettings,
@@ -157,10 +158,7 @@ class Processor:
             raise FileNotFoundError(
                 f"{folder} is not a folder: give a local checkpoint in Hugging Face format"
             )
-        # transformers takes long to import and is not needed by the rest of this module.
-        from transformers import AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+        tokenizer = transformers().AutoTokenizer.from_pretrained(str(folder))
         if not tokenizer.chat_template:
             tokenizer.chat_template = _legacy_chat_template(folder)
         image, video = load_image_settings(folder), load_video_settings(folder)
