@@ -42,6 +42,7 @@ from gpu_judge.attacks import Attack, Modality, Target, attacks_for
 from gpu_judge.embedded.judge import EmbeddedJudge
 from tests.reward.fault_server import FaultServer
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture
+from vcap_jax.qwen3_vl.processing.public import transformers
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
 from vcap_jax.reward.group import GroupForReward
 from vcap_jax.reward.session import RewardSession
@@ -115,9 +116,7 @@ class Shapes:
     """Reads the shape of requests: what must not depend on a caption."""
 
     def __init__(self) -> None:
-        from transformers import AutoTokenizer
-
-        self._tokenizer = AutoTokenizer.from_pretrained(str(BACKBONE_FOLDER))
+        self._tokenizer = transformers().AutoTokenizer.from_pretrained(str(BACKBONE_FOLDER))
         self._tokenizer.add_tokens(list(_FAMILY_MARKERS), special_tokens=True)
         self._special = np.array(sorted(self._tokenizer.added_tokens_decoder))
 

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,29 @@ def test_there_and_back(tmp_path):
         np.testing.assert_array_equal(array.view(np.uint8), after[name].view(np.uint8), err_msg=name)
     for name in ("tokenizer.json", "preprocessor_config.json", "generation_config.json", "config.json"):
         assert json.loads((tmp_path / "hf" / name).read_text())
+    # The licence came with the base's card, through the Orbax folder.
+    assert "license: apache-2.0" in (tmp_path / "hf" / "README.md").read_text()
+    assert "converted from the checkpoint `orbax`" in (tmp_path / "hf" / "README.md").read_text()
+    as_any_other(tmp_path / "hf")
+
+
+def as_any_other(folder: Path) -> None:
+    """The files of a folder have the mode of a file that is simply written."""
+    plain = folder.parent / "plain"
+    plain.write_text("")
+    modes = {file.name: oct(file.stat().st_mode & 0o777) for file in folder.iterdir()}
+    assert set(modes.values()) == {oct(plain.stat().st_mode & 0o777)}, modes
+    plain.unlink()
+
+
+def test_the_public_classes_that_need_no_pytorch_load_what_is_exported(lora_run, tmp_path):
+    from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
+
+    checkpoint_to_hf(lora_run.root, tmp_path / "hf")
+    assert AutoConfig.from_pretrained(tmp_path / "hf").model_type == "qwen3_vl"
+    assert AutoImageProcessor.from_pretrained(tmp_path / "hf").merge_size == 2
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    assert tokenizer.decode(tokenizer("a red circle")["input_ids"]) == "a red circle"
 
 
 def test_an_orbax_folder_is_a_model_path(tmp_path):
@@ -80,6 +104,9 @@ def lora_run(tmp_path_factory) -> RunFolder:
 def test_a_lora_run_is_exported_merged(lora_run, tmp_path):
     step, kept = checkpoint_to_hf(lora_run.root, tmp_path / "hf", dtype="float32")
     assert step == 3
+    card = (tmp_path / "hf" / "README.md").read_text()
+    assert "library_name: transformers" in card
+    assert "LoRA adapters of rank 2 on q_proj, up_proj" in card
     assert kept == pytest.approx(1, abs=1e-4)
     before, after = (load_file(folder / "model.safetensors") for folder in (BACKBONE_FOLDER, tmp_path / "hf"))
     moved = {name for name in before if not np.array_equal(before[name].astype(np.float32), after[name])}
@@ -98,7 +125,9 @@ def test_the_command_says_what_rounding_leaves_of_adapters(lora_run, tmp_path):
         checkpoints.save(3, {"params": jax.tree.map(lambda x: x / 1000, saved["params"])})
         checkpoints.wait()
     command = [sys.executable, "launch/convert.py", "to-hf", str(run.root), str(tmp_path / "hf")]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "PyTorch" not in done.stderr
+    said = done.stdout
     share = re.search(r"rounded to bfloat16, the matrices hold (\d+)% of what the adapters add", said)
     assert share is not None, said
     assert int(share[1]) != 100
@@ -107,6 +136,8 @@ def test_the_command_says_what_rounding_leaves_of_adapters(lora_run, tmp_path):
 
 def test_its_adapters_are_exported_alone_and_start_another_run(lora_run, tmp_path):
     assert adapter_to_peft(lora_run.root, tmp_path / "adapter") == 3
+    assert "library_name: peft" in (tmp_path / "adapter" / "README.md").read_text()
+    as_any_other(tmp_path / "adapter")
     model = ModelConfig(
         lora=LoraConfig(rank=2, targets=("q_proj", "up_proj"), adapter=str(tmp_path / "adapter"))
     )
@@ -129,13 +160,14 @@ def test_its_adapters_are_exported_alone_and_start_another_run(lora_run, tmp_pat
 def test_pytorch_loads_what_is_exported(tmp_path):
     """Logits of the exported backbone in the public implementation, float32."""
     torch = pytest.importorskip("torch")
-    from transformers import Qwen3VLForConditionalGeneration
+    from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
 
     from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, collate
     from vcap_jax.qwen3_vl.vision import normalise
 
     checkpoint_from_hf(BACKBONE_FOLDER, tmp_path / "orbax")
     checkpoint_to_hf(tmp_path / "orbax", tmp_path / "hf", dtype="float32")
+    assert type(AutoProcessor.from_pretrained(tmp_path / "hf")).__name__ == "Qwen3VLProcessor"
     processor = Processor.from_pretrained(tmp_path / "hf")
     picture = np.random.default_rng(0).integers(0, 255, (96, 96, 3), np.uint8)
     encoded = processor.encode([ImagePart(picture), TextPart("Describe the image.")])

@@ -232,6 +232,8 @@ def test_user_data_with_broken_files(tmp_path, cache):
     assert "skipped sample absent" in said
     assert "cut.png" in said
     assert "absent.png" in said
+    assert "These rewards mean nothing here: the embedded judge reads only pictures" in said
+    assert "4 of the 4 samples looked at (there are 6) are not its own" in said
     assert len(read_metrics(folder / "metrics.jsonl")) == 2
     shown = {json.loads(line)["id"] for line in (folder / "samples.jsonl").read_text().splitlines()}
     assert shown == {"tall", "wide", "small", "grey"}

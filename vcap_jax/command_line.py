@@ -155,7 +155,6 @@ def _log_shown(processes: Processes) -> Iterator[None]:
 def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int], *, several: bool) -> int:
     # The driver's messages about machine features are noise for a user; errors still come through.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from vcap_jax.stopping import stop_on_signal
 
     with stop_on_signal(), ExitStack() as stack:

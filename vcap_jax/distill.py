@@ -27,6 +27,7 @@ from vcap_jax.data.references import ReferencePool
 from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.fingerprint import fingerprint
 from vcap_jax.heldout import HeldOut
+from vcap_jax.judge_domain import check_judge_domain
 from vcap_jax.judging import reward_family, reward_session, reward_settings
 from vcap_jax.preparing import Prepared, prepare
 from vcap_jax.references import PolicyWriter, reference_pool, write_shared_pool
@@ -174,6 +175,8 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
     references: ReferencePool | None = None
     base = whole.prepare()
     samples = base.samples
+    if family.asks_judge(config.reward):
+        check_judge_domain(base.place, samples)
     if family.uses_reference(config.reward):
         # By the base or as configured, once for all teachers.
         references = reference_pool(base.place, samples)

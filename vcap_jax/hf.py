@@ -1,8 +1,8 @@
 """Runs and checkpoints to Hugging Face folders, and back.
 
 A run's checkpoints hold what is trained; what is frozen stays in what the run started from (``captioners``). A Hugging
-Face folder written from both is complete: config.json, safetensors, tokenizer and processor files. Adapters are merged
-into it, or written alone as a folder that PEFT reads.
+Face folder written from both is complete: config.json, safetensors, tokenizer and processor files, and a model card
+(README.md). Adapters are merged into it, or written alone as a folder that PEFT reads.
 
 The way back makes an Orbax checkpoint folder of a Hugging Face one: ``params/`` holds all parameters, the small files
 lie beside it. ``model.path`` takes either; Orbax restores each device's part alone, which on a large mesh is quicker
@@ -25,6 +25,7 @@ from vcap_jax.checkpoint import Checkpointer
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import load_config
 from vcap_jax.errors import VCapError
+from vcap_jax.model_card import CARD, write_model_card
 from vcap_jax.policy import PARAMS_FOLDER, load_model
 from vcap_jax.qwen3_vl.lora_files import save_adapter
 from vcap_jax.qwen3_vl.model import Qwen3VL
@@ -61,12 +62,13 @@ def checkpoint_to_hf(
     if (source / PARAMS_FOLDER).is_dir():
         if step is not None:
             raise ConversionError(f"{source} is a single checkpoint, not a run: leave --step out")
-        origin, model = source, load_model(source, placement=placement)
+        line, model = Lineage(origin=source), load_model(source, placement=placement)
     else:
         line, model = _trained(source, step, placement)
-        origin, step = line.origin, line.runs[0].source.step
+        step = line.runs[0].source.step
     kept = save_pretrained(model, target, dtype=jnp.dtype(dtype))
-    _write_small_files(origin, target)
+    _write_small_files(line.origin, target)
+    write_model_card(target, base=line.origin, runs=line.runs, dtype=dtype)
     return Exported(step, kept)
 
 
@@ -92,6 +94,7 @@ def adapter_to_peft(
     full = next((run.source for run in line.runs if run.model.lora is None), None)
     base = line.origin.absolute() if full is None else replace(full, path=str(full.folder.absolute()))
     save_adapter(model, target, lora, base=str(base), dtype=jnp.dtype(dtype))
+    write_model_card(target, base=line.origin, runs=line.runs, dtype=dtype, adapter=True)
     return line.runs[0].source.step
 
 
@@ -120,6 +123,8 @@ def checkpoint_from_hf(source: Path, target: Path) -> None:
         checkpoints.wait()
     (target / "config.json").write_bytes((source / "config.json").read_bytes())
     _write_small_files(source, target)
+    if (source / CARD).is_file():  # what it was, and under which licence, holds for the copy too
+        (target / CARD).write_bytes((source / CARD).read_bytes())
 
 
 def write_new(
@@ -135,6 +140,7 @@ def write_new(
     for name, fields in (("config.json", config), (GENERATION_CONFIG, ends)):
         (target / name).write_text(json.dumps(fields, indent=2) + "\n")
     processor.save_pretrained(target)
+    write_model_card(target, base=target, dtype=jnp.dtype(dtype).name)
 
 
 def _write_small_files(origin: Path, target: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from PIL import Image
 
@@ -13,6 +13,7 @@ from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.embedded import EmbeddedData
 from vcap_jax.evals.world_facts import fact_list
 from vcap_jax.grpo.records import GroupRecord, StepReport
+from vcap_jax.judge_domain import domain_warning
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.plots import plot_run
 from vcap_jax.report.run_folder import RunFolder
@@ -30,23 +31,51 @@ _MOST_FRAMES = 16
 _LONGEST = 512
 
 
+class Shown:
+    """Which samples a run has shown: how often, and at which step the last time."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, tuple[int, int]] = {}
+
+    def add(self, identity: str, step: int) -> None:
+        """A sample is shown at a step; steps never go back."""
+        self._shown[identity] = (self._shown.get(identity, (0, 0))[0] + 1, step)
+
+    def choose(self, identities: Sequence[str], most: int) -> list[int]:
+        """Places of at most ``most`` of a step's groups, given the samples they are of: each sample once, those shown
+        least often first, of these the ones shown longest ago, else in the step's order."""
+        first: dict[str, int] = {}
+        for place, identity in enumerate(identities):
+            first.setdefault(identity, place)
+        order = sorted(first, key=lambda identity: (*self._shown.get(identity, (0, 0)), first[identity]))
+        return [first[identity] for identity in order[:most]]
+
+
 class RunObserver:
     """Called after every step; writes samples and redraws the pictures as often as the configuration says.
 
     world: where given, facts of the captions are shown as true, false or missing. done: steps of earlier
-    processes; samples logged after them are dropped, for they will be written again.
+    processes; samples logged after them are dropped, for they will be written again. total: steps of the whole run.
     """
 
-    def __init__(self, config: RunConfig, folder: RunFolder, world: EmbeddedData | None, done: int) -> None:
-        self._config, self._folder, self._world = config, folder, world
+    def __init__(
+        self, config: RunConfig, folder: RunFolder, world: EmbeddedData | None, *, done: int, total: int
+    ) -> None:
+        self._config, self._folder, self._world, self._total = config, folder, world, total
         self._writer = SamplesWriter(folder.samples)
         self._writer.truncate_after(done)
+        # From what is written, so that a resumed run goes on like one left alone.
+        self._shown = Shown()
+        for sample in read_samples(folder.samples):
+            self._shown.add(sample.id, sample.step)
 
     def __call__(self, report: StepReport) -> None:
         logging = self._config.logging
-        if report.step == 1 or report.step % logging.samples_every == 0:
-            shown = report.records[: logging.samples_per_step]
-            self._writer.write(self._sample(report, record) for record in shown)
+        if report.step in (1, self._total) or report.step % logging.samples_every == 0:
+            chosen = self._shown.choose([r.sample_id for r in report.records], logging.samples_per_step)
+            self._writer.write(self._sample(report, report.records[place]) for place in chosen)
+            for place in chosen:
+                self._shown.add(report.records[place].sample_id, report.step)
         if report.step % logging.plot_every == 0:
             self._draw()
 
@@ -60,7 +89,12 @@ class RunObserver:
             plot_run(rows, self._folder.plots, title=self._config.name)
         samples = read_samples(self._folder.samples)
         if samples:
-            write_samples_page(samples, self._folder.samples_page, title=self._config.name)
+            write_samples_page(
+                samples,
+                self._folder.samples_page,
+                title=self._config.name,
+                warning=domain_warning(self._config, self._folder),
+            )
 
     def _sample(self, report: StepReport, record: GroupRecord) -> Sample:
         identity = record.sample_id

@@ -21,6 +21,7 @@ from vcap_jax.checks import check_run
 from vcap_jax.config import RunConfig
 from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.heldout import HeldOut
+from vcap_jax.judge_domain import check_judge_domain
 from vcap_jax.judging import reward_family, reward_session, reward_settings
 from vcap_jax.preparing import prepare
 from vcap_jax.references import reference_pool
@@ -56,6 +57,8 @@ def run(
     # -- data, starting policy ----------------------------------------------------------------------------
     prepared = prepare(config, folder, say, processes=processes)
     place, samples, world = prepared.place, prepared.samples, prepared.world
+    if family.asks_judge(config.reward):
+        check_judge_domain(place, samples)
 
     # -- references ---------------------------------------------------------------------------------------
     pool = reference_pool(place, samples) if family.uses_reference(config.reward) else None

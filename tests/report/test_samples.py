@@ -83,6 +83,33 @@ def test_the_page_shows_everything_and_needs_no_other_file(tmp_path: Path) -> No
     assert page.text.index("second") < page.text.index("alert(1)") < page.text.index("masked")
 
 
+def test_what_is_shown_again_stands_beside_what_it_was(tmp_path: Path) -> None:
+    """With the markup of captions as text, also where a change goes through it."""
+    old = SampleCandidate(caption="a <b>red</b> & blue disc", reward=0.25)
+    new = SampleCandidate(caption="a <b>green</b> & blue disc <script>alert(2)</script>", reward=None)
+    samples = [
+        sample(1, id="a", candidates=(old,)),
+        sample(1, id="b"),
+        sample(2, id="a", candidates=(new,)),
+    ]
+    write_samples_page(samples, tmp_path / "samples.html", warning="no <good> judge")
+    text = (tmp_path / "samples.html").read_text()
+    page = Page(text)
+    assert "3 groups of 2 samples, 2 steps" in page.text
+    assert "no <good> judge" in page.text
+    assert page.text.count("Since this sample was first shown") == 1
+    assert "a <b>red</b> & blue disc" in page.text
+    assert "<del>red</del>" in text
+    assert "<ins>green</ins>" in text
+    assert page.tags.count("script") == 1
+    assert page.tags.count("b") == text.count("<b>") + text.count('<b class="failed">')
+    assert "mean reward of the group 0.250 → no score" in page.text
+    # Thinned to the last step alone it still knows the first.
+    many = [sample(step, id="a") for step in range(1, 41)]
+    write_samples_page(many, tmp_path / "samples.html", limit=2)
+    assert Page((tmp_path / "samples.html").read_text()).text.count("Since this sample") == 1
+
+
 def test_a_page_without_samples(tmp_path: Path) -> None:
     write_samples_page([], tmp_path / "samples.html")
     assert "No samples yet" in (tmp_path / "samples.html").read_text()

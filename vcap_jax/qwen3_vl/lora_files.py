@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from vcap_jax.errors import VCapError
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
@@ -26,6 +26,7 @@ from vcap_jax.qwen3_vl.lora import (
     target_parts,
 )
 from vcap_jax.qwen3_vl.model import Qwen3VL
+from vcap_jax.qwen3_vl.tensor_files import write_tensors
 from vcap_jax.qwen3_vl.weight_table import canonical_name
 
 CONFIG_FILE = "adapter_config.json"
@@ -74,7 +75,7 @@ def save_adapter(
         for name, half in zip(_names(matrix), halves, strict=True):
             arrays[name] = np.ascontiguousarray(np.asarray(half).astype(dtype).T)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(arrays, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    write_tensors(arrays, folder / WEIGHTS_FILE)
     values = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

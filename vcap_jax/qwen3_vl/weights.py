@@ -18,13 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from vcap_jax.qwen3_vl.attention import CHUNKED, Kernel
 from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.qwen3_vl.errors import CheckpointError, damaged
 from vcap_jax.qwen3_vl.lora import Additions, is_adapter
 from vcap_jax.qwen3_vl.model import Qwen3VL
+from vcap_jax.qwen3_vl.tensor_files import write_tensors
 from vcap_jax.qwen3_vl.weight_table import (
     Shape,
     Tensor,
@@ -145,7 +145,7 @@ def save_pretrained(
         arrays = {
             tensor.name: _export(params[tensor.path], tensor, additions, stored(tensor)) for tensor in shard
         }
-        save_file(arrays, folder / file, metadata={"format": "pt"})
+        write_tensors(arrays, folder / file)
     if count > 1:
         weight_map = {
             tensor.name: file for file, shard in zip(files, shards, strict=True) for tensor in shard

@@ -9,7 +9,8 @@ from pathlib import Path
 import jinja2
 import numpy as np
 
-from vcap_jax.report.samples import Sample, SampleCandidate, SampleFrame
+from vcap_jax.report.changes import by_reward, changes
+from vcap_jax.report.samples import Sample, SampleFrame
 from vcap_jax.report.step_log import replace_file
 
 # Displayed sizes in CSS pixels: a lone picture, and a frame among others.
@@ -17,15 +18,29 @@ _PICTURE, _FRAME = 288, 132
 
 
 def write_samples_page(
-    samples: Iterable[Sample], path: str | Path, *, title: str = "Samples", limit: int = 150
+    samples: Iterable[Sample],
+    path: str | Path,
+    *,
+    title: str = "Samples",
+    warning: str | None = None,
+    limit: int = 150,
 ) -> None:
-    """Draws the page of samples, grouped by step, the last step shown first.
+    """Draws the page of a run's samples, grouped by step, the last step shown first.
 
+    What is shown again is laid beside what it was when it was first shown. warning: a line above everything.
     Of more than ``limit`` samples, those of evenly spaced steps are kept, first and last step included.
     """
-    chosen = spread_over_steps(list(samples), limit)
-    steps = sorted({sample.step for sample in chosen})
-    page = _template().render(title=title, samples=chosen, steps=steps)
+    everything = list(samples)
+    # Before any are left out: the first time may be among those.
+    change = dict(zip(map(id, everything), changes(everything), strict=True))
+    chosen = spread_over_steps(everything, limit)
+    page = _template().render(
+        title=title,
+        warning=warning,
+        shown=[(sample, change[id(sample)]) for sample in chosen],
+        names=len({sample.id for sample in chosen}),
+        steps=sorted({sample.step for sample in chosen}),
+    )
     replace_file(Path(path), page.encode())
 
 
@@ -37,11 +52,6 @@ def spread_over_steps(samples: list[Sample], limit: int) -> list[Sample]:
     count = max(2, limit * len(steps) // len(samples))
     kept = {steps[i] for i in np.linspace(0, len(steps) - 1, count).round().astype(int)}
     return [sample for sample in samples if sample.step in kept]
-
-
-def _by_reward(candidates: tuple[SampleCandidate, ...]) -> list[SampleCandidate]:
-    """Best first; those without a reward last."""
-    return sorted(candidates, key=lambda c: (c.reward is None, -(c.reward or 0.0)))
 
 
 def _shown_width(frame: SampleFrame, alone: bool) -> int:
@@ -61,6 +71,6 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["by_reward"] = _by_reward
+    environment.filters["by_reward"] = by_reward
     environment.globals["shown_width"] = _shown_width
     return environment.get_template("samples.html")

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from flax import nnx
-from safetensors.numpy import save_file
 
 from vcap_jax.policy import Params
 from vcap_jax.private_folders import ExposedFolder, private_folder
 from vcap_jax.qwen3_vl.model import Qwen3VL
+from vcap_jax.qwen3_vl.tensor_files import write_tensors
 from vcap_jax.qwen3_vl.weights import INDEX_FILE, save_pretrained
 from vcap_jax.rollout.engine import RolloutError
 
@@ -86,7 +86,7 @@ class WeightFiles:
         """A tied head under its own name too: the server's CPU build computes with a packed copy of it, which it makes
         anew only when the head itself is among what it reads."""
         head = np.ascontiguousarray(np.asarray(model.head()).T.astype(self._dtype))
-        save_file({HEAD: head}, folder / _HEAD_FILE, metadata={"format": "pt"})
+        write_tensors({HEAD: head}, folder / _HEAD_FILE)
         index = folder / INDEX_FILE
         if index.exists():
             # With an index, files it does not name are not read.

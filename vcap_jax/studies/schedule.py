@@ -168,7 +168,6 @@ def _start(plan: Plan, task: Task, out: Path, slot: int, cores: list[str]) -> _R
     search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": search}
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    environment.setdefault("TRANSFORMERS_VERBOSITY", "error")
     with log.open("ab") as target:
         process = subprocess.Popen(
             [sys.executable, "-m", "vcap_jax.studies.perform", str(out), task.key, str(os.getpid()), *cores],

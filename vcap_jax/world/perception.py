@@ -99,6 +99,43 @@ class Sight:
         return self.facts.get(slot) == value
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A picture as it was read, cell by cell, before anything is named.
+
+    grounds: backgrounds [cells, 3]. things: what stands in the cells that are not empty, n of them.
+    shape_distances: of the things from the known shapes [n, 6], relative. colours: of the things [n, 3].
+    left_over: root mean square RGB distance between the pixels and what was read, drawn again.
+    """
+
+    grounds: np.ndarray
+    things: tuple[Thing, ...]
+    shape_distances: np.ndarray
+    colours: np.ndarray
+    left_over: float
+
+
+def read_cells(picture: np.ndarray, grid: int) -> Reading:
+    """Reads a picture, uint8 [H, W, 3] of any size, as ``grid`` x ``grid`` cells.
+
+    Raises ValueError for anything that is not such an array.
+    """
+    grounds, delta = _before_ground(_cells(picture, grid))
+    cells = _in_front(grounds, delta)
+    left_over = delta.copy()
+    for k, thing in enumerate(cells):
+        if thing is not None:
+            left_over[k] -= thing.coverage[..., None] * (thing.colour - grounds[k])
+    things = tuple(thing for thing in cells if thing is not None)
+    return Reading(
+        grounds=grounds,
+        things=things,
+        shape_distances=np.array([_shape_distances(thing) for thing in things]).reshape(-1, len(SHAPES)),
+        colours=np.array([thing.colour for thing in things]).reshape(-1, 3),
+        left_over=float(np.sqrt(np.square(left_over).sum(-1).mean())),
+    )
+
+
 def _cells(picture: np.ndarray, grid: int) -> np.ndarray:
     """uint8 [H, W, 3] of any size -> float32 [grid * grid, 32, 32, 3], cells in reading order."""
     edge = grid * CELL
@@ -110,22 +147,31 @@ def _cells(picture: np.ndarray, grid: int) -> np.ndarray:
     return cells.reshape(grid * grid, CELL, CELL, 3).astype(np.float32)
 
 
-def _things(cells: np.ndarray) -> tuple[np.ndarray, list[Thing | None]]:
-    """Backgrounds [n, 3] (middle of the cell) of n cells and what stands in front of them."""
+def _before_ground(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Backgrounds [n, 3] (middle of the cell) of n cells, and by how much each pixel differs from its cell's
+    [n, 32, 32, 3]."""
     planes = _PLANE_FIT @ cells[:, _BORDER]
-    grounds = planes[:, 0]
-    delta = cells - (_PLANE.reshape(-1, 3) @ planes).reshape(cells.shape)
+    return planes[:, 0], cells - (_PLANE.reshape(-1, 3) @ planes).reshape(cells.shape)
+
+
+def _things(cells: np.ndarray) -> tuple[np.ndarray, list[Thing | None]]:
+    """Backgrounds [n, 3] of n cells and what stands in front of them."""
+    grounds, delta = _before_ground(cells)
+    return grounds, _in_front(grounds, delta)
+
+
+def _in_front(grounds: np.ndarray, delta: np.ndarray) -> list[Thing | None]:
+    """What stands in each cell, from what ``_before_ground`` gives."""
     # Light and texture scale a background; paint changes its hue, so what only scales counts half.
     scaling = grounds + 40
     scaling /= np.sqrt(np.square(scaling).sum(-1, keepdims=True))
-    along = (delta.reshape(len(cells), -1, 3) @ scaling[..., None]).reshape(cells.shape[:3])
+    along = (delta.reshape(len(delta), -1, 3) @ scaling[..., None]).reshape(delta.shape[:3])
     contrast = np.sqrt(np.maximum(np.einsum("nyxc,nyxc->nyx", delta, delta) - 0.75 * np.square(along), 0))
     counts = (contrast > _CONTRAST).sum(axis=(1, 2))
-    things = [
+    return [
         _thing(delta[k], contrast[k], grounds[k]) if count >= _LEAST_PIXELS else None
         for k, count in enumerate(counts)
     ]
-    return grounds, things
 
 
 def _thing(delta: np.ndarray, contrast: np.ndarray, ground: np.ndarray) -> Thing:
@@ -203,6 +249,8 @@ def _shape_distances(thing: Thing) -> np.ndarray:
     known, lengths = _known_outlines()
     outline = _outline(thing.coverage, thing.centre, thing.radius)
     length = float(outline @ outline)
+    if length == 0:  # around the centre of a photograph's strange thing there may be nothing
+        return np.full(len(SHAPES), np.inf)
     return (lengths - 2 * (known @ outline)).min(axis=1) / length + 1
 
 

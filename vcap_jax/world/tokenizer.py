@@ -10,19 +10,23 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
-from transformers import Qwen2Tokenizer
 
 from vcap_jax.qwen3_vl.processing.chat_template import CHAT_TEMPLATE, END_OF_TEXT, IM_END, SPECIAL_TOKENS
+from vcap_jax.qwen3_vl.processing.public import transformers
 from vcap_jax.world.captions import full_caption, weak_caption
 from vcap_jax.world.grammar import IMAGE_PROMPT
 from vcap_jax.world.scenes import sample_image_scene, sample_video_scene
 from vcap_jax.world.video_grammar import VIDEO_PROMPT
+
+if TYPE_CHECKING:
+    from transformers import Qwen2Tokenizer
 
 MAX_VOCABULARY = 700
 """Bytes, merges and special tokens together; the grammar is exhausted before this."""
@@ -52,8 +56,9 @@ def train_tokenizer(
     Special tokens follow the BPE vocabulary, ``<|im_end|>`` ends a text and ``<|endoftext|>`` pads.
     """
     trainee = Tokenizer(BPE())
-    trainee.normalizer = Qwen2Tokenizer().backend_tokenizer.normalizer
-    trainee.pre_tokenizer = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer
+    public = transformers().Qwen2Tokenizer().backend_tokenizer
+    trainee.normalizer = public.normalizer
+    trainee.pre_tokenizer = public.pre_tokenizer
     trainer = BpeTrainer(
         vocab_size=vocabulary - len(SPECIAL_TOKENS),
         # A pair of letters that occurs less often is no part of a word of the grammar.
@@ -70,7 +75,7 @@ def _as_qwen2(trained: Tokenizer, max_length: int) -> Qwen2Tokenizer:
     model = json.loads(trained.to_str())["model"]
     merges = [tuple(merge) for merge in model["merges"]]
     size = len(model["vocab"])
-    tokenizer = Qwen2Tokenizer(
+    tokenizer: Qwen2Tokenizer = transformers().Qwen2Tokenizer(
         vocab=model["vocab"] | {token: size + k for k, token in enumerate(SPECIAL_TOKENS)},
         merges=merges,
         unk_token=END_OF_TEXT,

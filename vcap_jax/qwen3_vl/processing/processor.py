@@ -30,6 +30,7 @@ from vcap_jax.qwen3_vl.processing.errors import InputError
 from vcap_jax.qwen3_vl.processing.frames import pair_timestamps, timestamp_text
 from vcap_jax.qwen3_vl.processing.pixels import image_patches, video_patches, video_size
 from vcap_jax.qwen3_vl.processing.positions import rope_positions
+from vcap_jax.qwen3_vl.processing.public import transformers
 from vcap_jax.qwen3_vl.processing.settings import (
     ImageSettings,
     VideoSettings,
@@ -158,11 +159,8 @@ class Processor:
             raise FileNotFoundError(
                 f"{folder} is not a folder: give a local checkpoint in Hugging Face format"
             )
-        # transformers takes long to import and is not needed by the rest of this module.
-        from transformers import AutoTokenizer
-
         try:
-            tokenizer = AutoTokenizer.from_pretrained(str(folder))
+            tokenizer = transformers().AutoTokenizer.from_pretrained(str(folder))
         except Exception as error:  # whatever the library makes of files that are missing or damaged
             raise CheckpointError(
                 f"{folder}: its tokenizer cannot be read ({str(error).strip().splitlines()[0]}); restore "

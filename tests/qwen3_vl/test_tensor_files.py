@@ -1,0 +1,32 @@
+"""Tensor files may be read by whoever may read the folder's other files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WRITE = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from vcap_jax.qwen3_vl.tensor_files import write_tensors
+os.umask(int(sys.argv[2], 8))
+write_tensors({"a": np.arange(3)}, Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(("umask", "mode"), [("022", 0o644), ("077", 0o600), ("002", 0o664)])
+def test_the_umask_decides(tmp_path: Path, umask: str, mode: int) -> None:
+    path = tmp_path / "model.safetensors"
+    for _ in range(2):  # also in place of what is there
+        subprocess.run(
+            [sys.executable, "-c", WRITE, str(path), umask],
+            check=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert path.stat().st_mode & 0o777 == mode
+        assert [file.name for file in tmp_path.iterdir()] == [path.name]

@@ -1,0 +1,30 @@
+"""Safetensors files as this project writes them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+
+def write_tensors(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    """Writes one file of tensors by name, in place of what was there; it appears whole or not at all.
+
+    Its mode is that of any new file in its folder (0644 under the usual umask): safetensors fills a temporary file,
+    which its owner alone may read, and leaves it so.
+    """
+    save_file(dict(arrays), path, metadata={"format": "pt"})
+    path.chmod(_mode_of_new_files(path.parent))
+
+
+def _mode_of_new_files(folder: Path) -> int:
+    """By making one: the umask can be read only by setting it, for all threads, and a folder may have its own rules."""
+    probe = folder / f".{secrets.token_hex(8)}"
+    probe.touch(exist_ok=False)
+    try:
+        return probe.stat().st_mode & 0o777
+    finally:
+        probe.unlink()
