@@ -31,8 +31,8 @@ from vcap_jax.world.imperfect_sight import PerceptionConfig
 class WorldConfig:
     """The embedded visual world, rendered into the run folder when no manifest is given.
 
-    train_scenes, heldout_scenes: how many; seed: of the scenes (the held-out split is independent).
-    judge_perception: how well the judge sees that the run starts itself; other judges have eyes of their own.
+    train_scenes, heldout_scenes: how many. seed: of the scenes (the held-out split is independent).
+    judge_perception: only of the judge that the run starts itself; other judges have eyes of their own.
     """
 
     train_scenes: int = 1024
@@ -52,10 +52,8 @@ class DataConfig:
     max_pixels: of an image, height x width (paper: 6,422,528); None keeps the checkpoint's own.
     max_frames, max_frame_tokens: of a video (paper: 200 and 256); None keeps the checkpoint's own.
     fps: video frames sampled per second; None keeps the checkpoint's own.
-    buckets: the sizes prompts are padded to; each combination in use compiles once.
     on_bad_sample: "skip" reports a sample that cannot be read and goes on without it, "refuse" ends the run.
     threads, prefetch: samples read at the same time, and read ahead.
-    judge_media: how pictures are compressed for the judge.
     """
 
     manifest: str | None = None
@@ -89,7 +87,7 @@ class ReferenceConfig:
     segments: windows of each video that get references of their own, drawn as reward.local says, for
         reward.local.reference: segment.
     segment_prompt: the request that follows such a window.
-    sampling, max_completion_length: as in the rollout where None.
+    sampling: as in the rollout where None. max_completion_length: tokens; as in the rollout where None.
     """
 
     per_sample: int = 1
@@ -109,7 +107,7 @@ class ReferenceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig:
-    """The shape of a step.
+    """The shape of a GRPO step.
 
     groups_per_step: prompts per optimizer step; times rollout.group_size it is the effective batch (paper: 256).
     groups_per_micro_batch: prompts whose gradients are computed at a time; best a multiple of the devices. Where it
@@ -140,9 +138,9 @@ class GRPOConfig:
 class LoggingConfig:
     """What a run leaves behind and how often.
 
-    save_every: steps between checkpoints; keep: how many of the last are kept.
-    samples_every: steps between samples on the page; samples_per_step: groups shown each time.
-    plot_every: steps between two drawings of the plots; print_every: steps between lines in a log file.
+    save_every: steps between checkpoints. keep: how many of the last checkpoints are kept.
+    samples_every: steps between samples on the page. samples_per_step: groups shown each time; 0 for none.
+    plot_every: steps between two drawings of the plots. print_every: steps between lines in a log file.
     """
 
     save_every: int = 20
@@ -159,9 +157,9 @@ class RunConfig:
 
     name: of its folder under runs/, unless --run-dir says otherwise. modality: what the data are.
     seed: of data order, sampling and local windows. epochs: passes over the data (paper: 1).
-    max_steps: the number of optimizer steps, whatever the epochs; the data are repeated as needed.
+    max_steps: the number of optimizer steps, whatever the epochs; the data are repeated as needed. Null: whole epochs.
     compilation_cache: folder for compiled programs, which makes later starts quick.
-    second_judge: another judge that sees a share of the captions and never enters the reward; null for none.
+    second_judge: it sees a share of the captions and never enters the reward; null for none.
     """
 
     name: str = "run"

@@ -54,7 +54,7 @@ class ModelConfig:
     frozen_dtype: what frozen parameters and the reference policy are kept in; they are never updated, so they
         need no more digits than products use.
     frozen: path prefixes that receive no gradient. Reinforcement learning needs "visual" among them (``run``).
-    lora: low-rank adapters on the decoder, which alone are trained; null trains the parameters themselves.
+    lora: null trains the parameters themselves.
     attention: what computes attention: "cudnn" (NVIDIA GPUs, bfloat16), "splash" (TPU), "native" (CPUs, C++ that is
         compiled on first use), "chunked" (anywhere), "dense" (anywhere, all scores in memory: small sizes only);
         "auto" takes the platform's own.

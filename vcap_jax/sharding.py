@@ -42,10 +42,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class MeshConfig:
-    """Sizes of the mesh axes; one of them may be -1 and takes the devices that are left.
+    """Sizes of the mesh axes; one of them may be -1 and takes the devices that are left. Without a -1 they may name
+    fewer devices than there are: the first.
 
-    data: copies of the model. fsdp: parts that parameters and optimizer state are cut into. tensor: parts
-    that each matrix product is cut into. Without a -1 they may name fewer devices than there are: the first.
+    data: copies of the model. fsdp: parts that parameters and optimizer state are cut into.
+    tensor: parts that each matrix product is cut into.
     """
 
     data: int = 1

@@ -109,6 +109,8 @@ def type_name(annotation: Any) -> str:
     if is_union(annotation):
         return " | ".join(type_name(member) for member in typing.get_args(annotation))
     arguments = typing.get_args(annotation)
+    if typing.get_origin(annotation) is tuple and arguments[1:] == (Ellipsis,):
+        return f"list[{type_name(arguments[0])}]"  # what YAML calls it
     if typing.get_origin(annotation) is Literal:
         names = [json.dumps(argument) for argument in arguments]
         return names[0] if len(names) == 1 else "one of " + ", ".join(names)

@@ -31,8 +31,9 @@ class OptimizerConfig:
     learning_rate: the peak.
     schedule: shape after the warm-up; "cosine_with_min_lr" and "linear_with_min_lr" end at
         min_lr_ratio * learning_rate, "constant" ignores the ratio.
-    warmup_ratio: share of all steps, rounded up.
-    beta1, beta2, adam_epsilon: Adam's.
+    warmup_ratio: share of all steps, rounded up, over which the learning rate rises from 0 to its peak.
+    min_lr_ratio: of the last step's learning rate to the peak.
+    beta1, beta2, adam_epsilon: Adam's decay of the two moments, and what is added to the root of the second.
     moment_dtype: what the first moment is kept in, None for the parameters' type. "bfloat16" saves 2 bytes of each
         trained parameter's 16; the second moment, whose small changes it would lose, stays in the parameters' type.
     weight_decay: decoupled, scaled by the learning rate.

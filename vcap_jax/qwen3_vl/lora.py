@@ -37,9 +37,10 @@ _MEASURED = 2**18
 
 @dataclass(frozen=True, kw_only=True)
 class LoraConfig:
-    """Adapters of rank ``rank`` on the decoder's ``targets``, everything else frozen.
+    """Low-rank adapters on matrices of the decoder; everything else is frozen.
 
-    alpha: the product of an adapter counts alpha / rank times, with use_rslora alpha / sqrt(rank) times.
+    rank: of each adapter. alpha: the product of an adapter counts alpha / rank times.
+    use_rslora: alpha / sqrt(rank) times instead.
     targets: public names of matrices, any of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.
     adapter: a folder in PEFT's format to start from; its rank, alpha, targets and use_rslora must be these.
     seed: of the random half of new adapters.

@@ -20,8 +20,12 @@ FAMILIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class InstructionPaths:
-    """Paths of the user's own templates; None keeps the packaged one (see
-    :mod:`vcap_jax.reward.templates`).
+    """Paths of the user's own instructions to the judge; null keeps the packaged one
+    (:mod:`vcap_jax.reward.templates` says what each must contain).
+
+    image: for images. image_no_reference: the same where the judge gets no reference.
+    video_global: for a whole video. video_global_no_reference: the same without a reference.
+    video_segment: for a window of a video. video_segment_no_reference: the same without a reference.
     """
 
     image: str | None = None
@@ -102,8 +106,7 @@ class RewardConfig:
     family: witness_adjudicator (the paper's reward), imitation (n-gram overlap with the references), vqa (questions
         answered from the caption), judge (a judge with the picture and no reference: the paper's Instruction 2), or
         the import path package.module:Class of another one (:mod:`vcap_jax.reward.family`).
-    weights, instructions: of witness_adjudicator and judge. imitation, vqa: of these families.
-    local: of witness_adjudicator.
+    weights, instructions: used by witness_adjudicator and judge. local: used by witness_adjudicator.
     use_reference: False asks the witness-adjudicator's judge without the witness ("- reference caption" in the
         paper). use_image: False asks it without the picture or frames ("- reference image").
     options: settings for a family of the user's own.

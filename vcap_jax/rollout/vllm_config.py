@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True, kw_only=True)
 class VllmConfig:
-    """The servers that draw captions, and what is done about their numerics.
+    """The servers of the "vllm" engine, which draw captions, and what is done about their numerics.
 
     urls: base addresses, like http://127.0.0.1:8100. Groups go to them in turn. Loopback only: new weights are
         loaded over routes that know no password.

@@ -19,12 +19,12 @@ _SINGULAR = {"tokens": "token", "frames": "frame", "patches": "patch"}
 
 @dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """The sizes prompts are padded to.
+    """The sizes prompts are padded to; each combination in use compiles once.
 
-    tokens, frames, patches: allowed sizes of P (prompt tokens), F (frames of a prompt) and L (patches of a
-        frame), ascending; where a tuple is empty, sizes are rounded up to the multiple instead and ``max_*``
-        (0: none) is the limit.
-    Patch sizes must be multiples of merge_size**2.
+    tokens, frames, patches: allowed sizes of P (prompt tokens), F (frames of a prompt) and L (patches of a frame, in
+        multiples of merge_size**2), ascending; where the list is empty, sizes are rounded up to the multiple instead.
+    token_multiple, frame_multiple, patch_multiple: what sizes are rounded up to.
+    max_tokens, max_frames, max_patches: the largest size where sizes are rounded up; 0 for none.
     """
 
     tokens: tuple[int, ...] = ()
