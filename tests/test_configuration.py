@@ -178,7 +178,7 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
     path.write_text("stps: 1\noptimizer: {warmup: -1}\nresume: 3\n")
     found = problems("seeds=3", "modality", files=(path,))
     assert len(found) == 5
-    assert "optimizer: warmup must be at least 0, got -1" in " ".join(found).replace(f" ({path})", "")
+    assert "optimizer.warmup must be at least 0, got -1" in " ".join(found).replace(f" ({path})", "")
 
 
 def test_required_keys() -> None:

@@ -6,6 +6,7 @@ and printing are in ``vcap_jax.configuration``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -39,6 +40,13 @@ class WorldConfig:
     heldout_scenes: int = 256
     seed: int = 0
     judge_perception: PerceptionConfig = field(default_factory=PerceptionConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("train_scenes", "heldout_scenes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"world.{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"world.seed is {self.seed}: give a whole number from 0 to 2**32 - 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +85,16 @@ class DataConfig:
         for name in ("threads", "prefetch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"data.{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("max_pixels", "max_frames", "max_frame_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(
+                    f"data.{name} is {value}; it must be at least 1, or null for the checkpoint's own"
+                )
+        if self.fps is not None and not 0 < self.fps < math.inf:
+            raise ValueError(
+                f"data.fps is {self.fps}; it must be positive and finite, or null for the checkpoint's own"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +121,11 @@ class ReferenceConfig:
             )
         if self.per_sample < 1:
             raise ValueError(f"references.per_sample is {self.per_sample}; it must be at least 1")
+        if self.max_completion_length is not None and self.max_completion_length < 1:
+            raise ValueError(
+                f"references.max_completion_length is {self.max_completion_length}; it must be at least 1, or null "
+                "for that of the rollout"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +155,10 @@ class GRPOConfig:
         for name in ("groups_per_step", "groups_per_micro_batch", "updates_per_step", "logprob_chunk"):
             if getattr(self, name) < 1:
                 raise ValueError(f"grpo.{name} is {getattr(self, name)}; it must be at least 1")
+        if any(length < 1 for length in self.caption_buckets):
+            raise ValueError(
+                f"grpo.caption_buckets is {list(self.caption_buckets)}; each must be at least 1 token"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +176,15 @@ class LoggingConfig:
     samples_per_step: int = 2
     plot_every: int = 20
     print_every: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("save_every", "keep", "samples_every", "plot_every", "print_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"logging.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.samples_per_step < 0:
+            raise ValueError(
+                f"logging.samples_per_step is {self.samples_per_step}; it must not be negative, 0 shows none"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,6 +82,8 @@ class ModelConfig:
                 f"model.attention is {self.attention!r}; it must be one of {', '.join(attention.NAMES)}"
             )
         check_remat(self.remat)
+        if self.step is not None and self.step < 0:
+            raise ValueError(f"model.step is {self.step}; it must not be negative, or null for the last")
         if self.lora is not None and "visual" not in self.frozen:
             raise ValueError(
                 f"model.frozen is {list(self.frozen)} beside model.lora: adapters leave everything else frozen, the "

@@ -88,6 +88,11 @@ def adapter(annotation: Any) -> pydantic.TypeAdapter[Any]:
 
 def mismatch(annotation: Any, value: Any) -> str | None:
     """None if the value has the type; else where inside the value it has not (empty: the value itself)."""
+    if any(
+        isinstance(item, int) and abs(item) >= 2**63
+        for item in (value if isinstance(value, list) else [value])
+    ):
+        return "; whole numbers have at most 64 bits"
     # JSON mode is as strict about scalars, but takes a list for a tuple and text for a path, as YAML needs.
     try:
         adapter(annotation).validate_json(json.dumps(value), strict=True)

@@ -52,8 +52,9 @@ class OptimizerConfig:
     max_grad_norm: float | None = 1.0
 
     def __post_init__(self) -> None:
-        if not self.learning_rate > 0:
-            raise ValueError(f"optimizer.learning_rate is {self.learning_rate}; it must be positive")
+        for name in ("learning_rate", "adam_epsilon"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"optimizer.{name} is {getattr(self, name)}; it must be positive and finite")
         if self.schedule not in ("cosine_with_min_lr", "linear_with_min_lr", "constant"):
             raise ValueError(
                 f"optimizer.schedule is {self.schedule!r}; "
@@ -65,17 +66,18 @@ class OptimizerConfig:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"optimizer.{name} is {getattr(self, name)}; it must be in [0, 1)")
-        if not self.adam_epsilon > 0:
-            raise ValueError(f"optimizer.adam_epsilon is {self.adam_epsilon}; it must be positive")
         if self.moment_dtype not in (None, "float32", "bfloat16"):
             raise ValueError(
                 f"optimizer.moment_dtype is {self.moment_dtype!r}; it must be float32, bfloat16 or null"
             )
-        if not self.weight_decay >= 0:
-            raise ValueError(f"optimizer.weight_decay is {self.weight_decay}; it must not be negative")
-        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+        if not 0 <= self.weight_decay < math.inf:
             raise ValueError(
-                f"optimizer.max_grad_norm is {self.max_grad_norm}; it must be positive, or null to leave it"
+                f"optimizer.weight_decay is {self.weight_decay}; it must be 0 or positive, and finite"
+            )
+        if self.max_grad_norm is not None and not 0 < self.max_grad_norm < math.inf:
+            raise ValueError(
+                f"optimizer.max_grad_norm is {self.max_grad_norm}; it must be positive and finite, or null to leave "
+                "the gradient as it is"
             )
 
 

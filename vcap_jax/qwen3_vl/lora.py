@@ -56,8 +56,10 @@ class LoraConfig:
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise ValueError(f"model.lora.rank is {self.rank}; it must be at least 1")
-        if not self.alpha > 0:
-            raise ValueError(f"model.lora.alpha is {self.alpha}; it must be positive")
+        if not 0 < self.alpha < math.inf:
+            raise ValueError(f"model.lora.alpha is {self.alpha}; it must be positive and finite")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"model.lora.seed is {self.seed}: give a whole number from 0 to 2**32 - 1")
         unknown = sorted(set(self.targets) - set(TARGETS))
         if unknown or not self.targets or len(set(self.targets)) < len(self.targets):
             raise ValueError(

@@ -59,7 +59,7 @@ class LocalConfig:
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
             raise ValueError(f"reward.local.fraction is {self.fraction}: give a share above 0 and up to 1")
-        if not self.min_seconds > 0:
+        if not 0 < self.min_seconds < math.inf:
             raise ValueError(f"reward.local.min_seconds is {self.min_seconds}: give seconds above 0")
         if not 0 <= self.min_overlap <= 1:
             raise ValueError(f"reward.local.min_overlap is {self.min_overlap}: give a share from 0 to 1")
@@ -81,7 +81,7 @@ class ImitationConfig:
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"reward.imitation.{name} is {value}: give a finite number, 0 or above")
         if self.cider == self.bleu == 0:
-            raise ValueError("reward.imitation: cider and bleu are both 0; leave one above 0")
+            raise ValueError("reward.imitation.cider and reward.imitation.bleu are both 0; leave one above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +216,7 @@ class JudgeConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"judge.{name} is {getattr(self, name)}: give at least 1")
         for name in ("deadline_s", "ready_timeout_s"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"judge.{name} is {getattr(self, name)}: give seconds above 0")
         for name in (
             "temperature",
@@ -226,5 +226,5 @@ class JudgeConfig:
             "max_retry_after_s",
             "outage_timeout_s",
         ):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"judge.{name} is {getattr(self, name)}: give 0 or above")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"judge.{name} is {getattr(self, name)}: give a finite number, 0 or above")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -41,8 +42,10 @@ class VllmConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"rollout.vllm.{name} is {getattr(self, name)}; it must be at least 1")
         for name in ("timeout_s", "load_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"rollout.vllm.{name} is {getattr(self, name)}; it must be positive")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(
+                    f"rollout.vllm.{name} is {getattr(self, name)}; it must be positive and finite"
+                )
         if not self.importance_cap >= 1:
             raise ValueError(
                 f"rollout.vllm.importance_cap is {self.importance_cap}; it must be at least 1, the weight of a "

@@ -45,6 +45,11 @@ class Buckets:
         for name in ("token_multiple", "frame_multiple", "patch_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"buckets.{name} is {getattr(self, name)}: give a positive whole number")
+        for name in ("max_tokens", "max_frames", "max_patches"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"buckets.{name} is {getattr(self, name)}: give a whole number, or 0 for no limit"
+                )
 
     def fit(self, what: str, size: int, *, name: str = "prompt") -> int:
         """The padded size for ``size`` tokens, frames or patches (``what``).
