@@ -14,6 +14,7 @@ from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.errors import VCapError
 from vcap_jax.inputs import InputError, check_checkpoint, check_inputs
+from vcap_jax.preparing import manifest_samples
 from vcap_jax.report.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -85,6 +86,21 @@ def test_what_is_worth_knowing_is_told(manifest: Path) -> None:
         ),
     ]
     assert check_inputs(RunConfig()) == []
+
+
+def test_rows_of_the_other_modality_are_counted(manifest: Path) -> None:
+    said: list[str] = []
+    assert [sample.id for sample in manifest_samples(settings(manifest), said.append)] == ["a", "b"]
+    assert [sample.id for sample in manifest_samples(settings(manifest, "modality=video"), said.append)] == [
+        "c"
+    ]
+    assert said == [
+        f"1 videos of {manifest} are left out: modality is image",
+        f"2 images of {manifest} are left out: modality is video",
+    ]
+    rows(manifest, {"id": "a", "image": "a.png"})
+    with pytest.raises(ConfigError, match=r"has no videos, only 1 images: set modality=image"):
+        manifest_samples(settings(manifest, "modality=video"), said.append)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
-from vcap_jax.captioners import lineage
+from vcap_jax.captioners import check_start, lineage
 from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.errors import ManifestError
@@ -26,7 +26,6 @@ from vcap_jax.qwen3_vl.weights import INDEX_FILE, SINGLE_FILE
 from vcap_jax.reward.questions import read_questions
 from vcap_jax.reward.templates import load_instruction
 from vcap_jax.reward.vqa import load_vqa_template
-from vcap_jax.sft.run import caption_pool
 
 Work = Literal["training", "supervised", "distillation", "captions"]
 """What the inputs are for: launch/train.py and self_improve.py, sft.py, distill.py, references.py."""
@@ -59,6 +58,7 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
     if policy:
         with noted():
             check_checkpoint(config.model.path, config.model.step)
+            check_start(config)
             checks.adapter()
     if work in ("training", "distillation"):
         with noted():
@@ -194,6 +194,8 @@ class _Checks:
 
     def captions(self, samples: Sequence[Sample] | None, count: int) -> int:
         """How many of the ``count`` samples have captions to learn."""
+        from vcap_jax.sft.run import caption_pool  # it draws plots, which take long to import
+
         if samples is None and self._config.sft.captions is None:
             samples = []  # scenes bring none
         pool, source = caption_pool(self._config, list(samples or ()))
