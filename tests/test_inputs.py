@@ -95,8 +95,8 @@ def test_rows_of_the_other_modality_are_counted(manifest: Path) -> None:
         "c"
     ]
     assert said == [
-        f"1 videos of {manifest} are left out: modality is image",
-        f"2 images of {manifest} are left out: modality is video",
+        f"left out of {manifest}: 1 video, because modality is image",
+        f"left out of {manifest}: 2 images, because modality is video",
     ]
     rows(manifest, {"id": "a", "image": "a.png"})
     with pytest.raises(ConfigError, match=r"has no videos, only 1 images: set modality=image"):

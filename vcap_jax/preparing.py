@@ -96,7 +96,8 @@ def manifest_samples(config: RunConfig, say: Callable[[str], None]) -> list[Samp
             ]
         )
     if left_out := len(samples) - len(chosen):
-        say(f"{left_out} {other}s of {config.data.manifest} are left out: modality is {config.modality}")
+        them = f"1 {other}" if left_out == 1 else f"{left_out} {other}s"
+        say(f"left out of {config.data.manifest}: {them}, because modality is {config.modality}")
     return chosen
 
 
