@@ -48,12 +48,18 @@ def main() -> int:
         parser.error(f"--candidates {args.candidates}: give at least 1")
 
     def command(config, processes) -> int:
+        from vcap_jax.checks import check_sft_run
         from vcap_jax.distill import Teacher, distill
+        from vcap_jax.inputs import check_checkpoint
         from vcap_jax.run import device_summary
         from vcap_jax.stages import open_whole
 
         root = args.dir or Path("runs") / f"{config.name}-distill"
-        config, folder = open_whole(config, root, processes)
+        check_sft_run(config, processes)  # before there is a folder
+        for name, source in args.teacher or []:
+            if source is not None:
+                check_checkpoint(source, key=f"--teacher {name}")
+        config, folder = open_whole(config, root, processes, work="distillation")
         say = speaker(processes)
         say(f"distillation in {root} on {device_summary(processes)}")
         teachers = [Teacher(name=name, source=source) for name, source in args.teacher or [("self", None)]]

@@ -34,17 +34,18 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = parse_arguments()
+    from vcap_jax.checks import check_settings
     from vcap_jax.configuration import ConfigError
 
     try:
         config = read_config(args, say=lambda _: None)
         first_checkpoint(config)  # what a run started from may be gone
+        check_settings(config)
     except (ConfigError, FileNotFoundError) as error:
-        problems = error.problems if isinstance(error, ConfigError) else (str(error),)
-        return say("configuration", "; ".join(problems))
+        return say("configuration", told(error))
     named = ", ".join(str(file) for file in args.config or ())
     wrong = say(f"configuration {named}")
-    wrong |= say(*manifest(config))
+    wrong |= say(*inputs(config))
     if args.devices:
         wrong |= say(*group_counts(config, args.devices))
     if args.host_memory:
@@ -57,25 +58,26 @@ def say(what: str, remedy: str = "") -> int:
     return 1 if remedy else 0
 
 
-def manifest(config) -> tuple[str, str]:
-    """What the run would read, by the package's own reader; of the files the first alone is looked for."""
-    from vcap_jax.data.errors import ManifestError
-    from vcap_jax.data.manifest import read_manifest
+def told(error: Exception) -> str:
+    """What is wrong, on one line."""
+    return "; ".join(getattr(error, "problems", [str(error)]))
+
+
+def inputs(config) -> tuple[str, str]:
+    """What the run would read, looked at as the run itself does before it makes its folder."""
+    from vcap_jax.errors import VCapError
+    from vcap_jax.inputs import check_inputs
+    from vcap_jax.preparing import manifest_samples
 
     what = f"manifest {config.data.manifest}"
     if config.data.manifest is None:
         return what, "name one: --manifest"
     try:
-        samples = read_manifest(config.data.manifest)
-    except ManifestError as error:
-        return what, str(error)
-    chosen = [sample for sample in samples if sample.modality == config.modality]
-    if not chosen:
-        return what, f"it has no {config.modality}s: choose the other --modality or another manifest"
-    missing = [file for file in chosen[0].files if not file.is_file()]
-    if missing:
-        return what, f"{chosen[0].origin}: {missing[0]} does not exist; paths are relative to the manifest"
-    return f"{what}: {len(chosen):,} {config.modality}s", ""
+        notes = check_inputs(config)
+        samples = manifest_samples(config, notes.append)
+    except (VCapError, FileNotFoundError) as error:
+        return what, told(error)
+    return "; ".join([f"{what}: {len(samples):,} {config.modality}s", *notes]), ""
 
 
 def group_counts(config, devices: int) -> tuple[str, str]:

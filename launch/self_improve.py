@@ -26,11 +26,13 @@ def main() -> int:
     args = parser.parse_intermixed_args()
 
     def command(config, processes) -> int:
+        from vcap_jax.checks import check_run
         from vcap_jax.run import device_summary
         from vcap_jax.self_improve import self_improve
         from vcap_jax.stages import open_whole
 
         root = args.dir or Path("runs") / f"{config.name}-self-improve"
+        check_run(config, processes)  # before there is a folder
         config, folder = open_whole(config, root, processes)
         say = speaker(processes)
         say(f"{args.rounds} rounds in {root} on {device_summary(processes)}")

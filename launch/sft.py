@@ -36,7 +36,7 @@ def main() -> int:
 
         root = args.run_dir or Path("runs") / f"{config.name}-sft"
         check_sft_run(config, processes)  # before there is a folder, which another start would find used
-        config, folder = open_whole(config, root, processes, resume=args.resume)
+        config, folder = open_whole(config, root, processes, resume=args.resume, work="supervised")
         say = speaker(processes)
         say(f"run {root} on {device_summary(processes)}")
         if args.resume and not folder.resumed:

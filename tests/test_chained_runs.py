@@ -190,6 +190,7 @@ def test_the_step_that_a_run_starts_from_stays(full, tmp_path) -> None:
     same(arrays(load_start(resumed, PLACEMENT)), start)
     assert open_whole(config(source), tmp_path / "newer")[0].model.step == 4
     assert open_whole(config(source, step=3), tmp_path / "older")[0].model.step == 3
+    folder.metrics.write_text('{"step": 1}\n')
     with pytest.raises(RunFolderError, match=r"model\.step: 3 then, 4 now"):
         open_whole(config(source, step=4), new)
     with pytest.raises(CheckpointError, match="no checkpoint of step 9"):
@@ -256,12 +257,12 @@ def test_a_run_of_a_run_is_trained_and_resumed_after_the_first_went_on(full, tmp
         ),
     )
     said: list[str] = []
-    run_sft(*open_whole(settings, tmp_path / "run"), say=said.append)
+    run_sft(*open_whole(settings, tmp_path / "run", work="supervised"), say=said.append)
     assert f"starting policy: {source} at step 3" in said
     before = arrays(load_captioner(RunConfig(), str(tmp_path / "run"), PLACEMENT))
     base = arrays(load_captioner(RunConfig(), str(source), PLACEMENT))
     same({path: array for path, array in before.items() if path in base}, base)
     assert any(np.any(array) for path, array in before.items() if path[-2:] == ("adapter", "b"))
     save(RunFolder(source), load_captioner(RunConfig(), str(source), PLACEMENT), 4)
-    run_sft(*open_whole(settings, tmp_path / "run"), say=said.append)
+    run_sft(*open_whole(settings, tmp_path / "run", work="supervised"), say=said.append)
     same(arrays(load_captioner(RunConfig(), str(tmp_path / "run"), PLACEMENT)), before)

@@ -87,6 +87,8 @@ def test_a_real_batch_that_the_accelerators_of_one_process_cannot_share_is_refus
             "gradients of the 2 micro-batches.*model.param_dtype=float32",
         ),
         (["seed=4294967296"], 1, "seed is 4294967296"),
+        (["rollout.group_size=1"], 1, "rollout.group_size is 1.*at least 2"),
+        (["logging.save_every=0"], 1, "logging.save_every is 0"),
         (["data.threads=0"], 1, "data.threads is 0"),
     ],
 )
@@ -126,6 +128,10 @@ def test_what_does_not_fit_the_model_is_refused_when_it_is_read(overrides, messa
     assert "Traceback" not in err
     assert re.search(message, err), err
     assert not (tmp_path / "references").exists()
+
+
+def test_groups_of_one_are_for_whoever_compares_nothing(caplog) -> None:
+    check_sft_run(load_config(RunConfig, [], ["rollout.group_size=1", "mesh.fsdp=1"]), ALONE)
 
 
 def test_supervised_training_is_refused_for_the_same_reasons(caplog) -> None:

@@ -35,6 +35,7 @@ class AlarmConfig:
         from the trainer's, over that of the first ``baseline_steps`` steps, which counts as 1e-4 nats at least.
     adapters_lost: share of what LoRA adapters add that rounding takes away in the weights that a rollout engine of its
         own is given (1 - ``rollout/adapters_kept``).
+    baseline_steps: steps at the beginning that length_ratio and engine_mismatch compare with.
     every_steps: an alarm that stays is repeated in the output after so many steps.
     """
 

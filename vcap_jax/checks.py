@@ -18,10 +18,9 @@ logger = logging.getLogger(__name__)
 
 def check_run(config: RunConfig, processes: Processes) -> None:
     """Raises ConfigError for settings that GRPO cannot be done with by these processes, on their devices."""
+    check_settings(config)
     grpo = config.grpo
-    _check_frozen(config)
     _check_engine(config, processes)
-    _check_gradient_type("grpo", config.model.param_dtype, grpo.groups_per_step, grpo.groups_per_micro_batch)
     if grpo.groups_per_step % processes.count:
         raise ConfigError(
             [
@@ -40,6 +39,22 @@ def check_run(config: RunConfig, processes: Processes) -> None:
         mesh_placement(config.mesh),
         embedded=config.data.manifest is None,
     )
+
+
+def check_settings(config: RunConfig) -> None:
+    """Raises ConfigError for settings that GRPO cannot be done with, whoever does it."""
+    grpo = config.grpo
+    if config.rollout.group_size < 2:
+        raise ConfigError(
+            [
+                (
+                    f"rollout.group_size is {config.rollout.group_size}: GRPO compares the captions of a group with "
+                    "each other, so it takes at least 2 (paper: 8)"
+                )
+            ]
+        )
+    _check_frozen(config)
+    _check_gradient_type("grpo", config.model.param_dtype, grpo.groups_per_step, grpo.groups_per_micro_batch)
 
 
 def check_sft_run(config: RunConfig, processes: Processes) -> None:

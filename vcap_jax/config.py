@@ -6,6 +6,7 @@ and printing are in ``vcap_jax.configuration``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -31,14 +32,21 @@ from vcap_jax.world.imperfect_sight import PerceptionConfig
 class WorldConfig:
     """The embedded visual world, rendered into the run folder when no manifest is given.
 
-    train_scenes, heldout_scenes: how many; seed: of the scenes (the held-out split is independent).
-    judge_perception: how well the judge sees that the run starts itself; other judges have eyes of their own.
+    train_scenes, heldout_scenes: how many. seed: of the scenes (the held-out split is independent).
+    judge_perception: only of the judge that the run starts itself; other judges have eyes of their own.
     """
 
     train_scenes: int = 1024
     heldout_scenes: int = 256
     seed: int = 0
     judge_perception: PerceptionConfig = field(default_factory=PerceptionConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("train_scenes", "heldout_scenes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"world.{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"world.seed is {self.seed}: give a whole number from 0 to 2**32 - 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +60,8 @@ class DataConfig:
     max_pixels: of an image, height x width (paper: 6,422,528); None keeps the checkpoint's own.
     max_frames, max_frame_tokens: of a video (paper: 200 and 256); None keeps the checkpoint's own.
     fps: video frames sampled per second; None keeps the checkpoint's own.
-    buckets: the sizes prompts are padded to; each combination in use compiles once.
     on_bad_sample: "skip" reports a sample that cannot be read and goes on without it, "refuse" ends the run.
     threads, prefetch: samples read at the same time, and read ahead.
-    judge_media: how pictures are compressed for the judge.
     """
 
     manifest: str | None = None
@@ -79,6 +85,16 @@ class DataConfig:
         for name in ("threads", "prefetch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"data.{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("max_pixels", "max_frames", "max_frame_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(
+                    f"data.{name} is {value}; it must be at least 1, or null for the checkpoint's own"
+                )
+        if self.fps is not None and not 0 < self.fps < math.inf:
+            raise ValueError(
+                f"data.fps is {self.fps}; it must be positive and finite, or null for the checkpoint's own"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +105,7 @@ class ReferenceConfig:
     segments: windows of each video that get references of their own, drawn as reward.local says, for
         reward.local.reference: segment.
     segment_prompt: the request that follows such a window.
-    sampling, max_completion_length: as in the rollout where None.
+    sampling: as in the rollout where None. max_completion_length: tokens; as in the rollout where None.
     """
 
     per_sample: int = 1
@@ -105,11 +121,16 @@ class ReferenceConfig:
             )
         if self.per_sample < 1:
             raise ValueError(f"references.per_sample is {self.per_sample}; it must be at least 1")
+        if self.max_completion_length is not None and self.max_completion_length < 1:
+            raise ValueError(
+                f"references.max_completion_length is {self.max_completion_length}; it must be at least 1, or null "
+                "for that of the rollout"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig:
-    """The shape of a step.
+    """The shape of a GRPO step.
 
     groups_per_step: prompts per optimizer step; times rollout.group_size it is the effective batch (paper: 256).
     groups_per_micro_batch: prompts whose gradients are computed at a time; best a multiple of the devices. Where it
@@ -134,15 +155,19 @@ class GRPOConfig:
         for name in ("groups_per_step", "groups_per_micro_batch", "updates_per_step", "logprob_chunk"):
             if getattr(self, name) < 1:
                 raise ValueError(f"grpo.{name} is {getattr(self, name)}; it must be at least 1")
+        if any(length < 1 for length in self.caption_buckets):
+            raise ValueError(
+                f"grpo.caption_buckets is {list(self.caption_buckets)}; each must be at least 1 token"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoggingConfig:
     """What a run leaves behind and how often.
 
-    save_every: steps between checkpoints; keep: how many of the last are kept.
-    samples_every: steps between samples on the page; samples_per_step: groups shown each time.
-    plot_every: steps between two drawings of the plots; print_every: steps between lines in a log file.
+    save_every: steps between checkpoints. keep: how many of the last checkpoints are kept.
+    samples_every: steps between samples on the page. samples_per_step: groups shown each time; 0 for none.
+    plot_every: steps between two drawings of the plots. print_every: steps between lines in a log file.
     """
 
     save_every: int = 20
@@ -152,6 +177,15 @@ class LoggingConfig:
     plot_every: int = 20
     print_every: int = 1
 
+    def __post_init__(self) -> None:
+        for name in ("save_every", "keep", "samples_every", "plot_every", "print_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"logging.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.samples_per_step < 0:
+            raise ValueError(
+                f"logging.samples_per_step is {self.samples_per_step}; it must not be negative, 0 shows none"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
@@ -159,9 +193,9 @@ class RunConfig:
 
     name: of its folder under runs/, unless --run-dir says otherwise. modality: what the data are.
     seed: of data order, sampling and local windows. epochs: passes over the data (paper: 1).
-    max_steps: the number of optimizer steps, whatever the epochs; the data are repeated as needed.
+    max_steps: the number of optimizer steps, whatever the epochs; the data are repeated as needed. Null: whole epochs.
     compilation_cache: folder for compiled programs, which makes later starts quick.
-    second_judge: another judge that sees a share of the captions and never enters the reward; null for none.
+    second_judge: it sees a share of the captions and never enters the reward; null for none.
     """
 
     name: str = "run"

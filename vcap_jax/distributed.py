@@ -77,6 +77,12 @@ class DistributedConfig:
             )
         if self.coordinator is not None and not self.coordinator.rpartition(":")[2].isdigit():
             raise ValueError(f"distributed.coordinator is {self.coordinator!r}: give HOST:PORT of process 0")
+        if self.processes is not None and self.processes < 1:
+            raise ValueError(f"distributed.processes is {self.processes}; it must be at least 1")
+        if any(index < 0 for index in self.local_devices):
+            raise ValueError(
+                f"distributed.local_devices is {list(self.local_devices)}: devices are counted from 0"
+            )
         if self.process_id is not None and not 0 <= self.process_id < (self.processes or 0):
             raise ValueError(
                 f"distributed.process_id is {self.process_id} of {self.processes} processes: count from 0"

@@ -11,6 +11,7 @@ from vcap_jax.config import RunConfig
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.embedded import EmbeddedData
 from vcap_jax.judge_process import embedded_judge
+from vcap_jax.judge_record import remember_judge
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.family import FamilyError, RewardFamily, load_family
@@ -69,7 +70,8 @@ def reward_session(
 ) -> Iterator[RewardSession]:
     """A session that is ready to score groups; it starts the embedded judge where one is asked and none configured.
 
-    Raises FamilyError, JudgeUnavailable, JudgeStartError, StoreError, TemplateError.
+    Raises FamilyError, JudgeUnavailable, JudgeStartError, StoreError, TemplateError, and RunFolderError for another
+    judge than the run had before.
     """
     config, judge = place.config, place.config.judge
     asks = load_family(reward).asks_judge(reward)
@@ -87,7 +89,10 @@ def reward_session(
             RewardSession(reward, judge, seed=config.seed, references=references, say=place.say)
         )
         if asks:
-            place.say(f"judge {session.wait_until_ready()} at {', '.join(judge.urls)} is ready")
+            model = session.wait_until_ready()
+            assert model is not None
+            remember_judge(place.folder, model, config.reward, first=place.processes.first)
+            place.say(f"judge {model} at {', '.join(judge.urls)} is ready")
         else:
             place.say(f"the reward family {reward.family} asks no judge")
         yield session

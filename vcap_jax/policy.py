@@ -54,7 +54,7 @@ class ModelConfig:
     frozen_dtype: what frozen parameters and the reference policy are kept in; they are never updated, so they
         need no more digits than products use.
     frozen: path prefixes that receive no gradient. Reinforcement learning needs "visual" among them (``run``).
-    lora: low-rank adapters on the decoder, which alone are trained; null trains the parameters themselves.
+    lora: null trains the parameters themselves.
     attention: what computes attention: "cudnn" (NVIDIA GPUs, bfloat16), "splash" (TPU), "native" (CPUs, C++ that is
         compiled on first use), "chunked" (anywhere), "dense" (anywhere, all scores in memory: small sizes only);
         "auto" takes the platform's own.
@@ -82,6 +82,8 @@ class ModelConfig:
                 f"model.attention is {self.attention!r}; it must be one of {', '.join(attention.NAMES)}"
             )
         check_remat(self.remat)
+        if self.step is not None and self.step < 0:
+            raise ValueError(f"model.step is {self.step}; it must not be negative, or null for the last")
         if self.lora is not None and "visual" not in self.frozen:
             raise ValueError(
                 f"model.frozen is {list(self.frozen)} beside model.lora: adapters leave everything else frozen, the "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from vcap_jax.captioners import load_captioner, load_start
 from vcap_jax.checks import check_same_attention, mesh_placement
@@ -71,19 +70,35 @@ def read_samples(
 
     Raises ManifestError for a manifest that cannot be used, ConfigError if it has nothing of the modality.
     """
-    world: EmbeddedData | None = None
     if config.data.manifest is not None:
-        manifest = Path(config.data.manifest)
-    else:
-        say(f"scenes of the embedded world: {folder.data}")
-        world = prepare_embedded_data(folder.data, config.modality, config.world)
-        manifest = world.train
-    chosen = [sample for sample in read_manifest(manifest) if sample.modality == config.modality]
+        return manifest_samples(config, say), None
+    say(f"scenes of the embedded world: {folder.data}")
+    world = prepare_embedded_data(folder.data, config.modality, config.world)
+    return read_manifest(world.train), world
+
+
+def manifest_samples(config: RunConfig, say: Callable[[str], None]) -> list[Sample]:
+    """The samples of ``config.data.manifest`` that are of the run's modality; says how many are not.
+
+    Raises ManifestError for a manifest that cannot be used, ConfigError if it has nothing of the modality.
+    """
+    assert config.data.manifest is not None
+    samples = read_manifest(config.data.manifest)
+    chosen = [sample for sample in samples if sample.modality == config.modality]
+    other = "image" if config.modality == "video" else "video"
     if not chosen:
         raise ConfigError(
-            [f"{manifest} has no {config.modality}s; choose the other modality or another manifest"]
+            [
+                (
+                    f"{config.data.manifest} has no {config.modality}s, only {len(samples)} {other}s: set "
+                    f"modality={other}, or name another manifest"
+                )
+            ]
         )
-    return chosen, world
+    if left_out := len(samples) - len(chosen):
+        them = f"1 {other}" if left_out == 1 else f"{left_out} {other}s"
+        say(f"left out of {config.data.manifest}: {them}, because modality is {config.modality}")
+    return chosen
 
 
 def sample_reader(

@@ -42,10 +42,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class MeshConfig:
-    """Sizes of the mesh axes; one of them may be -1 and takes the devices that are left.
+    """Sizes of the mesh axes; one of them may be -1 and takes the devices that are left. Without a -1 they may name
+    fewer devices than there are: the first.
 
-    data: copies of the model. fsdp: parts that parameters and optimizer state are cut into. tensor: parts
-    that each matrix product is cut into. Without a -1 they may name fewer devices than there are: the first.
+    data: copies of the model. fsdp: parts that parameters and optimizer state are cut into.
+    tensor: parts that each matrix product is cut into.
     """
 
     data: int = 1
@@ -60,7 +61,10 @@ class MeshConfig:
                     f"mesh.{name} is {size}; it must be positive, or -1 for the devices left over"
                 )
         if sizes.count(-1) > 1:
-            raise ValueError(f"mesh {sizes}: only one of {', '.join(_SIZES)} may be -1")
+            named = " and ".join(
+                f"mesh.{name}" for name, size in zip(_SIZES, sizes, strict=True) if size == -1
+            )
+            raise ValueError(f"{named} are -1; only one may take the devices left over")
 
     def sizes(self, devices: int) -> tuple[int, int, int]:
         """(data, fsdp, tensor) with -1 resolved. Raises ValueError if that many devices do not fit."""

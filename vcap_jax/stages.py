@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from vcap_jax.captioners import check_start, starting_source
 from vcap_jax.config import RunConfig
-from vcap_jax.configuration import load_config
+from vcap_jax.configuration import parse_yaml
 from vcap_jax.distributed import ALONE, Processes
+from vcap_jax.inputs import Work, check_inputs
+from vcap_jax.judge_record import note_judge, noted_judge
 from vcap_jax.report.run_folder import RunFolder
+
+logger = logging.getLogger(__name__)
+
+JUDGE_MAY_DIFFER = (
+    "urls",
+    "api_key_env",
+    "concurrency",
+    "deadline_s",
+    "max_tries",
+    "backoff_s",
+    "max_backoff_s",
+    "max_retry_after_s",
+    "ready_timeout_s",
+    "outage_timeout_s",
+    "breaker_failures",
+    "media_uuid",
+    "lead_request",
+    "store",
+)
+"""Of ``judge``: where it is, how long it is waited for and how requests travel. The rest decides scores: who judges,
+how it draws, what it is shown, how much it may write."""
 
 MAY_DIFFER = (
     "logging",
     "alarms",
-    "judge",
+    *(f"judge.{name}" for name in JUDGE_MAY_DIFFER),
+    *(f"second_judge.judge.{name}" for name in JUDGE_MAY_DIFFER),
+    "second_judge.max_pending",
     "distributed",
     "mesh",
     "grpo.groups_per_micro_batch",
@@ -32,19 +60,33 @@ STAGE_MAY_DIFFER = (*MAY_DIFFER, "data.references", "sft.captions")
 stage began with is known by their digest (``references.remember_pool``), not by their path."""
 
 
+_UNKEPT = ("distributed",)
+"""Says where a run was done, and is another at every start."""
+
+
 def open_whole(
-    config: RunConfig, root: Path, processes: Processes = ALONE, *, resume: bool = True
+    config: RunConfig,
+    root: Path,
+    processes: Processes = ALONE,
+    *,
+    resume: bool = True,
+    work: Work = "training",
 ) -> tuple[RunConfig, RunFolder]:
     """The run folder ``root`` of an undertaking or a single run, and the configuration to do it with: where it starts
     from a run, ``model.step`` says which checkpoint, in the folder's config.yaml too, and stays when that run goes on.
 
-    All processes must call it together. resume: go on with what is there, if anything is. Raises RunFolderError
-    and, for a new one, what ``check_start`` and ``starting_source`` raise.
+    All processes must call it together. resume: go on with what is there, if anything is. work: what the folder is for.
+    Raises RunFolderError and, for a new one and before it is made, what ``check_inputs``, ``check_start`` and
+    ``starting_source`` raise.
     """
 
     def opened() -> tuple[bool, int | None]:
-        pinned = _pinned(config, RunFolder(root))
-        folder = RunFolder.open(root, pinned, resume=resume, may_differ=MAY_DIFFER)
+        there = RunFolder(root)
+        if not there.begun:
+            for note in check_inputs(config, work):
+                logger.info("%s", note)
+        pinned = _pinned(config, there)
+        folder = _open(root, pinned, MAY_DIFFER, resume=resume)
         return folder.resumed, pinned.model.step
 
     resumed, step = processes.by_first("run folder", opened)
@@ -53,16 +95,63 @@ def open_whole(
 
 def _pinned(config: RunConfig, folder: RunFolder) -> RunConfig:
     """``config`` with the step of the run it starts from: as ``folder`` was begun, else the one that is there now."""
-    if not folder.config.exists():
+    begun_with = _section(folder, "model")
+    if not folder.config.exists() or (begun_with.get("path") != config.model.path and not folder.begun):
         check_start(config)
         return _starting_at(config, starting_source(config).step)
     if config.model.step is not None:
         return config
-    return _starting_at(config, load_config(RunConfig, [folder.config]).model.step)
+    return _starting_at(config, begun_with.get("step"))
 
 
 def _starting_at(config: RunConfig, step: int | None) -> RunConfig:
     return replace(config, model=replace(config.model, step=step))
+
+
+def _open(root: Path, config: RunConfig, may_differ: tuple[str, ...], *, resume: bool) -> RunFolder:
+    there = RunFolder(root)
+    noted = noted_judge(there) or _section(there, "judge").get("model")
+    remedies = _step_remedies(root, config)
+    if config.judge.model is None or noted in (None, config.judge.model):
+        # Null takes what answers, which the note is compared with as soon as it does.
+        may_differ = (*may_differ, "judge.model")
+    else:
+        remedies["judge.model"] = (
+            f"The run was judged by {noted}, and rewards of two judges do not compare: set judge.model={noted}, or "
+            "start a new run in another folder."
+        )
+    folder = RunFolder.open(
+        root, config, resume=resume, may_differ=may_differ, unkept=_UNKEPT, remedies=remedies
+    )
+    if folder.resumed and config.judge.model is None and noted is not None and noted_judge(folder) is None:
+        note_judge(folder, noted, {})  # of a run older than the note: config.yaml has forgotten it by now
+    return folder
+
+
+def _section(folder: RunFolder, name: str) -> Mapping[str, Any]:
+    """Of the configuration that a run was last started with, as it was written; nothing where there is none."""
+    if not folder.config.exists():
+        return {}
+    return (parse_yaml(folder.config.read_text(encoding="utf-8")) or {}).get(name) or {}
+
+
+def _step_remedies(root: Path, config: RunConfig) -> dict[str, str]:
+    """What to do instead of giving a run another number of steps."""
+    steps = {
+        "max_steps": config.max_steps,
+        "epochs": config.epochs,
+        "sft.max_steps": config.sft.max_steps,
+        "sft.epochs": config.sft.epochs,
+    }
+    return {
+        key: (
+            "The learning rate's schedule spans all steps, so a run keeps their number. To train on from where it is, "
+            f"begin a run from its last checkpoint: the same command without --resume, with --run-dir {root}-2 "
+            f"model.path={root} {key}={'null' if value is None else value} (those of the new run alone). To end it "
+            "earlier, stop it with Ctrl-C: its last checkpoint can be used like that of a run that has ended."
+        )
+        for key, value in steps.items()
+    }
 
 
 def open_stage(config: RunConfig, whole: RunFolder, root: Path, processes: Processes = ALONE) -> RunFolder:
@@ -73,7 +162,11 @@ def open_stage(config: RunConfig, whole: RunFolder, root: Path, processes: Proce
     """
 
     def opened() -> bool:
-        stage = RunFolder.open(root, config, resume=True, may_differ=STAGE_MAY_DIFFER)
+        stage = _open(root, config, STAGE_MAY_DIFFER, resume=True)
+        siblings = (noted_judge(RunFolder(entry)) for entry in sorted(whole.root.iterdir()))
+        judged_by = next(filter(None, siblings), None)
+        if judged_by is not None and noted_judge(stage) is None:
+            note_judge(stage, judged_by, {})  # stages are compared with each other
         _share_world(config, whole, stage)
         return stage.resumed
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vcap_jax.data.jsonl import last_row
+from vcap_jax.data.jsonl import last_row, one_edit_apart
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,17 @@ def test_what_a_kill_tore_off_is_cut_away(tmp_path: Path, content: str, row, lef
     path.write_text(content)
     assert last_row(path) == row
     assert path.read_text() == left
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "apart"),
+    [
+        *[
+            ("image", other, True)
+            for other in ("image", "imgae", "imag", "images", "imbge", "mage", "iimage")
+        ],
+        *[("image", other, False) for other in ("iamgee", "img", "picture", "", "egami")],
+    ],
+)
+def test_one_edit(a: str, b: str, apart: bool) -> None:
+    assert one_edit_apart(a, b) == one_edit_apart(b, a) == apart

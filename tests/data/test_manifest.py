@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vcap_jax.data.errors import ManifestError
-from vcap_jax.data.manifest import read_manifest
+from vcap_jax.data.manifest import missing_files, read_manifest
 
 
 def write(tmp_path: Path, *rows: object) -> Path:
@@ -45,6 +45,14 @@ def test_rows_become_samples_with_paths_beside_the_manifest(tmp_path: Path) -> N
         ([{"id": "a", "image": 3}], r'"image" must be'),
         ([{"id": "a", "image": "a.png", "prompt": ""}], r'"prompt" must be'),
         ([{"id": "a", "image": "a.png", "references": "text"}], r'"references" must be'),
+        ([{"id": "a", "imgae": "a.png"}], r':1: unknown key "imgae"; the nearest is "image"'),
+        ([{"id": "a", "Image": "a.png"}], r'unknown key "Image"; the nearest is "image"'),
+        ([{"id": "a", "file_name": "a.png"}], r'"file_name" is called "image" here'),
+        ([{"id": "a", "image": "a.png", "caption": "x"}], r'"caption" is called "references" here'),
+        ([{"id": "a", "image": "a.png", "reference": ["x"]}], r'"reference"; the nearest is "references"'),
+        ([{"id": "a", "image": "a.png", "prompts": "x"}], r'"prompts"; the nearest is "prompt"'),
+        ([{"id": "a", "image": "https://x.org/a.png"}], r":1: https://x\.org/a\.png is an address"),
+        ([{"id": "a", "images": ["a.png", "s3://b/c.png"]}], r"s3://b/c\.png is an address"),
         (
             [{"id": "a", "image": "a.png"}, {"id": "a", "image": "b.png"}],
             r':2: id "a" is already that of line 1',
@@ -59,10 +67,26 @@ def test_what_is_wrong_is_named_with_file_and_line(tmp_path: Path, rows: list, m
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"nowhere\.jsonl does not exist"):
         read_manifest(tmp_path / "nowhere.jsonl")
-    path = write(tmp_path, {"id": "a", "image": "gone.png"})
-    assert len(read_manifest(path)) == 1
-    with pytest.raises(ManifestError, match=r":1: .*gone\.png does not exist"):
-        read_manifest(path, check_files=True)
+    with pytest.raises(ManifestError, match=r"https:/.*is an address"):
+        read_manifest("https://x.org/rows.jsonl")
+    (tmp_path / "here.png").touch()
+    path = write(tmp_path, {"id": "a", "images": ["here.png", "gone.png"]}, {"id": "b", "image": "here.png"})
+    ((sample, file),) = missing_files(read_manifest(path))
+    assert (sample.origin, file) == (f"{path}:1", tmp_path / "gone.png")
+
+
+def test_other_keys_are_kept_where_the_known_one_is_there_too(tmp_path: Path) -> None:
+    row = {
+        "id": 7,
+        "image": "a.png",
+        "references": ["x"],
+        "caption": "y",
+        "file_name": "b.png",
+        "licence": "CC0",
+    }
+    (sample,) = read_manifest(write(tmp_path, row))
+    assert sample.id == "7"
+    assert sample.extra == {"caption": "y", "file_name": "b.png", "licence": "CC0"}
 
 
 def test_another_encoding_is_named(tmp_path: Path) -> None:

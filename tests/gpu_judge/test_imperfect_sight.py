@@ -204,7 +204,8 @@ def test_the_server_that_a_run_starts_has_the_rates_in_its_name(tmp_path: Path) 
 
 
 def test_a_run_is_not_resumed_with_another_judge(tmp_path: Path) -> None:
-    RunFolder.open(tmp_path / "run", load_config(RunConfig, [], ["world.judge_perception.miss=0.1"]))
+    begun = RunFolder.open(tmp_path / "run", load_config(RunConfig, [], ["world.judge_perception.miss=0.1"]))
+    begun.metrics.write_text('{"step": 1}\n')
     other = load_config(RunConfig, [], ["world.judge_perception.miss=0.2"])
     with pytest.raises(RunFolderError, match=r"world\.judge_perception\.miss"):
         RunFolder.open(tmp_path / "run", other, resume=True, may_differ=("logging", "judge"))

@@ -143,7 +143,7 @@ def test_overlong_captions_cost_what_they_cost_in_trl(longest: int, buffer: int)
 def test_wrong_shapes_and_names_are_refused() -> None:
     with pytest.raises(ValueError, match="groups, candidates"):
         group_advantages(np.zeros(8), np.ones(8, bool), AdvantageConfig())
-    with pytest.raises(ValueError, match=r"advantage\.scale"):
+    with pytest.raises(ValueError, match=r"advantages\.scale"):
         AdvantageConfig(scale="std")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"overlong\.weight"):
         OverlongConfig(weight=-1)

@@ -153,7 +153,10 @@ def make_node(tmp_path: Path) -> Path:
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "model" / "model.safetensors").touch()
     (tmp_path / "a.png").touch()
     (tmp_path / "b.mp4").touch()
-    (tmp_path / "rows.jsonl").write_text('{"id": "a", "image": "a.png"}\n{"id": "b", "video": "b.mp4"}\n')
+    # One step of the paper's runs for each modality.
+    rows = [f'{{"id": "{i}", "image": "a.png"}}\n{{"id": "v{i}", "video": "b.mp4"}}\n' for i in range(32)]
+    (tmp_path / "rows.jsonl").write_text("".join(rows))
     return tmp_path

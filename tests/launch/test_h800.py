@@ -78,14 +78,25 @@ def test_a_row_that_cannot_be_read_is_told_before_anything_starts(node: Path) ->
         rows.write('{"image": "a.png"}\n')
     done = start(node, "h800_8x.sh")
     assert done.returncode == 2
-    assert 'rows.jsonl:3: "id" must be' in done.stderr
+    assert 'rows.jsonl:65: "id" must be' in done.stderr
     assert notes(node) == []
+
+
+def test_what_the_run_itself_would_refuse_is_told_before_anything_starts(node: Path) -> None:
+    rows = (node / "rows.jsonl").read_text().splitlines(keepends=True)
+    (node / "rows.jsonl").write_text("".join(rows[:2]))
+    few = start(node, "h800_8x.sh", "--dry-run")
+    assert few.returncode == 2
+    assert "1 samples do not fill one step of 32 groups" in few.stderr
+    one = start(node, "h800_8x.sh", "--dry-run", "--", "rollout.group_size=1", "max_steps=1")
+    assert "rollout.group_size is 1" in one.stderr
 
 
 def test_a_run_is_a_policy_to_start_from(node: Path) -> None:
     (node / "model" / "config.json").rename(node / "origin.json")
     (node / "origin").mkdir()
     (node / "origin.json").rename(node / "origin" / "config.json")
+    (node / "model" / "model.safetensors").rename(node / "origin" / "model.safetensors")
     (node / "model" / "config.yaml").write_text(f"model: {{path: {node / 'origin'}}}\n")
     assert "- policy checkpoint" in start(node, "h800_8x.sh", "--dry-run").stderr
     (node / "model" / "checkpoints").mkdir()

@@ -92,8 +92,9 @@ def test_group_counts_that_devices_cannot_share(
     [
         ('{"id": "a", "image": "a.png"}', ""),
         ('{"image": "a.png"}', 'rows.jsonl:1: "id" must be'),
-        ('{"id": "a", "video": "a.mp4"}', "it has no images"),
+        ('{"id": "a", "video": "a.mp4"}', "has no images, only 1 videos: set modality=video"),
         ('{"id": "a", "image": "b.png"}', "b.png does not exist"),
+        ('{"id": "a", "imgae": "a.png"}', 'unknown key "imgae"'),
         ("", "is empty"),
     ],
 )
@@ -102,6 +103,22 @@ def test_the_manifest_is_read_by_the_packages_own_reader(
 ) -> None:
     (tmp_path / "a.png").touch()
     (tmp_path / "rows.jsonl").write_text(row + "\n")
-    _, remedy = checks["manifest"](paper("image", f"data.manifest={tmp_path / 'rows.jsonl'}"))
+    given = (f"data.manifest={tmp_path / 'rows.jsonl'}", "max_steps=1", "model.path=embedded")
+    what, remedy = checks["inputs"](paper("image", *given))
     assert told in remedy
     assert bool(remedy) == bool(told)
+    assert bool(remedy) or what.endswith("rows.jsonl: 1 images")
+
+
+def test_what_the_run_reads_beside_the_manifest_is_looked_at_too(
+    checks: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "a.png").touch()
+    (tmp_path / "rows.jsonl").write_text('{"id": "a", "image": "a.png", "licence": "CC0"}\n')
+    given = (f"data.manifest={tmp_path / 'rows.jsonl'}", "model.path=Qwen/Qwen3-VL-8B-Instruct")
+    _, remedy = checks["inputs"](paper("image", *given, "data.references=nowhere.jsonl"))
+    assert remedy.startswith("2 problems:")
+    assert "hf download Qwen/Qwen3-VL-8B-Instruct --local-dir FOLDER" in remedy
+    assert "nowhere.jsonl does not exist" in remedy
+    what, _ = checks["inputs"](paper("image", given[0], "model.path=embedded", "max_steps=1"))
+    assert what.endswith("1 images; " + f"{tmp_path / 'rows.jsonl'}: ignored keys: licence")

@@ -88,7 +88,7 @@ def test_a_dry_run_of_a_job_checks_what_can_be_checked_anywhere(node: Path) -> N
         (node / "bin" / tool).unlink()
     done = start(node, "slurm.sbatch", "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "1 images" in done.stdout
+    assert "32 images" in done.stdout
     misspelt = start(node, "slurm.sbatch", "--dry-run", "--modaliti", "video")
     assert misspelt.returncode == 2
     assert "--modaliti is no option" in misspelt.stderr

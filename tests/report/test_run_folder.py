@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from vcap_jax.configuration import load_config
+from vcap_jax.report import idle_run
 from vcap_jax.report.run_folder import RunFolder, RunFolderError, differences
 
 
@@ -23,6 +28,13 @@ class Config:
     log_every: int = 1
     sizes: tuple[int, ...] = (1, 2)
     optimizer: Optimizer = field(default_factory=Optimizer)
+
+
+def begun(root: Path, config: Config | None = None) -> RunFolder:
+    """A run that has done a step."""
+    folder = RunFolder.open(root, config or Config())
+    folder.metrics.write_text('{"step": 1}\n')
+    return folder
 
 
 def test_a_new_folder_holds_the_resolved_configuration(tmp_path: Path) -> None:
@@ -55,7 +67,7 @@ def test_resuming_nothing_starts_anew(tmp_path: Path) -> None:
 
 
 def test_resuming_with_another_configuration_names_the_keys(tmp_path: Path) -> None:
-    RunFolder.open(tmp_path, Config())
+    begun(tmp_path)
     changed = Config(seed=1, log_every=5, optimizer=Optimizer(learning_rate=1e-6))
     with pytest.raises(RunFolderError) as caught:
         RunFolder.open(tmp_path, changed, resume=True, may_differ=["log_every"])
@@ -71,6 +83,105 @@ def test_resuming_with_another_configuration_names_the_keys(tmp_path: Path) -> N
     assert load_config(Config, [tmp_path / "config.yaml"]).log_every == 5
 
 
+def test_what_is_to_be_done_instead_is_told(tmp_path: Path) -> None:
+    begun(tmp_path)
+    with pytest.raises(RunFolderError, match=r"seed: 0 then, 1 now\nGrow another\.$"):
+        RunFolder.open(tmp_path, Config(seed=1), resume=True, remedies={"seed": "Grow another."})
+    with pytest.raises(RunFolderError, match=r"Grow another\.\nSet these back"):
+        RunFolder.open(tmp_path, Config(seed=1, log_every=2), resume=True, remedies={"seed": "Grow another."})
+
+
+def test_settings_that_a_run_had_before_are_kept(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    for every in (1, 5, 5, 7):
+        RunFolder.open(
+            tmp_path,
+            Config(log_every=every),
+            resume=True,
+            may_differ=["log_every", "sizes"],
+            unkept=["sizes"],
+        )
+        folder.metrics.write_text(f'{{"step": {every}}}\n')
+    kept = sorted(tmp_path.glob("config-*.yaml"))
+    assert [path.name for path in kept] == ["config-1.yaml", "config-2.yaml"]
+    assert [load_config(Config, [path]).log_every for path in kept] == [1, 5]
+    assert [path.read_text().split(", ")[0] for path in kept] == [
+        "# Held up to step 1",
+        "# Held up to step 5",
+    ]
+    RunFolder.open(
+        tmp_path,
+        Config(log_every=7, sizes=(3,)),
+        resume=True,
+        may_differ=["log_every", "sizes"],
+        unkept=["sizes"],
+    )
+    assert len(list(tmp_path.glob("config-*.yaml"))) == 2
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_that_did_nothing_is_begun_anew_with_any_configuration(
+    tmp_path: Path, resume: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So a mistake costs nothing to remove: here a stage, an empty folder and the embedded world are left as well."""
+    root = tmp_path / "all"
+    RunFolder.open(root, Config()).claim("training")
+    RunFolder.open(root / "e1", Config()).claim("training")
+    (root / "checkpoints").mkdir()
+    (root / "data" / "train").mkdir(parents=True)
+    (root / "data" / "train" / "scenes.jsonl").touch()
+    sqlite3.connect(root / "judgements.sqlite").execute(
+        "CREATE TABLE judgements (key TEXT)"
+    ).connection.close()
+    caplog.set_level("INFO")
+    folder = RunFolder.open(root, Config(seed=1), resume=resume)
+    assert not folder.resumed
+    assert load_config(Config, [folder.config]).seed == 1
+    assert [entry.name for entry in root.iterdir() if not entry.name.startswith(".")] == ["config.yaml"]
+    assert caplog.text.count("had not done anything yet") == 1
+    folder.claim("supervised")
+
+
+@pytest.mark.parametrize(
+    "work", ["metrics.jsonl", "references/train.jsonl", "e1/metrics.jsonl", "data/mine.png"]
+)
+def test_work_is_never_removed(tmp_path: Path, work: str) -> None:
+    RunFolder.open(tmp_path / "run", Config())
+    done = tmp_path / "run" / work
+    done.parent.mkdir(exist_ok=True)
+    done.write_text('{"step": 1}\n')
+    with pytest.raises(RunFolderError, match="not empty"):
+        RunFolder.open(tmp_path / "run", Config(seed=1))
+    with pytest.raises(RunFolderError, match="seed: 0 then, 1 now"):
+        RunFolder.open(tmp_path / "run", Config(seed=1), resume=True)
+    assert done.exists()
+
+
+def test_judgements_are_work(tmp_path: Path) -> None:
+    RunFolder.open(tmp_path, Config())
+    with closing(sqlite3.connect(tmp_path / "judgements.sqlite")) as store, store:
+        store.execute("CREATE TABLE judgements (key TEXT)")
+        store.execute("INSERT INTO judgements VALUES ('a')")
+    assert RunFolder(tmp_path).begun
+
+
+def test_a_run_that_another_process_is_about_to_begin_is_left_alone(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from vcap_jax.report.idle_run import lock; "
+        "print(lock(Path(sys.argv[1])), flush=True); sys.stdin.read()"
+    )
+    (tmp_path / "config.yaml").write_text("seed: 0\n")
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        with pytest.raises(RunFolderError, match="not empty"):
+            RunFolder.open(tmp_path, Config(seed=1))
+        assert not idle_run.lock(tmp_path)
+        other.communicate()
+    assert not RunFolder.open(tmp_path, Config(seed=1)).resumed
+
+
 def test_differences_of_sections_and_absent_keys() -> None:
     then = {"a": {"b": 1, "c": 2}, "d": {}}
     now = {"a": {"b": 1}, "d": {}, "e": 0}
@@ -81,6 +192,8 @@ def test_differences_of_sections_and_absent_keys() -> None:
 def test_a_setting_that_is_younger_than_the_run_and_not_set_is_no_difference() -> None:
     assert differences({"a": {"b": 1}}, {"a": {"b": 1, "c": None}}) == []
     assert differences({"a": {"b": 1, "c": None}}, {"a": {"b": 1}}) == ["a.c: None then, absent now"]
+    then, now, unset = {"a": {"b": 1}}, {"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"c": 2}, "d": 4}
+    assert differences(then, now, defaults=unset) == ["d: absent then, 3 now"]
 
 
 def test_a_run_is_only_gone_on_with_by_the_kind_that_began_it(tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ def test_no_answer_is_not_right_where_the_answer_is_hardly_a_word(answer: str) -
     ("row", "problem"),
     [
         ({"question": "What?", "answer": "x"}, '"id" must be a text'),
+        ({"id": "a", "question": "What?", "anwser": "x"}, 'unknown key "anwser"; the nearest is "answer"'),
+        ({"id": "a", "question": "What?", "answer": "x", "choices": ["x", "y"]}, 'is called "options" here'),
         ({"id": "a", "question": "What?", "answer": 3}, '"answer" must be a text'),
         ({"id": "a", "question": " ", "answer": "x"}, "must have text"),
         ({"id": "a", "question": "What?", "answer": "x", "options": ["y", "z"]}, "must be one of"),

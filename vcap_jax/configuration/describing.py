@@ -2,70 +2,70 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import io
 import textwrap
-import tokenize
-import typing
-from dataclasses import MISSING, is_dataclass
+from collections.abc import Iterator
+from dataclasses import MISSING
 from typing import Any
 
 from vcap_jax.configuration.dialect import inline_yaml
-from vcap_jax.configuration.schema import inherited_default, schema_fields, section_of, type_name
+from vcap_jax.configuration.docstrings import class_doc
+from vcap_jax.configuration.schema import (
+    SchemaField,
+    inherited_default,
+    schema_fields,
+    section_of,
+    type_name,
+)
+
+_WIDTH = 100
+_HEAD = """\
+Every key: type = default, and what it means. Set it in a YAML file (--config FILE) or on the command line
+(section.key=value). The defaults are those that hold where no file sets the key; --print-config shows what
+a command would really use.
+"""
 
 
 def describe(schema: type) -> str:
-    """Every key with its type, its default and the comment or docstring beside it in the schema."""
-    lines: list[str] = []
-
-    def walk(cls: type, default: Any, prefix: str) -> None:
-        comments = _field_comments(cls)
-        for field in schema_fields(cls).values():
-            value = inherited_default(field, default)
-            section = section_of(field.annotation)
-            path = prefix + field.name
-            if section is None:
-                shown = "(required)" if value is MISSING else f"= {inline_yaml(value)}"
-                lines.append(f"{path}: {type_name(field.annotation)} {shown}")
-            else:
-                lines.extend(["", f"[{path}]" + ("  (absent by default)" if value is None else "")])
-            if comment := comments.get(field.name):
-                lines.append(textwrap.fill(comment, 100, initial_indent="    ", subsequent_indent="    "))
-            if section is not None:
-                walk(section, MISSING if value is None else value, f"{path}.")
-
-    walk(schema, MISSING, "")
-    return "\n".join(lines).strip() + "\n"
+    """Every key with its type, its default and its meaning, as the docstring of its class says it; a section's own
+    keys stand before the sections inside of it. Fields that share a meaning are listed together above it."""
+    lines = [*textwrap.wrap(_HEAD, _WIDTH), "", *_section(schema, MISSING, "", heading="")]
+    return "\n".join(lines) + "\n"
 
 
-def _field_comments(cls: type) -> dict[str, str]:
-    """What the source says about each field: a docstring below it, or comments above it and on its line."""
-    found: dict[str, str] = {}
-    for owner in reversed(cls.__mro__):
-        if not is_dataclass(owner):
+def _section(cls: type, default: Any, prefix: str, *, heading: str, note: str = "") -> Iterator[str]:
+    """heading: "[section]", empty for the whole. note: what the section that holds it says about this one."""
+    doc = class_doc(cls)
+    about = " ".join(filter(None, [doc.summary, note[:1].upper() + note[1:]]))
+    if heading:
+        yield heading
+    yield from textwrap.wrap(about, _WIDTH)
+    if heading or about:
+        yield ""
+    fields = list(schema_fields(cls).values())
+    plain = [field for field in fields if section_of(field.annotation) is None]
+    for field, following in zip(plain, [*plain[1:], None], strict=True):
+        yield from _key(field, inherited_default(field, default), prefix)
+        entry = doc.entries.get(field.name)
+        if entry is not None and (following is None or doc.entries.get(following.name) is not entry):
+            yield from textwrap.wrap(entry.meaning, _WIDTH, initial_indent="    ", subsequent_indent="    ")
+    for field in fields:
+        section = section_of(field.annotation)
+        if section is None:
             continue
-        try:
-            source = textwrap.dedent(inspect.getsource(owner))
-        except (OSError, TypeError):
-            continue  # defined interactively: there is no source to read
-        comments: dict[int, tuple[bool, str]] = {}  # line -> (stands alone, text)
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            if token.type == tokenize.COMMENT:
-                alone = token.line.lstrip().startswith("#")
-                comments[token.start[0]] = (alone, token.string.lstrip("#:").strip())
-        definition = typing.cast(ast.ClassDef, ast.parse(source).body[0])
-        for node, below in zip(definition.body, [*definition.body[1:], None], strict=True):
-            if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-                continue
-            parts: list[str] = []
-            line = node.lineno - 1
-            while comments.get(line, (False, ""))[0]:
-                parts.insert(0, comments[line][1])
-                line -= 1
-            parts += [comments[n][1] for n in range(node.lineno, (node.end_lineno or 0) + 1) if n in comments]
-            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-                parts.append(" ".join(str(below.value.value).split()))
-            if parts:
-                found[node.target.id] = " ".join(parts)
-    return found
+        value = inherited_default(field, default)
+        path = prefix + field.name
+        inside = doc.entries.get(field.name)
+        yield ""
+        yield from _section(
+            section,
+            MISSING if value is None else value,
+            f"{path}.",
+            heading=f"[{path}]" + ("  (null by default)" if value is None else ""),
+            note="" if inside is None else inside.meaning,
+        )
+
+
+def _key(field: SchemaField, value: Any, prefix: str) -> list[str]:
+    shown = "(required)" if value is MISSING else f"= {inline_yaml(value)}"
+    text = f"{prefix}{field.name}: {type_name(field.annotation)} {shown}"
+    return textwrap.wrap(text, _WIDTH, subsequent_indent=" " * 8, break_long_words=False)

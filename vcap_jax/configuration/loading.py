@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, TypeVar
@@ -95,6 +97,7 @@ def _parse_override(schema: type, override: str, problems: list[str]) -> dict[st
     return typing.cast(dict[str, Any], value)
 
 
+_NAMED = re.compile(r"((?:[a-z_]+\.)*)(\w*)(.*)", re.DOTALL)
 _BAD = object()  # a value that could not be built; the reason is in the list of problems
 
 
@@ -134,8 +137,18 @@ class _Builder:
         try:
             return cls(**values)
         except ValueError as error:
-            self.problem(prefix.rstrip("."), str(error))
+            self.refused(known, prefix, str(error))
             return _BAD
+
+    def refused(self, known: Container[str], prefix: str, text: str) -> None:
+        """Notes what a section's own check says. A message that begins with a key of the section, as in "judge.model
+        is ...", is told with the key's full name: the section may be one of several of its class."""
+        owner, key, rest = _NAMED.match(text).groups()  # type: ignore[union-attr]  # it matches any text
+        if key in known and f".{prefix}".endswith(f".{owner}"):
+            origin = self.sources.get(prefix + key)
+            self.problems.append(f"{prefix}{key}{rest}" + (f" ({origin})" if origin else ""))
+        else:
+            self.problem(prefix.rstrip("."), text)
 
     def value(self, annotation: Any, value: Any, default: Any, path: str) -> Any:
         section = section_of(annotation)
@@ -156,6 +169,8 @@ class _Builder:
             if origin is dict and isinstance(value, Mapping):
                 return {k: self.value(arguments[1], v, MISSING, f"{path}.{k}") for k, v in value.items()}
         reason = mismatch(annotation, value)
+        if reason == "" and origin in (list, tuple) and mismatch(annotation, [value]) is None:
+            reason = f"; a list takes brackets: {shlex.quote(f'{path}=[{value}]')}"
         if reason is not None:
             self.problem(path, f"expected {type_name(annotation)}, given {given(value)}{reason}")
             return _BAD

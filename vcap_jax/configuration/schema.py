@@ -88,6 +88,11 @@ def adapter(annotation: Any) -> pydantic.TypeAdapter[Any]:
 
 def mismatch(annotation: Any, value: Any) -> str | None:
     """None if the value has the type; else where inside the value it has not (empty: the value itself)."""
+    if any(
+        isinstance(item, int) and abs(item) >= 2**63
+        for item in (value if isinstance(value, list) else [value])
+    ):
+        return "; whole numbers have at most 64 bits"
     # JSON mode is as strict about scalars, but takes a list for a tuple and text for a path, as YAML needs.
     try:
         adapter(annotation).validate_json(json.dumps(value), strict=True)
@@ -109,6 +114,8 @@ def type_name(annotation: Any) -> str:
     if is_union(annotation):
         return " | ".join(type_name(member) for member in typing.get_args(annotation))
     arguments = typing.get_args(annotation)
+    if typing.get_origin(annotation) is tuple and arguments[1:] == (Ellipsis,):
+        return f"list[{type_name(arguments[0])}]"  # what YAML calls it
     if typing.get_origin(annotation) is Literal:
         names = [json.dumps(argument) for argument in arguments]
         return names[0] if len(names) == 1 else "one of " + ", ".join(names)

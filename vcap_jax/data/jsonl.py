@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from vcap_jax.data.errors import ManifestError
+
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 
 
 def read_objects(path: Path, what: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -19,6 +22,8 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, dict[str, Any]]]:
         ManifestError: no such file, not UTF-8, or a line that is not a JSON object.
     """
     if not path.is_file():
+        if is_address(str(path)):
+            raise ManifestError(f"the {what} {path} is an address: download it and give the file's path")
         raise ManifestError(f"the {what} {path} does not exist: check the path")
     with path.open(encoding="utf-8") as lines:
         number = 0
@@ -65,3 +70,50 @@ def string_list(value: Any, where: str, key: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
         raise ManifestError(f'{where}: "{key}" must be a list of texts that are not empty, got {value!r}')
     return tuple(value)
+
+
+def is_address(name: str) -> bool:
+    """Whether a name that should be a local file's is a URL (as a ``Path`` holds it, too, with one slash)."""
+    return _ADDRESS.match(name) is not None
+
+
+def row_id(row: Mapping[str, Any], where: str) -> str:
+    """The row's "id", a text or a whole number. Raises ManifestError for anything else; ``where`` is "file:line"."""
+    identity = row.get("id")
+    if isinstance(identity, int) and not isinstance(identity, bool):
+        identity = str(identity)
+    if not isinstance(identity, str) or not identity:
+        raise ManifestError(f'{where}: "id" must be a text that is not empty, got {identity!r}')
+    return identity
+
+
+def other_keys(
+    row: Mapping[str, Any], where: str, known: Mapping[str, tuple[str, ...]], *, instead: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """What a row holds beside the keys that its file knows.
+
+    known: each key with what others call it. instead: keys of which a row has one. Raises ManifestError for a key
+    that is another name, or a misspelling by one letter, of one that the row lacks; ``where`` is "file:line".
+    """
+    others = {key: value for key, value in row.items() if key not in known}
+    for key in others:
+        plain = key.strip().lower()
+        for meant, synonyms in known.items():
+            there = meant in row or (meant in instead and any(name in row for name in instead))
+            if not there and plain in synonyms:
+                raise ManifestError(f'{where}: "{key}" is called "{meant}" here: rename it, or drop it')
+            if not there and one_edit_apart(plain, meant):
+                raise ManifestError(
+                    f'{where}: unknown key "{key}"; the nearest is "{meant}": rename it, or drop it'
+                )
+    return others
+
+
+def one_edit_apart(a: str, b: str) -> bool:
+    """Whether one letter more, less or other, or two neighbours exchanged, makes ``b`` of ``a`` (or nothing need be
+    done)."""
+    if abs(len(a) - len(b)) > 1:
+        return False
+    same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    a, b = a[same:], b[same:]
+    return a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])

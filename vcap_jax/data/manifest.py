@@ -4,20 +4,42 @@
     {"id": "b", "images": ["b1.jpg", "b2.jpg"], "prompt": "What changed?", "references": ["..."]}
     {"id": "c", "video": "clips/c.mp4"}
 
-Paths are relative to the manifest's folder (absolute ones stay). Other keys are kept in ``Sample.extra``.
+Paths are relative to the manifest's folder (absolute ones stay). Other keys are kept in ``Sample.extra``; one that is
+nearly a key of this list, or another word for it, and stands in its place is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from vcap_jax.data.errors import ManifestError
-from vcap_jax.data.jsonl import read_objects, string_list
+from vcap_jax.data.jsonl import is_address, other_keys, read_objects, row_id, string_list
 
-_KNOWN = {"id", "image", "images", "video", "prompt", "references"}
+_MEDIA = ("image", "images", "video")
+_KEYS = {
+    "id": ("uid", "key", "name", "image_id", "video_id", "sample_id"),
+    "image": (
+        "img",
+        "picture",
+        "photo",
+        "path",
+        "file",
+        "filename",
+        "file_name",
+        "image_path",
+        "image_file",
+        "url",
+    ),
+    "images": ("pictures", "photos", "files", "paths", "image_paths", "image_files"),
+    "video": ("clip", "movie", "video_path", "video_file"),
+    "prompt": ("question", "instruction"),
+    "references": ("caption", "captions", "ref", "refs", "reference_captions"),
+}
+"""The keys of a row, each with what other projects call it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +73,12 @@ class Sample:
         return self.images if self.video is None else (self.video,)
 
 
-def read_manifest(path: str | Path, *, check_files: bool = False) -> list[Sample]:
-    """All samples of a manifest, in its order.
-
-    check_files: also refuse a row whose file does not exist (otherwise the pipeline meets and reports it).
+def read_manifest(path: str | Path) -> list[Sample]:
+    """All samples of a manifest, in its order. Their files are not looked at (``missing_files``).
 
     Raises:
-        ManifestError: missing or empty file, a line that is not a JSON object, a missing or ill-typed key, an
-            id that occurs twice; the message names file, line and remedy.
+        ManifestError: missing or empty file, a line that is not a JSON object, a missing, misspelt or ill-typed
+            key, an id that occurs twice; the message names file, line and remedy.
     """
     source = Path(path)
     samples: list[Sample] = []
@@ -71,26 +91,25 @@ def read_manifest(path: str | Path, *, check_files: bool = False) -> list[Sample
                 "give every row its own id"
             )
         seen[sample.id] = number
-        if check_files:
-            for file in sample.files:
-                if not file.is_file():
-                    raise ManifestError(
-                        f"{sample.origin}: {file} does not exist: correct the path or drop the row"
-                    )
         samples.append(sample)
     if not samples:
         raise ManifestError(f"the manifest {source} is empty: write one JSON object per line")
     return samples
 
 
+def missing_files(samples: Sequence[Sample]) -> list[tuple[Sample, Path]]:
+    """The samples of which a file does not exist, with the first such file. Many are looked for at a time: on network
+    storage each costs a round trip."""
+    with ThreadPoolExecutor(max_workers=32) as pool:
+        found = pool.map(lambda s: next((file for file in s.files if not file.is_file()), None), samples)
+        return [(sample, file) for sample, file in zip(samples, found, strict=True) if file is not None]
+
+
 def _sample(row: dict[str, Any], source: Path, number: int) -> Sample:
     where = f"{source}:{number}"
-    identity = row.get("id")
-    if isinstance(identity, int) and not isinstance(identity, bool):
-        identity = str(identity)
-    if not isinstance(identity, str) or not identity:
-        raise ManifestError(f'{where}: "id" must be a text that is not empty, got {identity!r}')
-    media = [key for key in ("image", "images", "video") if key in row]
+    extra = other_keys(row, where, _KEYS, instead=_MEDIA)
+    identity = row_id(row, where)
+    media = [key for key in _MEDIA if key in row]
     if len(media) != 1:
         found = " and ".join(media) or "none of them"
         raise ManifestError(f'{where}: a row has exactly one of "image", "images" and "video", got {found}')
@@ -98,6 +117,11 @@ def _sample(row: dict[str, Any], source: Path, number: int) -> Sample:
     names = string_list([row[key]] if key != "images" else row[key], where, key)
     if not names:
         raise ManifestError(f'{where}: "images" is empty: name at least one file')
+    for name in names:
+        if is_address(name):
+            raise ManifestError(
+                f"{where}: {name} is an address, and files must be local: download it, give its path"
+            )
     paths = tuple(source.parent / name for name in names)
     prompt = row.get("prompt")
     if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):
@@ -108,6 +132,6 @@ def _sample(row: dict[str, Any], source: Path, number: int) -> Sample:
         video=paths[0] if key == "video" else None,
         prompt=prompt,
         references=string_list(row.get("references", []), where, "references"),
-        extra={name: value for name, value in row.items() if name not in _KNOWN},
+        extra=extra,
         origin=where,
     )

@@ -23,12 +23,19 @@ from pathlib import Path
 from typing import Any
 
 from vcap_jax.data.errors import ManifestError
-from vcap_jax.data.jsonl import read_objects, string_list
+from vcap_jax.data.jsonl import other_keys, read_objects, row_id, string_list
 from vcap_jax.data.manifest import Sample
 
 VERSION = 1
 HEADER_KEY = "pool"
 """The first line is a header if it has this key; its value is the header's version."""
+_KEYS = {
+    "version": (),
+    "id": ("uid", "key", "name", "image_id", "video_id", "sample_id"),
+    "references": ("caption", "captions", "ref", "refs", "reference_captions"),
+    "segments": ("windows", "clips"),
+}
+"""The keys of a row, each with what other projects call it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,15 +242,13 @@ def _entry(row: dict[str, Any], where: str) -> PoolEntry:
         raise ManifestError(
             f"{where}: version {version!r} of the pool format; this program reads version {VERSION}"
         )
-    identity = row.get("id")
-    if not isinstance(identity, str) or not identity:
-        raise ManifestError(f'{where}: "id" must be a text that is not empty, got {identity!r}')
+    other_keys(row, where, _KEYS)
     segments = row.get("segments", [])
     if not isinstance(segments, list):
         raise ManifestError(f'{where}: "segments" must be a list, got {segments!r}')
     try:
         return PoolEntry(
-            id=identity,
+            id=row_id(row, where),
             references=string_list(row.get("references"), where, "references"),
             segments=tuple(_segment(value, where) for value in segments),
         )

@@ -15,6 +15,7 @@ The functions accept numpy arrays on the host and JAX arrays under jit alike and
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -43,11 +44,11 @@ class AdvantageConfig:
 
     def __post_init__(self) -> None:
         if self.scale not in ("group", "batch", "none"):
-            raise ValueError(f"advantage.scale is {self.scale!r}; it must be group, batch or none")
+            raise ValueError(f"advantages.scale is {self.scale!r}; it must be group, batch or none")
         if self.baseline not in ("mean", "leave_one_out"):
-            raise ValueError(f"advantage.baseline is {self.baseline!r}; it must be mean or leave_one_out")
-        if not self.epsilon > 0:
-            raise ValueError(f"advantage.epsilon is {self.epsilon}; it must be positive")
+            raise ValueError(f"advantages.baseline is {self.baseline!r}; it must be mean or leave_one_out")
+        if not 0 < self.epsilon < math.inf:
+            raise ValueError(f"advantages.epsilon is {self.epsilon}; it must be positive and finite")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +64,10 @@ class OverlongConfig:
     buffer: float = 0.2
 
     def __post_init__(self) -> None:
-        if not self.weight >= 0:
-            raise ValueError(f"overlong.weight is {self.weight}; it must not be negative, 0 switches it off")
+        if not 0 <= self.weight < math.inf:
+            raise ValueError(
+                f"overlong.weight is {self.weight}; it must be 0, which switches it off, or positive and finite"
+            )
         if not 0 < self.buffer <= 1:
             raise ValueError(f"overlong.buffer is {self.buffer}; it must be a share above 0 and up to 1")
 

@@ -60,8 +60,10 @@ class ObjectiveConfig:
             raise ValueError(f"objective.epsilon_low is {self.epsilon_low}; it must be in [0, 1]")
         if not self.epsilon_high >= 0:
             raise ValueError(f"objective.epsilon_high is {self.epsilon_high}; it must not be negative")
-        if not self.beta >= 0:
-            raise ValueError(f"objective.beta is {self.beta}; it must not be negative, 0 switches the KL off")
+        if not 0 <= self.beta < math.inf:
+            raise ValueError(
+                f"objective.beta is {self.beta}; it must be 0, which switches the KL off, or positive and finite"
+            )
         if self.aggregation not in ("grpo", "bnpo", "dr_grpo", "dapo"):
             raise ValueError(
                 f"objective.aggregation is {self.aggregation!r}; it must be grpo, bnpo, dr_grpo or dapo"

@@ -31,8 +31,9 @@ class OptimizerConfig:
     learning_rate: the peak.
     schedule: shape after the warm-up; "cosine_with_min_lr" and "linear_with_min_lr" end at
         min_lr_ratio * learning_rate, "constant" ignores the ratio.
-    warmup_ratio: share of all steps, rounded up.
-    beta1, beta2, adam_epsilon: Adam's.
+    warmup_ratio: share of all steps, rounded up, over which the learning rate rises from 0 to its peak.
+    min_lr_ratio: of the last step's learning rate to the peak.
+    beta1, beta2, adam_epsilon: Adam's decay of the two moments, and what is added to the root of the second.
     moment_dtype: what the first moment is kept in, None for the parameters' type. "bfloat16" saves 2 bytes of each
         trained parameter's 16; the second moment, whose small changes it would lose, stays in the parameters' type.
     weight_decay: decoupled, scaled by the learning rate.
@@ -51,8 +52,9 @@ class OptimizerConfig:
     max_grad_norm: float | None = 1.0
 
     def __post_init__(self) -> None:
-        if not self.learning_rate > 0:
-            raise ValueError(f"optimizer.learning_rate is {self.learning_rate}; it must be positive")
+        for name in ("learning_rate", "adam_epsilon"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"optimizer.{name} is {getattr(self, name)}; it must be positive and finite")
         if self.schedule not in ("cosine_with_min_lr", "linear_with_min_lr", "constant"):
             raise ValueError(
                 f"optimizer.schedule is {self.schedule!r}; "
@@ -64,17 +66,18 @@ class OptimizerConfig:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"optimizer.{name} is {getattr(self, name)}; it must be in [0, 1)")
-        if not self.adam_epsilon > 0:
-            raise ValueError(f"optimizer.adam_epsilon is {self.adam_epsilon}; it must be positive")
         if self.moment_dtype not in (None, "float32", "bfloat16"):
             raise ValueError(
                 f"optimizer.moment_dtype is {self.moment_dtype!r}; it must be float32, bfloat16 or null"
             )
-        if not self.weight_decay >= 0:
-            raise ValueError(f"optimizer.weight_decay is {self.weight_decay}; it must not be negative")
-        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+        if not 0 <= self.weight_decay < math.inf:
             raise ValueError(
-                f"optimizer.max_grad_norm is {self.max_grad_norm}; it must be positive, or null to leave it"
+                f"optimizer.weight_decay is {self.weight_decay}; it must be 0 or positive, and finite"
+            )
+        if self.max_grad_norm is not None and not 0 < self.max_grad_norm < math.inf:
+            raise ValueError(
+                f"optimizer.max_grad_norm is {self.max_grad_norm}; it must be positive and finite, or null to leave "
+                "the gradient as it is"
             )
 
 

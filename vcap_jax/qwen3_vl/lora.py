@@ -37,9 +37,10 @@ _MEASURED = 2**18
 
 @dataclass(frozen=True, kw_only=True)
 class LoraConfig:
-    """Adapters of rank ``rank`` on the decoder's ``targets``, everything else frozen.
+    """Low-rank adapters on matrices of the decoder; everything else is frozen.
 
-    alpha: the product of an adapter counts alpha / rank times, with use_rslora alpha / sqrt(rank) times.
+    rank: of each adapter. alpha: the product of an adapter counts alpha / rank times.
+    use_rslora: alpha / sqrt(rank) times instead.
     targets: public names of matrices, any of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.
     adapter: a folder in PEFT's format to start from; its rank, alpha, targets and use_rslora must be these.
     seed: of the random half of new adapters.
@@ -55,8 +56,10 @@ class LoraConfig:
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise ValueError(f"model.lora.rank is {self.rank}; it must be at least 1")
-        if not self.alpha > 0:
-            raise ValueError(f"model.lora.alpha is {self.alpha}; it must be positive")
+        if not 0 < self.alpha < math.inf:
+            raise ValueError(f"model.lora.alpha is {self.alpha}; it must be positive and finite")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"model.lora.seed is {self.seed}: give a whole number from 0 to 2**32 - 1")
         unknown = sorted(set(self.targets) - set(TARGETS))
         if unknown or not self.targets or len(set(self.targets)) < len(self.targets):
             raise ValueError(

@@ -12,6 +12,7 @@ from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.embedded import EmbeddedData
 from vcap_jax.evals.world_facts import count_captions
+from vcap_jax.inputs import check_checkpoint, check_inputs
 from vcap_jax.preparing import prepare, read_samples, sample_reader
 from vcap_jax.references.by_endpoint import EndpointWriter
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
@@ -43,8 +44,13 @@ def write_requested_pool(
 ) -> ReferencePool | None:
     """Writes the pool, or goes on with it; None while other processes' parts are missing.
 
-    Raises what ``write_pool``, ``load_captioner`` and the judge's client raise.
+    Raises what ``check_inputs`` raises, before anything is done, and what ``write_pool``, ``load_captioner`` and the
+    judge's client raise.
     """
+    if request.captioner is not None:
+        check_checkpoint(request.captioner, request.step, key="--by")
+    for note in check_inputs(config, "captions", policy=request.captioner is None):
+        say(note)
     folder = RunFolder(request.path.parent)
     progress = PoolProgress(say, seconds=10)
 

@@ -1,16 +1,26 @@
-"""A run is a folder: its configuration, metrics, checkpoints, samples, plots and summary."""
+"""A run is a folder: its configuration, metrics, checkpoints, samples, plots and summary.
+
+``config.yaml`` is the configuration that the run was last started with. Where a resumed run is given other settings,
+which only those may be that decide no result, the ones before are kept as ``config-1.yaml``, ``config-2.yaml`` and so
+on, with the step and the time up to which they held.
+"""
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vcap_jax.configuration import dump_config, parse_yaml
+from vcap_jax.configuration import dump_config, parse_yaml, plain
 from vcap_jax.errors import VCapError
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.idle_run import empty, idle, lock
+from vcap_jax.report.step_log import read_rows, replace_file
+
+logger = logging.getLogger(__name__)
 
 
 class RunFolderError(VCapError, RuntimeError):
@@ -61,6 +71,11 @@ class RunFolder:
         """Where an embedded world renders its files."""
         return self.root / "data"
 
+    @property
+    def begun(self) -> bool:
+        """Whether there is a run that has done some work, which would be lost if it began anew."""
+        return self.config.exists() and not idle(self.root)
+
     def claim(self, kind: str) -> None:
         """Marks what is done here ("training", "supervised"): to go on by the other command would mix two runs.
 
@@ -78,9 +93,19 @@ class RunFolder:
 
     @classmethod
     def open(
-        cls, root: str | Path, config: Any, *, resume: bool = False, may_differ: Collection[str] = ()
+        cls,
+        root: str | Path,
+        config: Any,
+        *,
+        resume: bool = False,
+        may_differ: Collection[str] = (),
+        unkept: Collection[str] = (),
+        remedies: Mapping[str, str] | None = None,
     ) -> RunFolder:
         """Makes the folder of a new run, or opens that of a run to go on with, and writes the configuration.
+
+        A run that was ended by a mistake before it had done any work is no run to go on with: the folder is taken over,
+        with whatever configuration, unless another process is at work in it.
 
         Args:
             root: the folder; its parents are made.
@@ -88,6 +113,8 @@ class RunFolder:
             resume: go on with the run that lies there. A folder without one (a run killed at its start)
                 begins anew, with ``resumed`` False.
             may_differ: dotted keys, or sections, that a resumed run may change, such as how often it reports.
+            unkept: those of them whose earlier values are of no interest.
+            remedies: dotted key -> what to do instead of changing it.
 
         Raises:
             RunFolderError: the folder is not empty and ``resume`` was not given; it holds something that is
@@ -100,6 +127,17 @@ class RunFolder:
         folder = cls(root)
         # A leading dot marks the leftovers of a process killed while it wrote: they are no run.
         used = root.is_dir() and any(not entry.name.startswith(".") for entry in root.iterdir())
+        text, defaults = dump_config(config), _defaults(config)
+        then: dict[str, Any] = {}
+        now = parse_yaml(text)
+        differing: list[str] = []
+        if used and folder.config.exists():
+            then = parse_yaml(folder.config.read_text(encoding="utf-8")) or {}
+            differing = differences(then, now, may_differ, defaults=defaults)
+            if (differing or not resume) and not folder.begun and lock(root):
+                empty(root)
+                logger.info("%s held a run that had not done anything yet: it is begun anew", root)
+                used, differing = False, []
         if used and not resume:
             raise RunFolderError(
                 f"{root} is not empty. Add --resume to go on with the run there, or choose another folder "
@@ -109,35 +147,59 @@ class RunFolder:
             raise RunFolderError(
                 f"{root} has no config.yaml, so it is not a run; choose another folder with --run-dir"
             )
-        text = dump_config(config)
-        if used:
-            differing = differences(
-                parse_yaml(folder.config.read_text(encoding="utf-8")) or {}, parse_yaml(text), may_differ
-            )
-            if differing:
-                raise RunFolderError(
-                    "\n  - ".join(
-                        [f"the run in {root} cannot be resumed with another configuration:", *differing]
-                    )
-                    + "\nSet these back, or start a new run in another folder."
-                )
+        if differing:
+            raise _other_run(root, differing, remedies or {})
+        if used and differences(then, now, unkept, defaults=defaults):
+            folder._keep_config()
         replace_file(folder.config, text.encode())
+        lock(root)
         return cls(root, resumed=used)
+
+    def _keep_config(self) -> None:
+        """Copies config.yaml to the next free number."""
+        number = 1
+        while (kept := self.root / f"config-{number}.yaml").exists():
+            number += 1
+        rows = read_rows(self.metrics)
+        step, time = rows[-1]["step"] if rows else 0, datetime.now(UTC).isoformat(timespec="seconds")
+        replace_file(kept, f"# Held up to step {step}, {time}.\n".encode() + self.config.read_bytes())
+
+
+def _other_run(root: Path, differing: list[str], remedies: Mapping[str, str]) -> RunFolderError:
+    keys = [line.partition(":")[0] for line in differing]
+    advice = list(dict.fromkeys(remedies[key] for key in keys if key in remedies))
+    if any(key not in remedies for key in keys):
+        advice.append("Set these back, or start a new run in another folder.")
+    first = f"the run in {root} cannot be resumed with another configuration:"
+    return RunFolderError("\n".join(["\n  - ".join([first, *differing]), *advice]))
+
+
+def _defaults(config: Any) -> dict[str, Any]:
+    """Of the configuration's class, as ``plain`` values; none where it has required settings."""
+    try:
+        return dict(plain(type(config)()))
+    except TypeError:
+        return {}
 
 
 def differences(
-    then: Mapping[str, Any], now: Mapping[str, Any], may_differ: Collection[str] = ()
+    then: Mapping[str, Any],
+    now: Mapping[str, Any],
+    may_differ: Collection[str] = (),
+    *,
+    defaults: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """One line for each dotted key whose value is not the same in two plain configurations.
 
-    A key that is absent then and null now is no difference: a setting that is younger than the run, and not set.
+    A key that is absent then, and null now or what ``defaults`` says, is no difference: a setting that is younger than
+    the run, and not set.
     """
-    old, new = dict(_flat(then)), dict(_flat(now))
+    old, new, unset = dict(_flat(then)), dict(_flat(now)), dict(_flat(defaults or {}))
     lines = []
     for key in dict.fromkeys([*old, *new]):
         if any(key == free or key.startswith(f"{free}.") for free in may_differ):
             continue
-        if key not in old and new[key] is None:
+        if key not in old and (new[key] is None or (key in unset and _same(new[key], unset[key]))):
             continue
         if key not in new or key not in old or not _same(old[key], new[key]):
             was = repr(old[key]) if key in old else "absent"

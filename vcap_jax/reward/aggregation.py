@@ -12,8 +12,9 @@ from vcap_jax.reward.scores import Scores
 
 @dataclass(frozen=True, kw_only=True)
 class RewardWeights:
-    """Weights of the scores; set one to 0 for the ablation without it.
+    """Weights of the judge's scores, which are 0 to 10; set one to 0 for the ablation without it.
 
+    correctness: of the score for saying nothing untrue. completeness: of the score for leaving nothing out.
     text_quality: of the third score, which is Reasonability in the global pass over a video.
     local: of the per-segment reward of a video.
     """

@@ -20,8 +20,12 @@ FAMILIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class InstructionPaths:
-    """Paths of the user's own templates; None keeps the packaged one (see
-    :mod:`vcap_jax.reward.templates`).
+    """Paths of the user's own instructions to the judge; null keeps the packaged one
+    (:mod:`vcap_jax.reward.templates` says what each must contain).
+
+    image: for images. image_no_reference: the same where the judge gets no reference.
+    video_global: for a whole video. video_global_no_reference: the same without a reference.
+    video_segment: for a window of a video. video_segment_no_reference: the same without a reference.
     """
 
     image: str | None = None
@@ -55,7 +59,7 @@ class LocalConfig:
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
             raise ValueError(f"reward.local.fraction is {self.fraction}: give a share above 0 and up to 1")
-        if not self.min_seconds > 0:
+        if not 0 < self.min_seconds < math.inf:
             raise ValueError(f"reward.local.min_seconds is {self.min_seconds}: give seconds above 0")
         if not 0 <= self.min_overlap <= 1:
             raise ValueError(f"reward.local.min_overlap is {self.min_overlap}: give a share from 0 to 1")
@@ -77,7 +81,7 @@ class ImitationConfig:
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"reward.imitation.{name} is {value}: give a finite number, 0 or above")
         if self.cider == self.bleu == 0:
-            raise ValueError("reward.imitation: cider and bleu are both 0; leave one above 0")
+            raise ValueError("reward.imitation.cider and reward.imitation.bleu are both 0; leave one above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +106,7 @@ class RewardConfig:
     family: witness_adjudicator (the paper's reward), imitation (n-gram overlap with the references), vqa (questions
         answered from the caption), judge (a judge with the picture and no reference: the paper's Instruction 2), or
         the import path package.module:Class of another one (:mod:`vcap_jax.reward.family`).
-    weights, instructions: of witness_adjudicator and judge. imitation, vqa: of these families.
-    local: of witness_adjudicator.
+    weights, instructions: used by witness_adjudicator and judge. local: used by witness_adjudicator.
     use_reference: False asks the witness-adjudicator's judge without the witness ("- reference caption" in the
         paper). use_image: False asks it without the picture or frames ("- reference image").
     options: settings for a family of the user's own.
@@ -213,7 +216,7 @@ class JudgeConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"judge.{name} is {getattr(self, name)}: give at least 1")
         for name in ("deadline_s", "ready_timeout_s"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"judge.{name} is {getattr(self, name)}: give seconds above 0")
         for name in (
             "temperature",
@@ -223,5 +226,5 @@ class JudgeConfig:
             "max_retry_after_s",
             "outage_timeout_s",
         ):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"judge.{name} is {getattr(self, name)}: give 0 or above")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"judge.{name} is {getattr(self, name)}: give a finite number, 0 or above")

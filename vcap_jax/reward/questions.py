@@ -19,10 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from vcap_jax.data.errors import ManifestError
-from vcap_jax.data.jsonl import read_objects, string_list
+from vcap_jax.data.jsonl import other_keys, read_objects, row_id, string_list
 
 UNKNOWN = "?"
 """The answer that a caption does not tell."""
+_KEYS = {
+    "id": ("uid", "key", "name", "image_id", "video_id", "sample_id"),
+    "question": ("text", "query", "prompt"),
+    "options": ("choices", "candidates"),
+    "answer": ("label", "gold", "solution"),
+}
+"""The keys of a line, each with what other projects call it."""
 _LETTERS = string.ascii_uppercase
 _LETTER = re.compile(r"\(?([A-Za-z])\)?([.):]?)(?:\s+(.*))?", re.DOTALL)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -102,7 +109,9 @@ def read_questions(path: str | Path) -> dict[str, tuple[Question, ...]]:
     found: dict[str, list[Question]] = {}
     for number, row in read_objects(Path(path), "file of questions"):
         where = f"{path}:{number}"
-        for key in ("id", "question", "answer"):
+        other_keys(row, where, _KEYS)
+        identity = row_id(row, where)
+        for key in ("question", "answer"):
             if not isinstance(row.get(key), str):
                 raise ManifestError(f'{where}: "{key}" must be a text, got {row.get(key)!r}')
         try:
@@ -115,7 +124,7 @@ def read_questions(path: str | Path) -> dict[str, tuple[Question, ...]]:
             raise
         except ValueError as error:
             raise ManifestError(f"{where}: {error}") from error
-        found.setdefault(row["id"], []).append(asked)
+        found.setdefault(identity, []).append(asked)
     if not found:
         raise ManifestError(f"the file of questions {path} is empty: write one JSON object per line")
     return {identity: tuple(asked) for identity, asked in found.items()}

@@ -31,9 +31,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class SecondJudgeConfig:
-    """A held-out judge.
+    """Another judge, held out.
 
-    share: of the captions that it is asked about as well. judge: its endpoint, set up like ``judge``.
+    share: of the captions that it is asked about as well.
     max_pending: captions that may wait for its answer; while so many do, further ones are passed over.
     """
 

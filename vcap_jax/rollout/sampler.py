@@ -47,10 +47,8 @@ class RolloutConfig:
         (2: halves), each size a program of its own; 1 keeps one size. Where ``data.buckets`` allows few sizes of
         prompts, training compiles all of these programs before its first step; otherwise each when it is first needed.
     shrink_rows: captions decoded side by side below which slots and captions shrink no more.
-    sampling: temperature, top-p, top-k, repetition penalty.
     engine: who draws the captions that are trained on: "jax" (this package's sampler) or "vllm" (a server that is
         given the weights of every step; references and held-out captions are the sampler's in both cases).
-    vllm: the servers of the "vllm" engine and the correction for their numerics.
     """
 
     group_size: int = 8

@@ -12,6 +12,7 @@ The trainer's log-probabilities use logits / temperature alone; penalty, top-k a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,14 +43,18 @@ class SamplingConfig:
     repetition_penalty: float = 1.05
 
     def __post_init__(self) -> None:
-        if not self.temperature >= 0:
-            raise ValueError(f"sampling.temperature is {self.temperature}; it must be 0 (greedy) or positive")
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(
+                f"sampling.temperature is {self.temperature}; it must be 0 (greedy) or positive, and finite"
+            )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"sampling.top_p is {self.top_p}; it must be in (0, 1], 1 switches it off")
         if self.top_k < 0:
             raise ValueError(f"sampling.top_k is {self.top_k}; it must be positive, or 0 to switch it off")
-        if not self.repetition_penalty > 0:
-            raise ValueError(f"sampling.repetition_penalty is {self.repetition_penalty}; it must be positive")
+        if not 0 < self.repetition_penalty < math.inf:
+            raise ValueError(
+                f"sampling.repetition_penalty is {self.repetition_penalty}; it must be positive and finite"
+            )
 
 
 def candidate_keys(seed: int | Array, step: int | Array, group_ids: Array, group_size: int) -> Array:

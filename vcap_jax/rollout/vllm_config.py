@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True, kw_only=True)
 class VllmConfig:
-    """The servers that draw captions, and what is done about their numerics.
+    """The servers of the "vllm" engine, which draw captions, and what is done about their numerics.
 
     urls: base addresses, like http://127.0.0.1:8100. Groups go to them in turn. Loopback only: new weights are
         loaded over routes that know no password.
@@ -41,8 +42,10 @@ class VllmConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"rollout.vllm.{name} is {getattr(self, name)}; it must be at least 1")
         for name in ("timeout_s", "load_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"rollout.vllm.{name} is {getattr(self, name)}; it must be positive")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(
+                    f"rollout.vllm.{name} is {getattr(self, name)}; it must be positive and finite"
+                )
         if not self.importance_cap >= 1:
             raise ValueError(
                 f"rollout.vllm.importance_cap is {self.importance_cap}; it must be at least 1, the weight of a "

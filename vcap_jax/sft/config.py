@@ -45,6 +45,10 @@ class SFTConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"sft.{name} is {value}; it must be at least 1, or null")
+        if any(length < 1 for length in self.caption_buckets):
+            raise ValueError(
+                f"sft.caption_buckets is {list(self.caption_buckets)}; each must be at least 1 token"
+            )
         if self.groups_per_step % self.groups_per_micro_batch:
             raise ValueError(
                 f"sft.groups_per_step {self.groups_per_step} must be a multiple of "

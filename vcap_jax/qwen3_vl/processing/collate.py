@@ -19,12 +19,12 @@ _SINGULAR = {"tokens": "token", "frames": "frame", "patches": "patch"}
 
 @dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """The sizes prompts are padded to.
+    """The sizes prompts are padded to; each combination in use compiles once.
 
-    tokens, frames, patches: allowed sizes of P (prompt tokens), F (frames of a prompt) and L (patches of a
-        frame), ascending; where a tuple is empty, sizes are rounded up to the multiple instead and ``max_*``
-        (0: none) is the limit.
-    Patch sizes must be multiples of merge_size**2.
+    tokens, frames, patches: allowed sizes of P (prompt tokens), F (frames of a prompt) and L (patches of a frame, in
+        multiples of merge_size**2), ascending; where the list is empty, sizes are rounded up to the multiple instead.
+    token_multiple, frame_multiple, patch_multiple: what sizes are rounded up to.
+    max_tokens, max_frames, max_patches: the largest size where sizes are rounded up; 0 for none.
     """
 
     tokens: tuple[int, ...] = ()
@@ -45,6 +45,11 @@ class Buckets:
         for name in ("token_multiple", "frame_multiple", "patch_multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"buckets.{name} is {getattr(self, name)}: give a positive whole number")
+        for name in ("max_tokens", "max_frames", "max_patches"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"buckets.{name} is {getattr(self, name)}: give a whole number, or 0 for no limit"
+                )
 
     def fit(self, what: str, size: int, *, name: str = "prompt") -> int:
         """The padded size for ``size`` tokens, frames or patches (``what``).

@@ -1,0 +1,74 @@
+"""Which judge a run is judged by: noted in ``judge.json`` when it first answers, and the same in every later session.
+
+``judge.model`` may be null, which takes whatever the servers serve, and the files that ``reward`` names may be edited
+under the same path; rewards before and after would not be of one kind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from vcap_jax.report.run_folder import RunFolder, RunFolderError
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.reward.config import RewardConfig
+
+_FILE = "judge.json"
+
+
+def noted_judge(folder: RunFolder) -> str | None:
+    """The model that judged the run so far; None before it has answered, and in runs older than the note."""
+    return _read(folder).get("model")
+
+
+def note_judge(folder: RunFolder, model: str, files: Mapping[str, str]) -> None:
+    """Writes the note. files: digests by setting (``judging_files``)."""
+    row = {"model": model, "files": dict(files)}
+    replace_file(folder.root / _FILE, (json.dumps(row, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def remember_judge(folder: RunFolder, model: str, reward: RewardConfig, *, first: bool = True) -> None:
+    """Notes what judges the run in ``folder``, or sees that it is what judged it before.
+
+    model: that answers now. reward: as configured. first: whether this process writes the note.
+    Raises RunFolderError for another model, or another text in a file of the reward's.
+    """
+    files, before = judging_files(reward), _read(folder)
+    if not before:
+        if first:
+            note_judge(folder, model, files)
+        return
+    if before["model"] != model:
+        raise RunFolderError(
+            f"the run in {folder.root} was judged by {before['model']}, and {model} answers now (judge.urls): rewards "
+            "of two judges do not compare. Give the servers of the first, or start a new run; if it is the same model "
+            f"under another name, correct {folder.root / _FILE}"
+        )
+    changed = [key for key, digest in files.items() if before["files"].get(key, digest) != digest]
+    if changed:
+        raise RunFolderError(
+            f"the run in {folder.root} was judged with another text in the file of {', '.join(changed)}: put it back, "
+            "or start a new run"
+        )
+
+
+def judging_files(reward: RewardConfig) -> dict[str, str]:
+    """Digests of the user's own files that decide a score, by setting."""
+    named = {
+        f"reward.instructions.{f.name}": getattr(reward.instructions, f.name)
+        for f in fields(reward.instructions)
+    }
+    named |= {"reward.vqa.instruction": reward.vqa.instruction, "reward.vqa.questions": reward.vqa.questions}
+    return {
+        key: hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
+        for key, path in named.items()
+        if path is not None
+    }
+
+
+def _read(folder: RunFolder) -> dict:
+    path = folder.root / _FILE
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}

@@ -1,0 +1,82 @@
+"""A run that was ended by a mistake before it had done anything, and may be begun anew in the same folder."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import BinaryIO
+
+_NOTES = ("config.yaml", "kind.txt", "judge.log", "judge.json", "references.json", "questions.jsonl")
+"""Files that a run has before it has done anything."""
+_LOCK = ".lock"
+_held: dict[Path, BinaryIO] = {}
+"""This process's locks by folder; they end with it."""
+
+
+def lock(root: Path) -> bool:
+    """Takes a run folder for as long as this process lives; False if another process has it.
+
+    Where the file system knows no locks nobody ever has it.
+    """
+    if root.resolve() in _held:
+        return True
+    file = (root / _LOCK).open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return False
+    except OSError:
+        file.close()
+        return True
+    _held[root.resolve()] = file
+    return True
+
+
+def idle(root: Path) -> bool:
+    """Whether a run, or an undertaking of several, has left nothing but notes and what is rendered in no time: no
+    captions, no judgements, no step. What is not known to be such is taken for work."""
+    return all(_worthless(entry) for entry in root.iterdir() if not entry.name.startswith("."))
+
+
+def empty(root: Path) -> None:
+    """Removes what an ``idle`` run left."""
+    for entry in root.iterdir():
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _worthless(entry: Path) -> bool:
+    if entry.name == "data":
+        return entry.is_symlink() or (entry.is_dir() and all(map(_rendered, entry.iterdir())))
+    if entry.is_symlink():
+        return False
+    if entry.is_dir():  # empty, or a stage
+        return idle(entry)
+    if entry.name.startswith("judgements"):
+        main = entry.name.removesuffix("-wal").removesuffix("-shm")
+        return _without_rows(entry.with_name(main))
+    return entry.name in _NOTES
+
+
+def _rendered(split: Path) -> bool:
+    """Whether it is a split of the embedded world, or the beginning of one."""
+    return split.name.startswith(".") or (split / "scenes.jsonl").is_file()
+
+
+def _without_rows(database: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            return not any(
+                connection.execute(f'SELECT 1 FROM "{name}" LIMIT 1').fetchone() for (name,) in tables
+            )
+    except sqlite3.Error:
+        return False
