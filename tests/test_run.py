@@ -145,7 +145,7 @@ def ended_by(wanted: signal.Signals, step: int, folder: Path, cache: Path, *more
     while time.monotonic() < deadline and process.poll() is None and written() < step:
         time.sleep(0.02)
     process.send_signal(wanted)
-    assert process.wait() != 0
+    assert process.wait(900) != 0
     assert not (folder / "summary.json").exists(), "the run ended before it could be ended"
     return written()
 

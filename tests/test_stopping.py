@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import GUARD_S
 from vcap_jax.stopping import TrainingStopped, save_step, stop_on_signal
 
 
@@ -51,5 +52,5 @@ def test_a_signal_sets_the_event_and_the_old_handler_comes_back() -> None:
     with stop_on_signal() as requested:
         assert not requested.is_set()
         os.kill(os.getpid(), signal.SIGTERM)
-        assert requested.wait(5)
+        assert requested.wait(GUARD_S)
     assert signal.getsignal(signal.SIGTERM) is before

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.launch.stand_ins import ROOT, command, environment, notes, start, wait_for
+from tests.patience import GUARD_S
 
 
 def test_a_dry_run_prints_everything_and_starts_nothing(node: Path) -> None:
@@ -137,7 +138,7 @@ def test_a_signal_lets_the_trainer_save_before_the_judge_goes(node: Path) -> Non
     )
     wait_for(node, "GPUs=0,1")
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=GUARD_S)
     assert process.returncode == 1
     assert notes(node)[-2:] == ["trainer ended by SIGTERM", "judge ended by SIGTERM"]
     assert "run this command again to go on" in output
@@ -158,7 +159,7 @@ def test_ctrl_c_reaches_the_whole_group_and_still_ends_both_in_order(node: Path)
         signal.signal(signal.SIGINT, before)
     wait_for(node, "GPUs=0,1")
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=GUARD_S)
     assert process.returncode == 1
     assert notes(node)[-2:] == ["trainer ended by SIGTERM", "judge ended by SIGTERM"]
     assert "saving" in output
