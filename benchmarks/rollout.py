@@ -169,7 +169,7 @@ def vllm(folder: Path, policy: Policy, examples: Sequence[Example], options: arg
 
 async def _ask(url: str, policy: Policy, examples: Sequence[Example], options: argparse.Namespace) -> Side:
     async with aiohttp.ClientSession() as session:
-        server = VllmServer(url, session, timeout_s=1200, load_timeout_s=120, attempts=1)
+        server = VllmServer(url, session, timeout_s=1200, load_timeout_s=120, attempts=1, say=print)
         await server.check(policy.processor.eos_token_ids[0])
 
         async def one(index: int, sampling: SamplingConfig, captions: int, tokens: int) -> list[list[int]]:

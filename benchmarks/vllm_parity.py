@@ -185,7 +185,7 @@ def rules_of(policy: Policy, sampling: SamplingConfig, captions: int, tokens: in
 async def ask(url: str, policy: Policy, examples: Sequence[Example], rules: GroupRules) -> list[SampledGroup]:
     """The server's captions of all examples, through the requests of the rollout engine."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=16)) as session:
-        server = VllmServer(url, session, timeout_s=600, load_timeout_s=60, attempts=1)
+        server = VllmServer(url, session, timeout_s=600, load_timeout_s=60, attempts=1, say=print)
         await server.check(policy.processor.eos_token_ids[0])
 
         async def one(index: int, example: Example) -> SampledGroup:

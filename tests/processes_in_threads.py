@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from tests.patience import GUARD_S
 from vcap_jax.distributed import PeerFailed, Processes
 
 T = TypeVar("T")
@@ -22,9 +23,9 @@ class _Thread(Processes):
     def exchange(self, what: str, value: Any) -> list[Any]:
         try:
             self._table[self.index] = (what, value)
-            self._gate.wait(timeout=20)
+            self._gate.wait(timeout=GUARD_S)
             entries = [self._table[peer] for peer in range(self.count)]
-            self._gate.wait(timeout=20)
+            self._gate.wait(timeout=GUARD_S)
         except threading.BrokenBarrierError as error:
             raise PeerFailed(f"nobody else came to {what!r}") from error
         assert {there for there, _ in entries} == {what}

@@ -152,7 +152,7 @@ def ended_by(wanted: signal.Signals, step: int, folder: Path, cache: Path, *more
         time.sleep(0.02)
     # As a terminal does: to the run, and to the judge that it has started.
     os.killpg(process.pid, wanted)
-    assert process.wait() != 0
+    assert process.wait(900) != 0
     assert not (folder / "summary.json").exists(), "the run ended before it could be ended"
     return written()
 

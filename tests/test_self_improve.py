@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Rounds:
     stand_in = Rounds()
     monkeypatch.setattr(module, "run", stand_in.run)
     monkeypatch.setattr(module, "_references_by", stand_in.references_by)
+    monkeypatch.setattr(module, "answering_judge", lambda *_, **__: nullcontext())
     return stand_in
 
 

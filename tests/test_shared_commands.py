@@ -29,7 +29,7 @@ from vcap_jax.world.captions import full_caption
 from vcap_jax.world.dataset import MANIFEST, read_scenes, write_dataset
 
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS = 400
+SECONDS = 900
 STEPS = 24
 
 

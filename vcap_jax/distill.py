@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.fingerprint import fingerprint
 from vcap_jax.heldout import HeldOut
 from vcap_jax.judge_domain import check_judge_domain
-from vcap_jax.judging import reward_family, reward_session, reward_settings
+from vcap_jax.judging import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.preparing import Prepared, prepare
 from vcap_jax.references import PolicyWriter, reference_pool, write_shared_pool
 from vcap_jax.references.command import pool_shares
@@ -36,6 +37,7 @@ from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import fact_shares, shares_table, write_summary
+from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.sft.run import run_sft
 from vcap_jax.stages import open_stage
 
@@ -53,11 +55,12 @@ class Teacher:
 
 @dataclass(frozen=True, kw_only=True)
 class _Undertaking:
-    """What every teacher's stages are part of; see ``distill``."""
+    """What every teacher's stages are part of; see ``distill``. judge: which answers, if there is anything to judge."""
 
     config: RunConfig
     folder: RunFolder
     candidates: int
+    judge: JudgeConfig
     say: Callable[[str], None]
     processes: Processes
 
@@ -85,9 +88,42 @@ def distill(
     if len(set(names)) < len(names):
         raise ConfigError([f"two teachers of one name: {', '.join(names)}; give each its own"])
     check_sft_run(config, processes)
-    whole = _Undertaking(config=config, folder=folder, candidates=candidates, say=say, processes=processes)
+
+    def anything_to_judge() -> bool:
+        stages = [folder.root / name for name in names]
+        return not all(
+            (stage / "teacher.json").exists() or (stage / "scores.jsonl").exists() for stage in stages
+        )
+
+    with ExitStack() as stack:
+        judge = config.judge
+        if processes.by_first("anything to judge", anything_to_judge):
+            judge = stack.enter_context(answering_judge(config, folder, say, processes))
+        whole = _Undertaking(
+            config=config, folder=folder, candidates=candidates, judge=judge, say=say, processes=processes
+        )
+        rows, stages = _stages(whole, teachers)
+    summary = {"candidates": candidates, "stages": stages, "rows": rows}
+    if not processes.first:
+        return summary
+    write_summary(folder.summary, summary)
+    for name, told in stages.items():
+        chosen = told["selection"]
+        say(
+            f"{name}: best of {candidates} on {chosen['samples']} samples, reward {chosen['best']:.3f} "
+            f"(all candidates {chosen['mean']:.3f}); {chosen['ties']} ties, {chosen['failed']} candidates and "
+            f"{chosen['without']} samples without a score"
+        )
+    if rows:
+        say(shares_table(rows))
+    return summary
+
+
+def _stages(whole: _Undertaking, teachers: Sequence[Teacher]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Every teacher's stages, one after the other: rows of held-out facts, and what is told of each teacher."""
     rows: dict[str, Any] = {}
     stages: dict[str, Any] = {}
+    config, folder, say, processes = whole.config, whole.folder, whole.say, whole.processes
     for teacher in teachers:
         stage = folder.root / teacher.name
         say(f"-- teacher {teacher.name}: {teacher.source or config.model.path}")
@@ -115,20 +151,7 @@ def distill(
             if teacher.source is not None:
                 rows[teacher.name] = told["heldout"]
             rows[f"distilled from {teacher.name}"] = learned["trained"]
-    summary = {"candidates": candidates, "stages": stages, "rows": rows}
-    if not processes.first:
-        return summary
-    write_summary(folder.summary, summary)
-    for name, told in stages.items():
-        chosen = told["selection"]
-        say(
-            f"{name}: best of {candidates} on {chosen['samples']} samples, reward {chosen['best']:.3f} "
-            f"(all candidates {chosen['mean']:.3f}); {chosen['ties']} ties, {chosen['failed']} candidates and "
-            f"{chosen['without']} samples without a score"
-        )
-    if rows:
-        say(shares_table(rows))
-    return summary
+    return rows, stages
 
 
 def _source(config: RunConfig, teacher: Teacher) -> CaptionerSource:
@@ -206,7 +229,7 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         told["heldout"] = fact_shares(heldout.counts("teacher"))
     scored = stage / "scores.jsonl"
     if not processes.by_first(f"scores of {teacher.name}", scored.exists):
-        _score(stage_place, taught, drawn, samples, references, scored)
+        _score(stage_place, taught, whole.judge, drawn, samples, references, scored)
 
     def choose() -> None:
         best, selection = choose_best(scored, drawn)
@@ -229,6 +252,7 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
 def _score(
     place: Any,
     prepared: Prepared,
+    judge: JudgeConfig,
     drawn: ReferencePool,
     samples: Sequence[Sample],
     references: ReferencePool | None,
@@ -236,7 +260,7 @@ def _score(
 ) -> None:
     config: RunConfig = place.config
     reward = reward_settings(place, references, prepared.world)
-    with reward_session(place, reward, references) as session:
+    with reward_session(place, reward, references, judge) as session:
         score_candidates(
             path,
             drawn,

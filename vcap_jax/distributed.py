@@ -14,8 +14,10 @@ what happened and what to do (``last_words``), which an aborted process cannot d
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,11 +28,13 @@ import jax
 from jax._src import distributed as jax_distributed  # the key-value store has no public name
 
 from vcap_jax.errors import VCapError
+from vcap_jax.waiting import Waiting, told_beside
 
 T = TypeVar("T")
 
 _POLL_S = 2.0
 _FAILURES = "vcap/failures"
+_log = logging.getLogger(__name__)
 
 
 class PeerFailed(VCapError, RuntimeError):
@@ -98,11 +102,24 @@ class DistributedConfig:
 
 
 class Processes:
-    """This process among those of the run. Every method but ``share`` must be called by all, in the same order."""
+    """This process among those of the run. Every method but ``share`` must be called by all, in the same order.
 
-    def __init__(self, index: int = 0, count: int = 1, client: Any = None) -> None:
+    client: of JAX's coordination service. say: where messages about waiting for other processes go. now: monotonic
+    seconds.
+    """
+
+    def __init__(
+        self,
+        index: int = 0,
+        count: int = 1,
+        client: Any = None,
+        *,
+        say: Callable[[str], None] = _log.warning,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.index, self.count = index, count
         self._client, self._meetings = client, 0
+        self._say, self._now = say, now
 
     @property
     def first(self) -> bool:
@@ -123,8 +140,9 @@ class Processes:
         number, self._meetings = self._meetings, self._meetings + 1
         self._client.key_value_set_bytes(_meeting(number, self.index), json.dumps([what, value]).encode())
         values = []
+        came = self._now()
         for peer in range(self.count):
-            there, theirs = json.loads(self._wait_for(_meeting(number, peer), what))
+            there, theirs = json.loads(self._wait_for(peer, number, what, came))
             if there != what:
                 raise PeerFailed(
                     f"process {peer} is at {there!r}, this one at {what!r}: do all run the same command?"
@@ -172,7 +190,9 @@ class Processes:
             with suppress(jax.errors.JaxRuntimeError):
                 self._client.key_value_set(f"{_FAILURES}/{self.index}", f"{type(error).__name__}: {error}")
 
-    def _wait_for(self, key: str, what: str) -> bytes:
+    def _wait_for(self, peer: int, meeting: int, what: str, since: float) -> bytes:
+        waiting = Waiting(f"process {peer} at {what!r}", self._say, since=since, now=self._now)
+        key = _meeting(meeting, peer)
         while True:
             try:
                 return bytes(self._client.blocking_key_value_get_bytes(key, int(_POLL_S * 1000)))
@@ -183,9 +203,10 @@ class Processes:
                         f"{what}: the coordinator (process 0) does not answer: {error}"
                     ) from error
             for name, message in self._client.key_value_dir_get(_FAILURES):
-                peer = int(name.rpartition("/")[2])
-                if peer != self.index:
-                    raise PeerFailed(f"process {peer} ended while this one waited at {what!r}: {message}")
+                failed = int(name.rpartition("/")[2])
+                if failed != self.index:
+                    raise PeerFailed(f"process {failed} ended while this one waited at {what!r}: {message}")
+            waiting.tell("it has not come yet")
 
 
 def _meeting(number: int, process: int) -> str:
@@ -217,20 +238,33 @@ def joined(config: DistributedConfig) -> Iterator[Processes]:
     jax.config.update("jax_enable_preemption_service", False)
     if config.local_devices:
         how["local_device_ids"] = list(config.local_devices)
+    waiting = Waiting(
+        f"the other processes of the run, coordinator {config.coordinator or 'found automatically'}",
+        _log.warning,
+        limit_s=config.start_timeout_s,
+        setting="distributed.start_timeout_s",
+    )
     try:
-        jax.distributed.initialize(
-            **how,
-            initialization_timeout=config.start_timeout_s,
-            heartbeat_timeout_seconds=config.peer_timeout_s,
-            shutdown_timeout_seconds=config.peer_timeout_s,
-        )
+        with told_beside(waiting, "not all have come"):
+            jax.distributed.initialize(
+                **how,
+                initialization_timeout=config.start_timeout_s,
+                heartbeat_timeout_seconds=config.peer_timeout_s,
+                shutdown_timeout_seconds=config.peer_timeout_s,
+            )
     except jax.errors.JaxRuntimeError as error:
         raise PeerFailed(
             f"the processes of the run did not find each other within {config.start_timeout_s} s: start "
             f"{config.processes or 'all'} of them, each with its own distributed.process_id and the same "
             f"distributed.coordinator, {config.coordinator or 'found automatically'} ({error})"
         ) from error
-    processes = Processes(jax.process_index(), jax.process_count(), jax_distributed.global_state.client)
+    index = jax.process_index()
+    processes = Processes(
+        index,
+        jax.process_count(),
+        jax_distributed.global_state.client,
+        say=lambda text: _log.warning("process %d is %s", index, text),
+    )
     with last_words(
         f"error: process {processes.index} of {processes.count} ended abruptly. If the lines above tell of heartbeats "
         "or a lost connection, another process was killed or its node was lost: see its log. What was done up to the "

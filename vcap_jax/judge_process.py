@@ -6,17 +6,21 @@ hand, so the small run exercises the boundary of the large one.
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from vcap_jax.errors import VCapError
+from vcap_jax.waiting import Waiting
 from vcap_jax.world.imperfect_sight import PerceptionConfig
+
+_log = logging.getLogger(__name__)
 
 
 class JudgeStartError(VCapError, RuntimeError):
@@ -25,11 +29,16 @@ class JudgeStartError(VCapError, RuntimeError):
 
 @contextmanager
 def embedded_judge(
-    log_path: Path, perception: PerceptionConfig | None = None, *, timeout_s: float = 60.0
+    log_path: Path,
+    perception: PerceptionConfig | None = None,
+    *,
+    timeout_s: float = 120.0,
+    say: Callable[[str], None] = _log.warning,
 ) -> Iterator[str]:
     """Yields the base URL of a freshly started embedded judge; it is ended when the context closes.
 
-    log_path: where the server's output goes. perception: how well it sees, by default without errors.
+    log_path: where the server's output goes. perception: how well it sees, by default without errors. say: where
+    messages about waiting for it go, by default the log.
     Raises JudgeStartError if it exits or stays silent for ``timeout_s``.
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,14 +56,14 @@ def embedded_judge(
             command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
         )
         try:
-            yield f"http://127.0.0.1:{_wait_for_port(process, port_file, log_path, timeout_s)}"
+            yield f"http://127.0.0.1:{_wait_for_port(process, port_file, log_path, timeout_s, say)}"
         finally:
             process.terminate()
             try:
                 process.wait(timeout=10)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
+                process.wait(timeout=60)
 
 
 def _perception_options(perception: PerceptionConfig) -> list[str]:
@@ -65,15 +74,22 @@ def _perception_options(perception: PerceptionConfig) -> list[str]:
 
 
 def _wait_for_port(
-    process: subprocess.Popen[bytes], port_file: Path, log_path: Path, timeout_s: float
+    process: subprocess.Popen[bytes],
+    port_file: Path,
+    log_path: Path,
+    timeout_s: float,
+    say: Callable[[str], None],
 ) -> int:
     deadline = time.monotonic() + timeout_s
+    # No setting holds this limit: on any machine that can run it the judge is up in seconds.
+    waiting = Waiting("the embedded judge to start", say, limit_s=timeout_s, setting=f"log: {log_path}")
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise JudgeStartError(f"the embedded judge exited with {process.returncode}: {_tail(log_path)}")
         text = port_file.read_text().strip() if port_file.exists() else ""
         if text:
             return int(text.rsplit(":", 1)[-1])
+        waiting.tell("it has named no port yet")
         time.sleep(0.05)
     raise JudgeStartError(f"the embedded judge named no port within {timeout_s:.0f} s: {_tail(log_path)}")
 

@@ -1,9 +1,10 @@
 """A whole run, from a configuration to a folder with a better captioner in it.
 
-    data -> starting policy -> references -> judge -> training -> held-out captions -> summary and pictures
+    judge -> data -> starting policy -> references -> training -> held-out captions -> summary and pictures
 
 Every phase leaves a file and is skipped when an earlier start of the same run has left it, so ``--resume`` after a
-kill at any moment goes on where the work stopped.
+kill at any moment goes on where the work stopped. The judge comes first because it is what a run needs and does not
+hold itself: if it cannot be asked, nothing has been done in vain.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from vcap_jax.config import RunConfig
 from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.heldout import HeldOut
 from vcap_jax.judge_domain import check_judge_domain
-from vcap_jax.judging import reward_family, reward_session, reward_settings
+from vcap_jax.judging import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.preparing import prepare
 from vcap_jax.references import reference_pool
 from vcap_jax.report.metrics import read_metrics
@@ -54,37 +55,40 @@ def run(
     check_run(config, processes)
     folder.claim("training")
     family = reward_family(config)
-    # -- data, starting policy ----------------------------------------------------------------------------
-    prepared = prepare(config, folder, say, processes=processes)
-    place, samples, world = prepared.place, prepared.samples, prepared.world
-    if family.asks_judge(config.reward):
-        check_judge_domain(place, samples)
+    with answering_judge(config, folder, say, processes, second=config.second_judge) as judge:
+        # -- data, starting policy ------------------------------------------------------------------------
+        prepared = prepare(config, folder, say, processes=processes)
+        place, samples, world = prepared.place, prepared.samples, prepared.world
+        if family.asks_judge(config.reward):
+            check_judge_domain(place, samples)
 
-    # -- references ---------------------------------------------------------------------------------------
-    pool = reference_pool(place, samples) if family.uses_reference(config.reward) else None
-    if pool is not None:
-        without = pool.missing(samples)
-        if without:
-            say(
-                f"{len(without)} samples have no reference and are left out, the first: {', '.join(without[:5])}"
-            )
-        samples = [sample for sample in samples if sample.id in pool]
+        # -- references -----------------------------------------------------------------------------------
+        pool = reference_pool(place, samples) if family.uses_reference(config.reward) else None
+        if pool is not None:
+            without = pool.missing(samples)
+            if without:
+                say(
+                    f"{len(without)} samples have no reference and are left out, the first: {', '.join(without[:5])}"
+                )
+            samples = [sample for sample in samples if sample.id in pool]
 
-    # -- the starting policy on held-out scenes ------------------------------------------------------------
-    evaluation = None if world is None else HeldOut(place, world)
-    if evaluation is not None:
-        evaluation.references()
-        evaluation.captions("start", place.policy.trainable)
+        # -- the starting policy on held-out scenes --------------------------------------------------------
+        evaluation = None if world is None else HeldOut(place, world)
+        if evaluation is not None:
+            evaluation.references()
+            evaluation.captions("start", place.policy.trainable)
 
-    # -- training -----------------------------------------------------------------------------------------
-    with ExitStack() as stack:
-        engine = stack.enter_context(rollout_engine(place))
-        reward = reward_settings(place, pool, world)
-        session = stack.enter_context(reward_session(place, reward, pool))
-        second = None
-        if config.second_judge is not None:
-            second = stack.enter_context(SecondJudge(config.second_judge, reward, seed=config.seed, say=say))
-        state = train(place, samples, pool, engine, session, second, world)
+        # -- training -------------------------------------------------------------------------------------
+        with ExitStack() as stack:
+            engine = stack.enter_context(rollout_engine(place))
+            reward = reward_settings(place, pool, world)
+            session = stack.enter_context(reward_session(place, reward, pool, judge))
+            second = None
+            if config.second_judge is not None:
+                second = stack.enter_context(
+                    SecondJudge(config.second_judge, reward, seed=config.seed, say=say)
+                )
+            state = train(place, samples, pool, engine, session, second, world)
 
     # -- the trained policy, summary and pictures ----------------------------------------------------------
     if evaluation is not None:

@@ -20,7 +20,7 @@ from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.distributed import ALONE, Processes
-from vcap_jax.judging import reward_family
+from vcap_jax.judging import answering_judge, reward_family
 from vcap_jax.preparing import prepare
 from vcap_jax.references import PolicyWriter, write_shared_pool
 from vcap_jax.references.by_policy import reference_rollout, reference_seed
@@ -61,7 +61,9 @@ def self_improve(
             say(f"{stage.root} is complete")
         else:
             if number > 1:
-                _references_by(config, folder, f"e{number - 1}", stage, say, processes)
+                # Also before a pool is written, not only before the round that asks it: a pool may take hours.
+                with answering_judge(own, stage, say, processes, second=own.second_judge):
+                    _references_by(config, folder, f"e{number - 1}", stage, say, processes)
             say(f"-- {name}: from {config.model.path}, references by {_writer(stage, number)}")
             run(own, stage, say=say, processes=processes)
             processes.barrier(f"{name} done")

@@ -72,14 +72,18 @@ class Workplace:
         )
 
     def own_file(self, name: str) -> Path:
-        """A file in the run folder that every process has one of; that of the first is called ``name``."""
-        path = self.folder.root / name
-        index = self.processes.index
-        return path.with_stem(f"{path.stem}-{index}") if index else path
+        """``own_file`` of this process."""
+        return own_file(self.folder, name, self.processes)
 
     def report_bad_sample(self, bad: BadSample) -> None:
         """Says which sample is left out, and why."""
         self.say(f"skipped sample {bad.id}: {bad.reason}")
+
+
+def own_file(folder: RunFolder, name: str, processes: Processes) -> Path:
+    """A file in the run folder that every process has one of; that of the first is called ``name``."""
+    path, index = folder.root / name, processes.index
+    return path.with_stem(f"{path.stem}-{index}") if index else path
 
 
 def group_sampler(policy: Policy, rollout: RolloutConfig, processes: Processes = ALONE) -> GroupSampler:
@@ -100,7 +104,9 @@ def rollout_engine(place: Workplace) -> Iterator[RolloutEngine]:
         place.say("captions are drawn by the JAX sampler")
         yield JaxEngine(place.sampler, place.own_policy.frozen, config.seed)
         return
-    with VllmEngine(place.policy, config.rollout, seed=config.seed, dtype=config.model.dtype) as engine:
+    with VllmEngine(
+        place.policy, config.rollout, seed=config.seed, dtype=config.model.dtype, say=place.say
+    ) as engine:
         for server in engine.connect():
             place.say(f"captions are drawn by vLLM at {server.url}, model {server.model}")
         yield engine

@@ -197,7 +197,7 @@ def test_the_server_that_a_run_starts_has_the_rates_in_its_name(tmp_path: Path) 
     perception = PerceptionConfig(miss=0.25, invent=0.125, attention=4, seed=-7)
     with (
         embedded_judge(tmp_path / "log", perception) as url,
-        urlopen(f"{url}/v1/models", timeout=60) as response,
+        urlopen(f"{url}/v1/models", timeout=300) as response,
     ):
         listed = [model["id"] for model in json.load(response)["data"]]
     assert listed == ["embedded-judge+miss=0.25+invent=0.125+seed=-7+attention=4"]

@@ -12,29 +12,33 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
 
-from gpu_judge.vllm_server import run
+from gpu_judge.vllm_server import run, supervisor
 from gpu_judge.vllm_server.checks import free_ports
 from gpu_judge.vllm_server.processes import family, read_stat, tail
 from gpu_judge.vllm_server.readiness import Probe
 from gpu_judge.vllm_server.settings import ServeSettings
 from gpu_judge.vllm_server.supervisor import CrashHistory, EndlessCrash, Launch, Supervision, supervise
 from tests.gpu_judge.vllm_fakes import SERVER, give_orders, starts, write_checkpoint, write_installation
+from tests.patience import GUARD_S, until
 
 ROOT = Path(__file__).parents[2]
 QUICK = Supervision(
     first_backoff_s=0.05,
     max_backoff_s=0.2,
-    start_timeout_s=60,
+    start_timeout_s=2 * GUARD_S,
     poll_s=0.05,
     watch_s=0.05,
-    drain_s=20,
-    end_s=20,
+    health_timeout_s=GUARD_S,
+    hang_s=2 * GUARD_S,
+    drain_s=GUARD_S,
+    end_s=GUARD_S,
 )
 
 
@@ -84,7 +88,7 @@ class Run:
             supervise(launches, settings, stop=self.stop, hurry=self.hurry, all_ready=self.ready.set)
         )
 
-    async def until(self, what: Callable[[], Any], seconds: float = 60.0) -> None:
+    async def until(self, what: Callable[[], Any], seconds: float = GUARD_S) -> None:
         deadline = time.monotonic() + seconds
         while not what():
             if self.task.done():
@@ -111,14 +115,14 @@ def play(
             await scene(playing)
         finally:
             playing.stop.set()
-            await asyncio.wait_for(asyncio.gather(playing.task, return_exceptions=True), 60)
+            await asyncio.wait_for(asyncio.gather(playing.task, return_exceptions=True), 3 * GUARD_S)
 
     asyncio.run(run())
 
 
 def answers(port: int) -> bool:
     try:
-        with urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as response:
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=GUARD_S) as response:
             return bool(response.status == 200)
     except (URLError, OSError):
         return False
@@ -133,7 +137,7 @@ def test_ready_means_that_all_have_judged(vllm: Path) -> None:
         members = family(now.leader(now.ports[0]))
         assert len(members) == 2  # the server and its engine
         now.stop.set()
-        await asyncio.wait_for(now.task, 60)
+        await asyncio.wait_for(now.task, GUARD_S)
         assert not any(map(answers, now.ports))
 
     play(vllm, scene, count=2)
@@ -195,7 +199,7 @@ def test_what_never_judges_ends_everything_with_its_log(vllm: Path, mode: str, m
 
     async def scene(now: Run) -> None:
         with pytest.raises(EndlessCrash, match=message) as end:
-            await asyncio.wait_for(now.task, 60)
+            await asyncio.wait_for(now.task, GUARD_S)
         text = str(end.value)
         assert "failed 2 times" in text
         assert f"start 2 in mode {mode}" in text
@@ -216,7 +220,7 @@ def test_an_endless_crash_takes_the_other_servers_down(vllm: Path) -> None:
         give_orders(vllm, mode="crash")
         os.kill(now.leader(one), signal.SIGKILL)
         with pytest.raises(EndlessCrash, match=f"server :{one}"):
-            await asyncio.wait_for(now.task, 60)
+            await asyncio.wait_for(now.task, GUARD_S)
         assert not answers(other)
 
     play(vllm, scene, count=2)
@@ -227,19 +231,32 @@ def test_one_that_does_not_get_ready_in_time_is_started_again(vllm: Path) -> Non
 
     async def scene(now: Run) -> None:
         with pytest.raises(EndlessCrash, match=r"is not ready after 0\.3 s"):
-            await asyncio.wait_for(now.task, 60)
+            await asyncio.wait_for(now.task, GUARD_S)
 
     play(vllm, scene, settings=_with(start_timeout_s=0.3, crash_limit=2))
 
 
-def test_a_hung_server_is_killed_and_restarted(vllm: Path) -> None:
+def test_a_hung_server_is_killed_and_restarted(vllm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours pass for the supervisor once the server is stopped, so that no slow machine looks like a hung server."""
+    hours = 0
+    monkeypatch.setattr(
+        supervisor, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 3600 * hours)
+    )
+
     async def scene(now: Run) -> None:
         await now.until(now.ready.is_set)
         os.kill(now.leader(now.ports[0]), signal.SIGSTOP)
-        await now.until(lambda: len(starts(vllm, now.ports[0])) == 2)
+
+        def started_again() -> bool:
+            nonlocal hours
+            again = len(starts(vllm, now.ports[0])) == 2
+            hours += not again
+            return again
+
+        await now.until(started_again)
         await now.until(lambda: answers(now.ports[0]))
 
-    play(vllm, scene, settings=_with(hang_s=2, health_timeout_s=1))
+    play(vllm, scene, settings=_with(start_timeout_s=1e9, health_timeout_s=1))
 
 
 def test_sigterm_lets_answers_in_flight_finish(vllm: Path) -> None:
@@ -252,14 +269,14 @@ def test_sigterm_lets_answers_in_flight_finish(vllm: Path) -> None:
         statuses: list[int] = []
 
         def ask() -> None:
-            with urlopen(request, timeout=30) as response:
+            with urlopen(request, timeout=GUARD_S) as response:
                 statuses.append(response.status)
 
         asking = threading.Thread(target=ask)
         asking.start()
         await now.until((vllm.parent / "in-flight").exists)
         now.stop.set()
-        await asyncio.wait_for(now.task, 60)
+        await asyncio.wait_for(now.task, GUARD_S)
         await asyncio.to_thread(asking.join)
         assert statuses == [200]
 
@@ -273,7 +290,7 @@ def test_one_that_ignores_sigterm_is_killed_after_the_bound_or_at_once_when_hurr
         await now.until(now.ready.is_set)
         now.stop.set()
         begun = time.monotonic()
-        await asyncio.wait_for(now.task, 60)
+        await asyncio.wait_for(now.task, GUARD_S)
         assert time.monotonic() - begun >= 0.4
         assert not family(now.leader(now.ports[0]))
 
@@ -284,8 +301,8 @@ def test_one_that_ignores_sigterm_is_killed_after_the_bound_or_at_once_when_hurr
         now.stop.set()
         await asyncio.sleep(0.1)
         assert family(now.leader(now.ports[0]))
-        now.hurry.set()
-        await asyncio.wait_for(now.task, 10)
+        now.hurry.set()  # who does not hurry waits for twice as long as this
+        await asyncio.wait_for(now.task, GUARD_S)
 
     play(vllm, hurried)
 
@@ -332,10 +349,15 @@ def serve(vllm: Path, folder: Path, *extra: str, **environment: str) -> subproce
     )
 
 
+def running(process: subprocess.Popen[str]) -> None:
+    assert process.poll() is None, process.communicate()
+
+
 def test_the_command_from_start_to_end(vllm: Path, tmp_path: Path) -> None:
     process = serve(vllm, tmp_path, JUDGE_KEY="s3cret", VLLM_SERVER_DEV_MODE="1", VLLM_API_KEY="another")
     try:
         assert process.stdout is not None
+        until((tmp_path / "addresses").exists, "the address", check=lambda: running(process))
         address = process.stdout.readline().removeprefix("judge ready at ").strip()
         assert (tmp_path / "addresses").read_text() == address + "\n"
         port = int(address.rpartition(":")[2])
@@ -343,7 +365,7 @@ def test_the_command_from_start_to_end(vllm: Path, tmp_path: Path) -> None:
         # Neither of our own environment's settings reaches a server that was not to have them.
         assert "start 1 in mode good with key None and dev mode 0" in log.read_text()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=GUARD_S) == 0
         assert not answers(port)
     finally:
         process.kill()
@@ -352,14 +374,12 @@ def test_the_command_from_start_to_end(vllm: Path, tmp_path: Path) -> None:
 
 def test_servers_end_with_a_serve_that_is_killed(vllm: Path, tmp_path: Path) -> None:
     process = serve(vllm, tmp_path)
-    assert process.stdout is not None
-    port = int(process.stdout.readline().strip().rpartition(":")[2])
+    addresses = tmp_path / "addresses"
+    until(lambda: addresses.exists() and addresses.read_text(), "the address", check=lambda: running(process))
+    port = int(addresses.read_text().strip().rpartition(":")[2])
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 30
-    while answers(port) or family(starts(vllm, port)[0]):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not answers(port) and not family(starts(vllm, port)[0]), "the end of the server")
 
 
 def run_here(vllm: Path, folder: Path) -> int:

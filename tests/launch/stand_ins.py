@@ -7,8 +7,9 @@ import os
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from tests.patience import GUARD_S, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,8 +53,8 @@ if name == "judge":
     time.sleep(0.5)
     pathlib.Path(words[words.index("--port-file") + 1]).write_text("http://127.0.0.1:8000\\n")
     note("judge ready")
-    time.sleep(60)
-for _ in range(round(float(os.environ.get("TRAINER_SECONDS", 60)) * 10)):
+    time.sleep(600)
+for _ in range(round(float(os.environ.get("TRAINER_SECONDS", 600)) * 10)):
     time.sleep(0.1)
     print("a step", flush=True)
 note("trainer done")
@@ -111,7 +112,7 @@ def start(node: Path, script: str, *more: str, **variables: str) -> subprocess.C
         env=environment(node, **variables),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=GUARD_S,
         check=False,
     )
 
@@ -122,10 +123,7 @@ def notes(node: Path) -> list[str]:
 
 
 def wait_for(node: Path, text: str, times: int = 1) -> None:
-    deadline = time.monotonic() + 120
-    while sum(text in line for line in notes(node)) < times:
-        assert time.monotonic() < deadline, f"{text!r} did not come; the notes are {notes(node)}"
-        time.sleep(0.1)
+    until(lambda: sum(text in line for line in notes(node)) >= times, f"{text!r} in {node / 'notes'}")
 
 
 # On a machine without one.

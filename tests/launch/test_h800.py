@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.launch.stand_ins import ROOT, command, environment, notes, start, wait_for
+from tests.patience import GUARD_S
 from tests.signals import in_foreground
 
 
@@ -149,7 +150,7 @@ def test_a_signal_lets_the_trainer_save_before_the_judge_goes(node: Path) -> Non
     )
     wait_for(node, "GPUs=0,1")
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=GUARD_S)
     assert process.returncode == 1
     assert notes(node)[-2:] == ["trainer ended by SIGTERM", "judge ended by SIGTERM"]
     assert "run this command again to go on" in output
@@ -166,7 +167,7 @@ def test_ctrl_c_reaches_the_whole_group_and_still_ends_both_in_order(node: Path)
         )
     wait_for(node, "GPUs=0,1")
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=GUARD_S)
     assert process.returncode == 1
     assert notes(node)[-2:] == ["trainer ended by SIGTERM", "judge ended by SIGTERM"]
     assert "saving" in output

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch.stand_ins import JUDGE_ELSEWHERE, ROOT, TPU, command, environment, notes, start, wait_for
+from tests.patience import GUARD_S
 
 SCRIPTS = [
     *sorted((ROOT / "launch").glob("*.sh")),
@@ -48,5 +49,5 @@ def test_a_run_outlives_its_terminal(node: Path, script: str) -> None:
     os.close(terminal)
     wait_for(node, "trainer --")
     os.close(master)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=GUARD_S) == 0
     assert notes(node)[-1] == "trainer done"

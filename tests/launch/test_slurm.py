@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tests.launch.stand_ins import command, environment, notes, start, wait_for
+from tests.patience import GUARD_S
 
 
 def test_slurm_makes_a_key_for_its_own_judges_alone(node: Path) -> None:
@@ -58,10 +59,10 @@ def job(node: Path, *more: str, **variables: str) -> subprocess.Popen[str]:
 
 
 def test_a_stop_by_slurm_lets_the_trainers_of_all_nodes_save(node: Path) -> None:
-    process = job(node, VCAP_REQUEUE="1", TRAINER_SECONDS="30")
+    process = job(node, VCAP_REQUEUE="1", TRAINER_SECONDS="600")
     wait_for(node, "trainer --", times=2)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=GUARD_S)
     assert process.returncode == 1, output
     seen = notes(node)
     assert seen.count("trainer ended by SIGTERM") == seen.count("judge ended by SIGTERM") == 2, output
@@ -73,7 +74,7 @@ def test_a_stop_by_slurm_lets_the_trainers_of_all_nodes_save(node: Path) -> None
 
 def test_nodes_that_share_a_run_folder_share_no_judge_and_no_log(node: Path) -> None:
     process = job(node, TRAINER_SECONDS="0.5")
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=GUARD_S)
     assert process.returncode == 0, output
     for name in ("node-1", "node-2"):
         logs = node / "run.logs" / name

@@ -18,7 +18,7 @@ def theory(*arguments: str) -> subprocess.CompletedProcess[str]:
     # Outside the repository and without it on the path, as a user may start it.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=240, check=False, env=environment, cwd="/"
+        command, capture_output=True, text=True, timeout=600, check=False, env=environment, cwd="/"
     )
 
 

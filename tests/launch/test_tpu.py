@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.launch.stand_ins import JUDGE_ELSEWHERE, ROOT, TPU, command, environment, notes, start, wait_for
+from tests.patience import GUARD_S
 
 
 def test_a_tpu_host_needs_a_tpu_and_a_judge(node: Path) -> None:
@@ -65,14 +66,14 @@ def test_stopping_a_slice_reaches_the_trainer_of_each_host(node: Path) -> None:
     again = start(node, "tpu.sh", *JUDGE_ELSEWHERE, "--dry-run", **TPU)
     assert "no trainer of" in again.stderr
     subprocess.run(["bash", "-c", sent], env=environment(node), check=True)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=GUARD_S)
     assert process.returncode == 1
     assert notes(node)[-1] == "trainer ended by SIGTERM"
     assert output.splitlines()[-1] == "saving", "what the trainer says last is shown"
 
 
 def test_a_process_that_took_the_number_of_a_trainer_is_left_alone(node: Path) -> None:
-    stranger = subprocess.Popen(["sleep", "60"])
+    stranger = subprocess.Popen(["sleep", "600"])
     logs = node / "run.logs"
     logs.mkdir()
     (logs / "train-here.pid").write_text(f"{stranger.pid}\n")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from tests.patience import GUARD_S
 from vcap_jax.config import DataConfig, ReferenceConfig, RunConfig
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.manifest import read_manifest
@@ -21,6 +22,7 @@ from vcap_jax.qwen3_vl.processing import Processor
 from vcap_jax.references.by_endpoint import EndpointWriter
 from vcap_jax.references.writing import write_pool
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.endpoint import GREETING
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.dataset import write_dataset
@@ -42,6 +44,8 @@ class Captioning:
 
     async def chat(self, request: web.Request) -> web.Response:
         body = await request.json()
+        if body["messages"] == GREETING:
+            return web.json_response({"error": {"message": "no picture"}}, status=400)
         self.bodies.append(body)
         picture = picture_of(body)
         text = " " if picture in self.speechless else f"Picture {picture}, seed {body['seed']}."
@@ -71,9 +75,9 @@ def served(captioning: Captioning) -> Iterator[str]:
         return int(runner.addresses[0][1])
 
     try:
-        yield f"http://127.0.0.1:{loop.run(start(), 30)}"
+        yield f"http://127.0.0.1:{loop.run(start(), GUARD_S)}"
     finally:
-        loop.run(runner.cleanup())
+        loop.run(runner.cleanup(), GUARD_S)
         loop.close()
 
 
@@ -91,7 +95,7 @@ def writer(config: RunConfig, url: str, samples: list, seed: int = 5, **more) ->
     processor = Processor.from_pretrained(BACKBONE_FOLDER)
     return EndpointWriter(
         config,
-        JudgeConfig(urls=(url,), max_tries=2, backoff_s=0.01, ready_timeout_s=20, deadline_s=20),
+        JudgeConfig(urls=(url,), max_tries=2, backoff_s=0.01, ready_timeout_s=GUARD_S, deadline_s=GUARD_S),
         samples,
         load=sample_reader(config, processor),
         load_windows=lambda draw: sample_reader(config, processor, window=draw),
@@ -200,5 +204,6 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
 
     absent = writer(config, "http://127.0.0.1:9", samples)
     absent._endpoint = dataclasses.replace(absent._endpoint, ready_timeout_s=0.2)
-    with pytest.raises(JudgeUnavailable, match=r"127\.0\.0\.1:9"), absent:
+    message = r"^the captioner at http://127\.0\.0\.1:9/v1 is not ready.*connection refused\. Check --by "
+    with pytest.raises(JudgeUnavailable, match=message), absent:
         pass

@@ -1,148 +1,32 @@
-"""A judge over real HTTP on 127.0.0.1 that does what the test scripts, in a thread and loop of its own."""
+"""A scripted judge, settings for it, and the clock of whoever waits for it."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from vcap_jax.loop_thread import LoopThread
+from tests.fake_clock import FakeClock
+from tests.patience import GUARD_S
+from tests.reward.scripted_judge import (
+    GLOBAL,
+    QUALITY,
+    Reply,
+    ScriptedJudge,
+    asks_globally,
+    candidate_of,
+    never,
+    prompt_text,
+    verdict,
+)
 from vcap_jax.reward.config import JudgeConfig
 
-QUALITY = {"Analysis": "ok", "Correctness": 9, "Completeness": 8, "Text Quality": 7}
-GLOBAL = {"Analysis": "ok", "Reasonability": 6, "Correctness": 9, "Completeness": 8}
 
-
-@dataclass(kw_only=True)
-class Reply:
-    """One scripted answer; ``content`` None with ``raw`` set sends ``raw`` as the body."""
-
-    content: str | None = None
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    delay: float = 0.0
-    finish_reason: str = "stop"
-    raw: str | None = None
-    drop: bool = False
-    usage: dict[str, Any] | None = None
-    prompt_token_ids: list[int] | None = None
-
-
-def verdict(values: dict[str, Any] | None = None, **changes: Any) -> Reply:
-    """A good answer."""
-    return Reply(content=json.dumps({**(values or QUALITY), **changes}))
-
-
-def prompt_text(body: dict[str, Any]) -> str:
-    return "\n".join(part["text"] for part in body["messages"][0]["content"] if part["type"] == "text")
-
-
-def candidate_of(body: dict[str, Any]) -> str:
-    found = re.search(r"<(generated_\w+)>\n(.*)\n</\1>", prompt_text(body), re.DOTALL)
-    assert found, prompt_text(body)
-    return found.group(2)
-
-
-def asks_globally(body: dict[str, Any]) -> bool:
-    return '"Reasonability"' in prompt_text(body)
-
-
-class ScriptedJudge:
-    """``answer(body, n)`` gives the reply to the n-th chat request (from 0).
-
-    owned_by: "vllm" makes it known as a server that keeps media. stop() and start() are a crash and a new start
-    at the same address.
-    """
-
-    def __init__(self) -> None:
-        self.answer: Callable[[dict[str, Any], int], Reply] = lambda body, n: (
-            verdict(GLOBAL) if asks_globally(body) else verdict()
-        )
-        self.bodies: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        self.models: list[str] = ["the-judge"]
-        self.health = 200
-        self.models_status = 200
-        self.owned_by = "someone"
-        self.tokenize: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda body: None
-        self.detokenize: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda body: None
-        self.running = self.most_running = 0
-        self._loop = LoopThread("scripted judge")
-        self.port = 0
-        self.start()
-        self.url = f"http://127.0.0.1:{self.port}/v1"
-
-    async def _start(self) -> None:
-        app = web.Application(client_max_size=2**26)
-        app.router.add_post("/v1/chat/completions", self._chat)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/health", self._health)
-        app.router.add_post("/tokenize", self._extra)
-        app.router.add_post("/detokenize", self._extra)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
-        await site.start()
-        self.port = int(self._runner.addresses[0][1])
-
-    async def _health(self, request: web.Request) -> web.Response:
-        return web.Response(status=self.health)
-
-    async def _models(self, request: web.Request) -> web.Response:
-        if self.models_status != 200:
-            return web.json_response({"error": {"message": "no entry"}}, status=self.models_status)
-        entries = [{"id": name, "owned_by": self.owned_by} for name in self.models]
-        return web.json_response({"object": "list", "data": entries})
-
-    async def _extra(self, request: web.Request) -> web.Response:
-        answer = self.tokenize if request.path == "/tokenize" else self.detokenize
-        payload = answer(await request.json())
-        return web.json_response(payload or {"detail": "Not Found"}, status=404 if payload is None else 200)
-
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        body = await request.json()
-        number = len(self.bodies)
-        self.bodies.append(body)
-        self.headers.append(dict(request.headers))
-        self.running += 1
-        self.most_running = max(self.most_running, self.running)
-        try:
-            reply = self.answer(body, number)
-            await asyncio.sleep(reply.delay)
-        finally:
-            self.running -= 1
-        if reply.drop:
-            assert request.transport is not None
-            request.transport.close()
-            return web.Response()
-        if reply.raw is not None:
-            return web.Response(text=reply.raw, status=reply.status, headers=reply.headers)
-        message = {"role": "assistant", "content": reply.content}
-        payload: dict[str, Any] = {
-            "choices": [{"index": 0, "message": message, "finish_reason": reply.finish_reason}]
-        }
-        if reply.usage is not None:
-            payload["usage"] = reply.usage
-        if reply.prompt_token_ids is not None:
-            payload["prompt_token_ids"] = reply.prompt_token_ids
-        return web.json_response(payload, status=reply.status, headers=reply.headers)
-
-    def stop(self) -> None:
-        """As a crash: connections break, nobody listens."""
-        self._loop.run(self._runner.cleanup(), 10)
-
-    def start(self) -> None:
-        self._loop.run(self._start(), 10)
-
-    def close(self) -> None:
-        self.stop()
-        self._loop.close()
+@pytest.fixture
+def clock() -> FakeClock:
+    """Give it to whoever waits for the judge."""
+    return FakeClock()
 
 
 @pytest.fixture
@@ -163,11 +47,17 @@ def judges() -> Iterator[list[ScriptedJudge]]:
 
 @pytest.fixture
 def settings(judge: ScriptedJudge) -> Callable[..., JudgeConfig]:
-    """JudgeConfig for the scripted judge, with short waits."""
+    """JudgeConfig for the scripted judge, with short waits between tries and a deadline that only a hang meets."""
 
     def make(**changes: Any) -> JudgeConfig:
         return JudgeConfig(
-            **{"urls": (judge.url,), "backoff_s": 0.01, "max_backoff_s": 0.05, "deadline_s": 5.0, **changes}
+            **{
+                "urls": (judge.url,),
+                "backoff_s": 0.01,
+                "max_backoff_s": 0.05,
+                "deadline_s": GUARD_S,
+                **changes,
+            }
         )
 
     return make
@@ -177,6 +67,7 @@ class Replies:
     """What tests need from here without importing this file."""
 
     Reply = Reply
+    never = staticmethod(never)
     QUALITY = QUALITY
     GLOBAL = GLOBAL
     verdict = staticmethod(verdict)

@@ -3,12 +3,12 @@
 import asyncio
 import json
 import random
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.fake_clock import FakeClock
 from vcap_jax.reward.client import Answer, JudgeClient, JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.failures import Failure
@@ -26,24 +26,22 @@ def read(text: str | None, finish_reason: str | None) -> Scores | Failure:
 
 class Outcome:
     def __init__(
-        self, answers: list[Answer[Scores]], statistics: JudgeStatistics, waits: list[float]
+        self, answers: list[Answer[Scores]], statistics: JudgeStatistics, clock: FakeClock, began: float
     ) -> None:
-        self.answers, self.statistics, self.waits = answers, statistics, waits
+        self.answers, self.statistics, self.waits = answers, statistics, clock.slept
+        self.took = clock.now() - began
         self.answer = answers[0]
 
 
-def ask(config: JudgeConfig, times: int = 1, real_waits: bool = False, **options: Any) -> Outcome:
-    waits: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-        await asyncio.sleep(seconds if real_waits else 0)
+def ask(config: JudgeConfig, times: int = 1, clock: FakeClock | None = None, **options: Any) -> Outcome:
+    """All time that passes is the clock's."""
+    held = FakeClock() if clock is None else clock
+    began = held.now()
 
     async def run() -> Outcome:
-        pause: Callable[[float], Awaitable[None]] = sleep
-        async with JudgeClient(config, rng=random.Random(0), sleep=pause) as client:
+        async with JudgeClient(config, rng=random.Random(0), clock=held) as client:
             answers = await asyncio.gather(*(client.ask(MESSAGES, read, **options) for _ in range(times)))
-            return Outcome(list(answers), client.statistics(), waits)
+            return Outcome(list(answers), client.statistics(), held, began)
 
     return asyncio.run(run())
 
@@ -53,21 +51,26 @@ def failure_of(outcome: Outcome) -> Failure:
     return outcome.answer.result
 
 
-def test_a_good_answer(judge: Any, settings: Any, replies: Any) -> None:
+def test_a_good_answer(judge: Any, settings: Any, replies: Any, clock: FakeClock) -> None:
     usage = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 64}}
     reply = replies.verdict()
-    reply.usage, reply.delay = usage, 0.05
-    judge.answer = lambda body, n: reply
-    outcome = ask(settings(temperature=0.0, max_tokens=321))
+    reply.usage = usage
+
+    def answer(body: dict[str, Any], n: int) -> Any:
+        clock.advance_threadsafe(3.0)
+        return reply
+
+    judge.answer = answer
+    outcome = ask(settings(temperature=0.0, max_tokens=321), clock=clock)
     assert isinstance(outcome.answer.result, Scores)
     assert outcome.answer.tries == 1
-    assert outcome.answer.seconds >= 0.05
+    assert outcome.answer.seconds == 3.0
     (body,) = judge.bodies
     assert body == {"model": "the-judge", "messages": MESSAGES, "temperature": 0.0, "max_tokens": 321}
     seen = outcome.statistics
     assert (seen.requests, seen.retries, seen.judged, seen.failed) == (1, 0, 1, 0)
     assert (seen.prompt_tokens, seen.cached_tokens, seen.completion_tokens) == (100, 64, 9)
-    assert seen.latency_sum_s == seen.latency_max_s >= 0.05
+    assert seen.latency_sum_s == seen.latency_max_s == seen.busy_s == 3.0
 
 
 @pytest.mark.parametrize("kind", ["json_schema", "json_object", "none"])
@@ -113,18 +116,18 @@ def test_error_bodies_of_all_kinds_are_read(judge: Any, settings: Any, replies: 
     assert failure_of(ask(settings())).detail == ("400: too long" if raw else "400: an empty body")
 
 
-def test_retry_after_is_honoured(judge: Any, settings: Any, replies: Any) -> None:
+def test_retry_after_is_honoured(judge: Any, settings: Any, replies: Any, clock: FakeClock) -> None:
     times: list[float] = []
 
     def answer(body: dict[str, Any], n: int) -> Any:
-        times.append(time.monotonic())
-        return replies.verdict() if n else replies.Reply(status=429, raw="{}", headers={"Retry-After": "0.3"})
+        times.append(clock.now())
+        return replies.verdict() if n else replies.Reply(status=429, raw="{}", headers={"Retry-After": "30"})
 
     judge.answer = answer
-    outcome = ask(settings(), real_waits=True)
+    outcome = ask(settings(), clock=clock)
     assert isinstance(outcome.answer.result, Scores)
-    assert times[1] - times[0] >= 0.3
-    assert outcome.answer.seconds < 0.3  # waiting is not the judge's time
+    assert 30 < times[1] - times[0] <= 30.01
+    assert outcome.answer.seconds == 0  # waiting is not the judge's time
 
 
 def test_retry_after_as_a_date_and_beyond_the_limit(judge: Any, settings: Any, replies: Any) -> None:
@@ -169,20 +172,24 @@ def test_an_unusable_answer_is_asked_for_again_less_rigidly(judge: Any, settings
         ({"raw": '{"choices": []}'}, "bad_response"),
         ({"raw": '{"choices": [{"message": null}]}'}, "bad_response"),
         ({"drop": True}, "connection"),
-        ({"delay": 5.0}, "timeout"),
+        ({"hold": lambda: False}, "timeout"),
     ],
 )
 def test_every_trouble_ends_as_a_failure(
-    judge: Any, settings: Any, replies: Any, change: dict[str, Any], reason: str
+    judge: Any, settings: Any, replies: Any, clock: FakeClock, change: dict[str, Any], reason: str
 ) -> None:
-    judge.answer = lambda body, n: replies.Reply(**change)
-    began = time.monotonic()
-    outcome = ask(settings(max_tries=2, deadline_s=0.2))
+    def answer(body: dict[str, Any], n: int) -> Any:
+        if reason == "timeout":
+            clock.advance_threadsafe(20)
+        return replies.Reply(**change)
+
+    judge.answer = answer
+    outcome = ask(settings(max_tries=2, deadline_s=20), clock=clock)
     assert failure_of(outcome).reason == reason
     assert outcome.answer.tries == 2
     assert outcome.statistics.failures == {reason: 1}
     assert outcome.statistics.failed == 1
-    assert time.monotonic() - began < 3
+    assert outcome.took == pytest.approx(sum(outcome.waits) + (2 * 20 if reason == "timeout" else 0))
 
 
 def test_a_complete_verdict_that_ends_by_length_is_still_a_failure(
@@ -204,7 +211,8 @@ def test_content_in_parts_is_joined(judge: Any, settings: Any, replies: Any) -> 
 
 def test_concurrency_is_bounded_and_used(judge: Any, settings: Any, replies: Any) -> None:
     reply = replies.verdict()
-    reply.delay = 0.25
+    # The first answers wait until all places are taken, and a little longer for who would come beyond them.
+    reply.hold, reply.delay = lambda: judge.most_running >= 4, 0.05
     judge.answer = lambda body, n: reply
     outcome = ask(settings(concurrency=4), times=16)
     assert all(isinstance(answer.result, Scores) for answer in outcome.answers)
@@ -213,22 +221,27 @@ def test_concurrency_is_bounded_and_used(judge: Any, settings: Any, replies: Any
 
 
 def test_waiting_for_a_place_does_not_count_against_the_deadline(
-    judge: Any, settings: Any, replies: Any
+    judge: Any, settings: Any, replies: Any, clock: FakeClock
 ) -> None:
-    reply = replies.verdict()
-    reply.delay = 0.1
-    judge.answer = lambda body, n: reply
-    outcome = ask(settings(concurrency=1, deadline_s=0.5, max_tries=1), times=8)
+    def answer(body: dict[str, Any], n: int) -> Any:
+        clock.advance_threadsafe(4)
+        return replies.verdict()
+
+    judge.answer = answer
+    outcome = ask(settings(concurrency=1, deadline_s=5, max_tries=1), times=8, clock=clock)
+    assert outcome.took == 32
     assert all(isinstance(answer.result, Scores) for answer in outcome.answers)
 
 
-def test_a_wait_between_tries_gives_its_place_to_others(judge: Any, settings: Any, replies: Any) -> None:
+def test_a_wait_between_tries_gives_its_place_to_others(
+    judge: Any, settings: Any, replies: Any, clock: FakeClock
+) -> None:
     judge.answer = lambda body, n: replies.Reply(status=500, raw="{}") if n == 0 else replies.verdict()
     order: list[int] = []
 
     async def run() -> None:
         config = settings(concurrency=1, backoff_s=0.4, max_backoff_s=0.4)
-        async with JudgeClient(config, rng=random.Random(0)) as client:
+        async with JudgeClient(config, rng=random.Random(0), clock=clock) as client:
 
             async def one(index: int) -> None:
                 await client.ask(MESSAGES, read)
@@ -253,9 +266,14 @@ def test_the_key_is_sent_and_its_absence_is_named(
         JudgeClient(JudgeConfig())
 
 
-def ready(config: JudgeConfig, timeout_s: float = 0.3) -> str:
+def ready(
+    config: JudgeConfig,
+    timeout_s: float = 30,
+    clock: FakeClock | None = None,
+    say: Callable[[str], None] = print,
+) -> str:
     async def run() -> str:
-        async with JudgeClient(config) as client:
+        async with JudgeClient(config, clock=clock or FakeClock(), say=say) as client:
             return await client.wait_until_ready(timeout_s)
 
     return asyncio.run(run())
@@ -269,44 +287,167 @@ def test_ready_when_healthy_and_the_model_is_known(judge: Any, settings: Any) ->
     assert ready(settings(model="b")) == "b"
     judge.models_status = 404
     assert ready(settings(model="b")) == "b"
+    judge.models_raw = "<!DOCTYPE html><title>404 Not Found</title>"
+    assert ready(settings(model="b")) == "b"
+    assert [body["model"] for body in judge.greetings] == ["the-judge", "the-judge", "b", "b", "b"]
+    assert judge.bodies == []
 
 
-def test_ready_after_a_while(judge: Any, settings: Any) -> None:
-    judge.health = 503
+def test_ready_after_a_while_which_is_told_every_ten_seconds(
+    judge: Any, settings: Any, clock: FakeClock
+) -> None:
+    judge.stop()
+    clock.after(25, judge.start)
+    said: list[str] = []
+    assert ready(settings(), 600, clock, said.append) == "the-judge"
+    assert said == [
+        f"waiting for the judge at {judge.url} for {seconds} s: connection refused; giving up after 600 s "
+        "(judge.ready_timeout_s)"
+        for seconds in (10, 20)
+    ]
+    assert 25 <= clock.now() - 1000 < 26
 
-    async def run() -> str:
-        async with JudgeClient(settings()) as client:
-            asyncio.get_running_loop().call_later(0.2, lambda: setattr(judge, "health", 200))
-            return await client.wait_until_ready(5)
 
-    assert asyncio.run(run()) == "the-judge"
+def test_one_of_several_that_is_not_ready_is_told_by_its_address(
+    judges: list[Any], settings: Any, clock: FakeClock
+) -> None:
+    judges[1].health = 503
+    clock.after(11, lambda: setattr(judges[1], "health", 200))
+    said: list[str] = []
+    ready(settings(urls=tuple(j.url for j in judges)), 60, clock, said.append)
+    (line,) = said
+    assert f"for 10 s: {judges[1].url}: /health answers 503" in line
+    assert f"{judges[0].url}: " not in line
+
+
+@pytest.mark.parametrize("what", ["health", "greeting"])
+def test_a_server_that_never_answers_is_told_too(
+    judge: Any, settings: Any, replies: Any, clock: FakeClock, what: str
+) -> None:
+    """It takes the connection and says nothing: time passes in the middle of a request."""
+    said: list[str] = []
+
+    async def silent(*_: Any) -> Any:
+        clock.advance_threadsafe(10)
+        await asyncio.Event().wait()
+
+    judge.before[what] = silent
+    with pytest.raises(JudgeUnavailable, match=r"not ready after 30 s; last seen: no answer in 10 s"):
+        ready(settings(deadline_s=10), 30, clock, said.append)
+    assert len(said) >= 2
+    seen = "no answer" if what == "health" else "it is up, and has not answered a question yet"
+    assert seen in said[0]
 
 
 def test_not_ready_says_what_was_seen(judge: Any, settings: Any) -> None:
     judge.health = 503
-    with pytest.raises(JudgeUnavailable, match=r"not ready after 0.3 s.*/health answers 503"):
+    with pytest.raises(JudgeUnavailable, match=r"not ready after 30 s.*/health answers 503"):
         ready(settings())
-    with pytest.raises(JudgeUnavailable, match=r"not ready.*Connect.*judge\.urls"):
+    judge.health, judge.greeting.status, judge.greeting.raw = 200, 500, "the engine is gone"
+    with pytest.raises(JudgeUnavailable, match=r"/chat/completions answers 500: the engine is gone"):
+        ready(settings())
+    with pytest.raises(JudgeUnavailable, match=r"not ready.*connection refused.*judge\.urls"):
         ready(settings(urls=("http://127.0.0.1:9/v1",)))
 
 
-def test_what_waiting_cannot_mend_is_said_at_once(judge: Any, settings: Any) -> None:
+def test_a_name_without_an_address_is_waited_for_and_told(settings: Any) -> None:
+    """A name service may be down for a moment."""
+    said: list[str] = []
+    with pytest.raises(JudgeUnavailable, match=r"the name no\.such\.host\.invalid has no address"):
+        ready(settings(urls=("http://no.such.host.invalid",)), 30, say=said.append)
+    assert said
+
+
+def test_what_waiting_cannot_mend_is_said_at_once(judge: Any, settings: Any, clock: FakeClock) -> None:
     judge.models = ["a", "b"]
-    began = time.monotonic()
     with pytest.raises(JudgeUnavailable, match=r"2 models \(a, b\): name one in judge\.model"):
-        ready(settings(), timeout_s=30)
+        ready(settings(), clock=clock)
+    with pytest.raises(JudgeUnavailable, match=r"serves a, b, and judge\.model names c"):
+        ready(settings(model="c"), clock=clock)
     judge.models_status = 401
     with pytest.raises(JudgeUnavailable, match=r"refuses the key.*judge\.api_key_env"):
-        ready(settings(), timeout_s=30)
-    assert time.monotonic() - began < 5
+        ready(settings(), clock=clock)
+    # A hosted server may list its models to anybody.
+    judge.models, judge.models_status = ["a"], 200
+    judge.greeting.status, judge.greeting.raw = 403, '{"error": "who are you?"}'
+    with pytest.raises(JudgeUnavailable, match=r"refuses the key \(403: who are you\?\)"):
+        ready(settings(), clock=clock)
+    with pytest.raises(
+        JudgeUnavailable, match=r"http://127\.0\.0\.1:99999.* is no address; check judge\.urls"
+    ):
+        ready(settings(urls=("http://127.0.0.1:99999",)), clock=clock)
+    assert clock.now() == 1000
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_web_server_is_no_judge(judge: Any, settings: Any, clock: FakeClock, status: int) -> None:
+    judge.models_raw, judge.models_status = "<html><title>Welcome to nginx!</title></html>", status
+    page = (
+        f"^http://127.0.0.1:{judge.port} answers with a web page, not the OpenAI API: no /v1/models there; "
+    )
+    with pytest.raises(JudgeUnavailable, match=page + r"check judge\.urls$"):
+        ready(settings(), clock=clock)
+    assert clock.now() == 1000
+
+
+def test_a_proxy_before_a_server_that_is_not_up_is_waited_for(
+    judge: Any, settings: Any, clock: FakeClock
+) -> None:
+    judge.models_raw, judge.models_status = "<html><title>502 Bad Gateway</title></html>", 502
+    with pytest.raises(JudgeUnavailable, match=r"not ready.*answers 502: a web page, '502 Bad Gateway'"):
+        ready(settings(), clock=clock)
+
+
+@pytest.mark.parametrize(
+    ("greeting", "message"),
+    [
+        (
+            {"status": 404, "raw": '{"error": {"message": "no model m"}}'},
+            r"chat/completions answers 404: no model m\. Check judge\.urls and judge\.model",
+        ),
+        ({"raw": "<html><title>Hello</title></html>"}, r"no chat completion: a web page, 'Hello'"),
+        ({"raw": "{}"}, r"no chat completion: {}"),
+    ],
+)
+def test_a_server_that_answers_no_question_is_refused_at_once(
+    judge: Any, settings: Any, replies: Any, clock: FakeClock, greeting: dict[str, Any], message: str
+) -> None:
+    judge.greeting = replies.Reply(**greeting)
+    with pytest.raises(JudgeUnavailable, match=message):
+        ready(settings(model="the-judge"), clock=clock)
+    assert clock.now() == 1000
+
+
+@pytest.mark.parametrize("status", [400, 402, 422, 429])
+def test_a_question_that_is_refused_for_what_it_is_shows_that_the_server_is_there(
+    judge: Any, settings: Any, replies: Any, status: int
+) -> None:
+    judge.greeting = replies.Reply(status=status, raw='{"error": "this is no judgement"}')
+    assert ready(settings()) == "the-judge"
+
+
+def test_a_key_that_is_refused_is_named_by_its_variable(
+    judge: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge.models_status = 401
+    monkeypatch.setenv("SOME_KEY", "abc")
+    with pytest.raises(JudgeUnavailable, match="check what SOME_KEY holds") as refused:
+        ready(settings(api_key_env="SOME_KEY"))
+    assert "abc" not in str(refused.value)
 
 
 @pytest.mark.parametrize("model", ["m", None])
-def test_a_judge_that_is_gone_ends_all_after_the_bounded_wait(settings: Any, model: str | None) -> None:
-    began = time.monotonic()
-    with pytest.raises(JudgeOutage, match=r"did not answer for 0\.4 s .*judge\.outage_timeout_s.*Connect"):
-        ask(settings(urls=("http://127.0.0.1:9/v1",), model=model, max_tries=2, outage_timeout_s=0.4))
-    assert 0.4 <= time.monotonic() - began < 3
+def test_a_judge_that_is_gone_ends_all_after_the_bounded_wait(
+    settings: Any, clock: FakeClock, model: str | None
+) -> None:
+    with pytest.raises(
+        JudgeOutage, match=r"did not answer for 40 s .*judge\.outage_timeout_s.*connection refused"
+    ):
+        ask(
+            settings(urls=("http://127.0.0.1:9/v1",), model=model, max_tries=2, outage_timeout_s=40),
+            clock=clock,
+        )
+    assert 40 <= clock.now() - 1000 < 41
 
 
 def test_addresses() -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import signal
+import random
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.patience import GUARD_S, until
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, VideoSource, encode_picture
 from vcap_jax.judge_process import embedded_judge
 from vcap_jax.reward.aggregation import RewardWeights
@@ -79,9 +79,9 @@ REWARD = RewardConfig(local=LocalConfig(min_overlap=0.0))
 
 def run(judge: JudgeConfig, reward: RewardConfig = REWARD) -> tuple[list[GroupScores], JudgeStatistics]:
     with RewardSession(reward, judge, seed=3) as session:
-        session.wait_until_ready(30)
+        session.wait_until_ready(GUARD_S)
         futures = [session.submit(group) for group in GROUPS]
-        return [future.result(60) for future in futures], session.statistics()
+        return [future.result(GUARD_S) for future in futures], session.statistics()
 
 
 @pytest.fixture(scope="module")
@@ -129,48 +129,97 @@ def test_another_instruction_or_reference_is_asked_again(url: str, tmp_path: Pat
     assert (schema.store_hits, schema.judged) == (0, cold.judged)
 
 
-def start_judge(port: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "gpu_judge.serve", "--backend", "embedded", "--port", str(port)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def port_for_a_server() -> int:
+    """One that the system gives to nobody: a connection to a judge that is down, or a test beside this one, could be
+    given the port on which that judge is to come back.
+    """
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    lowest = int(given.read_text().split()[0]) if given.exists() else 32_768
+    for port in random.sample(range(10_000, max(lowest, 11_000)), 50):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    raise AssertionError("no port is free")
+
+
+class JudgeProcess:
+    """An embedded judge at a fixed port, to be killed and started again. Ends with the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port, self._folder = port_for_a_server(), folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "gpu_judge.serve", "--backend", "embedded", "--port", str(self.port)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+        with (self._folder / f"judge-{len(self._processes)}.log").open("wb") as log:
+            self._processes.append(
+                subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            )
+
+    def check(self) -> None:
+        """Fails if the judge that was started last is not running."""
+        log = self._folder / f"judge-{len(self._processes) - 1}.log"
+        assert self._processes[-1].poll() is None, log.read_text()
+
+    def kill(self) -> None:
+        self._processes[-1].kill()
+        self._processes[-1].wait(GUARD_S)
+
+    def __enter__(self) -> JudgeProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait(GUARD_S)
+
+
+def none_failed(futures: list[Future[GroupScores]]) -> None:
+    """Raises what went wrong, so that nobody waits for what will not come."""
+    for future in futures:
+        if future.done():
+            future.result()
 
 
 def test_a_judge_killed_in_the_middle_is_waited_for_and_the_rewards_are_those_of_an_undisturbed_run(
     url: str, tmp_path: Path
 ) -> None:
     expected, _ = run(JudgeConfig(urls=(url,)))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    processes = [start_judge(port)]
     said: list[str] = []
-    # One request at a time, so that the kill comes in the middle.
-    judge = JudgeConfig(
-        urls=(f"http://127.0.0.1:{port}",),
-        concurrency=1,
-        backoff_s=0.05,
-        max_tries=2,
-        store=str(tmp_path / "s.sqlite"),
-    )
-    try:
+    with JudgeProcess(tmp_path) as process:
+        # One request at a time, so that the kill comes in the middle.
+        judge = JudgeConfig(
+            urls=(f"http://127.0.0.1:{process.port}",),
+            concurrency=1,
+            backoff_s=0.05,
+            max_tries=2,
+            store=str(tmp_path / "s.sqlite"),
+        )
         with RewardSession(REWARD, judge, seed=3, say=said.append) as session:
-            session.wait_until_ready(30)
+            session.wait_until_ready(GUARD_S)
             futures = [session.submit(group) for group in GROUPS]
-            while session.statistics().judged < 5:
-                time.sleep(0.002)
-            os.kill(processes[0].pid, signal.SIGKILL)
-            threading.Timer(1.0, lambda: processes.append(start_judge(port))).start()
-            scores = [future.result(60) for future in futures]
-            seen = session.statistics()
-    finally:
-        for process in processes:
+            until(
+                lambda: session.statistics().judged >= 5,
+                "five judgements",
+                check=lambda: (process.check(), none_failed(futures)),
+            )
             process.kill()
-            process.wait()
+            until(lambda: said, "word of the outage", check=lambda: none_failed(futures))
+            process.start()
+            until(
+                lambda: all(future.done() for future in futures),
+                "all groups to be scored",
+                check=lambda: (process.check(), none_failed(futures)),
+            )
+            scores = [future.result() for future in futures]
+            seen = session.statistics()
     assert [g.rewards for g in scores] == [g.rewards for g in expected]
     assert seen.failed == 0
     assert seen.outages >= 1
     assert seen.waited_s > 0
-    assert "does not answer since" in said[0]
+    assert "does not answer (" in said[0]
     assert "answers again after" in said[-1]
 
 
@@ -178,10 +227,12 @@ def test_an_interrupted_run_pays_only_for_what_was_not_judged(url: str, tmp_path
     judge = JudgeConfig(urls=(url,), store=str(tmp_path / "s.sqlite"), concurrency=1)
     expected, undisturbed = run(JudgeConfig(urls=(url,)))
     with RewardSession(REWARD, judge, seed=3) as session:
-        for group in GROUPS:
-            session.submit(group)
-        while session.statistics().judged < 7:
-            time.sleep(0.002)
+        futures = [session.submit(group) for group in GROUPS]
+        until(
+            lambda: session.statistics().judged >= 7,
+            "seven judgements",
+            check=lambda: none_failed(futures),
+        )
     rest, seen = run(judge)
     assert seen.store_hits >= 7
     assert seen.store_hits + seen.judged == undisturbed.judged

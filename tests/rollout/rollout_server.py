@@ -19,6 +19,7 @@ from aiohttp import web
 from PIL import Image
 from safetensors.numpy import load_file
 
+from tests.patience import GUARD_S
 from vcap_jax.loop_thread import LoopThread
 from vcap_jax.qwen3_vl.processing import ImagePart, Processor, TextPart, VideoPart
 
@@ -50,11 +51,11 @@ class RolloutServer:
 
     def __enter__(self) -> RolloutServer:
         self._loop = LoopThread("rollout server")
-        self.url = self._loop.run(self._start())
+        self.url = self._loop.run(self._start(), GUARD_S)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._loop.run(self._runner.cleanup())
+        self._loop.run(self._runner.cleanup(), GUARD_S)
         self._loop.close()
 
     async def _start(self) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from aiohttp import web
 
+from tests.patience import GUARD_S
 from tests.rollout.rollout_server import RolloutServer
 from tests.tiny_policy import tiny_model
 from vcap_jax.data.examples import Example
@@ -71,7 +72,7 @@ def engine(
     policy: Policy, folder: Path, *servers: RolloutServer, seed: int = 0, dtype: str = "float32", **settings
 ) -> VllmEngine:
     vllm = VllmConfig(
-        urls=tuple(server.url for server in servers), weights_dir=str(folder), timeout_s=20, **settings
+        urls=tuple(server.url for server in servers), weights_dir=str(folder), timeout_s=GUARD_S, **settings
     )
     config = RolloutConfig(group_size=3, max_completion_length=6, engine="vllm", vllm=vllm)
     return VllmEngine(policy, config, seed=seed, dtype=dtype)
@@ -235,7 +236,7 @@ def test_a_dead_server_is_named(policy, tmp_path):
         pass
     with (
         engine(policy, tmp_path, server) as rollout,
-        pytest.raises(RolloutError, match=f"{server.url}/v1/models failed"),
+        pytest.raises(RolloutError, match=f"{server.url}/v1/models failed: connection refused"),
     ):
         rollout.connect()
 

@@ -110,7 +110,7 @@ def test_a_run_whose_scheduler_was_killed_ends(tmp_path):
         "perform.perform = lambda *_: time.sleep(600)\n"
         f"perform.main([{str(tmp_path)!r}, 'image/e1/0', '{gone.pid}'])\n"
     )
-    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=120, check=False)
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=300, check=False)
     assert run.returncode == 3
 
 

@@ -25,12 +25,16 @@ from vcap_jax.references.windows import WindowDraw, description
 from vcap_jax.references.writing import Written
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.endpoint import Role
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.prompts import build_messages
 from vcap_jax.reward.shown import show
 from vcap_jax.stopping import requested
 
 Load = Callable[[Sample], Example]
+CAPTIONER = Role(
+    who="the captioner", settings="judge", addresses="--by", model="--served-model", key="--api-key-env"
+)
 
 
 class EndpointWriter:
@@ -74,7 +78,7 @@ class EndpointWriter:
         )
         self._in_flight = max(2, endpoint.concurrency * len(endpoint.urls) // self._per_sample)
         self.segments = config.references.segments if config.modality == "video" else 0
-        self._client = JudgeClient(self._endpoint, say=say)
+        self._client = JudgeClient(self._endpoint, role=CAPTIONER, say=say)
         self._model = ""
 
     def __enter__(self) -> Self:

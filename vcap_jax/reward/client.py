@@ -11,27 +11,28 @@ serve different models, and :class:`MediaMismatch` where the judge does not see 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
 import aiohttp
 
+from vcap_jax.clock import Clock
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.reward.endpoint import Endpoint, Reply, authorisation
-from vcap_jax.reward.endpoints import EndpointPool, Lease, Outcome
+from vcap_jax.reward.endpoint import JUDGE, Endpoint, Role, authorisation
+from vcap_jax.reward.endpoints import EndpointPool, Lease
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable, MediaMismatch, NotReachable
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.http_answers import Completion, Usage, error_message, read_completion, short
-from vcap_jax.reward.identity import HEADER, given_back, is_foreign, new_identity
+from vcap_jax.reward.http_answers import Completion, Usage, error_message
+from vcap_jax.reward.identity import HEADER, new_identity
 from vcap_jax.reward.kept_media import Lru, address, media_uuids
 from vcap_jax.reward.prompts import content_hash
+from vcap_jax.reward.readiness import look, wait_until_ready
 from vcap_jax.reward.shown import Shown
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
+from vcap_jax.reward.tries import Try, owned, read_reply
 from vcap_jax.reward.visual_check import (
     IMAGE_PAD,
     VIDEO_PAD,
@@ -47,7 +48,6 @@ __all__ = ["Answer", "JudgeClient", "JudgeOutage", "JudgeUnavailable", "MediaMis
 T = TypeVar("T")
 Reader = Callable[[str | None, str | None], T | Failure]
 
-_RETRIED_STATUS = frozenset({408, 409, 429})
 _NOTHING: Lru[bool] = Lru(0)
 _log = logging.getLogger(__name__)
 
@@ -80,45 +80,34 @@ class _Question:
     shown: Shown | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Try:
-    """One HTTP exchange: a completion, or a failure with whether and when to ask again.
-
-    gone: the server does not know the model or the address.
-    """
-
-    outcome: Outcome
-    completion: Completion | None = None
-    failure: Failure | None = None
-    again: bool = True
-    retry_after: float | None = None
-    gone: bool = False
-
-
 class JudgeClient:
     """Use as ``async with JudgeClient(config) as judge``, inside one event loop.
 
-    rng: jitter of the waits; give a seeded one for repeatable tests. sleep: the wait itself. say: where
-    messages about outages go, by default the log.
+    role: what messages call the servers. say: where those about waiting go, by default the log. rng: jitter of the
+    waits; give a seeded one for repeatable tests. clock: all time that is measured or waited for.
     """
 
     def __init__(
         self,
         config: JudgeConfig,
         *,
-        rng: random.Random | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        role: Role = JUDGE,
         say: Callable[[str], None] = _log.warning,
+        rng: random.Random | None = None,
+        clock: Clock | None = None,
     ) -> None:
         if not config.urls:
-            raise JudgeUnavailable("judge.urls is empty: give the addresses of OpenAI-compatible endpoints")
+            raise JudgeUnavailable(
+                f"{role.addresses} is empty: give the addresses of OpenAI-compatible endpoints"
+            )
         self._config = config
-        self._headers = authorisation(config.api_key_env)
+        self._headers = authorisation(config.api_key_env, role)
         self._rng = rng if rng is not None else random.Random()
-        self._sleep = sleep
+        self._clock = Clock() if clock is None else clock
         self._session: aiohttp.ClientSession | None = None
-        self._pool = EndpointPool(config, self._open, say)
-        self.recorder = StatisticsRecorder(tuple(endpoint.base for endpoint in self._pool.endpoints))
+        self._pool = EndpointPool(config, self._open, say, self._clock, role)
+        addresses = tuple(endpoint.base for endpoint in self._pool.endpoints)
+        self.recorder = StatisticsRecorder(addresses, self._clock.now)
 
     async def __aenter__(self) -> Self:
         # The endpoints' places are the limit. A connection serves one request: a kept one may have been closed by
@@ -139,13 +128,17 @@ class JudgeClient:
         return self.recorder.snapshot(outages, self._pool.waited_s)
 
     async def wait_until_ready(self, timeout_s: float) -> str:
-        """Wait until every endpoint is healthy and serves the same model; the model's name.
+        """Wait until every endpoint is healthy, serves the same model and takes a question; the model's name.
 
-        A server without ``/health`` (hosted ones) counts as healthy. Raises JudgeUnavailable when the time is
-        up, and at once where waiting cannot help: the key is refused, there are several models and none is
-        named, the endpoints serve different ones.
+        A server without ``/health`` (hosted ones) counts as healthy. The wait is told. Raises JudgeUnavailable when
+        the time is up, and at once where waiting cannot help: the key is refused, a web page answers, there are
+        several models and none is named, the endpoints serve different ones.
         """
-        return await self._pool.wait_until_ready(timeout_s)
+        return await wait_until_ready(self._pool, timeout_s)
+
+    async def look(self) -> str | None:
+        """What keeps the endpoints from being ready now, None if nothing does; raises as ``wait_until_ready``."""
+        return await look(self._pool)
 
     async def model(self) -> str:
         """The configured model, or the one that the servers list. Waits through an outage."""
@@ -181,10 +174,18 @@ class JudgeClient:
         question = _Question(
             messages=messages, response_format=response_format, route=route, prefix=prefix, shown=shown
         )
-        config, order = self._config, self._pool.order(route)
+        self._pool.asking += 1
+        try:
+            return await self._ask(question, read)
+        finally:
+            self._pool.asking -= 1
+
+    async def _ask(self, question: _Question, read: Reader[T]) -> Answer[T]:
+        """``ask``, try after try."""
+        config, order = self._config, self._pool.order(question.route)
         seconds, temperature, attempt, usage = 0.0, config.temperature, 0, Usage()
         spent: list[Lease | None] = []  # None: a try whatever becomes of its endpoint
-        forgiven: set[tuple[str, int]] = set()
+        forgiven: set[tuple[str, int, int]] = set()
         failed_at: dict[Endpoint, None] = {}
         while True:
             lease, tried, took = await self._try(question, order, failed_at, temperature)
@@ -214,21 +215,24 @@ class JudgeClient:
                 self.recorder.judgement(endpoint.base, failure)
                 return Answer(result=failure, seconds=seconds, tries=attempt, usage=usage)
             self.recorder.retry(endpoint.base)
-            await self._sleep(self._wait(max(1, len(spent)), tried.retry_after))
+            await self._clock.sleep(self._wait(max(1, len(spent)), tried.retry_after))
 
-    def _without_lost(self, spent: list[Lease | None], forgiven: set[tuple[str, int]]) -> list[Lease | None]:
+    def _without_lost(
+        self, spent: list[Lease | None], forgiven: set[tuple[str, int, int]]
+    ) -> list[Lease | None]:
         """The tries that count: not those that an outage took, of at most ``max_tries`` outages.
 
-        The bound is for a question that brings its server down every time.
+        The bound is for a question that brings its server down every time. Such a one may be the only one that is left
+        to try a server that has come back, so each of its trials counts as an outage of its own.
         """
-        counted = []
+        counted: list[Lease | None] = []
         for lease in spent:
-            if lease is not None and lease.lost:
-                outage = (lease.endpoint.base, lease.epoch)
-                if outage in forgiven or len(forgiven) < self._config.max_tries:
-                    forgiven.add(outage)
-                    continue
-            counted.append(None if lease is not None and lease.lost else lease)
+            if lease is None or not lease.lost:
+                counted.append(lease)
+            elif lease.downfall in forgiven or len(forgiven) < self._config.max_tries:
+                forgiven.add(lease.downfall)
+            else:
+                counted.append(None)
         return counted
 
     def _wait(self, attempt: int, retry_after: float | None) -> float:
@@ -238,11 +242,11 @@ class JudgeClient:
 
     async def _try(
         self, question: _Question, order: list[int], failed_at: Mapping[Endpoint, None], temperature: float
-    ) -> tuple[Lease, _Try, float]:
+    ) -> tuple[Lease, Try, float]:
         """One try with its lease and the seconds it took."""
         lease = await self._pool.acquire(order, prefix=question.prefix, avoid=failed_at)
-        began = time.perf_counter()
-        tried = _Try(outcome="abandoned")
+        began = self._clock.now()
+        tried = Try(outcome="abandoned")
         try:
             tried = await self._exchange(lease, question, temperature)
         finally:
@@ -250,9 +254,9 @@ class JudgeClient:
             doubtful = self._pool.release(lease, tried.outcome, reason)
         if doubtful:
             await self._pool.examine(lease.endpoint)
-        return lease, tried, time.perf_counter() - began
+        return lease, tried, self._clock.now() - began
 
-    async def _exchange(self, lease: Lease, question: _Question, temperature: float) -> _Try:
+    async def _exchange(self, lease: Lease, question: _Question, temperature: float) -> Try:
         """The question; the leading one of a group first has the server read what the group shares."""
         endpoint = lease.endpoint
         if lease.leads is not None:
@@ -264,7 +268,7 @@ class JudgeClient:
 
     async def _send(
         self, endpoint: Endpoint, question: _Question, temperature: float, *, answer: bool
-    ) -> _Try:
+    ) -> Try:
         """The question with its media, or only their names where the endpoint has them; again with them if
         it has lost them.
 
@@ -298,7 +302,7 @@ class JudgeClient:
             try:
                 await self._check(endpoint, shown, tried.completion, seen)
             except (NotReachable, TimeoutError) as error:
-                return _Try(outcome="connection", failure=Failure(reason="connection", detail=str(error)))
+                return Try(outcome="connection", failure=Failure(reason="connection", detail=str(error)))
         return tried
 
     async def _body(self, question: _Question, temperature: float) -> dict[str, Any]:
@@ -317,26 +321,25 @@ class JudgeClient:
 
     async def _post(
         self, endpoint: Endpoint, body: Mapping[str, Any], *, may_be_lost: bool
-    ) -> tuple[_Try, bool]:
+    ) -> tuple[Try, bool]:
         """One HTTP request; True beside it if the server has lost media that were only named."""
-        began = time.perf_counter()
+        began = self._clock.now()
         self.recorder.request_begins(endpoint.base)
-        tried = _Try(outcome="abandoned")
+        tried = Try(outcome="abandoned")
         identity = new_identity()
         try:
             reply = await endpoint.post("chat/completions", body, headers={HEADER: identity})
             if may_be_lost and reply.status == 400 and "cache miss" in error_message(reply.raw).lower():
-                tried = _Try(outcome="answered")
+                tried = Try(outcome="answered")
                 return tried, True
-            tried = _owned(_read(reply), endpoint, identity)
-        except TimeoutError:
-            detail = f"no answer in {self._config.deadline_s:g} s"
-            tried = _Try(outcome="doubt", failure=Failure(reason="timeout", detail=detail))
+            tried = owned(read_reply(reply), endpoint, identity)
+        except TimeoutError as error:
+            tried = Try(outcome="doubt", failure=Failure(reason="timeout", detail=str(error)))
         except NotReachable as error:
-            tried = _Try(outcome="connection", failure=Failure(reason="connection", detail=str(error)))
+            tried = Try(outcome="connection", failure=Failure(reason="connection", detail=str(error)))
         finally:
             usage = None if tried.completion is None else tried.completion.usage
-            self.recorder.request(endpoint.base, time.perf_counter() - began, tried.failure, usage)
+            self.recorder.request(endpoint.base, self._clock.now() - began, tried.failure, usage)
         return tried, False
 
     async def _check(
@@ -366,31 +369,3 @@ class JudgeClient:
         if self._session is None:
             raise RuntimeError("JudgeClient is used outside of `async with`")
         return self._session
-
-
-def _read(reply: Reply) -> _Try:
-    if reply.status != 200:
-        return _Try(
-            outcome="doubt" if reply.status >= 500 else "answered",
-            failure=Failure(reason="http_status", detail=f"{reply.status}: {error_message(reply.raw)}"),
-            again=reply.status >= 500 or reply.status in _RETRIED_STATUS,
-            retry_after=reply.retry_after,
-            gone=reply.status == 404,
-        )
-    completion = read_completion(reply.raw)
-    if completion is None:
-        detail = f"no chat completion in the answer: {short(reply.raw)}"
-        return _Try(outcome="answered", failure=Failure(reason="bad_response", detail=detail))
-    return _Try(outcome="answered", completion=completion)
-
-
-def _owned(tried: _Try, endpoint: Endpoint, identity: str) -> _Try:
-    """The same, unless it is the answer to another request."""
-    if tried.completion is None:
-        return tried
-    answer_id = tried.completion.id
-    if is_foreign(answer_id, identity, echoes=endpoint.echoes):
-        detail = f"asked as {identity}, answered as {answer_id}"
-        return _Try(outcome="answered", failure=Failure(reason="foreign_answer", detail=detail))
-    endpoint.echoes = endpoint.echoes or given_back(answer_id) is not None
-    return tried

@@ -11,10 +11,19 @@ from typing import Any
 
 import aiohttp
 
+from vcap_jax.clock import Clock
+from vcap_jax.connection_errors import broken_connection
 from vcap_jax.reward.breaker import CircuitBreaker
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable, NotReachable
-from vcap_jax.reward.http_answers import base_url, error_message, retry_after_seconds, short
+from vcap_jax.reward.http_answers import (
+    base_url,
+    error_message,
+    is_web_page,
+    read_completion,
+    retry_after_seconds,
+    short,
+)
 from vcap_jax.reward.kept_media import Lru
 
 _PROBE_S = 10.0
@@ -24,6 +33,32 @@ _HEALTHY = (200, 204, 401, 403, 404, 405)
 _REMEMBERED = 16_384
 _MOST_BYTES = 16 * 2**20
 """Of one answer; the longest that is asked for, the token ids of a long video's prompt, has about one."""
+
+GREETING = [{"role": "user", "content": [{"type": "text", "text": "Are you there?"}]}]
+"""A question that is put to a server before there is work for it; a judge may well refuse to answer it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Role:
+    """What the servers are to whoever asks them, for messages.
+
+    who: in words. settings: the part of the configuration that says how to treat them. addresses, model, key: where the
+    user names them, if it is not there.
+    """
+
+    who: str = "the judge"
+    settings: str = "judge"
+    addresses: str = ""
+    model: str = ""
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        for name, setting in (("addresses", "urls"), ("model", "model"), ("key", "api_key_env")):
+            if not getattr(self, name):
+                object.__setattr__(self, name, f"{self.settings}.{setting}")
+
+
+JUDGE = Role()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +84,7 @@ class Endpoint:
     kept: uuids of media that the server has been given. warm: prefixes that it has computed. leads: prefixes
     that it is computing for the first time. seen: media tokens of the prompts that were checked, by media.
     told_lost: when the user was told that it does not answer; None while there is nothing to take back.
-    echoes: it has given back the identity of a request.
+    echoes: it has given back the identity of a request. introduction: held while it is asked what it is.
     """
 
     def __init__(
@@ -57,11 +92,12 @@ class Endpoint:
         url: str,
         config: JudgeConfig,
         session: Callable[[], aiohttp.ClientSession],
-        clock: Callable[[], float],
+        clock: Clock,
+        role: Role = JUDGE,
     ) -> None:
         self.base = base_url(url)
         self.root = self.base.removesuffix("/v1")
-        self.breaker = CircuitBreaker(config.breaker_failures, clock)
+        self.breaker = CircuitBreaker(config.breaker_failures, clock.now)
         self.places = asyncio.Semaphore(config.concurrency)
         self.card: ServerCard | None = None
         self.kept: Lru[bool] = Lru(_REMEMBERED)
@@ -71,8 +107,13 @@ class Endpoint:
         self.probing: asyncio.Task[None] | None = None
         self.told_lost: float | None = None
         self.echoes = False
-        self._session, self._deadline_s = session, config.deadline_s
-        self._introduction = asyncio.Lock()
+        self.introduction = asyncio.Lock()
+        self._session, self._clock, self._role = session, clock, role
+        self._deadline_s, self._named_model, self._key_variable = (
+            config.deadline_s,
+            config.model,
+            config.api_key_env,
+        )
         self._placeholders: dict[str, int | None] = {}
 
     @property
@@ -86,27 +127,48 @@ class Endpoint:
         self.card, self.echoes = None, False
         self._placeholders.clear()
 
-    async def introduce(self) -> ServerCard:
-        """What the server is, asked for once. Raises NotReachable, and JudgeUnavailable for an answer that
-        waiting cannot mend.
+    async def introduce(self) -> None:
+        """Asks the server what it is: ``card``. Raises NotReachable, and JudgeUnavailable for an answer that waiting
+        cannot mend.
         """
-        async with self._introduction:
-            if self.card is None:
-                self.card = await self._ask_card()
-            return self.card
+        self.card = await self._ask_card()
 
     async def probe(self) -> str | None:
-        """None if the server is healthy and lists its models, else what was seen. Raises JudgeUnavailable
-        where the key is refused.
+        """None if the server is healthy and lists its models, else what was seen. Raises JudgeUnavailable for an
+        answer that waiting cannot mend.
         """
         try:
             health = await self._get(f"{self.root}/health")
             if health.status not in _HEALTHY:
-                return f"{self.root}/health answers {health.status}: {error_message(health.raw)}"
-            card = await self._ask_card()
+                return f"/health answers {health.status}: {error_message(health.raw)}"
+            await self.introduce()
         except NotReachable as error:
             return str(error)
-        self.card = card
+        return None
+
+    async def greet(self, model: str) -> str | None:
+        """None if the server takes a chat question to ``model``, whatever it makes of it; else what was seen. Raises
+        JudgeUnavailable where waiting cannot help: the key is refused, or nobody there answers chat questions.
+        """
+        try:
+            reply = await self.post(
+                "chat/completions", {"model": model, "messages": GREETING, "max_tokens": 1}
+            )
+        except (NotReachable, TimeoutError) as error:
+            return str(error)
+        self._check_key(reply)
+        if reply.status >= 500:
+            return f"/chat/completions answers {reply.status}: {error_message(reply.raw)}"
+        where = f"{self.base}/chat/completions"
+        if reply.status in (404, 405):
+            raise JudgeUnavailable(
+                f"{where} answers {reply.status}: {error_message(reply.raw)}. Check {self._role.addresses} and "
+                f"{self._role.model}"
+            )
+        if reply.status == 200 and read_completion(reply.raw) is None:
+            raise JudgeUnavailable(
+                f"{where} answers with no chat completion: {short(reply.raw)}. Check {self._role.addresses}"
+            )
         return None
 
     async def post(
@@ -119,18 +181,19 @@ class Endpoint:
         Raises NotReachable for every kind of broken connection and TimeoutError at the deadline.
         """
         url = self.root + path if path.startswith("/") else f"{self.base}/{path}"
-        timeout = aiohttp.ClientTimeout(total=self._deadline_s, sock_connect=_CONNECT_S)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
         try:
-            async with self._session().post(url, json=body, timeout=timeout, headers=headers) as response:
+            async with (
+                self._clock.deadline(self._deadline_s),
+                self._session().post(url, json=body, timeout=timeout, headers=headers) as response,
+            ):
                 raw = await _bounded(response)
                 wait = retry_after_seconds(response.headers.get("Retry-After"))
                 return Reply(status=response.status, raw=raw, retry_after=wait)
-        except aiohttp.ConnectionTimeoutError as error:
-            raise NotReachable(f"{type(error).__name__}: {error}") from error
-        except TimeoutError:
-            raise
         except aiohttp.ClientError as error:
-            raise NotReachable(f"{type(error).__name__}: {error}") from error
+            raise NotReachable(broken_connection(error)) from error
+        except TimeoutError as error:
+            raise TimeoutError(f"no answer in {self._deadline_s:g} s") from error
 
     async def placeholder(self, token: str, model: str) -> int | None:
         """The id of a special token of the server's tokenizer; None where it is not one token or the server
@@ -151,31 +214,56 @@ class Endpoint:
 
     async def _ask_card(self) -> ServerCard:
         reply = await self._get(f"{self.base}/models")
-        if reply.status in (401, 403):
+        self._check_key(reply)
+        missing = reply.status in (404, 405)
+        # 5xx is how a proxy says that the server behind it is not up yet; and who has named the model may ask a server
+        # without a list of its own.
+        if is_web_page(reply.raw) and reply.status < 500 and not (missing and self._named_model):
             raise JudgeUnavailable(
-                f"{self.base} refuses the key ({reply.status}: {error_message(reply.raw)}); set "
-                "judge.api_key_env to the name of the environment variable that holds it"
+                f"{self.root} answers with a web page, not the OpenAI API: no {self.base.removeprefix(self.root)}"
+                f"/models there; check {self._role.addresses}"
             )
-        if reply.status in (404, 405):
+        if missing:
             return ServerCard(models=(), vllm=False)
         if reply.status != 200:
-            raise NotReachable(f"{self.base}/models answers {reply.status}: {error_message(reply.raw)}")
+            raise NotReachable(f"/models answers {reply.status}: {error_message(reply.raw)}")
         try:
             entries = json.loads(reply.raw)["data"]
             names = tuple(str(entry["id"]) for entry in entries)
             vllm = any(entry.get("owned_by") == "vllm" for entry in entries)
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
             raise JudgeUnavailable(
-                f"{self.base}/models lists no models: {short(reply.raw)}; set judge.model"
+                f"{self.base}/models lists no models: {short(reply.raw)}; check {self._role.addresses}, or set "
+                f"{self._role.model}"
             ) from error
         return ServerCard(models=names, vllm=vllm)
 
+    def _check_key(self, reply: Reply) -> None:
+        if reply.status in (401, 403):
+            variable = self._key_variable
+            remedy = (
+                f"set {self._role.key} to the name of the environment variable that holds it"
+                if variable is None
+                else f"check what {variable} holds, the environment variable that {self._role.key} names"
+            )
+            raise JudgeUnavailable(
+                f"{self.base} refuses the key ({reply.status}: {error_message(reply.raw)}): {remedy}"
+            )
+
     async def _get(self, url: str) -> Reply:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
         try:
-            async with self._session().get(url, timeout=aiohttp.ClientTimeout(total=_PROBE_S)) as response:
-                return Reply(status=response.status, raw=await response.read())
-        except (TimeoutError, aiohttp.ClientError) as error:
-            raise NotReachable(f"{url}: {type(error).__name__}: {error}") from error
+            async with (
+                self._clock.deadline(_PROBE_S),
+                self._session().get(url, timeout=timeout) as response,
+            ):
+                return Reply(status=response.status, raw=await _bounded(response))
+        except aiohttp.InvalidURL as error:
+            raise JudgeUnavailable(f"{url} is no address; check {self._role.addresses}") from error
+        except aiohttp.ClientError as error:
+            raise NotReachable(broken_connection(error)) from error
+        except TimeoutError as error:
+            raise NotReachable(f"no answer in {_PROBE_S:g} s") from error
 
 
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:
@@ -197,13 +285,11 @@ def _field(reply: Reply, name: str) -> Any:
         return None
 
 
-def authorisation(api_key_env: str | None) -> dict[str, str]:
+def authorisation(api_key_env: str | None, role: Role = JUDGE) -> dict[str, str]:
     """The header with the key. Raises JudgeUnavailable if the variable that should hold it is not set."""
     if api_key_env is None:
         return {}
     key = os.environ.get(api_key_env)
     if not key:
-        raise JudgeUnavailable(
-            f"judge.api_key_env names {api_key_env}, and that environment variable is not set"
-        )
+        raise JudgeUnavailable(f"{role.key} names {api_key_env}, and that environment variable is not set")
     return {"Authorization": f"Bearer {key}"}

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import aiohttp
 
+from vcap_jax.clock import Clock
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.reward.endpoint import Endpoint, ServerCard
+from vcap_jax.reward.endpoint import JUDGE, Endpoint, Role, ServerCard
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable, NotReachable
+from vcap_jax.waiting import Waiting
 
 Outcome = Literal["answered", "connection", "doubt", "abandoned"]
 
-_READY_POLL_S = 0.5
 _FIRST_PROBE_S, _LONGEST_PROBE_S = 0.5, 5.0
-_MESSAGE_S = 30.0
 
 
 def preference(route: str, addresses: Sequence[str]) -> list[int]:
@@ -41,24 +40,33 @@ class Lease:
     """The right to send one request to an endpoint; it must be released.
 
     trial: the request decides about a half-open breaker. epoch: outages of the endpoint so far. leads: the
-    prefix that others wait for until the server has read it (:meth:`EndpointPool.end_lead`) or failed to.
+    prefix that others wait for until the server has read it (:meth:`EndpointPool.end_lead`) or failed to. number: of
+    all leases.
     """
 
     endpoint: Endpoint
     trial: bool
     epoch: int
     leads: str | None
+    number: int
 
     @property
     def lost(self) -> bool:
         """Whether the endpoint turned out to be down after the lease was given."""
         return self.trial or self.endpoint.breaker.epoch > self.epoch
 
+    @property
+    def downfall(self) -> tuple[str, int, int]:
+        """What took a lease that was lost: an outage, the same for all whom it took; or, of a server that had come back
+        and answered its probe, the trial itself.
+        """
+        return (self.endpoint.base, self.epoch, self.number if self.trial else -1)
+
 
 class EndpointPool:
     """All endpoints of one judge, inside one event loop.
 
-    say: where messages about outages go. clock: monotonic seconds.
+    say: where messages about waiting go. role: what they call the judge.
     """
 
     def __init__(
@@ -66,15 +74,20 @@ class EndpointPool:
         config: JudgeConfig,
         session: Callable[[], aiohttp.ClientSession],
         say: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock,
+        role: Role = JUDGE,
     ) -> None:
-        self.endpoints = [Endpoint(url, config, session, clock) for url in config.urls]
+        self.endpoints = [Endpoint(url, config, session, clock, role) for url in config.urls]
         self._addresses = [endpoint.base for endpoint in self.endpoints]
-        self._config, self._say, self._clock = config, say, clock
+        self._config = config
+        self.say, self.clock, self.role = say, clock, role
         self._model: str | None = None
         self._changed = asyncio.Event()
-        self._waiting = 0
+        self.asking = 0
+        """Questions under way: those that have a request out, wait for an endpoint or pause before another try."""
+        self._waiting = self._leases = 0
         self._announcer: asyncio.Task[None] | None = None
+        self._announced: float | None = None
         self.waited_s = 0.0
         """Seconds that all questions together have waited for an endpoint to come back."""
 
@@ -98,14 +111,16 @@ class EndpointPool:
     async def model(self) -> str:
         """The judge's model, from the configuration or from the first endpoint that tells; waits through an
         outage. Raises JudgeUnavailable, JudgeOutage among others.
+
+        Once it is known it is told at once: whoever holds a place at an endpoint must not wait for another.
         """
         if self._config.model is not None:
             return self._config.model
-        await self.card()
         if self._model is None:
+            await self.card()
             for endpoint in self.endpoints:
                 if endpoint.card is not None:
-                    self._agree(endpoint, endpoint.card)
+                    self.agree(endpoint, endpoint.card)
         assert self._model is not None
         return self._model
 
@@ -119,42 +134,28 @@ class EndpointPool:
             self.release(lease, "abandoned")
         return known[0]
 
-    def _agree(self, endpoint: Endpoint, card: ServerCard) -> None:
+    def agree(self, endpoint: Endpoint, card: ServerCard) -> None:
         """Raises JudgeUnavailable unless the endpoint serves the judge's model."""
         wanted = self._config.model or self._model
         if wanted is None:
             if len(card.models) != 1:
                 listed = ", ".join(card.models[:20]) or "none"
                 raise JudgeUnavailable(
-                    f"{endpoint.base} lists {len(card.models)} models ({listed}): name one in judge.model"
+                    f"{endpoint.base} lists {len(card.models)} models ({listed}): name one in {self.role.model}"
                 )
             (self._model,) = card.models
         elif card.models and wanted not in card.models:
-            told = "judge.model names" if self._config.model else "the other endpoints serve"
+            told = f"{self.role.model} names" if self._config.model else "the other endpoints serve"
             raise JudgeUnavailable(
-                f"{endpoint.base} serves {', '.join(card.models[:20])}, and {told} {wanted}: all of judge.urls "
-                "must serve the same judge under the same name (--served-model-name)"
+                f"{endpoint.base} serves {', '.join(card.models[:20])}, and {told} {wanted}: all of "
+                f"{self.role.addresses} must serve the same model under the same name (--served-model-name)"
             )
 
-    async def wait_until_ready(self, timeout_s: float) -> str:
-        """Wait until every endpoint is healthy and serves the judge's model; the model's name.
-
-        Raises JudgeUnavailable when the time is up, and at once where waiting cannot help.
-        """
-        give_up = self._clock() + timeout_s
-        await asyncio.gather(*(self._ready(endpoint, give_up, timeout_s) for endpoint in self.endpoints))
-        return await self.model()
-
-    async def _ready(self, endpoint: Endpoint, give_up: float, timeout_s: float) -> None:
-        while (seen := await endpoint.probe()) is not None:
-            if self._clock() >= give_up:
-                raise JudgeUnavailable(
-                    f"the judge at {endpoint.base} is not ready after {timeout_s:g} s; last seen: {seen}. "
-                    "Check judge.urls and the server's log, or raise judge.ready_timeout_s"
-                )
-            await asyncio.sleep(min(_READY_POLL_S, max(0.0, give_up - self._clock())))
-        assert endpoint.card is not None
-        self._agree(endpoint, endpoint.card)
+    def summary(self, seen: Mapping[Endpoint, str]) -> str:
+        """What was seen of some of the endpoints, with their addresses where there are others."""
+        if len(self.endpoints) == 1:
+            return "".join(seen.values())
+        return "; ".join(f"{endpoint.base}: {wrong}" for endpoint, wrong in seen.items())
 
     # -- leases ----------------------------------------------------------------------------------------------
 
@@ -195,7 +196,14 @@ class EndpointPool:
                 raise
             if endpoint.breaker.admits:
                 trial = endpoint.breaker.begin()
-                return Lease(endpoint=endpoint, trial=trial, epoch=endpoint.breaker.epoch, leads=leads)
+                self._leases += 1
+                return Lease(
+                    endpoint=endpoint,
+                    trial=trial,
+                    epoch=endpoint.breaker.epoch,
+                    leads=leads,
+                    number=self._leases,
+                )
             endpoint.places.release()
             self._end_lead(endpoint, leads)
 
@@ -225,13 +233,17 @@ class EndpointPool:
 
     async def _introduced(self, endpoint: Endpoint) -> bool:
         """Whether it is known what the endpoint serves; one that does not say is left out at once."""
+        async with endpoint.introduction:
+            # One asks for all: whoever waited here finds out, or finds the endpoint left out.
+            if endpoint.card is None and endpoint.breaker.admits:
+                try:
+                    await endpoint.introduce()
+                except NotReachable as error:
+                    endpoint.breaker.open(str(error))
+                    self._after_change(endpoint)
         if endpoint.card is None:
-            try:
-                self._agree(endpoint, await endpoint.introduce())
-            except NotReachable as error:
-                endpoint.breaker.open(str(error))
-                self._after_change(endpoint)
-                return False
+            return False
+        self.agree(endpoint, endpoint.card)
         return True
 
     def end_lead(self, lease: Lease) -> None:
@@ -250,22 +262,24 @@ class EndpointPool:
     async def _wait_for_change(self) -> None:
         left = self._left()
         if left <= 0:
-            reasons = "; ".join(f"{e.base}: {e.breaker.reason}" for e in self.endpoints)
             raise JudgeOutage(
-                f"the judge did not answer for {self._config.outage_timeout_s:g} s "
-                f"(judge.outage_timeout_s); last seen: {reasons}"
+                f"{self.role.who} at {self.names} did not answer for {self._config.outage_timeout_s:g} s "
+                f"({self._outage_setting}); last seen: {self._seen()}"
             )
         self._waiting += 1
-        began = self._clock()
+        began = self.clock.now()
         try:
-            # Not wait_for, which in Python 3.11 may swallow the cancellation of a session that is being closed.
-            async with asyncio.timeout(left):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
+            await self.clock.wait(self._changed, left)
         finally:
             self._waiting -= 1
-            self.waited_s += self._clock() - began
+            self.waited_s += self.clock.now() - began
+
+    @property
+    def _outage_setting(self) -> str:
+        return f"{self.role.settings}.outage_timeout_s"
+
+    def _seen(self) -> str:
+        return self.summary({endpoint: endpoint.breaker.reason for endpoint in self.endpoints})
 
     def _since(self) -> float | None:
         """When the last endpoint dropped out; None while one is in."""
@@ -276,16 +290,16 @@ class EndpointPool:
     def _left(self) -> float:
         since = self._since()
         timeout = self._config.outage_timeout_s
-        return timeout if since is None else since + timeout - self._clock()
+        return timeout if since is None else since + timeout - self.clock.now()
 
     def _after_change(self, endpoint: Endpoint) -> None:
         if endpoint.breaker.state == "open" and endpoint.probing is None:
             endpoint.forget()
             endpoint.probing = asyncio.create_task(self._probe_until_back(endpoint))
         if endpoint.breaker.closed and endpoint.told_lost is not None:
-            gone = self._clock() - endpoint.told_lost
+            gone = self.clock.now() - endpoint.told_lost
             endpoint.told_lost = None
-            self._say(f"the judge at {endpoint.base} answers again after {gone:.0f} s")
+            self.say(f"{self.role.who} at {endpoint.base} answers again after {gone:.0f} s")
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -296,50 +310,70 @@ class EndpointPool:
                 if breaker.state == "open":
                     seen = await self._seen_wrong(endpoint)
                     if seen is None:
-                        breaker.reachable(wanted=self._waiting > 0)
+                        breaker.reachable(wanted=self._wanted)
                     else:
                         breaker.reason = seen
                         self._tell_lost(endpoint)
-                elif breaker.admits and not self._waiting:
+                elif breaker.admits and not self._wanted:
                     breaker.answered()  # nobody is there to try it
                 self._after_change(endpoint)
                 if not breaker.closed:
-                    await asyncio.sleep(wait)
+                    await self.clock.sleep(wait)
                     wait = min(2 * wait, _LONGEST_PROBE_S)
         finally:
             endpoint.probing = None
+
+    @property
+    def _wanted(self) -> bool:
+        """Whether somebody will try an endpoint that seems to be back: who waits for one, and while there is no other
+        also who pauses between two tries. A good probe is then not enough to call an outage over.
+        """
+        return self._waiting > 0 or (self._since() is not None and self.asking > 0)
 
     async def _seen_wrong(self, endpoint: Endpoint) -> str | None:
         try:
             seen = await endpoint.probe()
             if seen is None and endpoint.card is not None:
-                self._agree(endpoint, endpoint.card)
+                self.agree(endpoint, endpoint.card)
             return seen
         except JudgeUnavailable as error:
             return str(error)
 
     def _tell_lost(self, endpoint: Endpoint) -> None:
-        """One message for an endpoint that others stand in for; a repeated one while none is left."""
-        if self._since() is not None:
-            if self._announcer is None or self._announcer.done():
-                self._announcer = asyncio.create_task(self._announce())
+        """One message for an endpoint that others stand in for; repeated ones while none is left."""
+        since = self._since()
+        if since is not None:
+            if since != self._announced:
+                self._announced = since
+                if self._announcer is not None:
+                    self._announcer.cancel()
+                self._announcer = asyncio.create_task(self._announce(since))
         elif endpoint.told_lost is None:
-            self._say(
-                f"the judge at {endpoint.base} does not answer ({endpoint.breaker.reason}): "
+            self.say(
+                f"{self.role.who} at {endpoint.base} does not answer ({endpoint.breaker.reason}): "
                 "the other endpoints take its groups"
             )
         if endpoint.told_lost is None:
             endpoint.told_lost = endpoint.breaker.since
 
-    async def _announce(self) -> None:
-        while (since := self._since()) is not None and self._left() > 0:
-            clock = time.strftime("%H:%M:%S", time.localtime(time.time() - (self._clock() - since)))
-            reasons = "; ".join(dict.fromkeys(endpoint.breaker.reason for endpoint in self.endpoints))
-            self._say(
-                f"the judge at {self.names} does not answer since {clock} ({reasons}): waiting, "
-                f"{self._left():.0f} s left"
-            )
-            await asyncio.sleep(_MESSAGE_S)
+    async def _announce(self, since: float) -> None:
+        """Tells of the outage that began then, until it ends."""
+        limit_s = self._config.outage_timeout_s
+        self.say(
+            f"{self.role.who} at {self.names} does not answer ({self._seen()}): waiting for it, at most {limit_s:g} s "
+            f"({self._outage_setting})"
+        )
+        waiting = Waiting(
+            f"{self.role.who} at {self.names}",
+            self.say,
+            limit_s=limit_s,
+            setting=self._outage_setting,
+            since=since,
+            now=self.clock.now,
+        )
+        while self._since() == since and self._left() > 0:
+            waiting.tell(self._seen())
+            await self.clock.sleep(waiting.until_next_s)
 
     async def close(self) -> None:
         """End the background tasks."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
+
+_SHOWN = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +101,17 @@ def error_message(raw: bytes) -> str:
 
 
 def short(raw: bytes) -> str:
-    """The beginning of a body, for a message."""
-    return " ".join(raw[:400].decode("utf-8", "replace").split()) or "an empty body"
+    """The beginning of a body, for a message; of a web page its title."""
+    text = " ".join(raw[:_SHOWN].decode("utf-8", "replace").split())
+    if not is_web_page(raw):
+        return text[:400] or "an empty body"
+    title = re.search(r"<title[^>]*>\s*(.*?)\s*</title>", text, re.IGNORECASE)
+    return "a web page" if title is None else f"a web page, {title.group(1)[:100]!r}"
+
+
+def is_web_page(raw: bytes) -> bool:
+    """Whether a body is HTML, whatever its header says."""
+    return raw[:_SHOWN].lstrip().lower().startswith((b"<!doctype html", b"<html"))
 
 
 def base_url(url: str) -> str:

@@ -18,13 +18,16 @@ from statistics import fmean
 
 import numpy as np
 
+from vcap_jax.clock import Clock
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.endpoint import Role
 from vcap_jax.reward.family import FamilyError, load_family
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.session import RewardSession
 
 Row = dict[str, float | int | str]
 PREFIX = "second_judge/"
+SECOND = Role(who="the second judge", settings="second_judge.judge")
 _LEAST_FOR_CORRELATION = 3
 _log = logging.getLogger(__name__)
 
@@ -109,6 +112,7 @@ class SecondJudge:
         *,
         seed: int,
         say: Callable[[str], None] = _log.warning,
+        clock: Clock | None = None,
     ) -> None:
         if not load_family(reward).asks_judge(reward):
             raise FamilyError(
@@ -117,7 +121,9 @@ class SecondJudge:
             )
         self._config, self._seed, self._say = config, seed, say
         self._complained = False
-        self._session = RewardSession(reward, config.judge, seed=seed, say=self._complain)
+        self._session = RewardSession(
+            reward, config.judge, seed=seed, role=SECOND, say=self._complain, clock=clock
+        )
         self._lock = threading.Lock()
         self._pairs: list[tuple[CandidateScore, CandidateScore]] = []
         self._pending = self._failed = self._passed_over = 0

@@ -14,17 +14,22 @@ since each of its requests has a deadline and a limited number of tries, and an 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Self
 
+from vcap_jax.clock import Clock
 from vcap_jax.loop_thread import LoopThread
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.endpoint import JUDGE, Role
 from vcap_jax.reward.family import FamilyTools, load_family, made_family, scores_by
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.store import JudgementStore, StoredCandidate
+
+_log = logging.getLogger(__name__)
 
 
 class RewardSession:
@@ -32,7 +37,8 @@ class RewardSession:
 
     judge: its endpoints, asked only if the family asks a judge. What every candidate earned goes into the store that
     ``judge.store`` names. seed: of the family's random choices. references: the whole pool by sample, for families
-    that look at all of it. say: where messages about outages go, by default the log.
+    that look at all of it. role: what messages call the judge. say: where those about waiting for it go, by default the
+    log. clock: all time that the judge is waited for.
 
     Raises FamilyError, JudgeUnavailable, StoreError and the family's own kinds of ValueError (TemplateError) for
     settings that cannot work.
@@ -45,7 +51,9 @@ class RewardSession:
         *,
         seed: int,
         references: Mapping[str, Sequence[str]] | None = None,
-        say: Callable[[str], None] | None = None,
+        role: Role = JUDGE,
+        say: Callable[[str], None] = _log.warning,
+        clock: Clock | None = None,
     ) -> None:
         family = load_family(reward)
         self._name, self._judge = reward.family, judge
@@ -54,7 +62,7 @@ class RewardSession:
         try:
             # Everything that can be wrong with the settings is raised here, before a thread runs.
             if family.asks_judge(reward):
-                self._client = JudgeClient(judge) if say is None else JudgeClient(judge, say=say)
+                self._client = JudgeClient(judge, role=role, say=say, clock=clock)
             self._store = None if judge.store is None else JudgementStore(judge.store)
             tools = FamilyTools(
                 seed=seed,

@@ -108,9 +108,7 @@ class StatisticsRecorder:
     addresses: of the endpoints. clock: monotonic seconds.
     """
 
-    def __init__(
-        self, addresses: tuple[str, ...] = (), clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, addresses: tuple[str, ...] = (), clock: Callable[[], float] = time.monotonic) -> None:
         self._lock, self._clock = threading.Lock(), clock
         self._total = _Tally()
         self._each = {address: _Tally() for address in addresses} if len(addresses) > 1 else {}

@@ -179,7 +179,12 @@ class JudgementStore:
             return
         self._closed = True
         self._queue.put(None)
-        self._thread.join()
+        # A statement waits for a lock as long as _BUSY_S; beyond that something is wrong with the disk.
+        self._thread.join(3 * _BUSY_S)
+        if self._thread.is_alive():
+            raise StoreError(
+                f"{self.path}: what is waiting is not written after {3 * _BUSY_S:g} s; is the disk there?"
+            )
         with self._reading:
             self._reader.close()
 
@@ -211,7 +216,7 @@ class JudgementStore:
                     for statements, _ in entries:
                         for statement, values in statements:
                             connection.execute(statement, values)
-            except sqlite3.Error as error:
+            except Exception as error:  # not SQLite's alone: nobody may wait for a thread that has died
                 failure = StoreError(f"{self.path}: a judgement cannot be written ({error})")
                 for done in _still_waited_for(entries):
                     done.set_exception(failure)

@@ -9,8 +9,9 @@ undisturbed one in a rare token; the JAX sampler is the engine for runs that mus
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed,
 from vcap_jax.rollout.vllm_server import VllmServer
 from vcap_jax.rollout.vllm_weights import WeightFiles
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class ServedModel:
@@ -41,14 +44,23 @@ class VllmEngine:
     """A ``RolloutEngine`` over the servers of ``config.vllm.urls``; a context manager.
 
     policy: model definition, frozen parameters and processor. seed: of the draws.
-    dtype: of the weights that servers read (``ModelConfig.dtype``).
+    dtype: of the weights that servers read (``ModelConfig.dtype``). say: where messages about waiting for servers go.
 
     For a run of one process, which holds all weights (``checks.check_run``). Raises RolloutError for a weights folder
     that cannot be made.
     """
 
-    def __init__(self, policy: Policy, config: RolloutConfig, *, seed: int, dtype: str) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        config: RolloutConfig,
+        *,
+        seed: int,
+        dtype: str,
+        say: Callable[[str], None] = _log.warning,
+    ) -> None:
         self._processor, self._settings, self._seed = policy.processor, config.vllm, seed
+        self._say = say
         self._rules = GroupRules(
             sampling=config.sampling,
             group_size=config.group_size,
@@ -124,6 +136,7 @@ class VllmEngine:
                 timeout_s=settings.timeout_s,
                 load_timeout_s=settings.load_timeout_s,
                 attempts=settings.attempts,
+                say=self._say,
             )
             for url in settings.urls
         ]

@@ -6,24 +6,31 @@ them controls the server. They are used on loopback addresses only.
 
 from __future__ import annotations
 
-import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from vcap_jax.clock import Clock
+from vcap_jax.connection_errors import broken_connection
 from vcap_jax.rollout.engine import RolloutError
+from vcap_jax.waiting import Waiting, telling
 
 # Worth another try: the request was not processed, or not by its own fault.
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 _SHOWN = 500
+_ANSWER, _LOAD = "rollout.vllm.timeout_s", "rollout.vllm.load_timeout_s"
+_QUIET_S = 60.0
+"""A server that answers no group for so long is worth a word; a single group often takes as long."""
 
 
 class VllmServer:
     """Speaks to the server at ``url`` through ``session``; every method raises RolloutError.
 
-    timeout_s: for one group; load_timeout_s: for reading weights; attempts: tries per group.
+    timeout_s: for one group; load_timeout_s: for reading weights; attempts: tries per group. say: where messages about
+    waiting for it go.
     """
 
     def __init__(
@@ -34,10 +41,16 @@ class VllmServer:
         timeout_s: float,
         load_timeout_s: float,
         attempts: int,
+        say: Callable[[str], None],
+        clock: Clock | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._session = session
-        self._timeout_s, self._load_timeout_s, self._attempts = timeout_s, load_timeout_s, attempts
+        self._limits = {_ANSWER: timeout_s, _LOAD: load_timeout_s}
+        self._attempts = attempts
+        self._say, self._clock = say, Clock() if clock is None else clock
+        self._groups = 0
+        self._quiet = self._waiting(_ANSWER, first_s=_QUIET_S)
         self.model = ""
 
     async def check(self, token: int) -> str:
@@ -47,7 +60,7 @@ class VllmServer:
         token: any ordinary token. A request that may answer with this token only has a processed log-probability
         of 0; the model's raw one is lower.
         """
-        models = await self._request("GET", "/v1/models", self._load_timeout_s)
+        models = await self._control("GET", "/v1/models", _LOAD)
         try:
             self.model = models["data"][0]["id"]
         except (KeyError, IndexError, TypeError):
@@ -61,7 +74,7 @@ class VllmServer:
             "ignore_eos": True,
             "logprobs": 0,
         }
-        answer = await self._request("POST", "/v1/completions", self._timeout_s, body)
+        answer = await self._control("POST", "/v1/completions", _ANSWER, body)
         try:
             logprob = float(answer["choices"][0]["logprobs"]["token_logprobs"][0])
         except (KeyError, IndexError, TypeError):
@@ -77,17 +90,17 @@ class VllmServer:
     async def load(self, folder: Path, version: str) -> None:
         """Replaces the server's weights by those in ``folder`` and forgets everything computed with the old ones."""
         rpc = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-        await self._request("POST", "/collective_rpc", self._load_timeout_s, rpc, development=True)
-        reset = await self._request("POST", "/reset_prefix_cache", self._load_timeout_s, development=True)
+        await self._control("POST", "/collective_rpc", _LOAD, rpc, development=True)
+        reset = await self._control("POST", "/reset_prefix_cache", _LOAD, development=True)
         if not isinstance(reset, dict) or reset.get("success") is not True:
             raise RolloutError(
                 f"{self.url} could not drop its prefix cache, some other client's requests are running; "
                 "a rollout server must serve one run alone"
             )
         # Image features belong to the old weights too; and the engine counts on them being dropped with the rest.
-        await self._request("POST", "/reset_encoder_cache", self._load_timeout_s, development=True)
+        await self._control("POST", "/reset_encoder_cache", _LOAD, development=True)
         label = {"new_version": version}
-        await self._request("POST", "/update_weight_version", self._load_timeout_s, label, development=True)
+        await self._control("POST", "/update_weight_version", _LOAD, label, development=True)
         await self.expect(version)
 
     async def expect(self, version: str) -> None:
@@ -101,25 +114,52 @@ class VllmServer:
 
     async def version(self) -> str:
         """What the server calls the weights it holds."""
-        info = await self._request("GET", "/weight_info", self._timeout_s, development=True)
+        info = await self._control("GET", "/weight_info", _ANSWER, development=True)
         if not isinstance(info, dict) or "weight_version" not in info:
             raise RolloutError(f"{self.url}/weight_info tells no weight_version")
         return str(info["weight_version"])
 
     async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to a chat request."""
-        answer = await self._request(
-            "POST", "/v1/chat/completions", self._timeout_s, body, attempts=self._attempts
-        )
+        if not self._groups:
+            self._quiet.begin()
+        self._groups += 1
+        try:
+            async with telling(self._quiet, lambda: f"it has {self._groups} groups to answer", self._clock):
+                answer = await self._request(
+                    "POST", "/v1/chat/completions", _ANSWER, body, attempts=self._attempts
+                )
+        finally:
+            self._groups -= 1
+            self._quiet.begin()
         if not isinstance(answer, dict):
             raise RolloutError(f"{self.url}/v1/chat/completions answered with something that is no object")
         return answer
+
+    async def _control(
+        self,
+        method: str,
+        path: str,
+        limit: str,
+        body: dict[str, Any] | None = None,
+        *,
+        development: bool = False,
+    ) -> Any:
+        """A request that is asked once; waiting for its answer is told. limit: the setting that says how long."""
+        async with telling(self._waiting(limit), lambda: f"{method} {path} is not answered", self._clock):
+            return await self._request(method, path, limit, body, development=development)
+
+    def _waiting(self, limit: str, **more: Any) -> Waiting:
+        whom = f"the rollout server at {self.url}"
+        return Waiting(
+            whom, self._say, limit_s=self._limits[limit], setting=limit, now=self._clock.now, **more
+        )
 
     async def _request(
         self,
         method: str,
         path: str,
-        timeout_s: float,
+        limit: str,
         body: dict[str, Any] | None = None,
         *,
         attempts: int = 1,
@@ -128,17 +168,22 @@ class VllmServer:
         for attempt in range(1, attempts + 1):
             status, reason = 0, ""
             try:
-                async with self._session.request(
-                    method, self.url + path, json=body, timeout=aiohttp.ClientTimeout(total=timeout_s)
-                ) as response:
+                async with (
+                    self._clock.deadline(self._limits[limit]),
+                    self._session.request(
+                        method, self.url + path, json=body, timeout=aiohttp.ClientTimeout(total=None)
+                    ) as response,
+                ):
                     status, text = response.status, await response.text()
                 if status == 200:
                     return json.loads(text) if text else None
                 reason = f"answered {status}: {text[:_SHOWN].strip()}"
+            except aiohttp.ClientError as error:
+                reason = f"failed: {broken_connection(error)}"
             except TimeoutError:
-                reason = f"did not answer within {timeout_s:g} s"
-            except (aiohttp.ClientError, json.JSONDecodeError) as error:
-                reason = f"failed: {error or type(error).__name__}"
+                reason = f"did not answer within {self._limits[limit]:g} s ({limit})"
+            except json.JSONDecodeError as error:
+                reason = f"failed: {error}"
             if status == 404 and development:
                 raise RolloutError(
                     f"{self.url} has no {path}: its development routes are off, or it is older than vLLM 0.32; set "
@@ -147,5 +192,10 @@ class VllmServer:
             if status and status not in _RETRIED:
                 break
             if attempt < attempts:
-                await asyncio.sleep(0.5 * 2**attempt)
+                wait = 0.5 * 2**attempt
+                self._say(
+                    f"the rollout server at {self.url} {reason}: asked again in {wait:g} s, {attempts - attempt} of "
+                    f"{attempts} tries left"
+                )
+                await self._clock.sleep(wait)
         raise RolloutError(f"rollout server: {method} {self.url}{path} {reason}")

@@ -1,0 +1,98 @@
+"""What is said while a rollout server is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from tests.fake_clock import FakeClock
+from vcap_jax.rollout.engine import RolloutError
+from vcap_jax.rollout.vllm_server import VllmServer
+
+
+def ask(
+    handler: Callable[[web.Request], Any], clock: FakeClock, work: Callable[[VllmServer], Any]
+) -> list[str]:
+    """What ``work`` with a server that answers everything by ``handler`` has to say."""
+    said: list[str] = []
+
+    async def run() -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", handler)
+        async with TestServer(app) as served, aiohttp.ClientSession() as session:
+            server = VllmServer(
+                str(served.make_url("")),
+                session,
+                timeout_s=600,
+                load_timeout_s=300,
+                attempts=3,
+                say=said.append,
+                clock=clock,
+            )
+            await work(server)
+
+    asyncio.run(run())
+    return said
+
+
+def test_a_server_that_takes_long_to_say_what_it_holds_is_told_every_ten_seconds(clock: FakeClock) -> None:
+    async def slow(request: web.Request) -> web.Response:
+        for _ in range(5):
+            clock.advance(5)
+            await asyncio.sleep(0.01)
+        return web.json_response({"weight_version": "one"})
+
+    said = ask(slow, clock, lambda server: server.version())
+    assert [
+        text.partition(" for ")[2].partition(";")[0] for text in (t.partition("server")[2] for t in said)
+    ] == [
+        "10 s: GET /weight_info is not answered",
+        "20 s: GET /weight_info is not answered",
+    ]
+    assert all(text.endswith("; giving up after 600 s (rollout.vllm.timeout_s)") for text in said)
+
+
+def test_groups_are_waited_for_a_minute_before_it_is_told_once_for_all(clock: FakeClock) -> None:
+    async def slow(request: web.Request) -> web.Response:
+        body = await request.json()
+        if body["group"] == 0:
+            for _ in range(15):
+                clock.advance(5)
+                await asyncio.sleep(0.01)
+            answered.set()
+        await answered.wait()
+        return web.json_response({})
+
+    async def groups(server: VllmServer) -> None:
+        await asyncio.gather(*(server.complete({"group": number}) for number in range(8)))
+
+    answered = asyncio.Event()
+    said = ask(slow, clock, groups)
+    assert len(said) in (1, 2)
+    assert "for 60 s: it has 8 groups to answer" in said[0]
+
+
+def test_another_try_is_told_with_its_reason(clock: FakeClock) -> None:
+    async def busy(_: web.Request) -> web.Response:
+        return web.Response(status=503, text="queue full")
+
+    async def group(server: VllmServer) -> None:
+        with pytest.raises(RolloutError, match="answered 503: queue full"):
+            await server.complete({})
+
+    said = ask(busy, clock, group)
+    assert [text.partition("answered ")[2] for text in said] == [
+        "503: queue full: asked again in 1 s, 2 of 3 tries left",
+        "503: queue full: asked again in 2 s, 1 of 3 tries left",
+    ]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()

@@ -1,0 +1,67 @@
+"""The servers before there is work for them: waited for, or looked at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from vcap_jax.reward.endpoint import Endpoint
+from vcap_jax.reward.endpoints import EndpointPool
+from vcap_jax.reward.errors import JudgeUnavailable
+from vcap_jax.waiting import Waiting, telling
+
+_POLL_S = 0.5
+
+
+async def wait_until_ready(pool: EndpointPool, timeout_s: float) -> str:
+    """Wait until every endpoint is healthy, serves the judge's model and takes a question; the model's name.
+
+    The wait is told. Raises JudgeUnavailable when the time is up, and at once where waiting cannot help.
+    """
+    role, clock = pool.role, pool.clock
+    setting = f"{role.settings}.ready_timeout_s"
+    absent = dict.fromkeys(pool.endpoints, "no answer yet")
+    waiting = Waiting(
+        f"{role.who} at {pool.names}", pool.say, limit_s=timeout_s, setting=setting, now=clock.now
+    )
+    give_up = clock.now() + timeout_s
+
+    async def ready(endpoint: Endpoint) -> None:
+        while (seen := await _look(pool, endpoint, absent)) is not None:
+            absent[endpoint] = seen
+            left = give_up - clock.now()
+            if left <= 0:
+                raise JudgeUnavailable(
+                    f"{role.who} at {endpoint.base} is not ready after {timeout_s:g} s; last seen: {seen}. "
+                    f"Check {role.addresses} and the server's log, or raise {setting}"
+                )
+            await clock.sleep(min(_POLL_S, left))
+        del absent[endpoint]
+
+    looks = [asyncio.create_task(ready(endpoint)) for endpoint in pool.endpoints]
+    try:
+        async with telling(waiting, lambda: pool.summary(absent), clock):
+            await asyncio.gather(*looks)
+    finally:
+        for one in looks:
+            one.cancel()
+    return await pool.model()
+
+
+async def look(pool: EndpointPool) -> str | None:
+    """What is wrong now with the endpoints that are not ready; None if all are. Raises JudgeUnavailable where waiting
+    cannot help.
+    """
+    found = await asyncio.gather(*(_look(pool, endpoint, {}) for endpoint in pool.endpoints))
+    wrong = {e: seen for e, seen in zip(pool.endpoints, found, strict=True) if seen is not None}
+    return pool.summary(wrong) or None
+
+
+async def _look(pool: EndpointPool, endpoint: Endpoint, absent: dict[Endpoint, str]) -> str | None:
+    """What is wrong with an endpoint now. absent: where what it was last seen doing is put."""
+    seen = await endpoint.probe()
+    if seen is None:
+        assert endpoint.card is not None
+        pool.agree(endpoint, endpoint.card)
+        absent[endpoint] = "it is up, and has not answered a question yet"
+        seen = await endpoint.greet(await pool.model())
+    return seen
