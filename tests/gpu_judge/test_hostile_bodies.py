@@ -61,7 +61,6 @@ def test_each_body_gets_its_4xx(server: Server, hostile: Hostile) -> None:
     reply = send(server.address, hostile, hostile.make(True), timeout_s=120)
     assert reply.status in hostile.status, reply
     assert 10 < len(reply.message) <= 1000
-    assert server.peak() < MOST_BYTES
 
 
 def test_all_at_once_fit_into_memory_and_a_good_request_is_judged_among_them(server: Server) -> None:
