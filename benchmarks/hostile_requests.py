@@ -125,22 +125,31 @@ class Memory:
 
     def __init__(self, pid: int) -> None:
         self._folder = Path(f"/proc/{pid}")
-        self.highest = self._mark()
 
-    def _mark(self) -> int:
+    def peak(self) -> int:
+        """Bytes, since the last call of :meth:`begin`."""
         lines = (self._folder / "status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
-    def peak(self) -> int:
-        """Since the last call of :meth:`begin`."""
-        now = self._mark()
-        self.highest = max(self.highest, now)
-        return now
-
     def begin(self) -> None:
         """Sets the mark to what is held now."""
-        self.peak()
         (self._folder / "clear_refs").write_text("5")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A judge that is being watched."""
+
+    address: str
+    health: Health
+    memory: Memory
+
+
+@contextmanager
+def watched_judge(log: Path) -> Iterator[Server]:
+    """A freshly started judge, asked for its health until the context closes."""
+    with embedded_judge(log) as address, Health(address) as health:
+        yield Server(address, health, Memory(_listener(address)))
 
 
 @contextmanager
@@ -182,14 +191,14 @@ def good_ones() -> list[Hostile]:
     return [Hostile(name=name, make=lambda tiny, raw=raw[name]: raw, status=(200,)) for name in raw]
 
 
-def measure(address: str, one: Hostile, path: Path, health: Health, memory: Memory) -> Outcome:
+def measure(server: Server, one: Hostile, path: Path) -> Outcome:
     """Sends one body while nothing else is asked."""
-    memory.begin()
-    asked = len(health.times)
+    server.memory.begin()
+    asked = len(server.health.times)
     began = time.monotonic()
-    reply = send(address, one, path, timeout_s=_TIMEOUT_S)
+    reply = send(server.address, one, path, timeout_s=_TIMEOUT_S)
     seconds = time.monotonic() - began
-    slowest = health.slowest_since(asked)
+    slowest = server.health.slowest_since(asked)
     return Outcome(
         name=one.name,
         sent=path.stat().st_size,
@@ -197,23 +206,21 @@ def measure(address: str, one: Hostile, path: Path, health: Health, memory: Memo
         status=reply.status,
         message=reply.message,
         seconds=seconds,
-        peak=memory.peak(),
+        peak=server.memory.peak(),
         health_s=slowest,
     )
 
 
-def at_once(
-    address: str, several: Sequence[Hostile], paths: dict[str, Path], health: Health, memory: Memory
-) -> list[Outcome]:
+def at_once(server: Server, several: Sequence[Hostile], paths: dict[str, Path]) -> list[Outcome]:
     """Sends all bodies at the same time. Peak and slowest answer of ``/health`` are of the whole."""
-    memory.begin()
-    asked = len(health.times)
+    server.memory.begin()
+    asked = len(server.health.times)
     start = threading.Barrier(len(several))
 
     def one_of(one: Hostile) -> Outcome:
         start.wait()
         began = time.monotonic()
-        reply = send(address, one, paths[one.name], timeout_s=_TIMEOUT_S)
+        reply = send(server.address, one, paths[one.name], timeout_s=_TIMEOUT_S)
         return Outcome(
             name=one.name,
             sent=paths[one.name].stat().st_size,
@@ -227,7 +234,7 @@ def at_once(
 
     with ThreadPoolExecutor(len(several)) as threads:
         outcomes = list(threads.map(one_of, several))
-    peak, slowest = memory.peak(), health.slowest_since(asked)
+    peak, slowest = server.memory.peak(), server.health.slowest_since(asked)
     return [replace(outcome, peak=peak, health_s=slowest) for outcome in outcomes]
 
 
@@ -256,39 +263,36 @@ def main(arguments: list[str] | None = None) -> int:
     good = good_ones()
     options.output.parent.mkdir(parents=True, exist_ok=True)
     log = options.output.with_suffix(".log")
-    with (
-        bodies_on_disk([*good, *hostile]) as paths,
-        embedded_judge(log) as address,
-        Stalls() as stalls,
-        Health(address) as health,
-    ):
-        memory = Memory(_listener(address))
+    with bodies_on_disk([*good, *hostile]) as paths, Stalls() as stalls:
         print(f"{len(hostile)} bodies, each alone\n\n{HEADER}", flush=True)
         alone = []
-        for one in [*good, *hostile, good[0]]:
-            alone.append(measure(address, one, paths[one.name], health, memory))
-            print(line(alone[-1]), flush=True)
-        print(f"\nall at once, with good requests among them\n\n{HEADER}", flush=True)
+        with watched_judge(log) as server:
+            for one in [*good, *hostile, good[0]]:
+                alone.append(measure(server, one, paths[one.name]))
+                print(line(alone[-1]), flush=True)
         # A clip that fills most of what is held at once may have to wait too long for its place among all these.
-        together = at_once(
-            address, [*hostile, *(one for one in good if one.name != _CLIP)], paths, health, memory
-        )
-        after = measure(address, good[0], paths[good[0].name], health, memory)
+        several = [*hostile, *(one for one in good if one.name != _CLIP)]
+        print(f"\n{len(several)} at once, to a server that has seen none of them\n\n{HEADER}", flush=True)
+        with watched_judge(log) as fresh:
+            together = at_once(fresh, several, paths)
+            after = measure(fresh, good[0], paths[good[0].name])
         for outcome in [*together, after]:
             print(line(outcome), flush=True)
     outcomes = [*alone, *together, after]
-    slowest, stalled = max(health.times), stalls.longest_s
+    times = [*server.health.times, *fresh.health.times]
+    errors = [*server.health.errors, *fresh.health.errors]
+    highest, slowest, stalled = max(outcome.peak for outcome in outcomes), max(times), stalls.longest_s
     verdicts = {outcome.message for outcome in outcomes if outcome.name == _SMALL}
     print(
         f"\nanswered as they should: {sum(o.holds for o in outcomes)} of {len(outcomes)}"
-        f"\nmost memory: {memory.highest / 2**20:.0f} MiB, all at once {together[0].peak / 2**20:.0f} MiB"
-        f"\n/health: {len(health.times)} answers, median {1000 * float(np.median(health.times)):.0f} ms, slowest "
-        f"{1000 * slowest:.0f} ms, errors {len(health.errors)}; this process stalled for {1000 * stalled:.0f} ms"
+        f"\nmost memory: {highest / 2**20:.0f} MiB, all at once {together[0].peak / 2**20:.0f} MiB"
+        f"\n/health: {len(times)} answers, median {1000 * float(np.median(times)):.0f} ms, slowest "
+        f"{1000 * slowest:.0f} ms, errors {len(errors)}; this process stalled for {1000 * stalled:.0f} ms"
         f"\nverdicts on the small good request: {len(verdicts)}"
     )
     summary = {
-        "highest_bytes": memory.highest,
-        "health": {"answers": len(health.times), "slowest_s": slowest, "errors": health.errors},
+        "highest_bytes": highest,
+        "health": {"answers": len(times), "slowest_s": slowest, "errors": errors},
         "stall_s": stalled,
         "alone": [asdict(outcome) for outcome in alone],
         "at_once": [asdict(outcome) for outcome in together],
@@ -296,8 +300,8 @@ def main(arguments: list[str] | None = None) -> int:
     options.output.write_text(json.dumps(summary, indent=1) + "\n")
     print(f"\n{options.output}")
     answered = all(outcome.holds for outcome in outcomes) and len(verdicts) == 1
-    awake = slowest < _MOST_HEALTH_S + stalled and not health.errors
-    return int(not (answered and awake and memory.highest < _MOST_BYTES))
+    awake = slowest < _MOST_HEALTH_S + stalled and not errors
+    return int(not (answered and awake and highest < _MOST_BYTES))
 
 
 def _listener(address: str) -> int:

@@ -58,7 +58,7 @@ def print_commands(settings: ServeSettings, port_file: Path | None = None) -> in
         )
     for command in commands:
         print(command.shell())
-    for what in missing:
+    for what in dict.fromkeys(missing):
         print(f"serve.py: to start this here: {what}", file=sys.stderr)
     return 0
 

@@ -126,8 +126,8 @@ def test_a_body_that_is_too_large_is_refused_before_it_comes() -> None:
 @pytest.mark.parametrize(
     ("raw", "status", "message"),
     [
-        (b"[" * 40, 400, "40 commas and brackets; at most 30"),
-        (b'{"a": "' + b"\\n" * 11 + b'"}', 400, "11 backslashes; at most 10"),
+        (b"[" * 40, 400, "more than 30 commas and brackets"),
+        (b'{"a": "' + b"\\n" * 11 + b'"}', 400, "more than 10 backslashes"),
         ('{"a": "' + "é" * 300 + b'"}'.decode(), 413, "beyond ASCII"),
         (b'{"a": ' + 5000 * b"1" + b"}", 400, "not JSON: Exceeds"),
         (b'{"a": NaN}', 400, "NaN is no JSON number"),
