@@ -26,7 +26,6 @@ import argparse
 import json
 import random
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -39,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 from benchmarks.judge_gaming import media_of
+from benchmarks.stalls import Stalls
 from gpu_judge.embedded.judge import EmbeddedJudge
 from tests.reward.fault_server import FAULTS, FINAL, USABLE, FaultServer, Plan
 from vcap_jax.grpo.advantages import AdvantageConfig, group_advantages
@@ -90,31 +90,6 @@ class Outcome:
         """Whether all that the module's docstring requires is so."""
         bad = self.wrong_rewards + self.wrong_advantages + self.savable + self.deadlocked
         return bad == 0 and self.longest_s <= self.deadline_s + _SLACK_S + self.stall_s
-
-
-class Stalls:
-    """Measures, as a context, how long this process is kept from running."""
-
-    _SLEEP_S = 0.02
-
-    def __init__(self) -> None:
-        self.longest_s = 0.0
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._measure, daemon=True)
-
-    def _measure(self) -> None:
-        while not self._end.is_set():
-            began = time.monotonic()
-            time.sleep(self._SLEEP_S)
-            self.longest_s = max(self.longest_s, time.monotonic() - began - self._SLEEP_S)
-
-    def __enter__(self) -> Stalls:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._end.set()
-        self._thread.join()
 
 
 def groups_for(judgements: int, *, seed: int, videos: bool = True) -> list[GroupForReward]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import socket
@@ -43,7 +44,26 @@ def read_api_key(host: str, api_key_env: str | None) -> str | None:
     key = os.environ.get(api_key_env, "")
     if not key.strip():
         raise AccessError(f"--api-key-env names {api_key_env}, and that environment variable is not set")
+    if key != key.strip() or not (key.isascii() and key.isprintable()):
+        raise AccessError(
+            f"the key in {api_key_env} has white space around it or characters that no HTTP header holds: set it "
+            "again, in plain ASCII on one line"
+        )
     return key
+
+
+class ListenError(VCapError, OSError):
+    """An address cannot be listened on; the message says why and what to give."""
+
+
+def listen_error(host: str, port: int, error: OSError | UnicodeError) -> ListenError:
+    """What ``error`` means for somebody who asked to listen there."""
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return ListenError(
+            f"port {port} is in use: end what listens there (ss -ltnp), or give another --port"
+        )
+    why = getattr(error, "strerror", None) or error
+    return ListenError(f"cannot listen on {host}:{port}: {why}; check --host and --port")
 
 
 def url_of(host: str, port: int) -> str:

@@ -10,5 +10,8 @@ class Judge(Protocol):
     """Answers the body of a chat completion request with the JSON object that its instruction asks for."""
 
     def answer(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The verdict; raises ``BadRequest`` where the request cannot be judged."""
+        """The verdict; raises ``BadRequest`` where the request cannot be judged.
+
+        Called from a thread of its own, for one request at a time.
+        """
         ...

@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from vcap_jax.errors import VCapError
+
 _PARENT_CHECK_S = 1.0
+
+
+class PortFileError(VCapError, OSError):
+    """The addresses cannot be written where they were asked for; the message names the file."""
 
 
 def on_signals(act: Callable[[], None]) -> None:
@@ -25,8 +31,29 @@ async def watch_parent(stop: asyncio.Event, parent: int) -> None:
     stop.set()
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file that nobody can see half-written."""
+def check_port_file(path: Path | None) -> None:
+    """Raises PortFileError where :func:`write_port_file` is bound to fail: better now than after minutes of loading."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise PortFileError(f"--port-file {path} is a folder: name a file in it")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        what = "cannot be written to" if path.parent.exists() else "does not exist"
+        raise PortFileError(f"--port-file {path}: {path.parent} {what}: make it, or name a file elsewhere")
+
+
+def write_port_file(path: Path | None, addresses: Sequence[str]) -> None:
+    """Writes the addresses, one per line, so that nobody can see half of them; None writes nothing.
+
+    Raises PortFileError.
+    """
+    if path is None:
+        return
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    partial.replace(path)
+    try:
+        partial.write_text("".join(f"{address}\n" for address in addresses))
+        partial.replace(path)
+    except OSError as error:
+        raise PortFileError(
+            f"--port-file {path} cannot be written ({error.strerror or error}): free space, or name a file elsewhere"
+        ) from error

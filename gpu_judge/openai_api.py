@@ -1,12 +1,19 @@
-"""The OpenAI chat format over a judge: three routes, and errors the way OpenAI words them."""
+"""The OpenAI chat format over a judge: three routes, and errors the way OpenAI words them.
+
+Whatever is read out of a request's body happens in one worker thread, a request at a time: the event loop stays free to
+answer ``/health``, and the memory for decoding is needed once.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import logging
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from typing import Any
 
@@ -14,17 +21,27 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from gpu_judge.backends import Judge
+from gpu_judge.bodies import Intake, Limits, Refusal, parse_object
 from gpu_judge.embedded.request import BadRequest
 
 _log = logging.getLogger(__name__)
-_MAX_BODY = 512 * 1024**2
+_LONGEST_MESSAGE = 1000
+"""Characters of an error: what is quoted may be of any length."""
+_SWITCH_S = 0.0005
+"""How long one thread may keep another waiting: an answer is sent in a dozen steps, each of which may wait so long."""
 
 
-def build_app(judge: Judge, model: str, api_key: str | None = None) -> web.Application:
+def build_app(
+    judge: Judge, model: str, api_key: str | None = None, limits: Limits | None = None
+) -> web.Application:
     """The application that serves ``judge`` under the name ``model``.
 
     api_key: what every request but ``/health`` must bring as ``Authorization: Bearer KEY``; None asks for nothing.
+    limits: of request bodies.
     """
+    bounds = limits or Limits()
+    intake = Intake(bounds)
+    worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
 
     async def health(_: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
@@ -34,22 +51,37 @@ def build_app(judge: Judge, model: str, api_key: str | None = None) -> web.Appli
         return web.json_response({"object": "list", "data": [entry]})
 
     async def chat(request: web.Request) -> web.Response:
+        identity = request.headers.get("X-Request-Id")
+
+        def answer(body: bytearray) -> str:
+            asked = parse_object(body, bounds)
+            _check_supported(asked, model)
+            return json.dumps(completion(asked, judge.answer(asked), model, identity))
+
         try:
-            body = await request.json()
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            return error_response(400, f"the body is not JSON: {error}")
-        if not isinstance(body, Mapping):
-            return error_response(400, "the body must be a JSON object")
-        if refusal := _unsupported(body, model):
-            return refusal
-        try:
-            verdict = judge.answer(body)
+            async with intake.body(request) as body:
+                text = await asyncio.get_running_loop().run_in_executor(worker, answer, body)
         except BadRequest as error:
             return error_response(400, str(error), param=error.param)
-        identity = request.headers.get("X-Request-Id")
-        return web.json_response(completion(body, verdict, model, identity))
+        except Refusal as refusal:
+            return error_response(
+                refusal.status,
+                str(refusal),
+                param=refusal.param,
+                code=refusal.code,
+                retry_after=refusal.retry_after,
+            )
+        return web.json_response(text=text)
 
-    app = web.Application(client_max_size=_MAX_BODY, middlewares=[_openai_errors, _key_check(api_key)])
+    async def working(_: web.Application) -> AsyncIterator[None]:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)
+        yield
+        sys.setswitchinterval(before)
+        worker.shutdown(wait=False, cancel_futures=True)
+
+    app = web.Application(middlewares=[_openai_errors, _key_check(api_key)])
+    app.cleanup_ctx.append(working)
     app.add_routes(
         [
             web.get("/health", health),
@@ -69,7 +101,7 @@ def completion(
     whose answer it has.
     """
     content = json.dumps(verdict, ensure_ascii=False)
-    asked = len(_text(body["messages"]).split())
+    asked = _words(body["messages"])
     answered = len(content.split())
     return {
         "id": f"chatcmpl-{identity or blake2b(content.encode(), digest_size=12).hexdigest()}",
@@ -93,43 +125,52 @@ def completion(
 
 
 def error_response(
-    status: int, message: str, *, param: str | None = None, code: str | None = None
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    retry_after: int | None = None,
 ) -> web.Response:
-    """An error in OpenAI's format."""
+    """An error in OpenAI's format. retry_after: seconds after which to try again."""
     kind = "invalid_request_error" if status < 500 else "server_error"
+    if len(message) > _LONGEST_MESSAGE:
+        message = message[: _LONGEST_MESSAGE - 3] + "..."
     return web.json_response(
-        {"error": {"message": message, "type": kind, "param": param, "code": code}}, status=status
+        {"error": {"message": message, "type": kind, "param": param, "code": code}},
+        status=status,
+        headers={} if retry_after is None else {"Retry-After": str(retry_after)},
     )
 
 
-def _unsupported(body: Mapping[str, Any], model: str) -> web.Response | None:
-    """The refusal of a request that asks for what this server does not do."""
+def _check_supported(body: Mapping[str, Any], model: str) -> None:
+    """Refuses a request that asks for what this server does not do."""
     name = body.get("model")
     if not isinstance(name, str):
-        return error_response(400, f"'model' is missing; this server has {model!r}", param="model")
+        what = "missing" if name is None else "no string"
+        raise Refusal(400, f"'model' is {what}; this server has {model!r}", param="model")
     if name != model:
-        return error_response(
+        raise Refusal(
             404,
-            f"there is no model {name!r}; this server has {model!r}",
+            f"there is no model {name[:80]!r}; this server has {model!r}",
             param="model",
             code="model_not_found",
         )
     if body.get("stream"):
-        return error_response(400, "answers are not streamed: leave out 'stream'", param="stream")
+        raise Refusal(400, "answers are not streamed: leave out 'stream'", param="stream")
     if body.get("n", 1) not in (1, None):
-        return error_response(400, "one answer per request: leave out 'n'", param="n")
-    return None
+        raise Refusal(400, "one answer per request: leave out 'n'", param="n")
 
 
-def _text(messages: Any) -> str:
-    parts = []
+def _words(messages: Any) -> int:
+    """How many words the texts of the messages have; what is no text has none."""
+    count = 0
     for message in messages:
-        content = message.get("content") or ""
-        if isinstance(content, str):
-            parts.append(content)
-        else:
-            parts += [part["text"] for part in content if part["type"] == "text"]
-    return " ".join(parts)
+        content = message.get("content")
+        for part in content if isinstance(content, list) else [{"text": content}]:
+            text = part.get("text") if isinstance(part, Mapping) else None
+            count += len(text.split()) if isinstance(text, str) else 0
+    return count
 
 
 def _key_check(api_key: str | None) -> Middleware:

@@ -18,9 +18,10 @@ if __package__ in (None, ""):
     # Run as a script: make the project importable, and this folder's modules only as part of it.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from gpu_judge.addresses import AccessError, read_api_key
+from gpu_judge.addresses import read_api_key
 from gpu_judge.options import parse_arguments, perception_options, serve_settings
 from gpu_judge.vllm_server.settings import SettingsError
+from vcap_jax.errors import VCapError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         return _vllm(options) if options.backend == "vllm" else _embedded(options)
-    except (AccessError, SettingsError) as error:
+    except VCapError as error:
         print(f"serve.py: {error}", file=sys.stderr)
         return 2
 
@@ -37,6 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
 # Each backend is imported when it is asked for: the embedded one starts in a trainer's path, vLLM's needs no numpy.
 def _embedded(options: argparse.Namespace) -> int:
     key = read_api_key(options.host, options.api_key_env)
+    if not 0 <= options.port <= 65535:
+        raise SettingsError(f"--port is {options.port}: give a port from 1 to 65535, or 0 for a free one")
     from gpu_judge import embedded_server
     from vcap_jax.world.imperfect_sight import PerceptionConfig
 
@@ -61,7 +64,7 @@ def _vllm(options: argparse.Namespace) -> int:
     from gpu_judge.vllm_server.supervisor import Supervision
 
     if getattr(options, "print", False):
-        return run.print_commands(settings)
+        return run.print_commands(settings, options.port_file)
     supervision = Supervision(drain_s=settings.drain_s)
     if hasattr(options, "start_timeout_s"):
         supervision = replace(supervision, start_timeout_s=options.start_timeout_s)

@@ -77,10 +77,10 @@ def share_score(part: int, whole: int) -> int:
 
 def claimed_values(claims: Iterable[Claim]) -> dict[Slot, tuple[str, ...]]:
     """Slot -> the distinct values claimed for it, in order."""
-    values: dict[Slot, tuple[str, ...]] = {}
+    values: dict[Slot, list[str]] = {}
     for slot, value in dict.fromkeys(claims):
-        values[slot] = (*values.get(slot, ()), value)
-    return values
+        values.setdefault(slot, []).append(value)
+    return {slot: tuple(found) for slot, found in values.items()}
 
 
 def contradictions(claims: Iterable[Claim]) -> list[Slot]:

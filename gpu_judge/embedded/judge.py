@@ -11,20 +11,23 @@ from gpu_judge.embedded.looking import Eyes
 from gpu_judge.embedded.prose import Prose, read_prose, text_quality
 from gpu_judge.embedded.questions import answer_questions, asks_questions
 from gpu_judge.embedded.reasonability import reasonability
-from gpu_judge.embedded.request import JudgeRequest, read_request
+from gpu_judge.embedded.request import BadRequest, JudgeRequest, read_content, read_request
 from gpu_judge.embedded.windows import Window, claims_in_window, window_shots
 from vcap_jax.world.grammar import parse_image
 from vcap_jax.world.imperfect_sight import ImperfectSight, PerceptionConfig
 from vcap_jax.world.sentences import Claim
-from vcap_jax.world.video_grammar import parse_segment, parse_video
+from vcap_jax.world.video_grammar import VideoCaption, parse_segment, parse_video
 
 Answer = dict[str, str | int]
+_MOST_SEGMENTS = 10_000
+"""Of a description, several times what the paper's longest caption has room for."""
 _MAX_ANALYSIS = 900
 """Characters: clients bound the answer's length, and a cut-off answer is a failure."""
 
 
 class EmbeddedJudge:
     """Scores captions of the embedded world. Deterministic: equal requests get equal answers.
+    To be used by one thread at a time.
 
     cache_size: pictures whose content is remembered. perception: how well it sees, by default without errors.
     """
@@ -36,9 +39,10 @@ class EmbeddedJudge:
         """The verdict on a chat completion request, or the answers to its questions; raises ``BadRequest`` where there
         is none to give.
         """
-        if asks_questions(body):
-            return answer_questions(body)
-        request = read_request(body)
+        content = read_content(body)
+        if asks_questions(content.texts):
+            return answer_questions(content.texts)
+        request = read_request(content)
         sight = self._eyes.look(request.kind, request.pictures) if request.pictures else None
         match request.kind:
             case "image":
@@ -59,10 +63,10 @@ def judge_image(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
 
 def judge_segment(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
     """The same of one segment of a video: only what lies in the frames' range is weighed, of either text."""
-    caption = parse_video(request.candidate)
+    caption = _read_video(request.candidate)
     if sight is None:
         # Nothing shows where shots begin: the reference's own segments stand in for them.
-        told = parse_video(request.reference or "")
+        told = _read_video(request.reference or "")
         window = Window(shots=tuple((s.start, s.end) for s in told.segments), limits=request.window)
     else:
         window = window_shots(sight.shots)
@@ -74,8 +78,8 @@ def judge_segment(request: JudgeRequest, sight: ImperfectSight | None) -> Answer
 
 def judge_video(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
     """Reasonability, Correctness and Completeness of the description of a whole video."""
-    caption = parse_video(request.candidate)
-    told = None if request.reference is None else parse_video(request.reference)
+    caption = _read_video(request.candidate)
+    told = None if request.reference is None else _read_video(request.reference)
     if sight is not None:
         shots = sight.shots
     else:
@@ -92,6 +96,15 @@ def judge_video(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
     reason, splits = reasonability(segments, shots, prose.useful)
     analysis = _analysis([*outcome.problems, *splits, *prose.problems])
     return {"Analysis": analysis, "Reasonability": reason, **scores}
+
+
+def _read_video(text: str) -> VideoCaption:
+    """A description by segments. Raises BadRequest for more of them than are worth comparing with every shot."""
+    # Counted before they are parsed: a segment begins a line.
+    count = sum(line.lstrip(" \t").startswith("[") for line in text.split("\n"))
+    if count > _MOST_SEGMENTS:
+        raise BadRequest(f"a description has {count:,} segments; at most {_MOST_SEGMENTS:,} are read")
+    return parse_video(text)
 
 
 def _quality_answer(

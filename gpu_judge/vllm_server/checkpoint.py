@@ -15,6 +15,7 @@ _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json")
 _DEFAULT_MIN_PIXELS = {"image": 65_536, "video": 4_096}  # of the published checkpoints
+_MOST_HEADER = 100_000_000  # the safetensors format's own limit, in bytes
 _KEY_VALUE_BYTES = 2  # keys and values are kept in 16 bits unless vLLM is told otherwise
 
 
@@ -58,11 +59,39 @@ class Checkpoint:
         return 2 * self.layers * self.key_value_heads * self.head_dim * _KEY_VALUE_BYTES
 
 
+PUBLISHED = Checkpoint(
+    weight_bytes=0,
+    layers=0,
+    heads=0,
+    key_value_heads=0,
+    head_dim=0,
+    vision_heads=0,
+    positions=262_144,
+    patch=16,
+    merge=2,
+    temporal_patch=2,
+    image_min_pixels=_DEFAULT_MIN_PIXELS["image"],
+    video_min_pixels=_DEFAULT_MIN_PIXELS["video"],
+    video_token_id=151_656,
+)
+"""What command lines depend on, as all published Qwen3-VL checkpoints have it; 0 is what differs among them."""
+
+
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Reads configuration, preprocessor files and the list of shards.
 
-    Raises CheckpointError: no folder, no Qwen3-VL, missing or empty shards (all named), no tokenizer.
+    Raises CheckpointError: no folder, no Qwen3-VL, missing or empty shards (all named), no tokenizer, files that cannot
+    be read.
     """
+    try:
+        return _read(folder)
+    except OSError as error:
+        raise CheckpointError(
+            f"--model {folder} cannot be read ({error.strerror or error}): let this user read it (chmod -R a+rX)"
+        ) from error
+
+
+def _read(folder: Path) -> Checkpoint:
     if not folder.is_dir():
         raise CheckpointError(
             f"--model {folder} is no folder: give a checkpoint on disk (for instance `hf download "
@@ -81,7 +110,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     try:
         text, vision = config["text_config"], config["vision_config"]
         heads = int(text["num_attention_heads"])
-        return Checkpoint(
+        found = Checkpoint(
             weight_bytes=_weight_bytes(folder),
             layers=int(text["num_hidden_layers"]),
             heads=heads,
@@ -96,12 +125,17 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             video_min_pixels=_min_pixels(folder, "video"),
             video_token_id=int(config["video_token_id"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(
-            f"{folder / 'config.json'} lacks or garbles {error}: restore it from the checkpoint"
+            f"{folder / 'config.json'} or a file beside it lacks or garbles {error}: restore it from the checkpoint"
         ) from error
+    if absent := [name for name, value in vars(found).items() if value < 1]:
+        raise CheckpointError(
+            f"{folder}: {', '.join(absent)} must be above 0 in its JSON files: restore them from the checkpoint"
+        )
+    return found
 
 
 def _weight_bytes(folder: Path) -> int:
@@ -125,12 +159,14 @@ def _is_whole(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             header_size = int.from_bytes(file.read(8), "little")
-            if header_size > path.stat().st_size:
+            if header_size > min(path.stat().st_size, _MOST_HEADER):
                 return False
             header = json.loads(file.read(header_size))
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
         return path.stat().st_size == 8 + header_size + max(ends)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except PermissionError:
+        raise  # it may be whole
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return False
 
 
@@ -154,7 +190,9 @@ def _json(path: Path, remedy: str) -> Mapping[str, Any]:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} is missing: {remedy}") from error
-    except (OSError, ValueError) as error:
+    except PermissionError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}): restore it from the checkpoint") from error
     if not isinstance(values, dict):
         raise CheckpointError(f"{path} holds no JSON object: restore it from the checkpoint")

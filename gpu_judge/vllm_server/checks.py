@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import socket
 import subprocess
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu_judge.addresses import ListenError, listen_error
 from gpu_judge.vllm_server.checkpoint import Checkpoint
 from gpu_judge.vllm_server.installation import INSTALL, Installation, release
 from gpu_judge.vllm_server.settings import ServeSettings
@@ -40,11 +40,17 @@ class Gpu:
 def query_gpus() -> list[Gpu]:
     """The GPUs of this machine. Raises CheckError where nvidia-smi is missing or fails."""
     try:
-        done = subprocess.run(_QUERY, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            _QUERY, capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
     except FileNotFoundError as error:
         raise CheckError(
             "nvidia-smi is not on PATH, so there is no NVIDIA driver here: install one, or try a small model with "
             "--gpus none"
+        ) from error
+    except OSError as error:
+        raise CheckError(
+            f"nvidia-smi cannot be run ({error.strerror or error}): install the NVIDIA driver again"
         ) from error
     except subprocess.TimeoutExpired as error:
         raise CheckError(
@@ -97,11 +103,12 @@ def check_build(settings: ServeSettings, installation: Installation) -> list[str
 
 
 def check_gpus(
-    settings: ServeSettings, checkpoint: Checkpoint, found: Sequence[Gpu], cuda: str | None
+    settings: ServeSettings, checkpoint: Checkpoint | None, found: Sequence[Gpu], cuda: str | None
 ) -> list[str]:
     """Driver, existence and memory of the GPUs that were asked for.
 
-    cuda: release that vLLM was built for; None leaves the driver unchecked.
+    checkpoint: None leaves unchecked whether it fits. cuda: release that vLLM was built for; None leaves the driver
+    unchecked.
     """
     problems = []
     wanted = settings.gpus or ()
@@ -121,7 +128,7 @@ def check_gpus(
     return problems
 
 
-def _check_memory(settings: ServeSettings, checkpoint: Checkpoint, gpu: Gpu) -> list[str]:
+def _check_memory(settings: ServeSettings, checkpoint: Checkpoint | None, gpu: Gpu) -> list[str]:
     if gpu.total is None or gpu.free is None:
         return []
     share = settings.gpu_memory_utilization
@@ -134,7 +141,7 @@ def _check_memory(settings: ServeSettings, checkpoint: Checkpoint, gpu: Gpu) -> 
             f"hide this one from the trainer with CUDA_VISIBLE_DEVICES), or give at most {possible:g}"
         )
         return [problem]
-    if settings.quantization is not None:
+    if checkpoint is None or settings.quantization is not None:
         return []  # how small the weights become is vLLM's business
     length = settings.context_tokens(checkpoint.pixels_per_token, checkpoint.temporal_patch)
     one = length * checkpoint.cache_bytes_per_token
@@ -176,22 +183,17 @@ def check_ports(host: str, ports: Sequence[int]) -> list[str]:
     for port in ports:
         try:
             _listening_socket(host, port).close()
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                problems.append(
-                    f"port {port} is in use: end what listens there (ss -ltnp), or give another --port"
-                )
-            else:
-                problems.append(
-                    f"cannot listen on {host}:{port}: {error.strerror or error}; check --host and --port"
-                )
+        except ListenError as error:
+            problems.append(str(error))
     return problems
 
 
 def free_ports(host: str, count: int) -> tuple[int, ...]:
-    """Ports that are free now; all are held until the last is found, so they differ."""
-    sockets = [_listening_socket(host, 0) for _ in range(count)]
+    """Ports that are free now; all are held until the last is found, so they differ. Raises ListenError."""
+    sockets: list[socket.socket] = []
     try:
+        while len(sockets) < count:
+            sockets.append(_listening_socket(host, 0))
         return tuple(sock.getsockname()[1] for sock in sockets)
     finally:
         for sock in sockets:
@@ -199,15 +201,18 @@ def free_ports(host: str, count: int) -> tuple[int, ...]:
 
 
 def _listening_socket(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    sock = socket.socket(family, kind, protocol)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, protocol)
+    except (OSError, UnicodeError) as error:
+        raise listen_error(host, port, error) from error
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as vLLM does: a port just left is free
         sock.bind(address)
         sock.listen(1)
-    except OSError:
+    except OSError as error:
         sock.close()
-        raise
+        raise listen_error(host, port, error) from error
     return sock
 
 

@@ -11,9 +11,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from vcap_jax.errors import VCapError
+
 _POLL_S = 0.1
 _GONE_S = 30.0
 _PR_SET_PDEATHSIG = 1
+
+
+class StuckProcess(VCapError, RuntimeError):
+    """A process does not end; the message has its number."""
 
 
 async def start(argv: Sequence[str], environment: Mapping[str, str], log: Path) -> asyncio.subprocess.Process:
@@ -43,7 +49,7 @@ def signal_leader(process: asyncio.subprocess.Process, number: int) -> None:
 async def kill_family(leader: int) -> None:
     """Kills whatever is left of the group that ``leader`` led, and waits until it is gone.
 
-    Raises RuntimeError if something survives SIGKILL for half a minute (a process stuck in its driver).
+    Raises StuckProcess if something survives SIGKILL for half a minute (a process stuck in its driver).
     """
     deadline = time.monotonic() + _GONE_S
     while members := family(leader):
@@ -52,7 +58,7 @@ async def kill_family(leader: int) -> None:
         except ProcessLookupError:
             return
         if time.monotonic() > deadline:
-            raise RuntimeError(
+            raise StuckProcess(
                 f"processes {members} survive SIGKILL: the GPU's driver may be stuck; see dmesg"
             )
         await asyncio.sleep(_POLL_S)

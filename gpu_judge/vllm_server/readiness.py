@@ -13,6 +13,7 @@ import aiohttp
 from PIL import Image, ImageDraw
 
 from gpu_judge.vllm_server.settings import Modality
+from vcap_jax.errors import VCapError
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.prompts import build_messages, fill_instruction, response_format
 from vcap_jax.reward.scores import Scores, parse_scores
@@ -28,7 +29,7 @@ _ANSWER_TOKENS = 512
 _CAPTION = "A red square on a grey background."
 
 
-class NotReady(RuntimeError):
+class NotReady(VCapError, RuntimeError):
     """The server answers, and not as a judge must; the message says with what."""
 
 

@@ -6,44 +6,60 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from gpu_judge.addresses import AccessError, local_url_of, read_api_key, url_of
-from gpu_judge.lifetime import on_signals, watch_parent, write_whole
+from gpu_judge.addresses import local_url_of, read_api_key, url_of
+from gpu_judge.lifetime import check_port_file, on_signals, watch_parent, write_port_file
 from gpu_judge.vllm_server import checks
-from gpu_judge.vllm_server.checkpoint import Checkpoint, CheckpointError, read_checkpoint
+from gpu_judge.vllm_server.checkpoint import PUBLISHED, Checkpoint, read_checkpoint
 from gpu_judge.vllm_server.command import KEY_VARIABLE, ServerCommand, build_commands, listed_ports
 from gpu_judge.vllm_server.installation import (
     Installation,
-    InstallationError,
     check_versions,
     find_executable,
     inspect,
 )
 from gpu_judge.vllm_server.readiness import Probe, expected_video_tokens
-from gpu_judge.vllm_server.settings import ServeSettings, SettingsError
-from gpu_judge.vllm_server.supervisor import EndlessCrash, Launch, Supervision, supervise
+from gpu_judge.vllm_server.settings import ServeSettings
+from gpu_judge.vllm_server.supervisor import Launch, Supervision, supervise
+from vcap_jax.errors import VCapError
 
-_REFUSALS = (AccessError, CheckpointError, InstallationError, SettingsError, checks.CheckError)
+T = TypeVar("T")
 
 
-def print_commands(settings: ServeSettings) -> int:
-    """Prints what would be started, a line for each server, ready for a shell; the exit status."""
-    try:
+def print_commands(settings: ServeSettings, port_file: Path | None = None) -> int:
+    """Prints what would be started, a line for each server, ready for a shell; the exit status.
+
+    Needs neither vLLM nor the checkpoint nor a GPU: what is missing to start the lines here is told on stderr. Raises
+    SettingsError where there is no such command line.
+    """
+    missing: list[str] = []
+
+    def tried(look: Callable[[], T], otherwise: T) -> T:
         try:
-            executable = find_executable(settings.vllm)
-        except InstallationError as error:
-            if settings.vllm is not None:
-                raise
-            print(f"serve.py: {error}", file=sys.stderr)
-            executable = Path("vllm")
-        checkpoint = read_checkpoint(settings.model)
-        commands = build_commands(settings, checkpoint, executable, _ports(settings))
-    except _REFUSALS as error:
-        return _refuse([str(error)])
+            return look()
+        except VCapError as error:
+            missing.append(str(error))
+            return otherwise
+
+    tried(lambda: read_api_key(settings.host, settings.api_key_env), None)
+    tried(lambda: check_port_file(port_file), None)
+    found = tried(lambda: inspect(find_executable(settings.vllm)), None)
+    checkpoint = tried(lambda: read_checkpoint(settings.model), None)
+    missing += look_for_problems(settings, found, checkpoint)
+    executable = settings.vllm or Path("vllm") if found is None else found.executable
+    ports = tried(lambda: _ports(settings), listed_ports(settings))
+    commands = build_commands(settings, checkpoint or PUBLISHED, executable, ports)
+    if checkpoint is None:
+        missing.append(
+            "the lines are those for a checkpoint as it is published: print them again where --model is"
+        )
     for command in commands:
         print(command.shell())
+    for what in dict.fromkeys(missing):
+        print(f"serve.py: to start this here: {what}", file=sys.stderr)
     return 0
 
 
@@ -57,9 +73,11 @@ def run(
 ) -> int:
     """Serves until SIGTERM or SIGINT; the exit status.
 
-    0: asked to end. 1: a server crashed endlessly. 2: nothing was started, the messages on stderr say why.
+    0: asked to end. 1: a server crashed endlessly, or what must be written cannot be. 2: nothing was started, the
+    messages on stderr say why.
     """
     try:
+        check_port_file(port_file)
         key = read_api_key(settings.host, settings.api_key_env)
         installation = inspect(find_executable(settings.vllm))
         checkpoint = read_checkpoint(settings.model)
@@ -67,29 +85,36 @@ def run(
         if problems:
             return _refuse(problems)
         commands = build_commands(settings, checkpoint, installation.executable, _ports(settings))
-        log_dir.mkdir(parents=True, exist_ok=True)
-    except _REFUSALS as error:
+    except VCapError as error:
         return _refuse([str(error)])
+    try:
+        log_dir.mkdir(parents=True, exist_ok=True)
+        launches = [_launch(command, settings, checkpoint, key, log_dir) for command in commands]
     except OSError as error:
-        return _refuse([f"--log-dir {log_dir} cannot be made: {error}"])
-    launches = [_launch(command, settings, checkpoint, key, log_dir) for command in commands]
+        return _refuse([f"--log-dir {log_dir} cannot be written ({error}): name another folder"])
     try:
         asyncio.run(_supervise(launches, commands, supervision, port_file, parent))
-    except EndlessCrash as error:
+    except VCapError as error:
         print(f"serve.py: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 def look_for_problems(
-    settings: ServeSettings, installation: Installation, checkpoint: Checkpoint
+    settings: ServeSettings, installation: Installation | None, checkpoint: Checkpoint | None
 ) -> list[str]:
-    """Everything that is known to fail here, each with its remedy. Raises CheckError if it cannot be looked at."""
-    problems = check_versions(installation) + checks.check_build(settings, installation)
+    """Everything that is known to fail here, each with its remedy; of what is None nothing is known."""
+    problems: list[str] = []
+    if installation is not None:
+        problems += check_versions(installation) + checks.check_build(settings, installation)
     if settings.gpus is not None:
-        found = checks.query_gpus()
-        problems += checks.check_gpus(settings, checkpoint, found, installation.cuda)
-        problems += checks.check_heads(settings, checkpoint)
+        cuda = None if installation is None else installation.cuda
+        try:
+            problems += checks.check_gpus(settings, checkpoint, checks.query_gpus(), cuda)
+        except checks.CheckError as error:
+            problems.append(str(error))
+        if checkpoint is not None:
+            problems += checks.check_heads(settings, checkpoint)
     problems += checks.check_host_memory(settings, checks.read_meminfo())
     return problems + checks.check_ports(settings.host, listed_ports(settings))
 
@@ -108,8 +133,7 @@ async def _supervise(
     addresses = [url_of(command.host, command.port) for command in commands]
 
     def all_ready() -> None:
-        if port_file is not None:
-            write_whole(port_file, "".join(f"{address}\n" for address in addresses))
+        write_port_file(port_file, addresses)
         for address in addresses:
             print(f"judge ready at {address}", flush=True)
 

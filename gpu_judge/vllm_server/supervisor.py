@@ -15,11 +15,12 @@ import aiohttp
 
 from gpu_judge.vllm_server import processes
 from gpu_judge.vllm_server.readiness import NotReady, Probe, healthy, judges
+from vcap_jax.errors import VCapError
 
 _log = logging.getLogger("gpu_judge")
 
 
-class EndlessCrash(RuntimeError):
+class EndlessCrash(VCapError, RuntimeError):
     """A server does not come up; the message ends with the last lines of its log."""
 
 
@@ -158,8 +159,11 @@ class _Server:
         launch = self._launch
         while not self._stop.is_set():
             self._ready_since = None
-            written = launch.log.stat().st_size if launch.log.exists() else 0
-            process = await processes.start(launch.argv, launch.environment, launch.log)
+            try:
+                written = launch.log.stat().st_size if launch.log.exists() else 0
+                process = await processes.start(launch.argv, launch.environment, launch.log)
+            except OSError as error:  # the executable, or the folder of the log, is gone
+                raise EndlessCrash(f"{launch.name} cannot be started: {error}; log {launch.log}") from error
             _log.info("%s: started as process %d, log %s", launch.name, process.pid, launch.log)
             try:
                 reason = await self._until_it_fails(process)

@@ -56,8 +56,8 @@ def test_requests_that_cannot_be_read_are_refused() -> None:
     }
     for message, text in broken.items():
         request = {"messages": [{"role": "user", "content": text}]}
-        assert asks_questions(request)
+        assert asks_questions([text])
         with pytest.raises(BadRequest, match=message):
             EmbeddedJudge().answer(request)
-    assert not asks_questions({"messages": [{"role": "user", "content": "<caption>\nx\n</caption>"}]})
-    assert not asks_questions({"messages": "text"})
+    assert not asks_questions(["<caption>\nx\n</caption>"])
+    assert not asks_questions([])

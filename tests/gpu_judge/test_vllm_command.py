@@ -276,17 +276,62 @@ def test_every_option_reaches_the_settings() -> None:
     assert bare == ServeSettings(model=Path("/m/judge"), gpus=None)
 
 
-def test_print_shows_a_line_for_each_server_and_starts_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without vLLM and without nvidia-smi; a folder on it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    folder = write_checkpoint(tmp_path / "judge")
+    return tmp_path
+
+
+def test_print_shows_a_line_for_each_server_and_starts_nothing(
+    bare_machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_checkpoint(bare_machine / "judge")
     assert main(["--backend", "vllm", "--model", str(folder), "--gpus", "6,7", "--print"]) == 0
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert [f"vllm serve {folder} " in line for line in lines] == [True, True]
     assert [line.rpartition(" ")[2] for line in lines] == ["8000", "8001"]
     assert "requirements-vllm.txt" in printed.err  # there is no vllm here, and it says so
-    assert main(["--backend", "vllm", "--model", str(tmp_path), "--gpus", "0", "--print"]) == 2
-    assert "is this a checkpoint folder?" in capsys.readouterr().err
+
+
+def test_print_needs_nothing_of_what_it_prints(
+    bare_machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = (
+        "--backend vllm --model /no/such/Qwen3-VL-8B --gpus 0,1 --vllm /no/such/vllm --host 10.1.2.3 --api-key-env "
+        "NO_SUCH_KEY --modality both --port-file /no/such/folder/port --print"
+    )
+    assert main(line.split()) == 0
+    printed = capsys.readouterr()
+    chosen = settings(
+        model=Path("/no/such/Qwen3-VL-8B"),
+        gpus=(0, 1),
+        host="10.1.2.3",
+        api_key_env="NO_SUCH_KEY",
+        modality="both",
+    )
+    published = build_commands(chosen, EIGHT_B, Path("/no/such/vllm"), [8000, 8001])
+    assert printed.out.splitlines() == [command.shell() for command in published]
+    missing = printed.err.splitlines()
+    assert all(line.startswith("serve.py: to start this here: ") for line in missing)
+    for what in (
+        "NO_SUCH_KEY, and that environment variable is not set",
+        "--port-file /no/such/folder/port: /no/such/folder does not exist",
+        "--vllm /no/such/vllm is no executable",
+        "--model /no/such/Qwen3-VL-8B is no folder",
+        "nvidia-smi is not on PATH",
+        "as it is published",
+    ):
+        assert sum(what in line for line in missing) == 1, what
+    assert main([word for word in line.split() if word != "--print"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_print_refuses_what_is_wrong_anywhere(bare_machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = "--backend vllm --model /no/such/judge --gpus 0 --image-pixels 1024 --print"
+    assert main(line.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "lower bound of 65536" in printed.err
