@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import GUARD_S
 from vcap_jax.alarms import step_alarms
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.reward.config import FAMILIES, JudgeConfig, RewardConfig
@@ -38,7 +39,7 @@ def test_the_projects_own_load_by_name(name: str) -> None:
 def test_a_users_own_is_scored_alarmed_and_kept(tmp_path: Path) -> None:
     judge = JudgeConfig(store=str(tmp_path / "s"))
     with RewardSession(config("Length"), judge, seed=0) as session:
-        scores = session.submit(group("one two", "one two three four five", "forbidden")).result(10)
+        scores = session.submit(group("one two", "one two three four five", "forbidden")).result(GUARD_S)
     assert scores.rewards == [0.5, 1.0, None]
     assert step_alarms([scores], [["a", "b", "c"]])["alarms/saturated"] == 0.5
     assert "alarms/mismatch" not in step_alarms([scores], [["a", "b", "c"]])
@@ -80,9 +81,9 @@ def test_results_that_are_no_scores_end_the_run() -> None:
         RewardSession(config("Broken"), JudgeConfig(), seed=0) as broken,
     ):
         with pytest.raises(FamilyError, match="1 scores for the 2 captions of 'a'"):
-            short.submit(group("x", "y")).result(10)
+            short.submit(group("x", "y")).result(GUARD_S)
         with pytest.raises(ValueError, match="nan is not finite"):
-            broken.submit(group("x")).result(10)
+            broken.submit(group("x")).result(GUARD_S)
 
 
 @pytest.mark.parametrize(
