@@ -113,6 +113,8 @@ def verdict(body):
     keys = body["response_format"]["json_schema"]["schema"]["required"]
     return json.dumps({key: "none" if key == "Analysis" else 7 for key in keys})
 
+judged = False
+
 class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_): pass
     def reply(self, status, payload):
@@ -122,6 +124,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
     def do_GET(self):
+        if self.path == "/health" and judged and mode == "crash-judged" and count <= orders["times"]:
+            os._exit(9)  # who asks again has found it ready
         if self.path == "/health":
             self.reply(200, b"")
         elif self.path == "/v1/models":
@@ -138,8 +142,8 @@ class Handler(BaseHTTPRequestHandler):
         tokens = [7] * (68 if "media_io_kwargs" in body else 0)
         self.reply(200, {"choices": [{"message": {"content": content}, "finish_reason": "stop"}],
                             "prompt_token_ids": tokens})
-        if mode == "crash-judged" and count <= orders["times"] and "media_io_kwargs" in body:
-            threading.Timer(0.3, lambda: os._exit(9)).start()  # the video is the last that is asked for
+        global judged
+        judged = judged or "media_io_kwargs" in body  # the video is the last that is asked for
 
 server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
 server.daemon_threads = False

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.patience import GUARD_S
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, VideoSource, encode_picture
 from vcap_jax.judge_process import embedded_judge
 from vcap_jax.reward.aggregation import RewardWeights
@@ -74,7 +75,7 @@ def rewards(reward: RewardConfig, judge: JudgeConfig, asked: list[GroupForReward
     pool = {group.sample_id: (group.reference or "",) for group in asked}
     with RewardSession(reward, judge, seed=0, references=pool) as session:
         session.wait_until_ready(30)
-        results = [future.result(60) for future in [session.submit(group) for group in asked]]
+        results = [future.result(GUARD_S) for future in [session.submit(group) for group in asked]]
     assert not [c.failure for result in results for c in result.candidates if c.failure]
     return np.array([result.rewards for result in results], float)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.patience import GUARD_S
 from tests.reward import own_families
 from vcap_jax.alarms import step_alarms
 from vcap_jax.configuration import ConfigError, load_config
@@ -47,7 +48,7 @@ def test_the_projects_own_load_by_name(name: str) -> None:
 def test_a_users_own_is_scored_alarmed_and_kept(tmp_path: Path) -> None:
     judge = JudgeConfig(store=str(tmp_path / "s"))
     with RewardSession(config("Length"), judge, seed=0) as session:
-        scores = session.submit(group("one two", "one two three four five", "forbidden")).result(10)
+        scores = session.submit(group("one two", "one two three four five", "forbidden")).result(GUARD_S)
     assert scores.rewards == [0.5, 1.0, None]
     assert step_alarms([scores], [["a", "b", "c"]])["alarms/saturated"] == 0.5
     assert "alarms/mismatch" not in step_alarms([scores], [["a", "b", "c"]])
@@ -61,7 +62,7 @@ def test_both_groups_of_a_sample_that_occurs_twice_in_a_step_are_kept(tmp_path: 
     with RewardSession(config("Length"), judge, seed=0) as session:
         futures = [session.submit(group(f"group {place}", "b", place=place)) for place in (4, 1)]
         for future in futures:
-            future.result(10)
+            future.result(GUARD_S)
     kept = [(c.group, c.place, c.caption) for c, _ in read_candidates(tmp_path / "s")]
     assert kept == [(1, 0, "group 1"), (1, 1, "b"), (4, 0, "group 4"), (4, 1, "b")]
 
@@ -114,7 +115,7 @@ def test_a_module_that_fails_to_import_says_its_own_error(
 def failure_of(name: str, *captions: str) -> FamilyError:
     with RewardSession(config(name), JudgeConfig(), seed=0) as session:
         with pytest.raises(FamilyError) as raised:
-            session.submit(group(*captions)).result(10)
+            session.submit(group(*captions)).result(GUARD_S)
         return raised.value
 
 
@@ -172,7 +173,7 @@ def test_mistakes_of_this_projects_families_keep_their_trace() -> None:
         RewardSession(RewardConfig(family="imitation"), JudgeConfig(), seed=0, references=WITNESSES) as own,
         pytest.raises(ValueError, match="no reference caption to imitate") as raised,
     ):
-        own.submit(group("x")).result(10)
+        own.submit(group("x")).result(GUARD_S)
     assert not isinstance(raised.value, FamilyError)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.patience import GUARD_S
 from vcap_jax.reward.config import ImitationConfig, JudgeConfig, RewardConfig
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.session import RewardSession
@@ -24,7 +25,7 @@ def score(groups: list[GroupForReward], store: Path | None = None, **imitation: 
     judge = JudgeConfig(store=None if store is None else str(store))
     with RewardSession(config, judge, seed=0, references=WEAK) as session:
         assert session.wait_until_ready() is None
-        results = [session.submit(group).result(20) for group in groups]
+        results = [session.submit(group).result(GUARD_S) for group in groups]
         assert session.statistics().requests == 0
         return results
 

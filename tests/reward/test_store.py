@@ -287,7 +287,7 @@ def candidate(**fields: Any) -> StoredCandidate:
 def put(path: Path, *groups: list[StoredCandidate]) -> None:
     with JudgementStore(path) as store:
         for group in groups:
-            store.put_group(group).result(10)
+            store.put_group(group).result(GUARD_S)
 
 
 def test_a_group_that_is_scored_again_replaces_its_rows(studied: Path) -> None:
@@ -315,7 +315,7 @@ def test_a_group_is_put_whole(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match="candidates of one group"):
                 store.put_group(wrong)
         with pytest.raises(StoreError, match="cannot be written"):
-            store.put_group([candidate(place=0), candidate(place=1), candidate(place=1)]).result(10)
+            store.put_group([candidate(place=0), candidate(place=1), candidate(place=1)]).result(GUARD_S)
     assert list(read_candidates(tmp_path / "s")) == []
 
 

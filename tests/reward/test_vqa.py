@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import GUARD_S
 from vcap_jax.reward.config import RewardConfig, VqaConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyError
@@ -35,7 +36,7 @@ def ask(tmp_path: Path, settings: Callable[..., Any]) -> Callable[..., GroupScor
             group = GroupForReward(
                 sample_id=sample, step=0, place=0, media=NOTHING, reference=None, captions=tuple(captions)
             )
-            return session.submit(group).result(20)
+            return session.submit(group).result(GUARD_S)
 
     return run
 
