@@ -72,6 +72,7 @@ _VLLM_ONLY = (
     "vllm",
     "extra",
     "print",
+    "check",
     "log_dir",
     "start_timeout_s",
 )
@@ -153,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--extra", 'further vLLM options as one word, such as --extra="--max-num-seqs 64"', type=_words)
     add("--print", "print the vLLM command lines and start nothing", action="store_true")
+    add("--check", "as --print, with status 2 if anything to start them is missing", action="store_true")
     add("--log-dir", "folder for the servers' logs (default: judge-logs)", type=Path)
     add("--start-timeout-s", "seconds from start to the first judgement (default: 1800)", type=float)
     return parser

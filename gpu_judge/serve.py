@@ -63,8 +63,9 @@ def _vllm(options: argparse.Namespace) -> int:
     from gpu_judge.vllm_server import run
     from gpu_judge.vllm_server.supervisor import Supervision
 
-    if getattr(options, "print", False):
-        return run.print_commands(settings, options.port_file)
+    check = getattr(options, "check", False)
+    if check or getattr(options, "print", False):
+        return run.print_commands(settings, options.port_file, check=check)
     supervision = Supervision(drain_s=settings.drain_s)
     if hasattr(options, "start_timeout_s"):
         supervision = replace(supervision, start_timeout_s=options.start_timeout_s)

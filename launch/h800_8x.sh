@@ -136,8 +136,8 @@ preflight "$python" "${before_the_run[@]}" "${settings[@]}"
 if $elsewhere; then
   echo "  left out: GPUs, memory, judge"
 elif [[ -n $judge_gpus ]]; then
-  check "judge (checkpoint, vLLM, memory, ports)" "its message: $(quoted "${judge_command[@]}" --print)" \
-    "${judge_command[@]}" --print
+  check "judge (checkpoint, vLLM, memory, ports)" "its message: $(quoted "${judge_command[@]}" --check)" \
+    "${judge_command[@]}" --check
   if [[ $judge_host != 127.0.0.1 ]]; then
     check "VCAP_JUDGE_KEY is set" "beyond loopback the judge needs a key: export VCAP_JUDGE_KEY=..." test -n "${VCAP_JUDGE_KEY:-}"
   fi

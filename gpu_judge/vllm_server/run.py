@@ -29,11 +29,11 @@ from vcap_jax.errors import VCapError
 T = TypeVar("T")
 
 
-def print_commands(settings: ServeSettings, port_file: Path | None = None) -> int:
+def print_commands(settings: ServeSettings, port_file: Path | None = None, *, check: bool = False) -> int:
     """Prints what would be started, a line for each server, ready for a shell; the exit status.
 
-    Needs neither vLLM nor the checkpoint nor a GPU: what is missing to start the lines here is told on stderr. Raises
-    SettingsError where there is no such command line.
+    Needs neither vLLM nor the checkpoint nor a GPU: what is missing to start the lines here is told on stderr, and with
+    ``check`` the status is 2 then. Raises SettingsError where there is no such command line.
     """
     missing: list[str] = []
 
@@ -60,7 +60,7 @@ def print_commands(settings: ServeSettings, port_file: Path | None = None) -> in
         print(command.shell())
     for what in dict.fromkeys(missing):
         print(f"serve.py: to start this here: {what}", file=sys.stderr)
-    return 0
+    return 2 if check and missing else 0
 
 
 def run(

@@ -325,6 +325,9 @@ def test_print_needs_nothing_of_what_it_prints(
         "as it is published",
     ):
         assert sum(what in line for line in missing) == 1, what
+    checked = line.replace("--print", "--check")
+    assert main(checked.split()) == 2
+    assert capsys.readouterr() == printed
     assert main([word for word in line.split() if word != "--print"]) == 2
     assert capsys.readouterr().out == ""
 

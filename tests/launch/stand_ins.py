@@ -33,7 +33,7 @@ if words[0] == "-c":
     kind = {{"cuda,cpu": "gpu", "tpu,cpu": "tpu"}}[os.environ["JAX_PLATFORMS"]]
     print(os.environ.get("JAX_SEES", f"{{kind}} {{len(seen)}}"))
     sys.exit(0)
-if "--print" in words:
+if "--check" in words:
     sys.exit(0)
 if "preflight.py" in words[0]:
     if "HOST_MEMORY" not in os.environ:  # this machine's is not what a node has
