@@ -72,6 +72,16 @@ def test_what_catches_its_cancellation_is_cancelled_again() -> None:
     assert len(caught) == 2
 
 
+def leave_nothing(loop: LoopThread) -> None:
+    """Ends by force what a close has given up."""
+    loop._thread.join(GUARD_S)
+    if not loop._loop.is_closed():
+        for task in asyncio.all_tasks(loop._loop):
+            task.cancel()
+        loop._loop.run_until_complete(asyncio.sleep(0))
+        loop._loop.close()
+
+
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_a_close_that_cannot_end_says_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, release = threading.Event(), threading.Event()
@@ -115,4 +125,5 @@ def test_a_close_that_cannot_end_says_what_it_waited_for(monkeypatch: pytest.Mon
         with pytest.raises(TimeoutError, match=message):
             loop.close(last)
         release.set()
+        leave_nothing(loop)
     gc.collect()  # what a loop that stands still leaves is warned of here
