@@ -90,17 +90,17 @@ class Store:
         raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED: not there")
 
     def key_value_dir_get(self, _: str) -> list[tuple[str, str]]:
-        if self.comes_at is None and self.now.seconds >= 125:
+        if self.comes_at is None and self.now.seconds >= 300:
             return [("vcap/failures/1", "JudgeUnavailable: no judge")]
         return []
 
 
 def test_a_process_says_whom_it_waits_for_at_a_meeting() -> None:
     now, said = Now(), []
-    processes = Processes(0, 2, Store(now, comes_at=135), say=said.append, now=now)
+    processes = Processes(0, 2, Store(now, comes_at=185), say=said.append, now=now)
     assert processes.exchange("samples", "mine") == ["mine", "theirs"]
     assert said == [
-        f"waiting for process 1 at 'samples' for {seconds} s: it has not come yet" for seconds in (10, 20, 30)
+        f"waiting for process 1 at 'samples' for {seconds} s: it has not come yet" for seconds in (60, 70, 80)
     ]
     said.clear()
     with pytest.raises(PeerFailed, match=r"process 1 ended while this one waited at 'samples'.*no judge"):

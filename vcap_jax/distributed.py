@@ -33,6 +33,8 @@ from vcap_jax.waiting import Waiting, told_beside
 T = TypeVar("T")
 
 _POLL_S = 2.0
+_USUAL_WAIT_S = 60.0
+"""Not worth a word: processes caption and judge their own groups at their own pace, and meet in every step."""
 _FAILURES = "vcap/failures"
 _log = logging.getLogger(__name__)
 
@@ -191,7 +193,8 @@ class Processes:
                 self._client.key_value_set(f"{_FAILURES}/{self.index}", f"{type(error).__name__}: {error}")
 
     def _wait_for(self, peer: int, meeting: int, what: str, since: float) -> bytes:
-        waiting = Waiting(f"process {peer} at {what!r}", self._say, since=since, now=self._now)
+        whom = f"process {peer} at {what!r}"
+        waiting = Waiting(whom, self._say, first_s=_USUAL_WAIT_S, since=since, now=self._now)
         key = _meeting(meeting, peer)
         while True:
             try:
