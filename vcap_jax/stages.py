@@ -38,6 +38,9 @@ JUDGE_MAY_DIFFER = (
 """Of ``judge``: where it is, how long it is waited for and how requests travel. The rest decides scores: who judges,
 how it draws, what it is shown, how much it may write."""
 
+ROLLOUT_SERVERS_MAY_DIFFER = ("urls", "weights_dir", "concurrency", "timeout_s", "attempts", "load_timeout_s")
+"""Of ``rollout.vllm``: where the servers are and how long they are waited for."""
+
 MAY_DIFFER = (
     "logging",
     "alarms",
@@ -49,6 +52,7 @@ MAY_DIFFER = (
     "grpo.groups_per_micro_batch",
     "sft.groups_per_micro_batch",
     "rollout.groups_per_batch",
+    *(f"rollout.vllm.{name}" for name in ROLLOUT_SERVERS_MAY_DIFFER),
     "data.threads",
     "data.prefetch",
     "compilation_cache",
