@@ -79,7 +79,7 @@ def test_a_configured_judge_is_asked_and_taken_as_it_is(judge: ScriptedJudge, tm
         assert answering == config.judge
     assert said == [f"judge the-judge at {judge.url} is ready"]
     assert len(judge.greetings) == 1
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["judge.json"]
 
 
 def test_where_none_is_configured_the_embedded_one_answers_until_the_end(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_where_none_is_configured_the_embedded_one_answers_until_the_end(tmp_pat
     assert "0.25" in said[-1]
     with pytest.raises(URLError):
         urlopen(f"{url}/health", timeout=GUARD_S)
-    assert [path.name for path in tmp_path.iterdir()] == ["judge.log"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["judge.json", "judge.log"]
 
 
 def test_nobody_is_asked_for_a_reward_without_a_judge(judge: ScriptedJudge, tmp_path: Path) -> None:
