@@ -128,6 +128,8 @@ def test_a_run_that_did_nothing_is_begun_anew_with_any_configuration(
     RunFolder.open(root, Config()).claim("training")
     RunFolder.open(root / "e1", Config()).claim("training")
     (root / "checkpoints").mkdir()
+    for note in ("judge.json", "judge_domain.json", "judge.log", "judge-1.log"):
+        (root / note).touch()
     (root / "data" / "train").mkdir(parents=True)
     (root / "data" / "train" / "scenes.jsonl").touch()
     sqlite3.connect(root / "judgements.sqlite").execute(

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
-_NOTES = ("config.yaml", "kind.txt", "judge.log", "judge.json", "references.json", "questions.jsonl")
-"""Files that a run has before it has done anything."""
+_NOTES = (
+    "config.yaml",
+    "kind.txt",
+    "judge.log",
+    "judge.json",
+    "judge_domain.json",
+    "references.json",
+    "questions.jsonl",
+)
+"""Files that a run has before it has done anything; those of other processes have a number (judge-1.log)."""
 _LOCK = ".lock"
 _held: dict[Path, BinaryIO] = {}
 """This process's locks by folder; they end with it."""
@@ -63,7 +72,7 @@ def _worthless(entry: Path) -> bool:
     if entry.name.startswith("judgements"):
         main = entry.name.removesuffix("-wal").removesuffix("-shm")
         return _without_rows(entry.with_name(main))
-    return entry.name in _NOTES
+    return re.sub(r"-\d+(?=\.)", "", entry.name) in _NOTES
 
 
 def _rendered(split: Path) -> bool:
