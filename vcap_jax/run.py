@@ -48,19 +48,24 @@ def run(
     say: where messages to the user go. processes: those that share the run, each calling this with the same
     configuration and a folder they all see; the first one returns the summary.
     Raises ConfigError, before anything is done, for settings that these processes and devices cannot train with;
-    TrainingStopped if the run ended early but can be resumed, PeerFailed if another process ended, and the typed errors
-    of the phases for input that cannot be used.
+    TrainingStopped, or Stopped after a signal, if the run ended early but can be resumed, PeerFailed if another process
+    ended, and the typed errors of the phases for input that cannot be used.
     """
     begin = time.monotonic()
     check_run(config, processes)
     folder.claim("training")
     family = reward_family(config)
-    with answering_judge(config, folder, say, processes, second=config.second_judge) as judge:
+    with ExitStack() as stack:
+        judge = stack.enter_context(
+            answering_judge(config, folder, say, processes, second=config.second_judge)
+        )
         # -- data, starting policy ------------------------------------------------------------------------
         prepared = prepare(config, folder, say, processes=processes)
         place, samples, world = prepared.place, prepared.samples, prepared.world
         if family.asks_judge(config.reward):
             check_judge_domain(place, samples)
+        # Before there is any other work: its servers may not answer.
+        engine = stack.enter_context(rollout_engine(place))
 
         # -- references -----------------------------------------------------------------------------------
         pool = reference_pool(place, samples) if family.uses_reference(config.reward) else None
@@ -79,16 +84,12 @@ def run(
             evaluation.captions("start", place.policy.trainable)
 
         # -- training -------------------------------------------------------------------------------------
-        with ExitStack() as stack:
-            engine = stack.enter_context(rollout_engine(place))
-            reward = reward_settings(place, pool, world)
-            session = stack.enter_context(reward_session(place, reward, pool, judge))
-            second = None
-            if config.second_judge is not None:
-                second = stack.enter_context(
-                    SecondJudge(config.second_judge, reward, seed=config.seed, say=say)
-                )
-            state = train(place, samples, pool, engine, session, second, world)
+        reward = reward_settings(place, pool, world)
+        session = stack.enter_context(reward_session(place, reward, pool, judge))
+        second = None
+        if config.second_judge is not None:
+            second = stack.enter_context(SecondJudge(config.second_judge, reward, seed=config.seed, say=say))
+        state = train(place, samples, pool, engine, session, second, world)
 
     # -- the trained policy, summary and pictures ----------------------------------------------------------
     if evaluation is not None:

@@ -8,15 +8,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from tests.signals import ask_to_stop
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupBatch
 from vcap_jax.grpo.collect import Collector
 from vcap_jax.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.qwen3_vl.processing import Buckets
+from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.rollout.engine import RolloutBatch
 from vcap_jax.rollout.sampler import SampledGroup
+from vcap_jax.stopping import Stopped, finishing
 
 
 def example(tokens: int) -> Example:
@@ -50,6 +54,8 @@ class Engine:
 
 
 class Session:
+    unreachable: str | None = None
+
     def __init__(self) -> None:
         self.asked: list[GroupForReward] = []
 
@@ -111,3 +117,23 @@ def test_a_group_goes_to_the_reward_with_its_place_which_names_it_where_a_sample
     collect([12, 35, 12], (3, 4, 5), session)
     asked = sorted((group.place, group.sample_id) for group in session.asked)
     assert asked == [(3, "12 tokens"), (4, "35 tokens"), (5, "12 tokens")]
+
+
+class Gone(Session):
+    """Its judge does not answer any more; a run that asks it has just been asked to end."""
+
+    unreachable = "the judge at http://x does not answer (connection refused)"
+
+    def submit(self, group: GroupForReward) -> Future[GroupScores]:
+        ask_to_stop()
+        return Future()
+
+
+def test_a_run_that_was_asked_to_end_does_not_wait_for_a_judge_that_is_gone() -> None:
+    def step() -> None:
+        with finishing("the step in work"), pytest.raises(JudgeUnavailable) as ended:
+            collect([9], (0,), Gone())
+        assert str(ended.value) == f"the run was asked to end while {Gone.unreachable}"
+
+    with pytest.raises(Stopped):
+        step()

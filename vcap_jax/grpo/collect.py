@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -21,11 +21,16 @@ from vcap_jax.grpo.records import GroupRecord, StepRollout
 from vcap_jax.grpo.step import UpdatePrograms
 from vcap_jax.policy import Params, Policy
 from vcap_jax.qwen3_vl.processing import Buckets, PaddedSizes, collate, padded_sizes
+from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.rollout.engine import RolloutBatch, RolloutEngine
+from vcap_jax.stopping import requested
+
+_LOOK_EVERY_S = 1.0
+"""Between two looks at whether the run was asked to end, while scores are waited for."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class Collector:
                     lengths=group.lengths,
                     truncated=group.truncated,
                     captions=captions,
-                    scores=future.result(),
+                    scores=self._scored(future),
                     sampler_logprobs=group.logprobs,
                 )
             )
@@ -105,6 +110,14 @@ class Collector:
             judge_seconds=time.monotonic() - decoded,
             measured=self.engine.measured(),
         )
+
+    def _scored(self, future: Future[GroupScores]) -> GroupScores:
+        """What the reward gave. A run that was asked to end does not wait for a judge that is gone: raises
+        JudgeUnavailable then, as after a long outage."""
+        while not wait([future], timeout=_LOOK_EVERY_S).done:
+            if requested() and (gone := self.session.unreachable) is not None:
+                raise JudgeUnavailable(f"the run was asked to end while {gone}")
+        return future.result()
 
     def _by_size(self, batch: GroupBatch) -> GroupBatch:
         """The groups with the largest prompts first. A device batch is as large as the largest prompt in it, and only

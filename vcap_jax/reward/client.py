@@ -122,6 +122,11 @@ class JudgeClient:
             await self._session.close()
             self._session = None
 
+    @property
+    def unreachable(self) -> str | None:
+        """That no endpoint answers now, in words; None while one does. Safe to call from any thread."""
+        return self._pool.unreachable
+
     def statistics(self) -> JudgeStatistics:
         """Totals since the start; safe to call from any thread."""
         outages = {endpoint.base: endpoint.breaker.epoch for endpoint in self._pool.endpoints}

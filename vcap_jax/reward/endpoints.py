@@ -259,6 +259,15 @@ class EndpointPool:
 
     # -- outages ---------------------------------------------------------------------------------------------
 
+    @property
+    def unreachable(self) -> str | None:
+        """That an outage of all endpoints goes on, in words."""
+        return (
+            None
+            if self._since() is None
+            else f"{self.role.who} at {self.names} does not answer ({self._seen()})"
+        )
+
     async def _wait_for_change(self) -> None:
         left = self._left()
         if left <= 0:

@@ -98,6 +98,11 @@ class RewardSession:
         """
         return self._loop.submit(self._score(group))
 
+    @property
+    def unreachable(self) -> str | None:
+        """Which judge none of whose endpoints answers now, in words; None while one does, or without a judge."""
+        return None if self._client is None else self._client.unreachable
+
     def statistics(self) -> JudgeStatistics:
         """Totals since the start; all 0 without a judge."""
         return JudgeStatistics() if self._client is None else self._client.statistics()
