@@ -157,7 +157,7 @@ def main() -> int:
         "status": code,
         "said": [line for line in output.splitlines() if "judge at" in line or "error" in line],
     }
-    report["away"]["command"] = next((x for x in output.splitlines() if x.startswith("continue with:")), None)
+    report["away"]["command"] = next((x for x in output.splitlines() if x.startswith("go on with:")), None)
     stored = judged(work / "away")
     judge.start()
     resumed = subprocess.run(
