@@ -70,10 +70,13 @@ def run_shared_command(args: argparse.Namespace, command: Callable[[RunConfig, P
     return _run(args, command, several=True)
 
 
-def guarded(work: Callable[[], int], *, goes_on: bool = True, failed: int = 1) -> int:
+def guarded(
+    work: Callable[[], int], *, goes_on: bool = True, again: str | None = None, failed: int = 1
+) -> int:
     """Calls ``work`` as the whole of a command; its exit status, or what ``report`` says.
 
-    goes_on: whether the same command, given again, goes on where a signal ended it. failed: the status of errors.
+    goes_on: whether the same command, given again, goes on where a signal ended it. again: what goes on, if it is not
+    the command of this process. failed: the status of errors.
     """
     from vcap_jax.stopping import stop_on_signal
 
@@ -81,7 +84,7 @@ def guarded(work: Callable[[], int], *, goes_on: bool = True, failed: int = 1) -
         try:
             return work()
         except BaseException as error:
-            return report(error, _again() if goes_on else None, failed=failed)
+            return report(error, (again or _again()) if goes_on else None, failed=failed)
 
 
 def report(error: BaseException, again: str | None, *, failed: int = 1) -> int:

@@ -165,7 +165,7 @@ def main(arguments: list[str]) -> int:
         perform(Path(out), key)
         return 0
 
-    return guarded(work)
+    return guarded(work, again="launch/reproduce.py, as it was started")
 
 
 if __name__ == "__main__":
