@@ -21,6 +21,7 @@ from typing import Any
 from vcap_jax.embedded import prepare_embedded_data
 from vcap_jax.errors import VCapError
 from vcap_jax.report.progress import duration
+from vcap_jax.stopping import finishing, raise_if_requested
 from vcap_jax.studies.perform import write_task
 from vcap_jax.studies.tasks import Plan, Task
 
@@ -76,7 +77,7 @@ def work(
 ) -> Outcome:
     """Does what is left of the plan, ``workers`` tasks at a time.
 
-    on_done: called after each task that was completed now.
+    on_done: called after each task that was completed now. A signal ends the runs at work in order, and raises Stopped.
     """
     if workers < 1:
         raise ScheduleError(f"{workers} workers: give at least one")
@@ -90,49 +91,51 @@ def work(
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     running: list[_Running] = []
     failed: dict[str, Path] = {}
-    try:
-        while waiting or running:
-            for task in _ready(waiting, running, plan, out):
-                if len(running) == workers:
-                    break
-                waiting.remove(task)
-                # Side by side, a core each is quicker than all cores for everybody.
-                slot = min(set(range(workers)) - {r.core for r in running})
-                own = [str(cores[slot])] if 1 < workers <= len(cores) else []
-                running.append(_start(plan, task, out, slot, own))
-            if not running:
-                break  # the rest needs what has failed
-            time.sleep(0.2)
-            for one in [r for r in running if r.process.poll() is not None]:
-                running.remove(one)
-                seconds = time.monotonic() - one.began
-                if one.process.returncode != 0 or not one.task.complete(out):
-                    _note(out, one.task, seconds, workers, complete=False)
-                    failed[one.task.key] = one.log
+    # Between two looks, so that no run is begun that nobody would end.
+    with finishing("the step of each run at work"):
+        try:
+            while waiting or running:
+                raise_if_requested()
+                for task in _ready(waiting, running, plan, out):
+                    if len(running) == workers:
+                        break
+                    waiting.remove(task)
+                    # Side by side, a core each is quicker than all cores for everybody.
+                    slot = min(set(range(workers)) - {r.core for r in running})
+                    own = [str(cores[slot])] if 1 < workers <= len(cores) else []
+                    running.append(_start(plan, task, out, slot, own))
+                if not running:
+                    break  # the rest needs what has failed
+                time.sleep(0.2)
+                for one in [r for r in running if r.process.poll() is not None]:
+                    running.remove(one)
+                    seconds = time.monotonic() - one.began
+                    if one.process.returncode != 0 or not one.task.complete(out):
+                        _note(out, one.task, seconds, workers, complete=False)
+                        failed[one.task.key] = one.log
+                        status = one.process.returncode
+                        say(f"{one.task.key} FAILED with {status}; the end of {one.log}:\n{_tail(one.log)}")
+                        continue
+                    done += 1
+                    _note(out, one.task, seconds, workers, complete=True)
+                    left = _seconds_left([*waiting, *(r.task for r in running)], out) / workers
                     say(
-                        f"{one.task.key} FAILED with {one.process.returncode}; the end of {one.log}:\n{_tail(one.log)}"
+                        f"{done}/{total}  {one.task.key} in {seconds:.0f} s; "
+                        f"{total - done} left, about {duration(left)}"
                     )
-                    continue
-                done += 1
-                _note(out, one.task, seconds, workers, complete=True)
-                left = _seconds_left([*waiting, *(r.task for r in running)], out) / workers
-                say(
-                    f"{done}/{total}  {one.task.key} in {seconds:.0f} s; "
-                    f"{total - done} left, about {duration(left)}"
+                    on_done(one.task)
+        finally:
+            for one in running:
+                one.process.terminate()
+            for one in running:
+                one.process.wait()
+                _note(
+                    out,
+                    one.task,
+                    time.monotonic() - one.began,
+                    workers,
+                    complete=one.task.complete(out),
                 )
-                on_done(one.task)
-    finally:
-        for one in running:
-            one.process.terminate()
-        for one in running:
-            one.process.wait()
-            _note(
-                out,
-                one.task,
-                time.monotonic() - one.began,
-                workers,
-                complete=one.task.complete(out),
-            )
     return Outcome(failed=failed, blocked=tuple(task.key for task in waiting))
 
 
