@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vcap_jax.qwen3_vl import attention
+from vcap_jax.kernels import attention
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def read(file: Path) -> dict[str, Any]:
 
 def transformers_rows(python: str, rows: list[dict[str, Any]], attention: str) -> Iterator[dict[str, Any]]:
     """The same work by transformers: one group's captions as separate sequences. rows: ours."""
-    from vcap_jax.qwen3_vl.published import CONFIGS
+    from vcap_jax.models.qwen3_vl.published import CONFIGS
 
     tasks = [
         {"part": row["part"], "layers": row["layers"]}

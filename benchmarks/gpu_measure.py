@@ -31,8 +31,8 @@ from benchmarks.gpu_programs import (
     width_8b,
 )
 from vcap_jax.grpo.objective import step_totals
+from vcap_jax.parallel.sharding import Placement, dotted_path
 from vcap_jax.plan.hardware import CHIPS, Chip
-from vcap_jax.sharding import Placement, dotted_path
 
 ROOM = 0.95
 """Of the bytes that JAX may allocate; the rest is lost between buffers."""

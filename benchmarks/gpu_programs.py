@@ -19,20 +19,20 @@ from flax import nnx
 from benchmarks.gpu import GROUPS
 from benchmarks.shared_prompt import forward_flops
 from vcap_jax.grpo.objective import ObjectiveConfig, StepTotals
-from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms
+from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
+from vcap_jax.kernels import attention
+from vcap_jax.models.policy import attention_kernel, split_model
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.published import published_config
+from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.abstract import placed, placed_batch
 from vcap_jax.plan.costs import Cost, Counter
 from vcap_jax.plan.hlo import parse
-from vcap_jax.policy import attention_kernel, split_model
-from vcap_jax.qwen3_vl import attention
-from vcap_jax.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
-from vcap_jax.qwen3_vl.model import Qwen3VL
-from vcap_jax.qwen3_vl.published import published_config
 from vcap_jax.rollout.decoding import LANES
 from vcap_jax.rollout.placement import local_mesh
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
-from vcap_jax.sharding import MeshConfig, Placement
 
 DTYPE = jnp.bfloat16
 CHUNK = 64
@@ -251,7 +251,7 @@ def update_programs(model: Model, shape: Shape, placement: Placement, tune: bool
     visual, taps = shape.prompt - TEXT_TOKENS, len(config.vision.deepstack_visual_indexes)
     feature = (shape.groups, visual, config.text.hidden_size)
     features = VisualFeatures(
-        jax.ShapeDtypeStruct(feature, DTYPE), jax.ShapeDtypeStruct((taps, *feature), DTYPE)
+        jax.ShapeDtypeStruct(feature, DTYPE), jax.ShapeDtypeStruct((feature[0], taps, *feature[1:]), DTYPE)
     )
     captions = CaptionBatch(
         tokens=jax.ShapeDtypeStruct((*lead, shape.caption), jnp.int32),

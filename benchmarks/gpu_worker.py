@@ -28,8 +28,8 @@ def main() -> int:
 
         prepare_environment()
     from benchmarks.gpu_measure import NoGpu
+    from vcap_jax.kernels.attention import UnsupportedAttention
     from vcap_jax.plan.targets import MissingPlugin
-    from vcap_jax.qwen3_vl.attention import UnsupportedAttention
 
     try:
         found = {"correctness": correctness, "compile": compile_ahead}.get(options.part, timed)(options)
@@ -61,7 +61,7 @@ def correctness(options: argparse.Namespace) -> dict[str, Any]:
     """Prints every check."""
     from benchmarks.gpu_correctness import attention_checks, model_checks
     from benchmarks.gpu_measure import gpu
-    from vcap_jax.qwen3_vl import attention
+    from vcap_jax.kernels import attention
 
     device, kernel = gpu(), attention.kernel("cudnn")
     checks = attention_checks(kernel) + model_checks(kernel)

@@ -51,9 +51,9 @@ from tests.gpu_judge.hostile_bodies import (
 from tests.gpu_judge.requests_of_the_world import about, body
 from tests.gpu_judge.sending import send
 from vcap_jax.data.judge_media import JudgeMediaSettings, encode_picture
-from vcap_jax.judge_process import embedded_judge
-from vcap_jax.reward.media import JudgeFrame
+from vcap_jax.data.media import JudgeFrame
 from vcap_jax.world.captions import full_caption
+from vcap_jax.world.judge_process import embedded_judge
 
 _MOST_BYTES = 1024**3
 _MOST_HEALTH_S = 1.0

@@ -32,7 +32,7 @@ from vcap_jax.data.judge_media import (
     encode_picture,
 )
 from vcap_jax.data.videos import choose_frames, index_video, read_frames
-from vcap_jax.qwen3_vl.processing.settings import VideoSettings
+from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
 from vcap_jax.reward.config import JudgeConfig, LocalConfig, RewardConfig
 from vcap_jax.reward.group import GroupForReward
 from vcap_jax.reward.prompts import fill_instruction

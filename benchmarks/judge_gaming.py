@@ -42,7 +42,7 @@ from gpu_judge.attacks import Attack, Modality, Target, attacks_for
 from gpu_judge.embedded.judge import EmbeddedJudge
 from tests.reward.fault_server import FaultServer
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture
-from vcap_jax.qwen3_vl.processing.public import transformers
+from vcap_jax.models.qwen3_vl.processing.public import transformers
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
 from vcap_jax.reward.group import GroupForReward
 from vcap_jax.reward.session import RewardSession

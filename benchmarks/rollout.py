@@ -35,17 +35,18 @@ import numpy as np
 
 from benchmarks.small_policy import picture, write_policy
 from benchmarks.vllm_parity import rules_of, served
-from vcap_jax.compile_counter import CompileCounter
 from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.manifest import read_manifest
-from vcap_jax.policy import ModelConfig, Policy, load_policy, vision_encoder
-from vcap_jax.qwen3_vl.processing import Buckets, collate
+from vcap_jax.models.policy import ModelConfig, Policy, vision_encoder
+from vcap_jax.models.qwen3_vl.processing import Buckets, collate
+from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.slots import PromptGroups
 from vcap_jax.rollout.vllm_request import group_request
 from vcap_jax.rollout.vllm_server import VllmServer
-from vcap_jax.sharding import MeshConfig, Placement
+from vcap_jax.run.model_loading import load_policy
+from vcap_jax.training.compile_counter import CompileCounter
 
 ROOT = Path(__file__).resolve().parent.parent
 PROMPT = "Describe the image."

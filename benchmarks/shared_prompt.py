@@ -30,11 +30,11 @@ from flax import nnx
 
 from benchmarks.small_policy import policy_config
 from vcap_jax.grpo.objective import ObjectiveConfig, step_totals
-from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms
-from vcap_jax.policy import attention_kernel, split_model
-from vcap_jax.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.qwen3_vl.inputs import PromptBatch
-from vcap_jax.qwen3_vl.model import Qwen3VL
+from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
+from vcap_jax.models.policy import attention_kernel, split_model
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.world.tokenizer import train_tokenizer, training_texts

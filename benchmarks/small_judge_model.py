@@ -15,11 +15,11 @@ from pathlib import Path
 import jax.numpy as jnp
 from flax import nnx
 
-from vcap_jax.hf import write_new
-from vcap_jax.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.qwen3_vl.model import Qwen3VL
-from vcap_jax.qwen3_vl.processing.processor import Processor
-from vcap_jax.qwen3_vl.processing.settings import ImageSettings, VideoSettings
+from vcap_jax.export.hugging_face import write_new
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.processing.processor import Processor
+from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
 from vcap_jax.reward.templates import SPECS, load_instruction
 from vcap_jax.world.backbone import backbone_config
 from vcap_jax.world.tokenizer import train_tokenizer, training_texts

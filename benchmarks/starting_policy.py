@@ -20,10 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from vcap_jax.qwen3_vl.inputs import PromptBatch
-from vcap_jax.qwen3_vl.model import Qwen3VL
-from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
-from vcap_jax.qwen3_vl.weights import load_pretrained
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
+from vcap_jax.models.qwen3_vl.weights import load_pretrained
 from vcap_jax.sft.targets import pad_captions
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.captions import VALUES, full_caption

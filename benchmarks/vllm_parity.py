@@ -44,19 +44,21 @@ import jax
 import numpy as np
 from flax import nnx
 
-from vcap_jax.config import RunConfig, WorldConfig
 from vcap_jax.configuration import load_config
 from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.manifest import read_manifest
-from vcap_jax.embedded import prepare_embedded_data
 from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
-from vcap_jax.policy import Policy, checkpoint_folder, load_policy
-from vcap_jax.qwen3_vl.processing import collate
+from vcap_jax.models.policy import Policy
+from vcap_jax.models.qwen3_vl.processing import collate
+from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig, SampledGroup
 from vcap_jax.rollout.sampling import SamplingConfig, sampling_scores
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
 from vcap_jax.rollout.vllm_server import VllmServer
-from vcap_jax.sharding import MeshConfig, Placement
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.model_loading import checkpoint_folder, load_policy
+from vcap_jax.world.config import WorldConfig
+from vcap_jax.world.splits import prepare_embedded_data
 
 ROOT = Path(__file__).resolve().parent.parent
 GREEDY = SamplingConfig(temperature=0.0, top_p=1.0, top_k=0, repetition_penalty=1.0)

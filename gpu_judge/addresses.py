@@ -7,7 +7,7 @@ import ipaddress
 import os
 import socket
 
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 
 class AccessError(VCapError, ValueError):

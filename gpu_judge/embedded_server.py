@@ -13,8 +13,8 @@ from gpu_judge.addresses import listen_error, url_of
 from gpu_judge.embedded.judge import EmbeddedJudge
 from gpu_judge.lifetime import check_port_file, on_signals, watch_parent, write_port_file
 from gpu_judge.openai_api import build_app
-from vcap_jax.errors import VCapError
-from vcap_jax.world.imperfect_sight import PerceptionConfig
+from vcap_jax.system.errors import VCapError
+from vcap_jax.world.noisy_perception import PerceptionConfig
 
 MODEL_NAME = "embedded-judge"
 _DRAIN_S = 10.0

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 _PARENT_CHECK_S = 1.0
 

@@ -21,7 +21,7 @@ if __package__ in (None, ""):
 from gpu_judge.addresses import read_api_key
 from gpu_judge.options import parse_arguments, perception_options, serve_settings
 from gpu_judge.vllm_server.settings import SettingsError
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def _embedded(options: argparse.Namespace) -> int:
     if not 0 <= options.port <= 65535:
         raise SettingsError(f"--port is {options.port}: give a port from 1 to 65535, or 0 for a free one")
     from gpu_judge import embedded_server
-    from vcap_jax.world.imperfect_sight import PerceptionConfig
+    from vcap_jax.world.noisy_perception import PerceptionConfig
 
     try:
         perception = PerceptionConfig(**perception_options(options))

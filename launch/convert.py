@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import guarded
+from vcap_jax.run.command_line import guarded
 
 
 def main() -> int:
@@ -38,7 +38,7 @@ def main() -> int:
     args = parser.parse_args()
 
     def convert() -> int:
-        from vcap_jax.hf import adapter_to_peft, checkpoint_from_hf, checkpoint_to_hf
+        from vcap_jax.export.hugging_face import adapter_to_peft, checkpoint_from_hf, checkpoint_to_hf
 
         if args.command == "from-hf":
             checkpoint_from_hf(args.source, args.target)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import config_parser, run_shared_command, speaker
+from vcap_jax.run.command_line import config_parser, run_shared_command, speaker
 
 
 def teacher(text: str) -> tuple[str, str | None]:
@@ -48,11 +48,11 @@ def main() -> int:
         parser.error(f"--candidates {args.candidates}: give at least 1")
 
     def command(config, processes) -> int:
-        from vcap_jax.checks import check_sft_run
-        from vcap_jax.distill import Teacher, distill
-        from vcap_jax.inputs import check_checkpoint
-        from vcap_jax.run import device_summary
-        from vcap_jax.stages import open_whole
+        from vcap_jax.recipes.distill import Teacher, distill
+        from vcap_jax.recipes.grpo import device_summary
+        from vcap_jax.run.checks import check_sft_run
+        from vcap_jax.run.folders import open_whole
+        from vcap_jax.run.inputs import check_checkpoint
 
         root = args.dir or Path("runs") / f"{config.name}-distill"
         check_sft_run(config, processes)  # before there is a folder

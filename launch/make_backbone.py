@@ -31,17 +31,17 @@ import optax
 from flax import nnx
 from optax.contrib import MuonDimensionNumbers, muon
 
-from vcap_jax.command_line import guarded
-from vcap_jax.hf import write_new
-from vcap_jax.policy import split_model
-from vcap_jax.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.qwen3_vl.inputs import EncodedPrompt
-from vcap_jax.qwen3_vl.model import Qwen3VL
-from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
-from vcap_jax.qwen3_vl.weights import load_pretrained
+from vcap_jax.export.hugging_face import write_new
+from vcap_jax.models.policy import split_model
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
+from vcap_jax.models.qwen3_vl.weights import load_pretrained
+from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.run.command_line import guarded
 from vcap_jax.sft.step import SFTPrograms, TargetBatch
 from vcap_jax.sft.targets import pad_captions
-from vcap_jax.sharding import MeshConfig, Placement
 from vcap_jax.world.backbone import BACKBONE_FOLDER, IMAGE_SETTINGS, VIDEO_SETTINGS, backbone_config
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
 from vcap_jax.world.dataset import write_mp4

@@ -60,19 +60,19 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    from vcap_jax.command_line import guarded
     from vcap_jax.plan import targets
+    from vcap_jax.run.command_line import guarded
 
     targets.prepare_environment()
     args = parse_arguments()
-    from vcap_jax.config import RunConfig
     from vcap_jax.configuration import load_config
     from vcap_jax.plan.hardware import hardware
     from vcap_jax.plan.planning import make_plan
     from vcap_jax.plan.remedies import try_changes
     from vcap_jax.plan.tables import as_json, render
+    from vcap_jax.run.config import RunConfig
 
-    logging.getLogger("vcap_jax.sharding").setLevel(logging.WARNING)
+    logging.getLogger("vcap_jax.parallel.sharding").setLevel(logging.WARNING)
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)

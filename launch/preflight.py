@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import config_parser, read_config
+from vcap_jax.run.command_line import config_parser, read_config
 
 GIB = 2**30
 # What gpu_judge/serve.py keeps of preprocessed media for each of its servers, in two processes.
@@ -34,8 +34,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = parse_arguments()
-    from vcap_jax.checks import check_settings
     from vcap_jax.configuration import ConfigError
+    from vcap_jax.run.checks import check_settings
 
     try:
         config = read_config(args, say=lambda _: None)
@@ -65,9 +65,9 @@ def told(error: Exception) -> str:
 
 def inputs(config) -> tuple[str, str]:
     """What the run would read, looked at as the run itself does before it makes its folder."""
-    from vcap_jax.errors import VCapError
-    from vcap_jax.inputs import check_inputs
-    from vcap_jax.preparing import manifest_samples
+    from vcap_jax.run.inputs import check_inputs
+    from vcap_jax.run.setup import manifest_samples
+    from vcap_jax.system.errors import VCapError
 
     what = f"manifest {config.data.manifest}"
     if config.data.manifest is None:
@@ -131,7 +131,7 @@ def offloaded_bytes(config) -> int:
 
 def first_checkpoint(config) -> Path:
     """``model.path``, or the folder that the runs behind it began with. Raises ConfigError if they lead nowhere."""
-    from vcap_jax.captioners import lineage
+    from vcap_jax.run.checkpoint_source import lineage
 
     return lineage(config.model.path, config.model.step).origin
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import config_parser, run_command
+from vcap_jax.run.command_line import config_parser, run_command
 
 
 def shard(text: str) -> tuple[int, int]:

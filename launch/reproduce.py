@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import guarded
+from vcap_jax.run.command_line import guarded
 from vcap_jax.studies.arms import MODALITIES, STUDIES
 
 

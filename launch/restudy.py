@@ -15,9 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import guarded
 from vcap_jax.reward.aggregation import RewardWeights
 from vcap_jax.reward.restudy import Coverage, restudy
+from vcap_jax.run.command_line import guarded
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import ROOT, guarded
+from vcap_jax.run.command_line import ROOT, guarded
 
 
 def main() -> int:
@@ -50,9 +50,9 @@ def main() -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
     def serve() -> int:
-        from vcap_jax.config import RunConfig
         from vcap_jax.configuration import ConfigError, load_config
-        from vcap_jax.rollout_server import SERVER_ENVIRONMENT, export_policy, serve_command
+        from vcap_jax.run.config import RunConfig
+        from vcap_jax.run.rollout_server import SERVER_ENVIRONMENT, export_policy, serve_command
 
         modality = args.modality or "image"
         files = args.config or [ROOT / "configs" / "embedded" / f"{modality}.yaml"]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.command_line import config_parser, run_shared_command, speaker
+from vcap_jax.run.command_line import config_parser, run_shared_command, speaker
 
 
 def main() -> int:
@@ -29,10 +29,10 @@ def main() -> int:
     args = parser.parse_intermixed_args()
 
     def command(config, processes) -> int:
-        from vcap_jax.checks import check_sft_run
-        from vcap_jax.run import device_summary
-        from vcap_jax.sft.run import run_sft
-        from vcap_jax.stages import open_whole
+        from vcap_jax.recipes.grpo import device_summary
+        from vcap_jax.recipes.sft import run_sft
+        from vcap_jax.run.checks import check_sft_run
+        from vcap_jax.run.folders import open_whole
 
         root = args.run_dir or Path("runs") / f"{config.name}-sft"
         check_sft_run(config, processes)  # before there is a folder, which another start would find used

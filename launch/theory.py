@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax import theory
-from vcap_jax.command_line import guarded
+from vcap_jax.run.command_line import guarded
+from vcap_jax.studies import theory
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from vcap_jax.clock import Clock
+from vcap_jax.system.clock import Clock
 
 _TURNS = 200
 """Of the event loop without anything new, after which everything is taken to wait."""

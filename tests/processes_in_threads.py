@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tests.patience import GUARD_S
-from vcap_jax.distributed import PeerFailed, Processes
+from vcap_jax.parallel.processes import PeerFailed, Processes
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from vcap_jax.stopping import requested
+from vcap_jax.system.shutdown import requested
 
 
 @contextmanager

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from vcap_jax.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.qwen3_vl.inputs import PromptBatch, VisionInputs
-from vcap_jax.qwen3_vl.model import Qwen3VL
-from vcap_jax.sharding import by_group
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
 
 VOCABULARY = 40
 END = 1
@@ -72,4 +72,4 @@ def tiny_prompts(groups: int, seed: int = 0, *, tokens: int = 12) -> PromptBatch
 
 def some_groups(tree: Any, start: int, stop: int) -> Any:
     """Groups ``start`` to ``stop`` of any of the batch types."""
-    return by_group(tree, lambda x, axis: x[(slice(None),) * axis + (slice(start, stop),)])
+    return jax.tree.map(lambda x: x[start:stop], tree)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpu_judge.embedded.adjudication import Adjudication, adjudicate
-from vcap_jax.world.imperfect_sight import ImperfectSight
+from vcap_jax.world.noisy_perception import ImperfectSight
 from vcap_jax.world.sentences import Claim, Slot
 
 SALIENT = ("shape", "colour")

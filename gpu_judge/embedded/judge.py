@@ -14,7 +14,7 @@ from gpu_judge.embedded.reasonability import reasonability
 from gpu_judge.embedded.request import BadRequest, JudgeRequest, read_content, read_request
 from gpu_judge.embedded.windows import Window, claims_in_window, window_shots
 from vcap_jax.world.grammar import parse_image
-from vcap_jax.world.imperfect_sight import ImperfectSight, PerceptionConfig
+from vcap_jax.world.noisy_perception import ImperfectSight, PerceptionConfig
 from vcap_jax.world.sentences import Claim
 from vcap_jax.world.video_grammar import VideoCaption, parse_segment, parse_video
 

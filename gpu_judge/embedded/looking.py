@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from gpu_judge.embedded.pictures import decode_pictures
 from gpu_judge.embedded.request import Kind, Picture
-from vcap_jax.world.imperfect_sight import ImperfectSight, PerceptionConfig, imperfect
+from vcap_jax.world.noisy_perception import ImperfectSight, PerceptionConfig, imperfect
 from vcap_jax.world.perception import see_image, see_video
 from vcap_jax.world.scenes import CELL, IMAGE_GRID, VIDEO_GRID
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 _MODEL_TYPES = ("qwen3_vl", "qwen3_vl_moe")
 _INDEX = "model.safetensors.index.json"

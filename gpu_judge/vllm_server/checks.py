@@ -13,7 +13,7 @@ from gpu_judge.addresses import ListenError, listen_error
 from gpu_judge.vllm_server.checkpoint import Checkpoint
 from gpu_judge.vllm_server.installation import INSTALL, Installation, release
 from gpu_judge.vllm_server.settings import ServeSettings
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 _FIELDS = ("index", "name", "driver_version", "memory.total", "memory.free")
 _QUERY = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 REQUIREMENTS = "gpu_judge/requirements-vllm.txt"
 INSTALL = f"python3 -m venv .venv-vllm && .venv-vllm/bin/pip install -r {REQUIREMENTS}"

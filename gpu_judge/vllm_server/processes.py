@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 _POLL_S = 0.1
 _GONE_S = 30.0

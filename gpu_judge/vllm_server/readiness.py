@@ -13,11 +13,11 @@ import aiohttp
 from PIL import Image, ImageDraw
 
 from gpu_judge.vllm_server.settings import Modality
-from vcap_jax.errors import VCapError
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.prompts import build_messages, fill_instruction, response_format
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.templates import InstructionName, load_instruction
+from vcap_jax.system.errors import VCapError
 
 _FRAMES = 34  # more than the 32 to which vLLM cuts a video unless it is told to keep all
 _FRAME_SIDE = 64

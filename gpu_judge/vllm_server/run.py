@@ -24,7 +24,7 @@ from gpu_judge.vllm_server.installation import (
 from gpu_judge.vllm_server.readiness import Probe, expected_video_tokens
 from gpu_judge.vllm_server.settings import ServeSettings
 from gpu_judge.vllm_server.supervisor import Launch, Supervision, supervise
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 T = TypeVar("T")
 

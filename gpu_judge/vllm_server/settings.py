@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_judge.addresses import is_loopback, require_key_variable
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 Modality = Literal["image", "video", "both"]
 

@@ -15,7 +15,7 @@ import aiohttp
 
 from gpu_judge.vllm_server import processes
 from gpu_judge.vllm_server.readiness import NotReady, Probe, healthy, judges
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 _log = logging.getLogger("gpu_judge")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from vcap_jax.config import RunConfig
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.configuration.schema import schema_fields, section_of
+from vcap_jax.run.config import RunConfig
 
 ZERO = """
     seed model.step model.lora.seed world.seed world.judge_perception.miss world.judge_perception.invent

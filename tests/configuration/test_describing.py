@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from vcap_jax.config import RunConfig
 from vcap_jax.configuration import describe
 from vcap_jax.configuration.docstrings import class_doc
 from vcap_jax.configuration.schema import schema_fields, section_of
+from vcap_jax.run.config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)

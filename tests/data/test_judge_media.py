@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, VideoSource, encode_picture
-from vcap_jax.reward.media import JudgeMedia, TimeWindow
+from vcap_jax.data.media import JudgeMedia, TimeWindow
 
 RNG = np.random.default_rng(0)
 

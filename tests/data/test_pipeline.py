@@ -9,18 +9,18 @@ import pytest
 from PIL import Image
 
 from tests.data.media_files import write_video
+from tests.models.qwen3_vl.processing.cases import pixels
+from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
 from tests.processes_in_threads import in_threads
-from tests.qwen3_vl.processing.cases import pixels
-from tests.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
 from vcap_jax.data.errors import MediaError, NoUsableSamplesError
 from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.pipeline import BadSample, GroupBatch, GroupIterator, PipelineSettings
-from vcap_jax.distributed import Processes
-from vcap_jax.qwen3_vl.inputs import EncodedPrompt
-from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
-from vcap_jax.qwen3_vl.processing.settings import ImageSettings, VideoSettings
+from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.models.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
+from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
+from vcap_jax.parallel.processes import Processes
 
 NOTHING = np.zeros(0, np.int32)
 PROMPT = EncodedPrompt(

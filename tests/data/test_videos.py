@@ -9,8 +9,8 @@ import pytest
 from tests.data.media_files import level, write_video
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.videos import choose_frames, decode_video, index_video, read_frames
-from vcap_jax.qwen3_vl.processing.frames import sample_indices
-from vcap_jax.qwen3_vl.processing.settings import VideoSettings
+from vcap_jax.models.qwen3_vl.processing.frames import sample_indices
+from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
 
 
 def assert_frames(frames: np.ndarray, indices: list[int]) -> None:

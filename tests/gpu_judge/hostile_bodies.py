@@ -19,7 +19,7 @@ from typing import Any, Literal
 from PIL import Image
 
 from tests.gpu_judge.requests_of_the_world import MODEL, about, body
-from vcap_jax.reward.media import JudgeFrame
+from vcap_jax.data.media import JudgeFrame
 from vcap_jax.world.scenes import sample_image_scene, sample_video_scene
 
 IMAGE, VIDEO = sample_image_scene(0, 0), sample_video_scene(0, 0)

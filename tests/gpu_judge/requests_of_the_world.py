@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vcap_jax.reward.media import JudgeFrame, TimeWindow, frames_in_window
+from vcap_jax.data.media import JudgeFrame, TimeWindow, frames_in_window
 from vcap_jax.reward.prompts import build_messages, fill_instruction, media_parts, no_media_notice
 from vcap_jax.reward.templates import InstructionName, load_instruction
 from vcap_jax.world.rendering import render

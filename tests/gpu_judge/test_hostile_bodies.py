@@ -16,9 +16,9 @@ from tests.gpu_judge.hostile_bodies import CAPTION, HOSTILE, IMAGE, Hostile, dum
 from tests.gpu_judge.requests_of_the_world import about, body
 from tests.gpu_judge.sending import send
 from vcap_jax.data.judge_media import JudgeMediaSettings, encode_picture
-from vcap_jax.judge_process import embedded_judge
-from vcap_jax.reward.media import JudgeFrame
+from vcap_jax.data.media import JudgeFrame
 from vcap_jax.world.captions import full_caption
+from vcap_jax.world.judge_process import embedded_judge
 
 QUICK = [one for one in HOSTILE if 408 not in one.status]  # the others wait for seconds; see test_bodies.py
 TRUTH = full_caption(IMAGE, np.random.default_rng(0))

@@ -12,7 +12,7 @@ import pytest
 from gpu_judge.embedded.adjudication import adjudicate
 from gpu_judge.embedded.judge import EmbeddedJudge
 from tests.gpu_judge.requests_of_the_world import about
-from vcap_jax.theory import collision_free_exact, recall_exact
+from vcap_jax.studies.theory import collision_free_exact, recall_exact
 from vcap_jax.world.captions import wrong_value
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.grammar import describe_image

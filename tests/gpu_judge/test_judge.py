@@ -8,7 +8,7 @@ import pytest
 from gpu_judge.embedded.judge import EmbeddedJudge
 from gpu_judge.embedded.request import BadRequest
 from tests.gpu_judge.requests_of_the_world import about, about_window, body, data_url, frames_of
-from vcap_jax.reward.media import JudgeFrame, TimeWindow
+from vcap_jax.data.media import JudgeFrame, TimeWindow
 from vcap_jax.world.captions import full_caption, weak_caption, wrong_value
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.grammar import describe_image

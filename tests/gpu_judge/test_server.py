@@ -25,7 +25,7 @@ from tests.gpu_judge.requests_of_the_world import MODEL, about
 from vcap_jax.world.captions import full_caption
 from vcap_jax.world.scenes import sample_image_scene
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 SCENE = sample_image_scene(0, 0)
 GOOD = about(
     SCENE, full_caption(SCENE, np.random.default_rng(0)), full_caption(SCENE, np.random.default_rng(1))

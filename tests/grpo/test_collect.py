@@ -14,13 +14,13 @@ from tests.signals import ask_to_stop
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupBatch
 from vcap_jax.grpo.collect import Collector
-from vcap_jax.qwen3_vl.inputs import EncodedPrompt
-from vcap_jax.qwen3_vl.processing import Buckets
+from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.models.qwen3_vl.processing import Buckets
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.rollout.engine import RolloutBatch
 from vcap_jax.rollout.sampler import SampledGroup
-from vcap_jax.stopping import Stopped, finishing
+from vcap_jax.system.shutdown import Stopped, finishing
 
 
 def example(tokens: int) -> Example:

@@ -13,6 +13,7 @@ import pytest
 from tests.grpo import trl_reference
 from vcap_jax.grpo import objective
 from vcap_jax.grpo.objective import ObjectiveConfig
+from vcap_jax.training import logprobs
 
 CASES = trl_reference.cases()
 
@@ -276,7 +277,7 @@ def test_chunked_logprobs_and_their_gradients_equal_the_plain_ones(chunk: int | 
         return (chosen * weights).sum(), (chosen, -(jnp.exp(logprobs) * logprobs).sum(-1))
 
     def chunked(hidden: jax.Array, head: jax.Array) -> tuple[jax.Array, Any]:
-        chosen, entropy = objective.token_statistics(hidden, head, targets, temperature=0.7, chunk=chunk)
+        chosen, entropy = logprobs.token_statistics(hidden, head, targets, temperature=0.7, chunk=chunk)
         return (chosen * weights).sum(), (chosen, entropy)
 
     results = [
@@ -287,7 +288,7 @@ def test_chunked_logprobs_and_their_gradients_equal_the_plain_ones(chunk: int | 
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6, rtol=1e-6), expected, actual)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-6), gradients, actual_gradients)
     if chunk == 5:
-        alone = objective.token_logprobs(hidden, head, targets, temperature=0.7, chunk=chunk)
+        alone = logprobs.token_logprobs(hidden, head, targets, temperature=0.7, chunk=chunk)
         np.testing.assert_allclose(alone, expected[0], atol=1e-6, rtol=1e-6)
 
 
@@ -299,7 +300,7 @@ def test_logits_of_all_tokens_never_exist_at_once() -> None:
 
     def peak(chunk: int | None) -> int:
         def loss(hidden: jax.Array, head: jax.Array) -> jax.Array:
-            return objective.token_logprobs(hidden, head, targets, chunk=chunk).sum()
+            return logprobs.token_logprobs(hidden, head, targets, chunk=chunk).sum()
 
         analysis = jax.jit(jax.grad(loss, argnums=(0, 1))).lower(hidden, head).compile().memory_analysis()
         return int(analysis.temp_size_in_bytes)
@@ -321,7 +322,7 @@ def test_settings_and_missing_inputs_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="epsilon_low"):
         ObjectiveConfig(epsilon_low=1.5)
     with pytest.raises(ValueError, match="temperature"):
-        objective.token_logprobs(jnp.ones((1, 2)), jnp.ones((2, 3)), jnp.zeros(1, jnp.int32), temperature=0.0)
+        logprobs.token_logprobs(jnp.ones((1, 2)), jnp.ones((2, 3)), jnp.zeros(1, jnp.int32), temperature=0.0)
     inputs = group_inputs()
     totals = objective.step_totals(inputs["lengths"], inputs["contributes"])
     with pytest.raises(ValueError, match="reference"):

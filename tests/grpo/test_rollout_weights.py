@@ -14,9 +14,9 @@ from flax import nnx
 from tests.tiny_policy import VOCABULARY, tiny_model, tiny_prompts
 from vcap_jax.grpo.mismatch import mismatch_metrics
 from vcap_jax.grpo.objective import ObjectiveConfig, step_totals
+from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
-from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms
-from vcap_jax.policy import split_model
+from vcap_jax.models.policy import split_model
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.vllm_config import VllmConfig

@@ -10,23 +10,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vcap_jax.checkpoint import Checkpointer
-from vcap_jax.config import LoggingConfig, RunConfig
 from vcap_jax.data.examples import Example
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupBatch, GroupIterator, PipelineSettings
-from vcap_jax.grpo.optimizer import TrainState
 from vcap_jax.grpo.records import GroupRecord, StepRollout
 from vcap_jax.grpo.trainer import Training
-from vcap_jax.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.statistics import StatisticsRecorder
 from vcap_jax.reward.store import StoreError
-from vcap_jax.run_log import SilentLog
-from vcap_jax.stopping import TrainingStopped
+from vcap_jax.run.config import LoggingConfig, RunConfig
+from vcap_jax.run.log import SilentLog
+from vcap_jax.system.shutdown import TrainingStopped
+from vcap_jax.training.checkpoint import Checkpointer
+from vcap_jax.training.optimizer import TrainState
 
 STEPS = 4
 NOTHING = np.zeros(0, np.int32)

@@ -11,16 +11,17 @@ import optax
 import pytest
 
 from tests.tiny_policy import VOCABULARY, tiny_model, tiny_prompts
-from vcap_jax.config import GRPOConfig, RunConfig
 from vcap_jax.grpo.advantages import group_advantages
+from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.objective import ObjectiveConfig
+from vcap_jax.grpo.programs import UpdatePrograms
 from vcap_jax.grpo.records import GroupRecord, StepRollout
-from vcap_jax.grpo.step import UpdatePrograms
 from vcap_jax.grpo.update import StepUpdate
-from vcap_jax.policy import split_model
+from vcap_jax.models.policy import split_model
+from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.engine import RolloutBatch
 from vcap_jax.rollout.sampler import RolloutConfig
-from vcap_jax.sharding import MeshConfig, Placement
+from vcap_jax.run.config import RunConfig
 
 GROUPS, SIZE, TOKENS = 5, 2, 6
 PARTS = split_model(tiny_model(), ("visual",))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.patience import GUARD_S, until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 NVIDIA_SMI = """#!/bin/bash

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from vcap_jax.config import RunConfig
 from vcap_jax.configuration import load_config
+from vcap_jax.run.config import RunConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 2**30

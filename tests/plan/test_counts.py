@@ -21,13 +21,13 @@ import jax
 import pytest
 
 from tests.tiny_policy import CONFIG
-from vcap_jax.config import RunConfig
 from vcap_jax.configuration import load_config
 from vcap_jax.plan.hardware import hardware
 from vcap_jax.plan.planning import make_plan
 from vcap_jax.plan.tables import as_json
+from vcap_jax.run.config import RunConfig
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("prefill", "decode", "log-probabilities", "gradient")
 PROMPT, CAPTIONS, CAPTION, CHUNK = 512, 2, 128, 64
 WIDTH, INNER, LAYERS, VOCABULARY, HEADS, KEY_HEADS, HEAD = 256, 512, 3, 1024, 2, 1, 128

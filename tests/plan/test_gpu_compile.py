@@ -18,7 +18,7 @@ import pytest
 
 from tests.tiny_policy import CONFIG
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("prefill", "decode", "log-probabilities", "gradient")
 
 pytestmark = [

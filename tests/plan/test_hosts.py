@@ -9,11 +9,11 @@ import jax
 import pytest
 
 from tests.tiny_policy import CONFIG
-from vcap_jax.config import RunConfig
 from vcap_jax.configuration import load_config
 from vcap_jax.plan.abstract import abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import compile_program
 from vcap_jax.plan.programs import Shapes, step_programs
+from vcap_jax.run.config import RunConfig
 
 
 def test_each_of_several_hosts_gets_the_parameters_as_it_decodes_with_them(tmp_path: Path) -> None:

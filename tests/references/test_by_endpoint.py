@@ -13,17 +13,18 @@ import pytest
 from aiohttp import web
 
 from tests.patience import GUARD_S
-from vcap_jax.config import DataConfig, ReferenceConfig, RunConfig
+from vcap_jax.data.config import DataConfig
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.manifest import read_manifest
-from vcap_jax.loop_thread import LoopThread
-from vcap_jax.preparing import sample_reader
-from vcap_jax.qwen3_vl.processing import Processor
+from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.references.by_endpoint import EndpointWriter
 from vcap_jax.references.writing import write_pool
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.endpoint import GREETING
 from vcap_jax.rollout.sampling import SamplingConfig
+from vcap_jax.run.config import ReferenceConfig, RunConfig
+from vcap_jax.run.setup import sample_reader
+from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.dataset import write_dataset
 

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from vcap_jax.config import RunConfig
 from vcap_jax.configuration import load_config
 from vcap_jax.data.errors import MediaError
-from vcap_jax.preparing import Prepared, prepare
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout
 from vcap_jax.references.writing import Shard, write_pool
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.captioner import Captioned
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.setup import Prepared, prepare
 from vcap_jax.world.video_grammar import parse_video
 
 ROOT = Path(__file__).resolve().parents[2]

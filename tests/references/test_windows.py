@@ -7,10 +7,10 @@ import pytest
 
 from vcap_jax.data.examples import example_loader
 from vcap_jax.data.manifest import read_manifest
-from vcap_jax.qwen3_vl.processing import Processor
+from vcap_jax.data.media import TimeWindow
+from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.references.windows import WindowDraw, description
 from vcap_jax.reward.config import LocalConfig
-from vcap_jax.reward.media import TimeWindow
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.dataset import write_dataset
 

@@ -10,11 +10,11 @@ import pytest
 from tests.signals import ask_to_stop
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.manifest import Sample
+from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import Provenance, ReferencePool, asked_digest
 from vcap_jax.references.writing import PoolError, Shard, Written, write_pool
-from vcap_jax.reward.media import TimeWindow
-from vcap_jax.stopping import Stopped, requested
+from vcap_jax.system.shutdown import Stopped, requested
 
 SAMPLES = [Sample(id=f"v{i}", video=Path(f"{i}.mp4")) for i in range(7)]
 UNREADABLE = "v3"

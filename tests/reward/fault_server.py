@@ -21,8 +21,8 @@ from aiohttp import web
 from gpu_judge.backends import Judge
 from gpu_judge.openai_api import completion
 from tests.patience import GUARD_S
-from vcap_jax.loop_thread import LoopThread
 from vcap_jax.reward.endpoint import GREETING
+from vcap_jax.system.event_loop import LoopThread
 
 MODEL = "judge-behind-faults"
 _SCORES = ("Reasonability", "Correctness", "Completeness", "Text Quality")

@@ -12,8 +12,8 @@ from typing import Any
 from aiohttp import web
 
 from tests.patience import GUARD_S
-from vcap_jax.loop_thread import LoopThread
 from vcap_jax.reward.endpoint import GREETING
+from vcap_jax.system.event_loop import LoopThread
 
 QUALITY = {"Analysis": "ok", "Correctness": 9, "Completeness": 8, "Text Quality": 7}
 GLOBAL = {"Analysis": "ok", "Reasonability": 6, "Correctness": 9, "Completeness": 8}

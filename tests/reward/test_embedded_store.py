@@ -17,7 +17,6 @@ import pytest
 
 from tests.patience import GUARD_S, until
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, VideoSource, encode_picture
-from vcap_jax.judge_process import embedded_judge
 from vcap_jax.reward.aggregation import RewardWeights
 from vcap_jax.reward.config import JudgeConfig, LocalConfig, RewardConfig
 from vcap_jax.reward.group import GroupForReward, GroupScores
@@ -25,6 +24,7 @@ from vcap_jax.reward.restudy import restudy
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.world.captions import full_caption
+from vcap_jax.world.judge_process import embedded_judge
 from vcap_jax.world.rendering import render_image, render_video
 from vcap_jax.world.scenes import VIDEO_FPS, sample_image_scene, sample_video_scene
 

@@ -10,7 +10,6 @@ import pytest
 
 from tests.patience import GUARD_S
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, VideoSource, encode_picture
-from vcap_jax.judge_process import embedded_judge
 from vcap_jax.reward.aggregation import RewardWeights
 from vcap_jax.reward.config import JudgeConfig, RewardConfig, VqaConfig
 from vcap_jax.reward.group import GroupForReward
@@ -20,6 +19,7 @@ from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.store import read_judgements
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
 from vcap_jax.world.facts import count_facts
+from vcap_jax.world.judge_process import embedded_judge
 from vcap_jax.world.questions import scene_questions
 from vcap_jax.world.rendering import render_image, render_video
 from vcap_jax.world.scenes import VIDEO_FPS, ImageScene, Modality, Scene, sample_scene

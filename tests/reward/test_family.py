@@ -10,9 +10,9 @@ import pytest
 
 from tests.patience import GUARD_S
 from tests.reward import own_families
-from vcap_jax.alarms import step_alarms
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.reward import family_errors
+from vcap_jax.reward.alarms import step_alarms
 from vcap_jax.reward.config import FAMILIES, JudgeConfig, RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyError, load_family

@@ -28,7 +28,7 @@ from vcap_jax.reward.client import JudgeClient, JudgeOutage
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import GroupForReward
-from vcap_jax.reward.identity import is_foreign, new_identity
+from vcap_jax.reward.request_id import is_foreign, new_identity
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.templates import QUALITY_KEYS

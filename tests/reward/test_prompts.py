@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from vcap_jax.reward.media import JudgeFrame, TimeWindow, frames_in_window
+from vcap_jax.data.media import JudgeFrame, TimeWindow, frames_in_window
 from vcap_jax.reward.prompts import (
     build_messages,
     content_hash,

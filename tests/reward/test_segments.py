@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from vcap_jax.reward.media import TimeWindow
+from vcap_jax.data.media import TimeWindow
 from vcap_jax.reward.segments import (
     Segment,
     choose_window,

@@ -9,10 +9,10 @@ import pytest
 
 from tests.fake_clock import FakeClock
 from tests.patience import GUARD_S, until
+from vcap_jax.data.media import JudgeFrame, TimeWindow
 from vcap_jax.reward.client import JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.config import InstructionPaths, JudgeConfig, RewardConfig
 from vcap_jax.reward.group import GroupForReward
-from vcap_jax.reward.media import JudgeFrame, TimeWindow
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.templates import TemplateError
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from vcap_jax.data.media import JudgeFrame, JudgeVideo, TimeWindow
 from vcap_jax.reward.client import JudgeClient, MediaMismatch
-from vcap_jax.reward.media import JudgeFrame, JudgeVideo, TimeWindow
 from vcap_jax.reward.prompts import build_messages, video_parts
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.shown import PromptedVideo, Shown, pair_times, show

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import pytest
 
+from vcap_jax.data.media import JudgeFrame, TimeWindow, frames_in_window
 from vcap_jax.reward.aggregation import RewardWeights
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import InstructionPaths, JudgeConfig, LocalConfig, RewardConfig
 from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import GroupForReward, GroupScores
-from vcap_jax.reward.media import JudgeFrame, TimeWindow, frames_in_window
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.templates import TemplateError
 from vcap_jax.reward.witness_adjudicator import WitnessAdjudicatorReward

@@ -20,8 +20,8 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from tests.patience import GUARD_S
-from vcap_jax.loop_thread import LoopThread
-from vcap_jax.qwen3_vl.processing import ImagePart, Processor, TextPart, VideoPart
+from vcap_jax.models.qwen3_vl.processing import ImagePart, Processor, TextPart, VideoPart
+from vcap_jax.system.event_loop import LoopThread
 
 
 class RolloutServer:

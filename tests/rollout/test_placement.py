@@ -15,14 +15,14 @@ from flax import nnx
 
 from tests.tiny_policy import CONFIG as MODEL
 from tests.tiny_policy import END, tiny_model, tiny_prompts
-from vcap_jax.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.qwen3_vl.inputs import VisualFeatures
-from vcap_jax.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.inputs import VisualFeatures
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.placement import RolloutPlacement, local_mesh, mesh_of
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.slots import PromptGroups
-from vcap_jax.sharding import MeshConfig, Placement
 
 COLLECTIVES = re.compile(r"= \S+ (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)")
 CONFIG = RolloutConfig(
@@ -69,7 +69,7 @@ def captions(
     made = sampler.placement(trainable)
     abstract = GroupSampler(graphdef, CONFIG, end_ids=[END], banned_ids=[5], mesh=made.mesh)
     calls = abstract.abstract_calls(
-        trainable, frozen, made.batch(batches[0].prompt), made.features(batches[0].features)
+        trainable, frozen, made.batch(batches[0].prompt), made.batch(batches[0].features)
     )
     placed = RolloutPlacement(made.mesh, graphdef).params(trainable, frozen)
     return {

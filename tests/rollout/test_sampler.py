@@ -12,11 +12,11 @@ import pytest
 from flax import nnx
 
 from tests.tiny_policy import END, VOCABULARY, some_groups, tiny_model, tiny_prompts
-from vcap_jax.compile_counter import CompileCounter
 from vcap_jax.rollout import sampler as sampler_module
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.schedule import Ladder
+from vcap_jax.training.compile_counter import CompileCounter
 
 PLAIN = SamplingConfig(temperature=1.0, top_p=1.0, top_k=0, repetition_penalty=1.0)
 BANNED = (5, 6, 7, 8)

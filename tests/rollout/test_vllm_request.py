@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.rollout.rollout_server import picture_of
-from vcap_jax.qwen3_vl.processing import ImagePart, Processor, TextPart, VideoPart
-from vcap_jax.qwen3_vl.processing.pixels import patchify, resize, unpatchify
-from vcap_jax.qwen3_vl.processing.settings import ImageSettings
+from vcap_jax.models.qwen3_vl.processing import ImagePart, Processor, TextPart, VideoPart
+from vcap_jax.models.qwen3_vl.processing.pixels import patchify, resize, unpatchify
+from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, picture_parts, read_group

@@ -8,8 +8,8 @@ import pytest
 from flax import nnx
 
 from tests.tiny_policy import END, tiny_model, tiny_prompts
+from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, RolloutConfig
-from vcap_jax.sharding import MeshConfig, Placement
 
 PROMPT_TOKENS = 12
 

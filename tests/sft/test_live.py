@@ -11,10 +11,10 @@ import pytest
 from flax import nnx
 
 from tests.live_reference import require_torch
-from tests.qwen3_vl import make_goldens
-from tests.qwen3_vl import parity_cases as cases
-from vcap_jax.qwen3_vl.model import Qwen3VL
-from vcap_jax.qwen3_vl.weights import from_public, to_public
+from tests.models.qwen3_vl import make_goldens
+from tests.models.qwen3_vl import parity_cases as cases
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.weights import from_public, to_public
 from vcap_jax.sft.step import TargetBatch, caption_losses
 from vcap_jax.sft.targets import pad_captions
 

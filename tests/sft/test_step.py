@@ -12,10 +12,10 @@ import pytest
 from flax import nnx
 
 from tests.tiny_policy import VOCABULARY, tiny_model, tiny_prompts
-from vcap_jax.qwen3_vl.inputs import PromptBatch
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch
+from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.sft.step import SFTPrograms, TargetBatch, caption_losses
 from vcap_jax.sft.targets import pad_captions
-from vcap_jax.sharding import MeshConfig, Placement
 
 LONGEST = 6
 

@@ -7,7 +7,7 @@ import pytest
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
-from vcap_jax.qwen3_vl.processing import Processor
+from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.sft.config import SFTConfig
 from vcap_jax.sft.targets import pad_captions, tokenise_targets
 from vcap_jax.world.backbone import BACKBONE_FOLDER

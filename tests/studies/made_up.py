@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from vcap_jax.data.references import PoolEntry, ReferencePool
-from vcap_jax.embedded import prepare_embedded_data
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.world.captions import WeakSettings, weak_caption
 from vcap_jax.world.scenes import Scene
+from vcap_jax.world.splits import prepare_embedded_data
 
 SMALL = ["world.train_scenes=6", "world.heldout_scenes=12", "rollout.group_size=2"]
 """For plans whose results are made up: worlds that are rendered in a moment."""

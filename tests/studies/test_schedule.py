@@ -10,10 +10,10 @@ import pytest
 
 from tests.signals import in_foreground
 from tests.studies.made_up import SMALL
-from vcap_jax.stopping import Stopped, stop_on_signal
 from vcap_jax.studies import schedule
 from vcap_jax.studies.schedule import ScheduleError, only_one, seconds_taken, work
 from vcap_jax.studies.tasks import plan
+from vcap_jax.system.shutdown import Stopped, stop_on_signal
 
 ROOT = Path(__file__).resolve().parents[2]
 STAND_IN = """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from vcap_jax.qwen3_vl.processing.chat_template import SPECIAL_TOKENS
+from vcap_jax.models.qwen3_vl.processing.chat_template import SPECIAL_TOKENS
 from vcap_jax.world import IMAGE_PROMPT, VIDEO_PROMPT, sample_scene
 from vcap_jax.world.captions import full_caption
 from vcap_jax.world.scenes import Modality

@@ -9,13 +9,7 @@ from typing import Any
 
 from vcap_jax.configuration.dialect import inline_yaml
 from vcap_jax.configuration.docstrings import class_doc
-from vcap_jax.configuration.schema import (
-    SchemaField,
-    inherited_default,
-    schema_fields,
-    section_of,
-    type_name,
-)
+from vcap_jax.configuration.schema import SchemaField, inherited_default, schema_fields, section_of, type_name
 
 _WIDTH = 100
 _HEAD = """\

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 _KINDS = {"dict": "mapping", "str": "text", "bool": "boolean"}
 

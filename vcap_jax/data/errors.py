@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 
 class ManifestError(VCapError, ValueError):

@@ -16,11 +16,11 @@ from vcap_jax.data.judge_media import (
     encode_picture,
 )
 from vcap_jax.data.manifest import Sample
+from vcap_jax.data.media import TimeWindow, frames_in_window
 from vcap_jax.data.videos import choose_frames, index_video, read_frames
-from vcap_jax.qwen3_vl.inputs import EncodedPrompt
-from vcap_jax.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart
-from vcap_jax.qwen3_vl.processing.pixels import resize
-from vcap_jax.reward.media import TimeWindow, frames_in_window
+from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.models.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart
+from vcap_jax.models.qwen3_vl.processing.pixels import resize
 
 
 @dataclass(frozen=True, kw_only=True)

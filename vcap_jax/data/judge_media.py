@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from vcap_jax.reward.media import JudgeFrame, JudgeVideo, TimeWindow, frames_in_window
+from vcap_jax.data.media import JudgeFrame, JudgeVideo, TimeWindow, frames_in_window
 
 SMALL_EDGE = 128
 _TICKS_PER_S = 1000.0
@@ -70,7 +70,7 @@ class VideoSource:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedMedia:
-    """What the judge looks at for one group (implements ``vcap_jax.reward.media.JudgeMedia``).
+    """What the judge looks at for one group (implements ``vcap_jax.data.media.JudgeMedia``).
 
     duration: seconds of the video, 0.0 for images. source: of a video. quality: of JPEGs that have to be made
     of pictures that are none.

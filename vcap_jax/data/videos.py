@@ -17,8 +17,8 @@ import av
 import numpy as np
 
 from vcap_jax.data.errors import MediaError
-from vcap_jax.qwen3_vl.processing.frames import sample_indices
-from vcap_jax.qwen3_vl.processing.settings import VideoSettings
+from vcap_jax.models.qwen3_vl.processing.frames import sample_indices
+from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
 
 
 @dataclass(frozen=True, kw_only=True)

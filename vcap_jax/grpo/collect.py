@@ -7,27 +7,26 @@ groups behind them; what is left to wait for at the end is measured as the judge
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
+from vcap_jax.data.batching import PromptBatcher, common_sizes
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupBatch
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.distributed import ALONE, Processes
-from vcap_jax.grpo.meeting import common_sizes
 from vcap_jax.grpo.records import GroupRecord, StepRollout
-from vcap_jax.grpo.step import UpdatePrograms
-from vcap_jax.policy import Params, Policy
-from vcap_jax.qwen3_vl.processing import Buckets, PaddedSizes, collate, padded_sizes
+from vcap_jax.models.policy import Params, Policy
+from vcap_jax.models.qwen3_vl.processing import PaddedSizes
+from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.rollout.engine import RolloutBatch, RolloutEngine
-from vcap_jax.stopping import requested
+from vcap_jax.system.shutdown import requested
 
 _LOOK_EVERY_S = 1.0
 """Between two looks at whether the run was asked to end, while scores are waited for."""
@@ -37,20 +36,17 @@ _LOOK_EVERY_S = 1.0
 class Collector:
     """Gathers the experience of one step: this process's groups, on its own devices.
 
-    groups_per_batch: groups of this process that share a device batch. place: puts a host batch on its devices.
+    batcher: makes device batches of this process's groups.
     pool: None where the reward uses no references. seed: of the choice of references.
     second_judge: asked about some of the captions as well; nothing waits for it.
     """
 
     policy: Policy
-    programs: UpdatePrograms
     engine: RolloutEngine
     session: RewardSession
     pool: ReferencePool | None
-    buckets: Buckets
-    groups_per_batch: int
+    batcher: PromptBatcher
     seed: int
-    place: Callable[[Any], Any]
     processes: Processes = ALONE
     second_judge: SecondJudge | None = None
 
@@ -124,8 +120,7 @@ class Collector:
         prompts of one size decode side by side; what is drawn does not depend on it."""
 
         def size(index: int) -> tuple[int, ...]:
-            example = batch.examples[index]
-            return astuple(padded_sizes([example.prompt], self.buckets, [example.sample.id]))
+            return astuple(self.batcher.sizes([batch.examples[index]]))
 
         # Stable: groups of one size stay in their order.
         order = sorted(range(len(batch.examples)), key=size, reverse=True)
@@ -137,35 +132,19 @@ class Collector:
 
     def _sizes(self, batch: GroupBatch) -> list[PaddedSizes]:
         """Of each device batch; the same in all processes, whose batches become one in the update."""
-        sizes = []
-        for first in range(0, len(batch.examples), self.groups_per_batch):
-            part = batch.examples[first : first + self.groups_per_batch]
-            names = [example.sample.id for example in part]
-            sizes.append(padded_sizes([example.prompt for example in part], self.buckets, names))
-        return common_sizes(self.processes, sizes)
+        size = self.batcher.groups
+        parts = [batch.examples[first : first + size] for first in range(0, len(batch.examples), size)]
+        return common_sizes(self.processes, [self.batcher.sizes(part) for part in parts])
 
     def _batches(
         self, params: Params, batch: GroupBatch, sizes: list[PaddedSizes], made: list[RolloutBatch]
     ) -> Iterator[RolloutBatch]:
         """Device batches of the groups, made as the engine asks for them and appended to ``made``."""
+        size = self.batcher.groups
         for number, padded in enumerate(sizes):
-            cut = slice(number * self.groups_per_batch, (number + 1) * self.groups_per_batch)
+            cut = slice(number * size, (number + 1) * size)
             part = batch.examples[cut]
-            prompt = self.place(
-                collate(
-                    [example.prompt for example in part],
-                    self.buckets,
-                    self.policy.processor.merge_size,
-                    names=[example.sample.id for example in part],
-                    batch_size=self.groups_per_batch,
-                    sizes=padded,
-                )
-            )
-            features = None
-            if prompt.vision is not None:
-                features = self.programs.encode(params, self.policy.frozen, prompt)
-            # Nobody asks for the pixels again, which would stay on the devices until the step ends.
-            prompt = replace(prompt, vision=None)
+            prompt, features = self.batcher.batch(params, part, padded)
             made.append(RolloutBatch(part, batch.places[cut], prompt, features))
             yield made[-1]
 

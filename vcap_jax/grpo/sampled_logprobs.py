@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from vcap_jax.qwen3_vl.products import einsum_float32
+from vcap_jax.kernels.matmul import einsum_float32
 from vcap_jax.rollout.sampling import SamplingConfig, sampling_scores
 
 Array = jax.Array

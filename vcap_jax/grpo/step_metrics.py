@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vcap_jax.alarms import AlarmWatch
 from vcap_jax.grpo.advantages import GroupAdvantages
 from vcap_jax.grpo.records import GroupResult
+from vcap_jax.reward.alarms import AlarmWatch
 from vcap_jax.reward.statistics import JudgeStatistics
 
 Row = dict[str, float | int | str]

@@ -16,23 +16,23 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vcap_jax.checkpoint import Checkpointer
-from vcap_jax.compile_counter import CompileCounter
-from vcap_jax.config import RunConfig
 from vcap_jax.data.pipeline import GroupBatch, GroupIterator
-from vcap_jax.distributed import ALONE, Processes
 from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages, overlong_penalty
 from vcap_jax.grpo.collect import Collector
-from vcap_jax.grpo.meeting import StepNotDone, end_of_step, outcome_of_all
-from vcap_jax.grpo.optimizer import TrainState
+from vcap_jax.grpo.config import GRPOConfig
+from vcap_jax.grpo.gather import StepNotDone, end_of_step, outcome_of_all
 from vcap_jax.grpo.records import GroupResult, StepOutcome, StepReport, StepRollout
 from vcap_jax.grpo.update import StepUpdate
-from vcap_jax.policy import Params
+from vcap_jax.models.policy import Params
+from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.store import StoreError
 from vcap_jax.rollout.engine import RolloutError
-from vcap_jax.stopping import TrainingStopped, finishing, requested, save_step
+from vcap_jax.system.shutdown import TrainingStopped, finishing, requested
+from vcap_jax.training.checkpoint import Checkpointer, save_step
+from vcap_jax.training.compile_counter import CompileCounter
+from vcap_jax.training.optimizer import TrainState
 
 
 class Log(Protocol):
@@ -51,16 +51,19 @@ class Log(Protocol):
 class Training:
     """Everything a run is made of; ``run`` goes through the steps.
 
-    own_params: the trained parameters as this process's devices decode with them.
+    max_completion_length: tokens of a caption at most. own_params: the trained parameters as this process's devices
+    decode with them. save_every: steps between checkpoints.
     """
 
-    config: RunConfig
+    config: GRPOConfig
+    max_completion_length: int
     total_steps: int
     data: GroupIterator
     collector: Collector
     update: StepUpdate
     own_params: Callable[[Params], Params]
     checkpoints: Checkpointer
+    save_every: int
     log: Log
     processes: Processes = ALONE
 
@@ -71,9 +74,9 @@ class Training:
         when the judge has scored nothing in a step, and Stopped after a signal, with everything that was done saved;
         PeerFailed if another process ends.
         """
-        config, compiles = self.config, CompileCounter()
+        compiles = CompileCounter()
         with compiles, finishing("the step in work"):
-            done = int(state.step) // config.grpo.updates_per_step
+            done = int(state.step) // self.config.updates_per_step
             for step in range(done, self.total_steps):
                 begin = time.monotonic()
                 compiled = compiles.count
@@ -116,7 +119,7 @@ class Training:
                     self.total_steps,
                     state,
                     self.data.get_state(),
-                    every=config.logging.save_every,
+                    every=self.save_every,
                     stop=stop,
                 )
             self.checkpoints.wait()
@@ -157,9 +160,8 @@ class Training:
             [[np.nan if r is None else r for r in result.scores.rewards] for result in results]
         )
         lengths = np.stack([result.lengths for result in results])
-        longest = self.config.rollout.max_completion_length
-        rewards = rewards + overlong_penalty(lengths, longest, self.config.grpo.overlong)
-        return group_advantages(rewards, np.isfinite(rewards), self.config.grpo.advantages)
+        rewards = rewards + overlong_penalty(lengths, self.max_completion_length, self.config.overlong)
+        return group_advantages(rewards, np.isfinite(rewards), self.config.advantages)
 
     def _stop_without_rewards(self, outcome: StepOutcome, step: int) -> None:
         failures = [c.failure for result in outcome.results for c in result.scores.candidates if c.failure]

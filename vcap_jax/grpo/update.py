@@ -14,16 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vcap_jax.config import RunConfig
 from vcap_jax.grpo.advantages import GroupAdvantages
+from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.mismatch import Moments, mismatch_metrics
 from vcap_jax.grpo.objective import step_totals
-from vcap_jax.grpo.optimizer import TrainState
+from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.grpo.records import StepRollout
-from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms
-from vcap_jax.policy import Params
+from vcap_jax.models.policy import Params
+from vcap_jax.parallel.sharding import Placement
 from vcap_jax.rollout.engine import RolloutBatch
-from vcap_jax.sharding import Placement
+from vcap_jax.training.optimizer import TrainState
 
 _METRIC_NAMES = {"clip_low": "clip/low", "clip_high": "clip/high"}
 
@@ -45,12 +45,16 @@ class _Part:
 class StepUpdate:
     """Updates the policy with one step's captions.
 
+    groups_per_batch: groups of this process that a rollout's device batch holds. max_completion_length: tokens of a
+        caption at most.
     reference: the frozen reference policy's parameters, or None when beta is 0.
     rollout_weights: ``UpdatePrograms.rollout_weights`` if captions come from another engine than the JAX sampler.
     processes: how many bring groups.
     """
 
-    config: RunConfig
+    config: GRPOConfig
+    groups_per_batch: int
+    max_completion_length: int
     programs: UpdatePrograms
     frozen: Params
     reference: Params | None
@@ -66,7 +70,6 @@ class StepUpdate:
         rollout: this process's groups. lengths: [B, G] tokens, and advantages: of the groups of all processes, in the
         order of their places.
         """
-        grpo = self.config.grpo
         width = self._caption_width(int(lengths.max()))
         micro = list(self._parts(rollout, advantages, lengths, width))
         totals = self.placement.replicated(
@@ -75,10 +78,10 @@ class StepUpdate:
         reference = [self._logprobs(self.reference, part) for part in micro]
         weights, moments = self._rollout_weights(state.params, micro)
         old: list[jax.Array | None] = [None] * len(micro)
-        if grpo.updates_per_step > 1:
+        if self.config.updates_per_step > 1:
             old = [self._logprobs(state.params, part) for part in micro]
         shares: list[Any] = []
-        for _ in range(grpo.updates_per_step):
+        for _ in range(self.config.updates_per_step):
             gradients = self.programs.zeros(state.params)
             shares = []
             for part, before, anchor, weight in zip(micro, old, reference, weights, strict=True):
@@ -106,8 +109,8 @@ class StepUpdate:
     def _parts(
         self, rollout: StepRollout, advantages: GroupAdvantages, lengths: np.ndarray, width: int
     ) -> Iterator[_Part]:
-        size = self.config.grpo.groups_per_micro_batch // self.processes
-        per_batch = self.config.rollout.share(self.processes).groups_per_batch
+        size = self.config.groups_per_micro_batch // self.processes
+        per_batch = self.groups_per_batch
         row_of = {record.place: row for row, record in enumerate(rollout.records)}
         tokens = np.stack([record.tokens[:, :width] for record in rollout.records])
         # None in every record or in none: a step has one engine.
@@ -156,8 +159,8 @@ class StepUpdate:
         return self.programs.logprobs(params, self.frozen, prompt, features, captions.tokens)
 
     def _caption_width(self, longest: int) -> int:
-        full = self.config.rollout.max_completion_length
-        return min([b for b in self.config.grpo.caption_buckets if longest <= b] + [full])
+        fitting = [bucket for bucket in self.config.caption_buckets if longest <= bucket]
+        return min([*fitting, self.max_completion_length])
 
 
 def _pad_rows(array: np.ndarray, rows: int) -> np.ndarray:

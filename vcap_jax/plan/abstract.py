@@ -12,23 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from vcap_jax.captioners import lineage
-from vcap_jax.config import RunConfig
+from vcap_jax.models.policy import ModelConfig, Params, attention_kernel, split_adapters, split_model
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PromptBatch, VisualFeatures
+from vcap_jax.models.qwen3_vl.lora import attach
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.processing import collate
+from vcap_jax.models.qwen3_vl.published import CONFIGS, published_config
+from vcap_jax.parallel.sharding import Placement
 from vcap_jax.plan.errors import PlanningError
-from vcap_jax.policy import (
-    ModelConfig,
-    Params,
-    attention_kernel,
-    split_adapters,
-    split_model,
-)
-from vcap_jax.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.qwen3_vl.inputs import EncodedPrompt, PromptBatch, VisualFeatures
-from vcap_jax.qwen3_vl.lora import attach
-from vcap_jax.qwen3_vl.model import Qwen3VL
-from vcap_jax.qwen3_vl.processing import collate
-from vcap_jax.qwen3_vl.published import CONFIGS, published_config
-from vcap_jax.sharding import Placement, by_group
+from vcap_jax.run.checkpoint_source import lineage
+from vcap_jax.run.config import RunConfig
 
 TEXT_TOKENS = 128
 """Of a prompt beside its visual tokens: the chat template and the request, generously."""
@@ -173,13 +167,7 @@ def cast(tree: Any, dtype: str) -> Any:
 
 def placed_batch(tree: Any, placement: Placement) -> Any:
     """A batch split by group, as ``Placement.batch`` splits arrays."""
-
-    def put(x: Any, axis: int) -> Any:
-        split = placement.groups(x.shape[axis])
-        spec = jax.sharding.PartitionSpec(*[None] * axis, *split.spec)
-        return placed(x, jax.sharding.NamedSharding(placement.mesh, spec))
-
-    return by_group(tree, put)
+    return jax.tree.map(lambda x: placed(x, placement.groups(x.shape[0])), tree)
 
 
 def placed(tree: Any, sharding: Any) -> Any:
@@ -195,7 +183,7 @@ def features_of(prompt: PromptBatch, model: Qwen3VLConfig, dtype: str) -> Visual
     width, taps = model.text.hidden_size, len(model.vision.deepstack_visual_indexes)
     return VisualFeatures(
         jax.ShapeDtypeStruct((groups, visual, width), jnp.dtype(dtype)),
-        jax.ShapeDtypeStruct((taps, groups, visual, width), jnp.dtype(dtype)),
+        jax.ShapeDtypeStruct((groups, taps, visual, width), jnp.dtype(dtype)),
     )
 
 

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from vcap_jax.kernels.attention import kernels_in, require_kernel
 from vcap_jax.plan.costs import Cost, Counter
 from vcap_jax.plan.hlo import parse
-from vcap_jax.qwen3_vl.attention import kernels_in, require_kernel
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from vcap_jax.config import RunConfig
 from vcap_jax.plan import targets
 from vcap_jax.plan.abstract import Sizes, abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import Compiled, compile_program
 from vcap_jax.plan.errors import PlanningError
 from vcap_jax.plan.hardware import Hardware, gpus
 from vcap_jax.plan.programs import Shapes, Step, Work, step_programs
+from vcap_jax.run.config import RunConfig
 
 SAMPLES = {"image": 29_000, "video": 13_000}
 """Of the paper's training sets (Appendix, Training Data)."""

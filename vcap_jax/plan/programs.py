@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from vcap_jax.config import RunConfig
 from vcap_jax.grpo.objective import StepTotals
-from vcap_jax.grpo.optimizer import TrainState, build_optimizer
-from vcap_jax.grpo.step import CaptionBatch, UpdatePrograms
+from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
+from vcap_jax.models.policy import vision_encoder
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.abstract import (
     AbstractPolicy,
     Sizes,
@@ -27,12 +28,11 @@ from vcap_jax.plan.abstract import (
     placed,
     placed_batch,
 )
-from vcap_jax.policy import vision_encoder
-from vcap_jax.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.rollout.decoding import LANES
 from vcap_jax.rollout.placement import local_mesh, own_types
 from vcap_jax.rollout.sampler import GroupSampler
-from vcap_jax.sharding import MeshConfig, Placement, by_group
+from vcap_jax.run.config import RunConfig
+from vcap_jax.training.optimizer import TrainState, build_optimizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,11 +249,10 @@ def _rollout(
     groups = shapes.batch // hosts
     encoders = own.abstract(trained if hosts == 1 else narrow)
 
-    def put(x: Any, axis: int) -> Any:
-        return placed(x, NamedSharding(mesh, PartitionSpec(*[None] * axis, LANES)))
-
     empty = abstract_prompt(config, shapes.sizes, groups, model.vision.spatial_merge_size)
-    prompt, features = by_group(empty, put), by_group(features_of(empty, model, config.model.dtype), put)
+    by_lane = NamedSharding(mesh, PartitionSpec(LANES))
+    prompt = placed(empty, by_lane)
+    features = placed(features_of(empty, model, config.model.dtype), by_lane)
     seen = placed_batch(empty, own)
     sampler = GroupSampler(
         policy.graphdef,

@@ -10,8 +10,8 @@ import importlib.util
 import os
 from typing import Any
 
-from vcap_jax.errors import VCapError
 from vcap_jax.plan.hardware import Chip
+from vcap_jax.system.errors import VCapError
 
 
 class MissingPlugin(VCapError, RuntimeError):

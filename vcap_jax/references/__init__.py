@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from vcap_jax.captioners import starting_source
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
 from vcap_jax.references.writing import PoolError, Shard, write_pool
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.step_log import replace_file
-from vcap_jax.workplace import Workplace
+from vcap_jax.run.checkpoint_source import starting_source
+from vcap_jax.run.context import Workplace
 
 __all__ = [
     "PolicyWriter",

@@ -14,12 +14,10 @@ from concurrent.futures import Future
 from hashlib import blake2b
 from typing import Self
 
-from vcap_jax.config import RunConfig
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, PipelineSettings
 from vcap_jax.data.references import Provenance, asked_digest
-from vcap_jax.loop_thread import LoopThread
 from vcap_jax.references.by_policy import WINDOW_SEED, caption_settings, reference_rollout
 from vcap_jax.references.windows import WindowDraw, description
 from vcap_jax.references.writing import Written
@@ -29,7 +27,9 @@ from vcap_jax.reward.endpoint import Role
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.prompts import build_messages
 from vcap_jax.reward.shown import show
-from vcap_jax.stopping import requested
+from vcap_jax.run.config import RunConfig
+from vcap_jax.system.event_loop import LoopThread
+from vcap_jax.system.shutdown import requested
 
 Load = Callable[[Sample], Example]
 CAPTIONER = Role(

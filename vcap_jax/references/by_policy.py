@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from vcap_jax.config import RunConfig
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import Provenance, asked_digest
-from vcap_jax.fingerprint import fingerprint
-from vcap_jax.policy import Params
-from vcap_jax.preparing import sample_reader
+from vcap_jax.models.policy import Params
+from vcap_jax.parallel.fingerprint import fingerprint
 from vcap_jax.references.windows import WindowDraw, description
 from vcap_jax.references.writing import Written
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
-from vcap_jax.stopping import requested
-from vcap_jax.workplace import Workplace, group_sampler
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.context import Workplace, group_sampler
+from vcap_jax.run.setup import sample_reader
+from vcap_jax.system.shutdown import requested
 
 _SEED = 1_000_003
 """Added to the run's seed: never met by the training rollouts, whose fold is (seed, step)."""

@@ -6,21 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vcap_jax.captioners import captioner_source, configured_processor, lineage, starting_source
-from vcap_jax.config import RunConfig
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.embedded import EmbeddedData
-from vcap_jax.evals.world_facts import count_captions
-from vcap_jax.inputs import check_checkpoint, check_inputs
-from vcap_jax.preparing import prepare, read_samples, sample_reader
 from vcap_jax.references.by_endpoint import EndpointWriter
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
 from vcap_jax.references.writing import Shard, write_pool
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import fact_shares
+from vcap_jax.report.world_facts import count_captions
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.run.checkpoint_source import captioner_source, configured_processor, lineage, starting_source
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.inputs import check_checkpoint, check_inputs
+from vcap_jax.run.setup import prepare, read_samples, sample_reader
+from vcap_jax.world.splits import EmbeddedData
 
 
 @dataclass(frozen=True, kw_only=True)

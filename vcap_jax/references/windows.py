@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from vcap_jax.data.manifest import Sample
+from vcap_jax.data.media import TimeWindow
 from vcap_jax.reward.config import LocalConfig
-from vcap_jax.reward.media import TimeWindow
 from vcap_jax.reward.segments import parse_segments, sample_window
 
 

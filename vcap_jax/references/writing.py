@@ -18,12 +18,12 @@ from typing import Any, Protocol
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.jsonl import last_row, read_objects
 from vcap_jax.data.manifest import Sample
+from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segment
-from vcap_jax.errors import VCapError
 from vcap_jax.report.step_log import naming, replace_file
-from vcap_jax.reward.media import TimeWindow
-from vcap_jax.stopping import finishing, raise_if_requested
+from vcap_jax.system.errors import VCapError
+from vcap_jax.system.shutdown import finishing, raise_if_requested
 
 _PLAN = "plan.json"
 

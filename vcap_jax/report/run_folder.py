@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from vcap_jax.configuration import dump_config, parse_yaml, plain
-from vcap_jax.errors import VCapError
 from vcap_jax.report.idle_run import empty, idle, lock
 from vcap_jax.report.step_log import read_rows, replace_file
+from vcap_jax.system.errors import VCapError
 
 logger = logging.getLogger(__name__)
 

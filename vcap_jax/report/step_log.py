@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 
 class LogError(VCapError, ValueError):

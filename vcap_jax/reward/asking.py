@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from vcap_jax.data.media import JudgeMedia, TimeWindow
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.media import JudgeMedia, TimeWindow
 from vcap_jax.reward.prompts import (
     build_messages,
     content_hash,

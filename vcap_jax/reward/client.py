@@ -19,17 +19,16 @@ from typing import Any, Generic, Self, TypeVar
 
 import aiohttp
 
-from vcap_jax.clock import Clock
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.endpoint import JUDGE, Endpoint, Role, authorisation
 from vcap_jax.reward.endpoints import EndpointPool, Lease
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable, MediaMismatch, NotReachable
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import Completion, Usage, error_message
-from vcap_jax.reward.identity import HEADER, new_identity
-from vcap_jax.reward.kept_media import Lru, address, media_uuids
+from vcap_jax.reward.media_cache import Lru, address, media_uuids
 from vcap_jax.reward.prompts import content_hash
 from vcap_jax.reward.readiness import look, wait_until_ready
+from vcap_jax.reward.request_id import HEADER, new_identity
 from vcap_jax.reward.shown import Shown
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
 from vcap_jax.reward.tries import Try, owned, read_reply
@@ -42,6 +41,7 @@ from vcap_jax.reward.visual_check import (
     collapsed,
     unverifiable,
 )
+from vcap_jax.system.clock import Clock
 
 __all__ = ["Answer", "JudgeClient", "JudgeOutage", "JudgeUnavailable", "MediaMismatch"]
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import aiohttp
 
-from vcap_jax.clock import Clock
-from vcap_jax.connection_errors import broken_connection
 from vcap_jax.reward.breaker import CircuitBreaker
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable, NotReachable
@@ -24,7 +22,9 @@ from vcap_jax.reward.http_answers import (
     retry_after_seconds,
     short,
 )
-from vcap_jax.reward.kept_media import Lru
+from vcap_jax.reward.media_cache import Lru
+from vcap_jax.system.clock import Clock
+from vcap_jax.system.connection_errors import broken_connection
 
 _PROBE_S = 10.0
 _CONNECT_S = 10.0

@@ -15,11 +15,11 @@ from typing import Literal
 
 import aiohttp
 
-from vcap_jax.clock import Clock
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.endpoint import JUDGE, Endpoint, Role, ServerCard
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable, NotReachable
-from vcap_jax.waiting import Waiting
+from vcap_jax.system.clock import Clock
+from vcap_jax.system.waiting import Waiting
 
 Outcome = Literal["answered", "connection", "doubt", "abandoned"]
 

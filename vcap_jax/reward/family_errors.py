@@ -7,7 +7,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 _LONGEST = 500
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from vcap_jax.data.media import TimeWindow
 from vcap_jax.reward.failures import Failure, FailureReason
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
-from vcap_jax.reward.media import TimeWindow
 from vcap_jax.reward.scores import Scores
 
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from vcap_jax.data.media import JudgeMedia, TimeWindow
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.media import JudgeMedia, TimeWindow
 from vcap_jax.reward.scores import Scores
 from vcap_jax.reward.segments import Segment
 

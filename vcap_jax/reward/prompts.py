@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from vcap_jax.reward.media import JudgeFrame, JudgeVideo, TimeWindow
+from vcap_jax.data.media import JudgeFrame, JudgeVideo, TimeWindow
 from vcap_jax.reward.templates import (
     ANALYSIS_KEY,
     GLOBAL_VIDEO_KEYS,

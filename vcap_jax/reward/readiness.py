@@ -7,7 +7,7 @@ import asyncio
 from vcap_jax.reward.endpoint import Endpoint
 from vcap_jax.reward.endpoints import EndpointPool
 from vcap_jax.reward.errors import JudgeUnavailable
-from vcap_jax.waiting import Waiting, telling
+from vcap_jax.system.waiting import Waiting, telling
 
 _POLL_S = 0.5
 

@@ -18,12 +18,12 @@ from statistics import fmean
 
 import numpy as np
 
-from vcap_jax.clock import Clock
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
 from vcap_jax.reward.endpoint import Role
 from vcap_jax.reward.family import FamilyError, load_family
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.session import RewardSession
+from vcap_jax.system.clock import Clock
 
 Row = dict[str, float | int | str]
 PREFIX = "second_judge/"

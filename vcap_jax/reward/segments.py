@@ -20,7 +20,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vcap_jax.reward.media import TimeWindow
+from vcap_jax.data.media import TimeWindow
 
 
 @dataclass(frozen=True, kw_only=True)

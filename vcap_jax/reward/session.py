@@ -19,8 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Self
 
-from vcap_jax.clock import Clock
-from vcap_jax.loop_thread import LoopThread
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
 from vcap_jax.reward.endpoint import JUDGE, Role
@@ -28,6 +26,8 @@ from vcap_jax.reward.family import FamilyTools, load_family, made_family, scores
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.store import JudgementStore, StoredCandidate
+from vcap_jax.system.clock import Clock
+from vcap_jax.system.event_loop import LoopThread
 
 _log = logging.getLogger(__name__)
 

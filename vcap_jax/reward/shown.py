@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vcap_jax.reward.media import JudgeMedia, JudgeVideo, TimeWindow
+from vcap_jax.data.media import JudgeMedia, JudgeVideo, TimeWindow
 from vcap_jax.reward.prompts import content_hash, media_parts, no_media_notice, video_parts
 
 

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from vcap_jax.errors import VCapError
 from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.prompts import content_hash
 from vcap_jax.reward.store_schema import READABLE, UNKNOWN_GROUP, VERSION, prepare, version_of
+from vcap_jax.system.errors import VCapError
 
 _BUSY_S = 60.0
 _Statement = tuple[str, Sequence[Any]]

@@ -20,7 +20,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from vcap_jax.errors import VCapError
+from vcap_jax.system.errors import VCapError
 
 ANALYSIS_KEY = "Analysis"
 QUALITY_KEYS = ("Correctness", "Completeness", "Text Quality")

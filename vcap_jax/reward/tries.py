@@ -8,7 +8,7 @@ from vcap_jax.reward.endpoint import Endpoint, Reply
 from vcap_jax.reward.endpoints import Outcome
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import Completion, error_message, read_completion, short
-from vcap_jax.reward.identity import given_back, is_foreign
+from vcap_jax.reward.request_id import given_back, is_foreign
 
 _RETRIED_STATUS = frozenset({408, 409, 429})
 

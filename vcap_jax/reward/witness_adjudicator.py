@@ -14,13 +14,13 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from vcap_jax.data.media import TimeWindow
 from vcap_jax.reward.aggregation import video_reward, weighted_reward
 from vcap_jax.reward.asking import Asker, Looking, Verdict, verdict_form, verdict_pass
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, all_failed
-from vcap_jax.reward.media import TimeWindow
 from vcap_jax.reward.scores import Scores, full_scores, zero_scores
 from vcap_jax.reward.segments import (
     SegmentedCaption,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from vcap_jax.data.batching import PromptBatcher
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, PipelineSettings
-from vcap_jax.policy import Params, Policy, vision_encoder
-from vcap_jax.qwen3_vl.processing import Buckets, collate
+from vcap_jax.models.policy import Params, Policy
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, SampledGroup
 
 
@@ -31,7 +30,7 @@ class Captioner:
     """Captions samples in manifest order, several side by side.
 
     load: reads a sample (``data.examples.example_loader``). sampler: its group size is the number of captions per
-    sample. place: puts a host batch on the devices. threads: samples read at the same time. on_bad_sample: see
+    sample. batcher: makes device batches of the prompts. threads: samples read at the same time. on_bad_sample: see
     ``PipelineSettings``.
     """
 
@@ -41,15 +40,13 @@ class Captioner:
         sampler: GroupSampler,
         load: Callable[[Sample], Example],
         *,
-        buckets: Buckets,
-        place: Callable[[Any], Any],
+        batcher: PromptBatcher,
         threads: int = 2,
         on_bad_sample: OnBadSample = "skip",
     ) -> None:
         self._policy, self._sampler, self._load = policy, sampler, load
-        self._buckets, self._place, self._threads = buckets, place, threads
+        self._batcher, self._threads = batcher, threads
         self._on_bad_sample = on_bad_sample
-        self._encode = vision_encoder(policy.graphdef)
 
     def run(
         self,
@@ -94,7 +91,7 @@ class Captioner:
     ) -> Iterator[PromptGroups]:
         """Encoded prompts, a batch at a time; a group's index is its place in ``order``, which grows with them."""
         place = {sample.id: first + index for index, sample in enumerate(samples)}
-        size = self._sampler.config.groups_per_batch
+        size = self._batcher.groups
         settings = PipelineSettings(
             batch_groups=size,
             shuffle=False,
@@ -106,18 +103,7 @@ class Captioner:
         for batch in GroupIterator(samples, self._load, settings, on_skip=on_bad):
             if stop():
                 return
-            prompt = self._place(
-                collate(
-                    [example.prompt for example in batch.examples],
-                    self._buckets,
-                    self._policy.processor.merge_size,
-                    batch_size=size,
-                    names=[example.sample.id for example in batch.examples],
-                )
-            )
-            features = None
-            if prompt.vision is not None:
-                features = self._encode(params, self._policy.frozen, prompt)
+            prompt, features = self._batcher.batch(params, batch.examples)
             start = len(order)
             order.extend(batch.examples)
             ids = [place[example.sample.id] for example in batch.examples]

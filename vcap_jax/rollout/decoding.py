@@ -21,8 +21,14 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as Spec
 
-from vcap_jax.qwen3_vl.decoding import CaptionCache, DecodeModel, DecodeParams, PromptCache, empty_caches
-from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.models.qwen3_vl.decoding import (
+    CaptionCache,
+    DecodeModel,
+    DecodeParams,
+    PromptCache,
+    empty_caches,
+)
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.rollout.sampling import SamplingConfig, candidate_keys, sample, seen_tokens, update_seen
 from vcap_jax.rollout.schedule import Shape
 
@@ -75,7 +81,7 @@ class DecodeSettings:
 class DecodePrograms:
     """Compiled programs for one model definition, on one mesh with the axes ``data`` and ``tensor``.
 
-    graphdef: static model definition (see ``vcap_jax.policy``). compiler_options: XLA's, for every program.
+    graphdef: static model definition (see ``vcap_jax.models.policy``). compiler_options: XLA's, for every program.
     """
 
     def __init__(
@@ -154,14 +160,7 @@ class DecodePrograms:
         none, the row is computed for nothing), and the group's id in ``candidate_keys``. n is 1 or all slots of a
         lane; then the k-th row can only go to the k-th slot.
         """
-        taken = jax.tree.map(lambda x: jnp.asarray(x)[rows.reshape(-1)], _without_vision(prompt))
-        deepstack = None
-        if features is not None:
-            embeddings = features.embeddings[rows.reshape(-1)]
-            deepstack = jnp.swapaxes(features.deepstack, 0, 1)[rows.reshape(-1)]
-            taken = (taken, embeddings, deepstack)
-        else:
-            taken = (taken, None, None)
+        taken = jax.tree.map(lambda x: jnp.asarray(x)[rows.reshape(-1)], (_without_vision(prompt), features))
         fill = self._on_lanes(self._fill_lane, 3, 4)
         return fill(params, seed, step, state, taken, slots.reshape(-1), ids.reshape(-1))
 
@@ -171,15 +170,12 @@ class DecodePrograms:
         seed: Array,
         step: Array,
         state: DecodeState,
-        taken: tuple[PromptBatch, Array | None, Array | None],
+        taken: tuple[PromptBatch, VisualFeatures | None],
         slots: Array,
         ids: Array,
     ) -> DecodeState:
         settings, model = self.settings, DecodeModel(self._graphdef, params)
-        prompt, embeddings, deepstack = taken
-        features = None
-        if embeddings is not None and deepstack is not None:
-            features = VisualFeatures(embeddings, jnp.swapaxes(deepstack, 0, 1))
+        prompt, features = taken
         hidden, cache = model.prefill(prompt, features, chunk=settings.prefill_chunk)
         logits, shape = model.logits(hidden), (slots.shape[0], settings.group)
         seen = None

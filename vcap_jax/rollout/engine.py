@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from vcap_jax.data.examples import Example
-from vcap_jax.errors import VCapError
-from vcap_jax.policy import Params
-from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.models.policy import Params
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, SampledGroup
+from vcap_jax.system.errors import VCapError
 
 
 class RolloutError(VCapError, RuntimeError):

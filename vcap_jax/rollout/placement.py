@@ -19,11 +19,10 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
-from vcap_jax.qwen3_vl.decoding import DecodeParams, apart, decoded_types, lay_out
-from vcap_jax.qwen3_vl.inputs import VisualFeatures
-from vcap_jax.qwen3_vl.lora import is_adapter
+from vcap_jax.models.qwen3_vl.decoding import DecodeParams, apart, decoded_types, lay_out
+from vcap_jax.models.qwen3_vl.lora import is_adapter
+from vcap_jax.parallel.sharding import dotted_path, partition
 from vcap_jax.rollout.decoding import LANES
-from vcap_jax.sharding import dotted_path, partition
 
 AXES = (LANES, "tensor")
 
@@ -67,7 +66,7 @@ def own_types(params: Any, dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class RolloutPlacement:
-    """mesh: (data, tensor) of this process's devices. graphdef: of the model (see ``vcap_jax.policy``)."""
+    """mesh: (data, tensor) of this process's devices. graphdef: of the model (see ``vcap_jax.models.policy``)."""
 
     mesh: Mesh
     graphdef: Any
@@ -139,17 +138,6 @@ class RolloutPlacement:
             return jax.device_put(x, NamedSharding(self.mesh, Spec(LANES) if split else Spec()))
 
         return jax.tree.map(put, tree)
-
-    def features(self, features: VisualFeatures | None) -> VisualFeatures | None:
-        """As ``batch``; DeepStack's groups are on its second axis."""
-        if features is None:
-            return None
-        split = features.embeddings.shape[0] % self.mesh.shape[LANES] == 0
-        axis = LANES if split else None
-        return VisualFeatures(
-            jax.device_put(features.embeddings, NamedSharding(self.mesh, Spec(axis))),
-            jax.device_put(features.deepstack, NamedSharding(self.mesh, Spec(None, axis))),
-        )
 
     def _training_mesh(self, params: Any) -> Mesh:
         shardings = [leaf.sharding for leaf in jax.tree.leaves(params)]

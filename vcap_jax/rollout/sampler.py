@@ -19,9 +19,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from vcap_jax.policy import Params
-from vcap_jax.qwen3_vl.decoding import DecodeParams
-from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.models.policy import Params
+from vcap_jax.models.qwen3_vl.decoding import DecodeParams
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.rollout.decoding import LANES, DecodePrograms, DecodeSettings, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement, mesh_of
 from vcap_jax.rollout.sampling import SamplingConfig
@@ -90,7 +90,7 @@ class RolloutConfig:
 class GroupSampler:
     """Compiled prefill and decode programs for one model definition and one set of sampling rules.
 
-    graphdef: static model definition (see ``vcap_jax.policy``).
+    graphdef: static model definition (see ``vcap_jax.models.policy``).
     end_ids: tokens that end a caption; banned_ids: tokens that are never sampled (visual placeholders would
     break the next prompt that contains the caption).
     mesh: (data, tensor), see ``placement.local_mesh``; None takes this process's part of the mesh that the parameters

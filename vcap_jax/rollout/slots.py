@@ -14,8 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from vcap_jax.qwen3_vl.decoding import DecodeParams
-from vcap_jax.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.models.qwen3_vl.decoding import DecodeParams
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.rollout.decoding import DecodePrograms, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement
 from vcap_jax.rollout.schedule import Ladder
@@ -167,7 +167,7 @@ class Slots:
                 batch.prompt.visual_index,
                 None,
             )
-            self._placed = (batch, self._placement.batch(text), self._placement.features(batch.features))
+            self._placed = (batch, self._placement.batch(text), self._placement.batch(batch.features))
         _, prompt, features = self._placed
         # 32 bits whatever their sign: a key is made of the bits.
         numbers = (np.uint32(self._seed % 2**32).astype(np.int32), np.int32(self._step))

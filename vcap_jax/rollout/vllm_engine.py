@@ -21,13 +21,13 @@ import aiohttp
 import jax.numpy as jnp
 
 from vcap_jax.data.examples import Example
-from vcap_jax.loop_thread import LoopThread
-from vcap_jax.policy import Params, Policy
+from vcap_jax.models.policy import Params, Policy
 from vcap_jax.rollout.engine import RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig, SampledGroup
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
 from vcap_jax.rollout.vllm_server import VllmServer
 from vcap_jax.rollout.vllm_weights import WeightFiles
+from vcap_jax.system.event_loop import LoopThread
 
 _log = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vcap_jax.qwen3_vl.inputs import EncodedPrompt
-from vcap_jax.qwen3_vl.processing import Processor
-from vcap_jax.qwen3_vl.processing.chat_template import VISION_START
-from vcap_jax.qwen3_vl.processing.pixels import unpatchify
+from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.models.qwen3_vl.processing.chat_template import VISION_START
+from vcap_jax.models.qwen3_vl.processing.pixels import unpatchify
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.rollout.sampler import SampledGroup
 from vcap_jax.rollout.sampling import SamplingConfig

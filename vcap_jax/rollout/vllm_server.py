@@ -13,10 +13,10 @@ from typing import Any
 
 import aiohttp
 
-from vcap_jax.clock import Clock
-from vcap_jax.connection_errors import broken_connection
 from vcap_jax.rollout.engine import RolloutError
-from vcap_jax.waiting import Waiting, telling
+from vcap_jax.system.clock import Clock
+from vcap_jax.system.connection_errors import broken_connection
+from vcap_jax.system.waiting import Waiting, telling
 
 # Worth another try: the request was not processed, or not by its own fault.
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})

@@ -11,12 +11,12 @@ import jax
 import numpy as np
 from flax import nnx
 
-from vcap_jax.policy import Params
-from vcap_jax.private_folders import ExposedFolder, private_folder
-from vcap_jax.qwen3_vl.model import Qwen3VL
-from vcap_jax.qwen3_vl.tensor_files import write_tensors
-from vcap_jax.qwen3_vl.weights import INDEX_FILE, save_pretrained
+from vcap_jax.models.policy import Params
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.weights import INDEX_FILE, save_pretrained
+from vcap_jax.models.tensor_files import write_tensors
 from vcap_jax.rollout.engine import RolloutError
+from vcap_jax.system.private_folders import ExposedFolder, private_folder
 
 HEAD = "lm_head.weight"
 _HEAD_FILE = "model-head.safetensors"
@@ -35,7 +35,7 @@ class WeightFiles:
 
     Nobody but this user can enter that folder: servers must run under the same user, or root.
 
-    graphdef, frozen: what the trained parameters are merged with (see ``vcap_jax.policy``).
+    graphdef, frozen: what the trained parameters are merged with (see ``vcap_jax.models.policy``).
     dtype: of the files: what the policy's products compute in. Parameters that are trained themselves are rounded to it
         for every product here too, so the server holds the very numbers that products use. Adapters are not: here
         their products are added to those of the base, and the sums are rounded; there they are added to the base's

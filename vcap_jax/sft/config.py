@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from vcap_jax.configuration import ConfigError
-from vcap_jax.grpo.optimizer import OptimizerConfig
+from vcap_jax.training.optimizer import OptimizerConfig
 
 
 @dataclass(frozen=True, kw_only=True)

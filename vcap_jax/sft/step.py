@@ -20,11 +20,11 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from vcap_jax.grpo.objective import token_logprobs
-from vcap_jax.grpo.optimizer import OptimizerPrograms, TrainState
-from vcap_jax.policy import Params
-from vcap_jax.qwen3_vl.inputs import PromptBatch
-from vcap_jax.qwen3_vl.split import JitByGroup
+from vcap_jax.models.policy import Params
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch
+from vcap_jax.parallel.group_sharding import JitByGroup
+from vcap_jax.training.logprobs import token_logprobs
+from vcap_jax.training.optimizer import OptimizerPrograms, TrainState
 
 Metrics = dict[str, jax.Array]
 

@@ -10,7 +10,7 @@ import numpy as np
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.qwen3_vl.processing import Processor
+from vcap_jax.models.qwen3_vl.processing import Processor
 
 
 @dataclass(frozen=True)
@@ -85,3 +85,23 @@ def pad_captions(
             tokens[b, g, : len(caption)] = caption
             lengths[b, g] = len(caption)
     return tokens, lengths
+
+
+def caption_pool(captions: str | None, samples: Sequence[Sample]) -> tuple[ReferencePool, str]:
+    """The captions to learn and where they come from: a pool, or the samples' own references.
+
+    Raises ManifestError, ConfigError if there are none.
+    """
+    if captions is not None:
+        return ReferencePool.read(captions), captions
+    own = ReferencePool.of_samples(samples)
+    if not len(own):
+        raise ConfigError(
+            [
+                (
+                    "there is nothing to learn: give a pool of captions with sft.captions, or references in the "
+                    "manifest's rows"
+                )
+            ]
+        )
+    return own, "the manifest"

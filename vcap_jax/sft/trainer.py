@@ -16,22 +16,22 @@ from typing import Any, Protocol
 
 import jax
 
-from vcap_jax.checkpoint import Checkpointer
-from vcap_jax.compile_counter import CompileCounter
+from vcap_jax.data.batching import common_sizes
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupIterator
-from vcap_jax.distributed import ALONE, Processes
-from vcap_jax.grpo.meeting import common_sizes
-from vcap_jax.grpo.optimizer import TrainState
-from vcap_jax.policy import Params
-from vcap_jax.qwen3_vl.inputs import PromptBatch
-from vcap_jax.qwen3_vl.processing import Buckets, collate, padded_sizes
+from vcap_jax.models.policy import Params
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch
+from vcap_jax.models.qwen3_vl.processing import Buckets, collate, padded_sizes
+from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.parallel.sharding import Placement
 from vcap_jax.report.progress import Shown
 from vcap_jax.sft.config import SFTConfig
 from vcap_jax.sft.step import SFTPrograms, TargetBatch
 from vcap_jax.sft.targets import Targets, pad_captions
-from vcap_jax.sharding import Placement
-from vcap_jax.stopping import finishing, requested, save_step
+from vcap_jax.system.shutdown import finishing, requested
+from vcap_jax.training.checkpoint import Checkpointer, save_step
+from vcap_jax.training.compile_counter import CompileCounter
+from vcap_jax.training.optimizer import TrainState
 
 SHOWN = (
     Shown("nll", "nats/token", ".4f"),

@@ -11,8 +11,8 @@ from PIL import Image
 
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.data.videos import index_video, read_frames
-from vcap_jax.evals.world_facts import fact_list
 from vcap_jax.report.samples import SampleFact, SampleFrame, picture
+from vcap_jax.report.world_facts import fact_list
 from vcap_jax.studies.collect import Worlds, heldout_captions
 from vcap_jax.studies.tasks import Plan
 from vcap_jax.world.facts import count_facts

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.evals.world_facts import count_captions
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.summary import FactCounts
+from vcap_jax.report.world_facts import count_captions
 from vcap_jax.studies.arms import ACCOMPANY, MODALITIES
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.witnesses import Meetings, meet
@@ -93,7 +93,7 @@ def in_common(
 
 
 def heldout_captions(path: Path) -> dict[str, list[str]]:
-    """Captions by scene, as ``vcap_jax.heldout`` writes them."""
+    """Captions by scene, as ``vcap_jax.evals.heldout`` writes them."""
     rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     return {row["id"]: row["captions"] for row in rows}
 

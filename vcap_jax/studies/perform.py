@@ -1,7 +1,7 @@
 """Does one task, in a process of its own: ``python -m vcap_jax.studies.perform OUT KEY PARENT``.
 
 The task stands in OUT/tasks/KEY.json and its resolved configuration beside it, so that what a process does can be read
-and repeated by hand. Runs are those of ``vcap_jax.run``, ``self_improve`` and ``distill``, which the commands under
+and repeated by hand. Runs are those of ``recipes.grpo``, ``self_improve`` and ``distill``, which the commands under
 launch/ call; nothing about training is decided here.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcap_jax.command_line import guarded
+from vcap_jax.run.command_line import guarded
 from vcap_jax.studies.tasks import CANDIDATES, Plan, PlanError, Task
 
 if TYPE_CHECKING:  # the cores are chosen before JAX starts its threads
@@ -44,13 +44,13 @@ def perform(out: Path, key: str) -> None:
     """Runs, or goes on with, the task ``key``. Raises what the runs raise."""
     import jax
 
-    from vcap_jax.config import RunConfig
     from vcap_jax.configuration import load_config
-    from vcap_jax.distill import Teacher, distill
+    from vcap_jax.recipes.distill import Teacher, distill
+    from vcap_jax.recipes.grpo import run
+    from vcap_jax.recipes.self_improve import self_improve
     from vcap_jax.report.run_folder import RunFolder
-    from vcap_jax.run import run
-    from vcap_jax.self_improve import self_improve
-    from vcap_jax.stages import open_stage
+    from vcap_jax.run.config import RunConfig
+    from vcap_jax.run.folders import open_stage
 
     path = _task_file(out, key)
     told = json.loads(path.read_text(encoding="utf-8"))

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcap_jax.embedded import prepare_embedded_data
-from vcap_jax.errors import VCapError
 from vcap_jax.report.progress import duration
-from vcap_jax.stopping import finishing, raise_if_requested
 from vcap_jax.studies.perform import write_task
 from vcap_jax.studies.tasks import Plan, Task
+from vcap_jax.system.errors import VCapError
+from vcap_jax.system.shutdown import finishing, raise_if_requested
+from vcap_jax.world.splits import prepare_embedded_data
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vcap_jax.config import RunConfig
 from vcap_jax.configuration import load_config
-from vcap_jax.errors import VCapError
+from vcap_jax.run.config import RunConfig
 from vcap_jax.studies.arms import ARMS, MODALITIES, QUICK, STUDIES, Arm
+from vcap_jax.system.errors import VCapError
 from vcap_jax.world.scenes import Modality
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcap_jax.studies.estimates import Ratio
-from vcap_jax.theory import log_avoid
+from vcap_jax.studies.theory import log_avoid
 from vcap_jax.world.facts import caption_claims, scene_facts
 from vcap_jax.world.scenes import Scene
 

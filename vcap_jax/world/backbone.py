@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vcap_jax.qwen3_vl.processing.settings import ImageSettings, VideoSettings
+from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
 
 BACKBONE_FOLDER = Path(__file__).resolve().parent / "backbone"
 """The trained backbone in Hugging Face format."""

@@ -18,8 +18,13 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
-from vcap_jax.qwen3_vl.processing.chat_template import CHAT_TEMPLATE, END_OF_TEXT, IM_END, SPECIAL_TOKENS
-from vcap_jax.qwen3_vl.processing.public import transformers
+from vcap_jax.models.qwen3_vl.processing.chat_template import (
+    CHAT_TEMPLATE,
+    END_OF_TEXT,
+    IM_END,
+    SPECIAL_TOKENS,
+)
+from vcap_jax.models.qwen3_vl.processing.public import transformers
 from vcap_jax.world.captions import full_caption, weak_caption
 from vcap_jax.world.grammar import IMAGE_PROMPT
 from vcap_jax.world.scenes import sample_image_scene, sample_video_scene

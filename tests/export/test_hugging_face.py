@@ -1,0 +1,196 @@
+"""Conversion: the same bytes there and back, and complete folders."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from vcap_jax.configuration import dump_config
+from vcap_jax.export.hugging_face import (
+    ConversionError,
+    adapter_to_peft,
+    checkpoint_from_hf,
+    checkpoint_to_hf,
+)
+from vcap_jax.models.policy import ModelConfig
+from vcap_jax.models.qwen3_vl.lora import LoraConfig
+from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.model_loading import load_model, load_policy
+from vcap_jax.training.checkpoint import Checkpointer
+from vcap_jax.world.backbone import BACKBONE_FOLDER
+
+PLACEMENT = Placement.build(MeshConfig(fsdp=1))
+
+
+def test_there_and_back(tmp_path):
+    checkpoint_from_hf(BACKBONE_FOLDER, tmp_path / "orbax")
+    assert checkpoint_to_hf(tmp_path / "orbax", tmp_path / "hf") == (None, None)
+    before, after = (load_file(folder / "model.safetensors") for folder in (BACKBONE_FOLDER, tmp_path / "hf"))
+    assert before.keys() == after.keys()
+    for name, array in before.items():
+        np.testing.assert_array_equal(array.view(np.uint8), after[name].view(np.uint8), err_msg=name)
+    for name in ("tokenizer.json", "preprocessor_config.json", "generation_config.json", "config.json"):
+        assert json.loads((tmp_path / "hf" / name).read_text())
+    # The licence came with the base's card, through the Orbax folder.
+    assert "license: apache-2.0" in (tmp_path / "hf" / "README.md").read_text()
+    assert "converted from the checkpoint `orbax`" in (tmp_path / "hf" / "README.md").read_text()
+    as_any_other(tmp_path / "hf")
+
+
+def as_any_other(folder: Path) -> None:
+    """The files of a folder have the mode of a file that is simply written."""
+    plain = folder.parent / "plain"
+    plain.write_text("")
+    modes = {file.name: oct(file.stat().st_mode & 0o777) for file in folder.iterdir()}
+    assert set(modes.values()) == {oct(plain.stat().st_mode & 0o777)}, modes
+    plain.unlink()
+
+
+def test_the_public_classes_that_need_no_pytorch_load_what_is_exported(lora_run, tmp_path):
+    from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
+
+    checkpoint_to_hf(lora_run.root, tmp_path / "hf")
+    assert AutoConfig.from_pretrained(tmp_path / "hf").model_type == "qwen3_vl"
+    assert AutoImageProcessor.from_pretrained(tmp_path / "hf").merge_size == 2
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    assert tokenizer.decode(tokenizer("a red circle")["input_ids"]) == "a red circle"
+
+
+def test_an_orbax_folder_is_a_model_path(tmp_path):
+    checkpoint_from_hf(BACKBONE_FOLDER, tmp_path / "orbax")
+    placement = Placement.build(MeshConfig(fsdp=1))
+    models = [load_model(folder, placement=placement) for folder in (BACKBONE_FOLDER, tmp_path / "orbax")]
+    tables = [np.asarray(model.text.embed_tokens[...]).view(np.uint8) for model in models]
+    np.testing.assert_array_equal(*tables)
+
+
+def test_what_is_no_source_or_no_target_is_refused(tmp_path):
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").write_text("x")
+    with pytest.raises(ConversionError, match="not empty"):
+        checkpoint_to_hf(BACKBONE_FOLDER, tmp_path / "used")
+    with pytest.raises(ConversionError, match="neither a run folder"):
+        checkpoint_to_hf(tmp_path / "used", tmp_path / "new")
+
+
+ADAPTED = ModelConfig(lora=LoraConfig(rank=2, targets=("q_proj", "up_proj")), frozen_dtype="bfloat16")
+
+
+@pytest.fixture(scope="module")
+def lora_run(tmp_path_factory) -> RunFolder:
+    """What a LoRA run of the backbone leaves: its configuration and a checkpoint, here of random adapters."""
+    run = RunFolder(tmp_path_factory.mktemp("runs") / "lora")
+    policy = load_policy(ADAPTED, placement=PLACEMENT)
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(policy.trainable)} == {"float32"}
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(policy.frozen)} == {"bfloat16"}
+    rng = np.random.default_rng(0)
+    moved = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), policy.trainable)
+    run.root.mkdir()
+    # It says that it started from another adapter, which has been removed since.
+    started = dataclasses.replace(ADAPTED, lora=dataclasses.replace(ADAPTED.lora, adapter="/removed"))
+    run.config.write_text(dump_config(RunConfig(model=started)))
+    with Checkpointer(run.checkpoints) as checkpoints:
+        checkpoints.save(3, {"params": moved})
+        checkpoints.wait()
+    return run
+
+
+def test_a_lora_run_is_exported_merged(lora_run, tmp_path):
+    step, kept = checkpoint_to_hf(lora_run.root, tmp_path / "hf", dtype="float32")
+    assert step == 3
+    card = (tmp_path / "hf" / "README.md").read_text()
+    assert "library_name: transformers" in card
+    assert "LoRA adapters of rank 2 on q_proj, up_proj" in card
+    assert kept == pytest.approx(1, abs=1e-4)
+    before, after = (load_file(folder / "model.safetensors") for folder in (BACKBONE_FOLDER, tmp_path / "hf"))
+    moved = {name for name in before if not np.array_equal(before[name].astype(np.float32), after[name])}
+    assert moved
+    assert {name.split(".")[-2] for name in moved} == {"q_proj", "up_proj"}
+
+
+def test_the_command_says_what_rounding_leaves_of_adapters(lora_run, tmp_path):
+    """Adapters a thousand times smaller than the random ones lose much of what they add to bfloat16 matrices."""
+    run = RunFolder(tmp_path / "run")
+    run.root.mkdir()
+    run.config.write_bytes(lora_run.config.read_bytes())
+    with Checkpointer(lora_run.checkpoints, read_only=True) as checkpoints:
+        saved, _ = checkpoints.restore({"params": load_policy(ADAPTED, placement=PLACEMENT).trainable})
+    with Checkpointer(run.checkpoints) as checkpoints:
+        checkpoints.save(3, {"params": jax.tree.map(lambda x: x / 1000, saved["params"])})
+        checkpoints.wait()
+    command = [sys.executable, "launch/convert.py", "to-hf", str(run.root), str(tmp_path / "hf")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "PyTorch" not in done.stderr
+    said = done.stdout
+    share = re.search(r"rounded to bfloat16, the matrices hold (\d+)% of what the adapters add", said)
+    assert share is not None, said
+    assert int(share[1]) != 100
+    assert f"{run.root} at step 3 -> {tmp_path / 'hf'}" in said
+
+
+def test_its_adapters_are_exported_alone_and_start_another_run(lora_run, tmp_path):
+    assert adapter_to_peft(lora_run.root, tmp_path / "adapter") == 3
+    assert "library_name: peft" in (tmp_path / "adapter" / "README.md").read_text()
+    as_any_other(tmp_path / "adapter")
+    model = ModelConfig(
+        lora=LoraConfig(rank=2, targets=("q_proj", "up_proj"), adapter=str(tmp_path / "adapter"))
+    )
+    policy = load_policy(model, placement=PLACEMENT)
+    with Checkpointer(lora_run.checkpoints, read_only=True) as checkpoints:
+        saved, _ = checkpoints.restore({"params": policy.trainable}, partial=True)
+    for one, other in zip(jax.tree.leaves(policy.trainable), jax.tree.leaves(saved["params"]), strict=True):
+        np.testing.assert_array_equal(one, other)
+    plain = RunFolder(tmp_path / "plain")
+    plain.root.mkdir()
+    plain.config.write_text(dump_config(RunConfig()))
+    with Checkpointer(plain.checkpoints) as checkpoints:
+        checkpoints.save(1, {"params": load_policy(ModelConfig(), placement=PLACEMENT).trainable})
+        checkpoints.wait()
+    with pytest.raises(ConversionError, match="has no adapters: leave --adapter out"):
+        adapter_to_peft(plain.root, tmp_path / "none")
+
+
+@pytest.mark.live
+def test_pytorch_loads_what_is_exported(tmp_path):
+    """Logits of the exported backbone in the public implementation, float32."""
+    torch = pytest.importorskip("torch")
+    from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
+
+    from vcap_jax.models.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, collate
+    from vcap_jax.models.qwen3_vl.vision import normalise
+
+    checkpoint_from_hf(BACKBONE_FOLDER, tmp_path / "orbax")
+    checkpoint_to_hf(tmp_path / "orbax", tmp_path / "hf", dtype="float32")
+    assert type(AutoProcessor.from_pretrained(tmp_path / "hf")).__name__ == "Qwen3VLProcessor"
+    processor = Processor.from_pretrained(tmp_path / "hf")
+    picture = np.random.default_rng(0).integers(0, 255, (96, 96, 3), np.uint8)
+    encoded = processor.encode([ImagePart(picture), TextPart("Describe the image.")])
+    model = load_model(tmp_path / "orbax", placement=Placement.build(MeshConfig(fsdp=1)), dtype=jnp.float32)
+    prompt = collate([encoded], Buckets(), processor.merge_size)
+    ours = np.asarray(model.logits(model.hidden(prompt, model.encode_vision(prompt.vision))))[0]
+    config = model.config.vision
+    # The public model takes a still image that fills its temporal patch.
+    still = encoded.frames[0].reshape(len(encoded.frames[0]), config.in_channels, 1, -1)
+    levels = jnp.asarray(np.repeat(still, config.temporal_patch_size, axis=2).reshape(len(still), -1))
+    public = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path / "hf", dtype=torch.float32)
+    with torch.no_grad():
+        theirs = public(
+            input_ids=torch.tensor(encoded.tokens[None].astype(np.int64)),
+            pixel_values=torch.tensor(np.asarray(normalise(levels, encoded.scale, config, jnp.float32))),
+            image_grid_thw=torch.tensor([[1, *encoded.grids[0].tolist()]]),
+            mm_token_type_ids=torch.tensor(encoded.is_visual[None].astype(np.int32)),
+        ).logits.numpy()[0]
+    length = len(encoded.tokens)
+    np.testing.assert_allclose(ours[:length], theirs, atol=1e-4 * np.abs(theirs).max())

@@ -1,0 +1,183 @@
+"""Which kernel a name means where, and what is said when it cannot be had."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax._src.cudnn import fused_attention_stablehlo
+
+from tests.kernels.native.compiler import needs_compiler
+from vcap_jax.kernels import attention
+from vcap_jax.kernels.attention import cudnn, splash
+from vcap_jax.models.policy import ModelConfig
+from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.run.model_loading import load_policy
+
+HEADS = {"text": 128, "vision": 72}
+
+
+def choose(name: str, platform: str, dtype: str = "bfloat16", **head_sizes: int) -> attention.Kernel:
+    return attention.choose(name, platform=platform, dtype=dtype, head_sizes=head_sizes or HEADS)
+
+
+@pytest.mark.parametrize(
+    ("platform", "name"),
+    [
+        pytest.param("cpu", "native", marks=needs_compiler),
+        ("gpu", "cudnn"),
+        ("cuda", "cudnn"),
+        ("tpu", "splash"),
+    ],
+)
+def test_auto_takes_the_kernel_of_the_platform_and_says_so(platform, name, caplog) -> None:
+    with caplog.at_level(logging.INFO):
+        assert choose("auto", platform).name == name
+    assert name in caplog.text
+
+
+@pytest.mark.parametrize(("dtype", "head"), [("float32", 128), ("bfloat16", 100), ("bfloat16", 256)])
+def test_auto_warns_where_the_own_kernel_cannot_compute(dtype, head, caplog) -> None:
+    assert choose("auto", "gpu", dtype, text=head).name == "chunked"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "cannot be used" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "dtype", "head", "remedy"),
+    [
+        ("cudnn", "cpu", "bfloat16", 128, "model.attention=auto .native there"),
+        ("cudnn", "tpu", "bfloat16", 128, "model.attention=auto .splash there"),
+        ("splash", "gpu", "bfloat16", 128, "model.attention=auto .cudnn there"),
+        ("native", "tpu", "bfloat16", 128, "model.attention=auto .splash there"),
+        ("native", "cpu", "float16", 128, "model.dtype"),
+        ("cudnn", "gpu", "float32", 128, "model.dtype=bfloat16"),
+        ("cudnn", "gpu", "bfloat16", 100, "multiple of 8 up to 128.*vision heads have size 100"),
+        ("splash", "tpu", "float16", 128, "model.dtype"),
+    ],
+)
+def test_a_demand_that_cannot_be_met_is_refused_with_the_remedy(name, platform, dtype, head, remedy) -> None:
+    with pytest.raises(attention.UnsupportedAttention, match=remedy):
+        choose(name, platform, dtype, text=128, vision=head)
+
+
+def test_what_anything_can_run_is_taken_anywhere() -> None:
+    for name in ("dense", "chunked"):
+        for platform in ("cpu", "gpu", "tpu"):
+            assert choose(name, platform, "float32", text=7).name == name
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match="'flash'; it must be one of auto, dense, chunked, native, cudnn, splash"
+    ):
+        ModelConfig(attention="flash")  # type: ignore[arg-type]
+    with pytest.raises(
+        ValueError, match=r"model.remat is 'yes'; it must be one of none, layer, attention, dots"
+    ):
+        ModelConfig(remat="yes")  # type: ignore[arg-type]
+
+
+def test_a_policy_carries_its_kernel_and_refuses_one_of_another_platform() -> None:
+    placement = Placement.build(MeshConfig(fsdp=1))
+    policy = load_policy(ModelConfig(attention="dense"), placement=placement)
+    assert policy.merge().kernel.name == policy.merge().visual.kernel.name == "dense"
+    with pytest.raises(attention.UnsupportedAttention, match="runs on cuda, but the devices are cpu"):
+        load_policy(ModelConfig(attention="cudnn"), placement=placement)
+
+
+@pytest.mark.parametrize("module", [cudnn, splash])
+def test_a_release_of_jax_that_has_moved_a_kernel_is_told(module, monkeypatch) -> None:
+    """What is private may change; then the error says what to do, and nothing else is tried."""
+    if module is cudnn:
+        monkeypatch.setattr(cudnn, "PARAMETERS", ({cudnn.FORWARD: "query key value something_else"},))
+    else:
+        monkeypatch.setattr(splash, "BACKWARD", "something_else")
+    module._module.cache_clear()
+    with pytest.raises(
+        attention.UnsupportedAttention, match=r"has moved .* install jax .* model.attention=chunked"
+    ):
+        module._module()
+    monkeypatch.undo()
+    module._module()
+
+
+OLDER, NEWER = cudnn.PARAMETERS
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward"), [(OLDER, OLDER), (NEWER, NEWER), (OLDER, NEWER), (NEWER, OLDER)]
+)
+def test_cudnn_is_called_as_each_release_of_jax_wants_it(forward, backward, monkeypatch) -> None:
+    """JAX 0.12 takes a function that changes the scores; functions of two releases together are none that is known."""
+    calls: dict[str, dict[str, Any]] = {}
+
+    def stand_in(name: str, parameters: str, result: tuple[jax.Array, ...]) -> None:
+        def called(**arguments: Any) -> tuple[jax.Array, ...]:
+            calls[name] = arguments
+            return result
+
+        named = {"called": called}
+        taken = ", ".join(parameters.split())
+        given = ", ".join(f"{word}={word}" for word in parameters.split())
+        exec(f"def function({taken}): return called({given})", named)
+        monkeypatch.setattr(fused_attention_stablehlo, name, named["function"])
+
+    q, k, v, out = (jnp.full((1, 8, 2, 16), i, jnp.bfloat16) for i in range(4))
+    lse = jnp.zeros((1, 2, 8))
+    stand_in(cudnn.FORWARD, forward[cudnn.FORWARD], (out, lse))
+    stand_in(cudnn.BACKWARD, backward[cudnn.BACKWARD], (q, k, v))
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91000)
+    monkeypatch.setattr(cudnn, "_module", cudnn._module.__wrapped__)
+    kernel, lengths = attention.CuDNN(), jnp.array([5])
+    if forward is not backward:
+        with pytest.raises(attention.UnsupportedAttention, match="_bwd_rule takes scale seed"):
+            kernel.forward(q, k, v, lengths, causal=False)
+        return
+    assert kernel.forward(q, k, v, lengths, causal=False) == (out, lse)
+    assert kernel.backward((q, k, v, lengths, out, lse), out, causal=False) == (q, k, v)
+    given, kept = calls[cudnn.FORWARD], calls[cudnn.BACKWARD]["res"]
+    assert (given["query"], given["key"], given["value"]) == (q, k, v)
+    assert (given["kv_seqlen"].tolist(), given["return_residual"]) == ([5], True)
+    assert kept[:3] == (q, k, v)
+    assert kept[-2:] == (lse, out)
+    assert len(kept) == (12 if forward is OLDER else 13)
+    assert [x for x in kept if isinstance(x, tuple)] == ([] if forward is OLDER else [()])
+    assert calls[cudnn.BACKWARD]["grad_output"] is out
+    assert calls[cudnn.BACKWARD]["return_residual"] is False
+
+
+def test_this_release_of_jax_writes_down_both_calls_of_cudnn(monkeypatch) -> None:
+    """The real functions, with arguments in whatever order they are here."""
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91000)
+    q = jax.ShapeDtypeStruct((2, 256, 4, 128), jnp.bfloat16)
+    lengths = jax.ShapeDtypeStruct((2,), jnp.int32)
+
+    def loss(q: jax.Array, lengths: jax.Array) -> jax.Array:
+        return attention.frames(q, q, q, lengths, attention.CuDNN()).astype(jnp.float32).sum()
+
+    lowered = jax.jit(jax.grad(loss)).trace(q, lengths).lower(lowering_platforms=("cuda",)).as_text()
+    assert "__cudnn$fmhaSoftmax(" in lowered
+    assert "__cudnn$fmhaSoftmaxBackward(" in lowered
+    assert lowered.count("PADDING") == 2
+
+
+def test_a_program_tells_which_kernel_it_calls() -> None:
+    """The real calls, as a GPU's and a TPU's compiler get them; no device is needed to write them down."""
+    q = jax.ShapeDtypeStruct((1, 256, 4, 128), jnp.bfloat16)
+
+    def lowered(kernel: attention.Kernel, platform: str) -> str:
+        program = jax.jit(lambda q: attention.causal(q, q, q, kernel))
+        return program.trace(q).lower(lowering_platforms=(platform,)).as_text()
+
+    plain = lowered(attention.CHUNKED, "cpu")
+    assert attention.kernels_in(plain) == frozenset()
+    attention.require_kernel(attention.CHUNKED, plain)
+    with pytest.raises(attention.UnsupportedAttention, match="the fast path is not taken"):
+        attention.require_kernel(attention.Splash(), plain)
+    text = lowered(attention.Splash(), "tpu")
+    assert attention.kernels_in(text) == {"splash"}
+    attention.require_kernel(attention.Splash(), text)

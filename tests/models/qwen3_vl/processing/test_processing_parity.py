@@ -1,0 +1,53 @@
+"""Our input processing equals the public one: ids, grids, positions exactly, pixels within 1/255."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.models.qwen3_vl.processing.cases import CASES, Case
+from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def assert_equal(case: Case, ours: EncodedPrompt, public: dict[str, np.ndarray]) -> None:
+    np.testing.assert_array_equal(ours.tokens, public["tokens"])
+    np.testing.assert_array_equal(ours.positions, public["positions"])
+    processor = case.processor()
+    is_video = ours.tokens == processor.video_token_id
+    np.testing.assert_array_equal(ours.is_visual, is_video | (ours.tokens == processor.image_token_id))
+    # Ours are in the order of appearance; the public processor keeps images and videos apart.
+    starts = np.cumsum([0] + [len(frame) // processor.merge_size**2 for frame in ours.frames])[:-1]
+    of_video = is_video[ours.is_visual][starts] if ours.frames else np.zeros(0, bool)
+    for kind, tolerance in (("image", 0), ("video", 1)):
+        chosen = np.flatnonzero(of_video == (kind == "video"))
+        grids = public.get(f"{kind}_grids", np.zeros((0, 3), np.int32))
+        expanded = np.repeat(grids[:, 1:], grids[:, 0], axis=0)
+        np.testing.assert_array_equal(ours.grids[chosen], expanded)
+        if len(chosen):
+            theirs = public[f"{kind}_levels"].astype(np.int32)
+            if kind == "image":  # theirs repeat it in time
+                first, second = np.moveaxis(theirs.reshape(len(theirs), 3, 2, -1), 2, 0)
+                np.testing.assert_array_equal(first, second)
+                theirs = first.reshape(len(theirs), -1)
+            levels = np.concatenate([ours.frames[i] for i in chosen])
+            # Images go through the same Pillow call. Videos: torchvision rounds otherwise here and there.
+            assert np.abs(levels - theirs).max() <= tolerance
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_golden_output_of_the_public_processor(name: str) -> None:
+    with np.load(GOLDEN / f"{name}.npz") as golden:
+        assert_equal(CASES[name], CASES[name].encode(), dict(golden))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_installed_public_processor(name: str) -> None:
+    pytest.importorskip("torch")
+    from tests.models.qwen3_vl.processing.public_processor import public_encode
+
+    assert_equal(CASES[name], CASES[name].encode(), public_encode(CASES[name]))

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.models.qwen3_vl.processing.cases import CASES, pixels
+from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
+from vcap_jax.models.qwen3_vl.processing import ImagePart, InputError, Processor, TextPart, VideoPart
+from vcap_jax.models.qwen3_vl.processing.pixels import resize
+from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
+
+
+@pytest.fixture(scope="module")
+def processor() -> Processor:
+    return Processor(tiny_tokenizer(), image=ImageSettings(min_pixels=1024), video=VideoSettings())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, processor: Processor) -> Path:
+    processor.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_the_layout_of_a_video_message(processor: Processor) -> None:
+    frames = np.stack([pixels(32, 64, seed=i) for i in range(3)])
+    prompt = processor.encode([VideoPart(frames, [0.0, 1.0, 2.0]), TextPart("Describe.")])
+    assert processor.tokenizer.decode(prompt.tokens) == (
+        "<|im_start|>user\n<|vision_start|>"
+        "<0.5 seconds><|vision_start|><|video_pad|><|video_pad|><|vision_end|>"
+        "<2.0 seconds><|vision_start|><|video_pad|><|video_pad|><|vision_end|>"
+        "<|vision_end|>Describe.<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_repeating_placeholders_equals_tokenizing_the_long_text(processor: Processor) -> None:
+    for case in CASES.values():
+        tokens = case.encode().tokens
+        text = processor.tokenizer.decode(tokens, skip_special_tokens=False)
+        assert processor.tokenizer(text)["input_ids"] == tokens.tolist()
+
+
+def test_without_generation_prompt_the_users_turn_is_last(processor: Processor) -> None:
+    prompt = processor.encode([TextPart("Hm.")], add_generation_prompt=False)
+    assert processor.tokenizer.decode(prompt.tokens) == "<|im_start|>user\nHm.<|im_end|>\n"
+    assert prompt.frames == ()
+    assert prompt.grids.shape == (0, 2)
+
+
+def test_captions_end_with_the_end_tokens_and_never_contain_the_other_special_ones(
+    processor: Processor,
+) -> None:
+    decode = processor.tokenizer.convert_ids_to_tokens
+    assert decode(list(processor.eos_token_ids)) == ["<|im_end|>", "<|endoftext|>"]
+    banned = set(decode(list(processor.banned_token_ids)))
+    assert {"<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>", "<|im_start|>"} <= banned
+
+
+def test_frames_resized_beforehand_give_the_same_prompt(processor: Processor) -> None:
+    # 45 x 70 becomes 32 x 64: resizing as frames are decoded, or all together, is the same.
+    frames = np.stack([pixels(45, 70, seed=i) for i in range(3)])
+    size = processor.video_frame_size(3, 45, 70)
+    small = np.stack([resize(frame, *size) for frame in frames])
+    times = [0.0, 1.0, 2.0]
+    one = processor.encode([VideoPart(frames, times)])
+    other = processor.encode([VideoPart(small, times, resized=True)])
+    np.testing.assert_array_equal(one.tokens, other.tokens)
+    np.testing.assert_array_equal(np.concatenate(one.frames), np.concatenate(other.frames))
+
+
+def test_threads_do_not_disturb_each_other(processor: Processor) -> None:
+    parts = [[ImagePart(pixels(64, 64 + 32 * i)), TextPart(f"number {i}")] for i in range(4)] * 4
+    alone = [processor.encode(p).tokens for p in parts]
+    with ThreadPoolExecutor(4) as pool:
+        for one, other in zip(alone, pool.map(lambda p: processor.encode(p).tokens, parts), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_saved_and_loaded_again_it_encodes_the_same(folder: Path, processor: Processor) -> None:
+    parts = [ImagePart(pixels(60, 80)), TextPart("Describe the image.")]
+    loaded = Processor.from_pretrained(folder)
+    np.testing.assert_array_equal(loaded.encode(parts).tokens, processor.encode(parts).tokens)
+    assert (loaded.image, loaded.video) == (processor.image, processor.video)
+    assert loaded.eos_token_ids == processor.eos_token_ids
+    assert loaded.banned_token_ids == processor.banned_token_ids
+
+
+def test_budgets_replace_those_of_the_checkpoint(folder: Path) -> None:
+    budget = {"max_pixels": 6_422_528, "max_frames": 200, "max_frame_tokens": 256, "fps": 1.0}
+    loaded = Processor.from_pretrained(folder, **budget)
+    assert loaded.image.max_pixels == 6_422_528
+    assert loaded.video == VideoSettings(fps=1.0).with_budget(max_frames=200, max_frame_tokens=256)
+    assert Processor.from_pretrained(folder, max_frames=2).video.max_frames == 2
+
+
+def test_end_tokens_come_from_the_generation_config(folder: Path) -> None:
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
+    assert Processor.from_pretrained(folder).eos_token_ids == (7, 9)
+
+
+def test_a_chat_template_file_of_the_older_kind_is_read(folder: Path) -> None:
+    (folder / "chat_template.jinja").unlink()
+    with pytest.raises(ValueError, match="no chat template"):
+        Processor.from_pretrained(folder)
+    template = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+    loaded = Processor.from_pretrained(folder)
+    assert loaded.tokenizer.decode(loaded.encode([TextPart("Hm.")]).tokens) == "Hm."
+    with pytest.raises(ValueError, match="0 placeholders of 1"):
+        loaded.encode([ImagePart(pixels(32, 32))])
+
+
+def test_a_model_config_that_disagrees_is_refused(folder: Path) -> None:
+    (folder / "config.json").write_text(
+        json.dumps({"image_token_id": 3, "vision_config": {"patch_size": 14}})
+    )
+    with pytest.raises(ValueError, match=r"disagree: image_token_id 3 and \d+, patch_size 14 and 16"):
+        Processor.from_pretrained(folder)
+
+
+def test_what_cannot_be_a_prompt_is_refused(processor: Processor) -> None:
+    with pytest.raises(InputError, match="image_pad"):
+        processor.encode([TextPart("look: <|image_pad|>")])
+    with pytest.raises(ValueError, match="3 frames has 2 timestamps"):
+        processor.encode([VideoPart(np.zeros((3, 32, 32, 3), np.uint8), [0.0, 1.0])])
+    with pytest.raises(TypeError, match="str"):
+        processor.encode(["text"])  # type: ignore[list-item]
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        Processor.from_pretrained("nowhere")
+
+
+@pytest.mark.live
+def test_the_public_auto_processor_loads_what_is_saved(tmp_path: Path, processor: Processor) -> None:
+    from tests.live_reference import require_torchvision
+
+    require_torchvision()
+    from transformers import AutoProcessor
+
+    video = VideoSettings().with_budget(max_frames=200, max_frame_tokens=256)
+    Processor(processor.tokenizer, image=processor.image, video=video).save_pretrained(tmp_path)
+    public = AutoProcessor.from_pretrained(tmp_path)
+    assert type(public).__name__ == "Qwen3VLProcessor"
+    assert public.image_processor.size["longest_edge"] == processor.image.max_pixels
+    assert public.video_processor.size["longest_edge"] == 52_428_800
+    assert public.video_processor.max_video_tokens == 256
+    assert public.video_processor.cap_pixels_per_frame is True
+    assert public.chat_template == processor.tokenizer.chat_template

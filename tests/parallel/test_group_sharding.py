@@ -1,0 +1,55 @@
+"""Programs whose compiled text is looked at before they run."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vcap_jax.parallel.group_sharding import JitByGroup
+from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.training.compile_counter import CompileCounter
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize("checked", [False, True])
+def test_the_text_of_the_next_program_is_checked_once_and_nothing_compiled_for_it(
+    devices: int, checked: bool
+) -> None:
+    placement = Placement.build(MeshConfig(fsdp=-1), jax.devices()[:devices])
+    params = placement.state({"w": np.ones((8, 4), np.float32)})
+    traced: list[tuple[int, ...]] = []
+    seen: list[str] = []
+
+    def product(params, total, x):
+        traced.append(x.shape)
+        return total + x @ params["w"]
+
+    program = JitByGroup(product, donate_argnums=(1,))
+    if checked:
+        program.check_next(seen.append)
+    totals = [placement.replicated(np.zeros((2, 4), np.float32)) for _ in range(3)]
+    x = placement.replicated(np.ones((2, 8), np.float32))
+    JitByGroup(lambda params, x: x + params["w"][0, 0])(
+        params, x
+    )  # what any first program of a process brings
+    with CompileCounter() as compiles:
+        for total in totals:
+            result = program(params, total, x)
+    assert (compiles.count, len(traced), len(seen)) == (1, 1, int(checked))
+    assert all("HloModule" in text for text in seen)
+    np.testing.assert_array_equal(result, np.full((2, 4), 8.0))
+
+
+def test_a_program_that_fails_its_check_does_not_run() -> None:
+    def refuse(text: str) -> None:
+        raise ValueError("not in it")
+
+    program = JitByGroup(lambda params: params * 2)
+    program.check_next(refuse)
+    with pytest.raises(ValueError, match="not in it"):
+        program(jnp.ones(3))
+    # Nor the next time: what was wrong is still wrong.
+    with pytest.raises(ValueError, match="not in it"):
+        program(jnp.ones(3))

@@ -1,0 +1,234 @@
+"""Several processes, for real: a run of two with four simulated devices each follows the run of one, survives a kill
+and goes on elsewhere; and processes that meet, fail and vanish.
+
+The whole run is started as a user starts it. Its programs are compiled without optimisation: they run a few times only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import quick_compile
+from tests.patience import GUARD_S
+from vcap_jax.report.metrics import deterministic, read_metrics
+from vcap_jax.world.captions import weak_caption
+from vcap_jax.world.dataset import MANIFEST, read_scenes, write_dataset
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = 5
+PEER_TIMEOUT_S = 30
+"""The others end so long after one has died at most, and on a busy machine no process is silent for so long."""
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class Run:
+    """One of the commands that share a run folder; ``processes`` of them, each with its own output file."""
+
+    def __init__(self, data: Path, folder: Path, *more: str, processes: int = 1, devices: int = 1) -> None:
+        self.folder = folder
+        self.metrics = folder / "metrics.jsonl"
+        flags = " ".join([*quick_compile.flags(), f"--xla_force_host_platform_device_count={devices}"])
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, str(ROOT / "launch" / "train.py"), "--run-dir", str(folder)]
+        command += [word for word in more if word.startswith("--")]
+        command += [
+            f"data.manifest={data / MANIFEST}",
+            f"data.references={data / 'references.jsonl'}",
+            f"compilation_cache={data / 'compiled'}",
+            f"max_steps={STEPS}",
+            "grpo.groups_per_step=16",
+            "grpo.groups_per_micro_batch=8",
+            "rollout.groups_per_batch=16",
+            "rollout.group_size=4",
+            "rollout.max_completion_length=32",
+            "logging.save_every=1",
+            "logging.plot_every=100",
+        ]
+        command += [word for word in more if not word.startswith("--")]
+        coordinator = f"127.0.0.1:{free_port()}"
+        self.outputs = [
+            folder.with_suffix(f".{number}.{index}") for index, number in enumerate([len(more)] * processes)
+        ]
+        self.started = []
+        for index, output in enumerate(self.outputs):
+            place = [
+                f"distributed.coordinator={coordinator}",
+                f"distributed.processes={processes}",
+                f"distributed.process_id={index}",
+                f"distributed.peer_timeout_s={PEER_TIMEOUT_S}",
+            ]
+            with output.open("wb") as file:
+                self.started.append(
+                    subprocess.Popen(
+                        command + (place if processes > 1 else []),
+                        env=environment,
+                        stdout=file,
+                        stderr=subprocess.STDOUT,
+                    )
+                )
+
+    def output(self) -> str:
+        return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')}" for path in self.outputs)
+
+    def wait_for_step(self, step: int, seconds: float = 3 * GUARD_S) -> None:
+        deadline = time.monotonic() + seconds
+        while not (self.metrics.exists() and self.metrics.read_bytes().count(b"\n") >= step):
+            assert time.monotonic() < deadline, self.output()
+            assert all(process.poll() is None for process in self.started), self.output()
+            time.sleep(0.02)
+
+    def wait(self, seconds: float = 3 * GUARD_S) -> list[int]:
+        deadline = time.monotonic() + seconds
+        try:
+            return [process.wait(max(deadline - time.monotonic(), 0.1)) for process in self.started]
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still running after {seconds} s:\n{self.output()}")
+        finally:
+            for process in self.started:
+                process.kill()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """A user's pictures with one file broken, and references: so a run is training and nothing else."""
+    folder = tmp_path_factory.mktemp("data")
+    write_dataset(folder, "image", "train", 20, seed=0)
+    rng = np.random.default_rng(0)
+    with (folder / "references.jsonl").open("w", encoding="utf-8") as file:
+        for identity, scene in read_scenes(folder).items():
+            file.write(json.dumps({"id": identity, "references": [weak_caption(scene, rng)]}) + "\n")
+    broken = sorted(folder.rglob("*.png"))[4]
+    broken.write_bytes(broken.read_bytes()[:60])
+    return folder
+
+
+def same_steps(here: Path, there: Path, steps: int) -> None:
+    """Equal rows up to float tolerance: the same samples, captions and scores, and losses as near as sums can be."""
+    ours, theirs = (read_metrics(folder / "metrics.jsonl")[:steps] for folder in (here, there))
+    assert len(ours) == len(theirs) == steps
+    for one, other in zip(ours, theirs, strict=True):
+        one, other = deterministic(one), deterministic(other)
+        assert one.keys() == other.keys()
+        for name, value in one.items():
+            # The policy loss is a sum of advantages around zero times ratios of one: its size is that of rounding.
+            assert value == pytest.approx(other[name], rel=2e-3, abs=2e-6, nan_ok=True), (name, one["step"])
+
+
+def test_two_processes_follow_one_and_a_killed_run_goes_on_elsewhere(data, tmp_path):
+    alone = Run(data, tmp_path / "alone")
+    folder = tmp_path / "shared"
+    shared = Run(data, folder, processes=2, devices=4)
+    # One of two processes is killed: the other ends soon and says why.
+    shared.wait_for_step(2)
+    shared.started[1].send_signal(signal.SIGKILL)
+    codes = shared.wait()
+    assert codes[0] not in (0, None)
+    assert alone.wait() == [0], alone.output()
+    assert "--resume" in shared.outputs[0].read_text(errors="replace"), shared.output()
+    before = len(read_metrics(folder / "metrics.jsonl"))
+    assert 2 <= before < STEPS
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert any(row["data/skipped"] == 1 for row in rows)
+    assert [row["compiles"] for row in rows[1:]] == [0] * (before - 1)
+    same_steps(folder, tmp_path / "alone", before)
+
+    # One process with a single device ends the run.
+    last = Run(data, folder, "--resume", "mesh.fsdp=1")
+    assert last.wait() == [0], last.output()
+    same_steps(folder, tmp_path / "alone", STEPS)
+    shutil.rmtree(folder)
+
+
+MEETING = """
+import os, signal, sys, time
+sys.path.insert(0, {root!r})
+os.environ["JAX_PLATFORMS"] = "cpu"
+from vcap_jax.distributed import DistributedConfig, PeerFailed, joined
+index, case = int(sys.argv[1]), sys.argv[2]
+config = DistributedConfig(coordinator=sys.argv[3], processes=2, process_id=index, peer_timeout_s=30)
+with joined(config) as processes:
+    assert processes.exchange("first", [index, float("nan")])[1 - index][0] == 1 - index
+    assert processes.by_first("led", lambda: "by 0") == "by 0"
+    for number in range(20):
+        processes.barrier(f"round {{number}}")
+    if case == "agreed":
+        try:
+            processes.together("work", lambda: 1 // index)
+        except ZeroDivisionError:
+            print("mine")
+        except PeerFailed as error:
+            print(error)
+    elif case == "raised" and index == 1:
+        raise KeyError("a bug")
+    elif case == "vanished" and index == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if case != "agreed":
+        try:
+            processes.barrier("never")
+        except PeerFailed as error:
+            print(error, flush=True)
+            sys.exit(1)
+"""
+
+
+def meet(case: str) -> list[tuple[int, str]]:
+    coordinator = f"127.0.0.1:{free_port()}"
+    script = MEETING.format(root=str(ROOT))
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(index), case, coordinator],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    try:
+        outputs = [process.communicate(timeout=GUARD_S)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    return [(process.returncode, output) for process, output in zip(started, outputs, strict=True)]
+
+
+def test_what_fails_in_one_process_reaches_the_other_by_name() -> None:
+    (first, mine), (second, theirs) = meet("agreed")
+    assert (first, second) == (0, 0), mine + theirs
+    assert mine.strip().endswith("mine")
+    assert "process 0, work: ZeroDivisionError" in theirs
+
+
+def test_a_process_that_ends_between_meetings_tells_the_others() -> None:
+    (first, output), (second, trace) = meet("raised")
+    assert first != 0
+    assert second != 0
+    assert "process 1 ended while this one waited at 'never': KeyError: 'a bug'" in output
+    assert "KeyError: 'a bug'" in trace
+
+
+def test_the_loss_of_the_coordinator_ends_the_others_with_a_message() -> None:
+    (first, gone), (second, output) = meet("vanished")
+    assert first == -signal.SIGKILL
+    assert "process 0 of 2 ended abruptly" in gone
+    assert second not in (0, None)
+    assert (
+        "start all processes again with --resume" in output
+        or "the coordinator (process 0) does not answer" in output
+    )

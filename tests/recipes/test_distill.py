@@ -1,0 +1,127 @@
+"""Distillation end to end in a very small embedded world, and that nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import pytest
+
+from vcap_jax.configuration import ConfigError, load_config
+from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool
+from vcap_jax.parallel.fingerprint import fingerprint
+from vcap_jax.recipes import distill as module
+from vcap_jax.recipes.distill import Teacher, distill
+from vcap_jax.report.metrics import read_metrics
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.run.config import RunConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = [
+    "world.train_scenes=4",
+    "world.heldout_scenes=2",
+    "rollout.groups_per_batch=4",
+    "rollout.group_size=2",
+    "rollout.max_completion_length=48",
+    "grpo.groups_per_step=4",
+    "grpo.groups_per_micro_batch=4",
+    "sft.groups_per_step=2",
+    "sft.groups_per_micro_batch=2",
+    "sft.max_steps=2",
+    "mesh.fsdp=1",
+]
+
+
+@pytest.mark.slow
+def test_students_learn_the_best_of_their_teachers(tmp_path: Path) -> None:
+    config = load_config(RunConfig, [ROOT / "configs" / "embedded" / "image.yaml"], SMALL)
+    folder = RunFolder.open(tmp_path / "all", config)
+    summary = distill(config, folder, [Teacher(name="self")], candidates=2, say=lambda _: None)
+    stage = folder.root / "self"
+    candidates = ReferencePool.read(stage / "candidates.jsonl")
+    best = ReferencePool.read(stage / "best.jsonl")
+    assert best.header is not None
+    assert best.header.provenance.writer == "best of 2 by self"
+    scores = {row["id"]: row["rewards"] for row in map(json.loads, (stage / "scores.jsonl").open())}
+    for entry in best.entries():
+        drawn, rewards = candidates[entry.id].references, scores[entry.id]
+        assert entry.references == (drawn[rewards.index(max(rewards))],)
+    assert len(read_metrics(stage / "student" / "metrics.jsonl")) == 2
+    noted = json.loads((stage / "student" / "references.json").read_text())
+    assert noted["digest"] == best.digest()
+    assert list(summary["rows"]) == ["base", "distilled from self"]
+    assert summary["stages"]["self"]["selection"]["best"] >= summary["stages"]["self"]["selection"]["mean"]
+
+    # The student as the next teacher; what is there is left as it is.
+    files = [path for path in stage.rglob("*") if path.is_file() and path.name != "config.yaml"]
+    before = {path: path.stat().st_mtime_ns for path in files}
+    folder = RunFolder.open(folder.root, config, resume=True)
+    teachers = [Teacher(name="self"), Teacher(name="student", source=str(stage / "student"))]
+    summary = distill(config, folder, teachers, candidates=2, say=lambda _: None)
+    assert list(summary["rows"]) == ["base", "distilled from self", "student", "distilled from student"]
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    # A teacher that is a student captions as the student did.
+    rows = summary["rows"]
+    assert rows["student"]["coverage"] == rows["distilled from self"]["coverage"]
+
+
+def test_two_teachers_of_one_name_are_refused(tmp_path: Path) -> None:
+    config = RunConfig()
+    folder = RunFolder.open(tmp_path / "all", config)
+    with pytest.raises(ValueError, match="two teachers of one name: e1, e1"):
+        distill(config, folder, [Teacher(name="e1", source="a"), Teacher(name="e1", source="b")])
+
+
+class Reached(Exception):
+    """The student's turn has come."""
+
+
+@pytest.mark.parametrize(
+    ("source", "candidates", "refused"),
+    [
+        ("runs/e1", 4, None),
+        ("runs/e1", 8, "complete with 4 candidates per sample, now it is 8: give --candidates 4"),
+        ("moved/e1", 4, None),
+        ("runs/e2", 4, "complete by runs/e1, and runs/e2 has other weights"),
+    ],
+)
+def test_a_complete_teacher_is_used_for_what_it_is(
+    source: str, candidates: int, refused: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    weights = {"runs/e1": 1.0, "moved/e1": 1.0, "runs/e2": 2.0}
+
+    def prepare(config, folder, say, *, captioner, processes):
+        loaded.append(captioner)
+        policy = SimpleNamespace(trainable={"w": jnp.full(3, weights[captioner])}, frozen={})
+        return SimpleNamespace(place=SimpleNamespace(policy=policy))
+
+    def run_sft(*_, **__):
+        raise Reached
+
+    monkeypatch.setattr(module, "prepare", prepare)
+    monkeypatch.setattr(module, "run_sft", run_sft)
+    folder = RunFolder.open(tmp_path / "all", RunConfig())
+    stage = folder.root / "e1"
+    provenance = Provenance(
+        writer="best of 4 by e1",
+        weights=fingerprint({"w": jnp.ones(3)}, {}),
+        seed=0,
+        settings={"per_sample": 4},
+        asked="",
+    )
+    ReferencePool([PoolEntry(id="a", references=("A dog.",))]).write(stage / "best.jsonl", provenance)
+    (stage / "teacher.json").write_text(json.dumps({"teacher": "runs/e1"}))
+    with pytest.raises(ConfigError if refused else Reached, match=refused) as raised:
+        distill(
+            RunConfig(),
+            folder,
+            [Teacher(name="e1", source=source)],
+            candidates=candidates,
+            say=lambda _: None,
+        )
+    if refused:
+        assert f"remove {stage}" in str(raised.value)
+    assert loaded == ([source] if source != "runs/e1" else [])

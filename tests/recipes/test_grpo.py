@@ -1,0 +1,239 @@
+"""Whole runs of the embedded world through the command a user types: resume after SIGKILL, conversion, bad data.
+
+One run takes about half a minute, most of it compiling; a compilation cache is shared by all of them. The programs of
+the run that is killed are compiled as a user's are, the others' quickly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import quick_compile
+from tests.signals import in_foreground
+from vcap_jax.report.metrics import deterministic, read_metrics
+from vcap_jax.training.checkpoint import Checkpointer
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = [
+    "max_steps=4",
+    "world.train_scenes=12",
+    "world.heldout_scenes=4",
+    "grpo.groups_per_step=4",
+    "grpo.groups_per_micro_batch=2",
+    "rollout.groups_per_batch=4",
+    "rollout.group_size=4",
+    "rollout.max_completion_length=48",
+    "logging.save_every=1",
+    "logging.samples_every=1",
+]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("compiled")
+
+
+def command(run_dir: Path, cache: Path, *more: str, modality: str = "image") -> list[str]:
+    start = [
+        sys.executable,
+        str(ROOT / "launch" / "train.py"),
+        "--modality",
+        modality,
+        "--run-dir",
+        str(run_dir),
+    ]
+    return [*start, *[m for m in more if m.startswith("--")], *SMALL, f"compilation_cache={cache}"] + [
+        m for m in more if not m.startswith("--")
+    ]
+
+
+def environment(quick: bool = False) -> dict[str, str]:
+    # One device, as a user has; the eight simulated ones of the other tests would only slow this down.
+    flags = " ".join(quick_compile.flags()) if quick else ""
+    return {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+
+
+def train(run_dir: Path, cache: Path, *more: str, modality: str = "image", quick: bool = False) -> str:
+    done = subprocess.run(
+        command(run_dir, cache, *more, modality=modality),
+        env=environment(quick),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def left_alone(tmp_path_factory, cache) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "alone"
+    train(folder, cache)
+    return folder
+
+
+def weights(run_dir: Path, step: int) -> dict[str, np.ndarray]:
+    with Checkpointer(run_dir / "checkpoints", read_only=True) as checkpoints:
+        stored = checkpoints.stored(step)
+        template: dict = {}
+        for path, leaf in stored.items():
+            node = template
+            *above, last = path.split(".")
+            for key in above:
+                node = node.setdefault(key, {})
+            node[last] = np.zeros(leaf.shape, leaf.dtype)
+        restored, _ = checkpoints.restore(template, step)
+    flat: dict[str, np.ndarray] = {}
+
+    def walk(node, path=()):
+        for key, value in node.items():
+            if isinstance(value, dict):
+                walk(value, (*path, key))
+            else:
+                flat[".".join((*path, key))] = np.asarray(value)
+
+    walk(restored)
+    return flat
+
+
+def test_a_run_leaves_what_it_promises(left_alone):
+    for name in (
+        "config.yaml",
+        "metrics.jsonl",
+        "summary.json",
+        "samples.html",
+        "plots.png",
+        "comparison.png",
+    ):
+        assert (left_alone / name).stat().st_size > 0, name
+    summary = json.loads((left_alone / "summary.json").read_text())
+    for row in ("references", "start", "trained"):
+        assert 0 <= summary[row]["coverage"] <= 1
+        assert len(summary[row]["coverage_interval"]) == 2
+    assert summary["seconds"] > 0
+    assert summary["attention"] in {"native", "chunked"}
+    rows = read_metrics(left_alone / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert all(row["judge/failed"] == 0 for row in rows)
+    # The first step compiles everything; afterwards nothing is compiled.
+    assert rows[0]["compiles"] > 0
+    assert [row["compiles"] for row in rows[2:]] == [0, 0]
+    assert rows[0]["kl"] == pytest.approx(0, abs=1e-6)
+    assert rows[0]["lr"] == 0
+    assert all(0 <= row["facts/coverage"] <= 1 and 0 <= row["facts/hallucination"] <= 1 for row in rows)
+
+
+def ended_by(wanted: signal.Signals, step: int, folder: Path, cache: Path, *more: str) -> int:
+    """Starts a run and sends it a signal once it has written that many steps; returns how many it has written."""
+    with in_foreground():
+        process = subprocess.Popen(
+            command(folder, cache, *more),
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=(folder.parent / "stderr").open("w"),
+            start_new_session=True,
+        )
+    metrics, deadline = folder / "metrics.jsonl", time.monotonic() + 600
+
+    def written() -> int:
+        return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+    while time.monotonic() < deadline and process.poll() is None and written() < step:
+        time.sleep(0.02)
+    # As a terminal does: to the run, and to the judge that it has started.
+    os.killpg(process.pid, wanted)
+    assert process.wait(900) != 0
+    assert not (folder / "summary.json").exists(), "the run ended before it could be ended"
+    return written()
+
+
+def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, cache, left_alone):
+    """Ended by Ctrl-C, then killed, and at last left alone."""
+    folder = tmp_path / "killed"
+    steps = ended_by(signal.SIGINT, 1, folder, cache)
+    with Checkpointer(folder / "checkpoints", read_only=True) as checkpoints:
+        assert checkpoints.latest_step() == steps
+    said = (tmp_path / "stderr").read_text()
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith(f"stopped after step {steps} of 4, which is saved; go on with: ")
+    assert said.endswith(" --resume\n")
+    ended_by(signal.SIGKILL, max(3, steps + 1), folder, cache, "--resume")
+    train(folder, cache, "--resume")
+    here, there = (read_metrics(run / "metrics.jsonl") for run in (folder, left_alone))
+    assert [deterministic(row) for row in here] == [deterministic(row) for row in there]
+    ours, theirs = weights(folder, 4), weights(left_alone, 4)
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+    assert (folder / "samples.jsonl").read_text() == (left_alone / "samples.jsonl").read_text()
+    summaries = [json.loads((run / "summary.json").read_text()) for run in (folder, left_alone)]
+    for row in ("references", "start", "trained"):
+        assert summaries[0][row] == summaries[1][row]
+
+
+def test_a_used_folder_is_refused_without_resume(left_alone, cache):
+    done = subprocess.run(
+        command(left_alone, cache),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "--resume" in done.stderr
+
+
+def test_video_runs_with_the_local_term(tmp_path, cache):
+    folder = tmp_path / "video"
+    train(folder, cache, "max_steps=2", "rollout.max_completion_length=72", modality="video", quick=True)
+    rows = read_metrics(folder / "metrics.jsonl")
+    assert len(rows) == 2
+    assert all("reward/local/correctness" in row for row in rows)
+
+
+def test_user_data_with_broken_files(tmp_path, cache):
+    """Photographs of any size, one truncated and one missing: reported by name and skipped, nothing else lost."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for name, (height, width) in {
+        "tall": (400, 90),
+        "wide": (60, 500),
+        "small": (20, 20),
+        "cut": (200, 200),
+    }.items():
+        Image.fromarray(rng.integers(0, 255, (height, width, 3), np.uint8)).save(tmp_path / f"{name}.png")
+    Image.fromarray(rng.integers(0, 255, (150, 130), np.uint8), mode="L").save(tmp_path / "grey.png")
+    whole = (tmp_path / "cut.png").read_bytes()
+    (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
+    rows = [{"id": n, "image": f"{n}.png"} for n in ("tall", "wide", "small", "grey", "cut", "absent")]
+    (tmp_path / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder = tmp_path / "run"
+    said = train(
+        folder,
+        cache,
+        f"data.manifest={tmp_path / 'manifest.jsonl'}",
+        "max_steps=2",
+        "logging.samples_per_step=4",
+        quick=True,
+    )
+    assert "skipped sample cut" in said
+    assert "skipped sample absent" in said
+    assert "cut.png" in said
+    assert "absent.png" in said
+    assert "These rewards mean nothing here: the embedded judge reads only pictures" in said
+    assert "4 of the 4 samples looked at (there are 6) are not its own" in said
+    assert len(read_metrics(folder / "metrics.jsonl")) == 2
+    shown = {json.loads(line)["id"] for line in (folder / "samples.jsonl").read_text().splitlines()}
+    assert shown == {"tall", "wide", "small", "grey"}

@@ -1,0 +1,120 @@
+"""A whole supervised run on rendered pictures: what it leaves, and that a kill in between changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from vcap_jax.data.config import DataConfig
+from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.models.qwen3_vl.processing import Buckets
+from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.recipes.sft import run_sft
+from vcap_jax.references import PoolError
+from vcap_jax.report.metrics import MetricsWriter, deterministic, read_metrics
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.run.checkpoint_source import load_captioner
+from vcap_jax.run.config import LoggingConfig, RunConfig
+from vcap_jax.sft.config import SFTConfig
+from vcap_jax.world.captions import full_caption
+from vcap_jax.world.dataset import read_scenes, write_dataset
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> RunConfig:
+    root = tmp_path_factory.mktemp("data")
+    manifest = write_dataset(root, "image", "sft", 6, 0)
+    rng = np.random.default_rng(0)
+    # The third sample has one caption where the others have two, and the last none at all.
+    ReferencePool(
+        PoolEntry(id=identity, references=tuple(full_caption(scene, rng) for _ in range(1 if i == 2 else 2)))
+        for i, (identity, scene) in enumerate(read_scenes(root).items())
+        if i < 5
+    ).write(root / "captions.jsonl")
+    return RunConfig(
+        name="sft",
+        data=DataConfig(
+            manifest=str(manifest),
+            image_prompt="Describe the image.",
+            buckets=Buckets(tokens=(32,), frames=(1,), patches=(36,)),
+        ),
+        rollout=RolloutConfig(max_completion_length=56),
+        sft=SFTConfig(
+            captions=str(root / "captions.jsonl"),
+            groups_per_step=4,
+            groups_per_micro_batch=2,
+            max_steps=4,
+            optimizer=dataclasses.replace(SFTConfig().optimizer, learning_rate=1e-3),
+        ),
+        mesh=MeshConfig(fsdp=1),
+        logging=LoggingConfig(save_every=2, print_every=100),
+    )
+
+
+@pytest.fixture(scope="module")
+def left_alone(config, tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("runs") / "alone"
+    run_sft(config, RunFolder.open(root, config), say=lambda _: None)
+    return root
+
+
+def weights(config: RunConfig, root: Path) -> list[np.ndarray]:
+    policy = load_captioner(config, str(root), Placement.build(MeshConfig(fsdp=1)))
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(policy.trainable)]
+
+
+def test_a_run_learns_and_leaves_what_other_commands_take(config, left_alone) -> None:
+    rows = read_metrics(left_alone / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert rows[-1]["nll"] < rows[0]["nll"]
+    assert [row["compiles"] for row in rows[2:]] == [0, 0]
+    assert all(0 < row["positions/real"] <= 1 for row in rows)
+    assert json.loads((left_alone / "summary.json").read_text())["steps"] == 4
+    noted = json.loads((left_alone / "references.json").read_text())
+    assert (noted["source"], noted["entries"]) == (config.sft.captions, 5)
+    base = load_captioner(config, "embedded", Placement.build(MeshConfig(fsdp=1)))
+    moved = zip(weights(config, left_alone), jax.tree.leaves(base.trainable), strict=True)
+    assert any(not np.array_equal(ours, np.asarray(theirs)) for ours, theirs in moved)
+
+
+def test_killed_and_resumed_is_bit_for_bit_the_same(config, left_alone, tmp_path, monkeypatch) -> None:
+    """It dies after the third step is logged, one after the checkpoint."""
+    root, write = tmp_path / "killed", MetricsWriter.write
+
+    class Killed(BaseException):
+        pass
+
+    def die(self, row):
+        written = write(self, row)
+        if row["step"] == 3:
+            raise Killed
+        return written
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MetricsWriter, "write", die)
+        with pytest.raises(Killed):
+            run_sft(config, RunFolder.open(root, config), say=lambda _: None)
+    said: list[str] = []
+    run_sft(config, RunFolder.open(root, config, resume=True), say=said.append)
+    assert "resuming after step 2 of 4" in said
+    rows = [[deterministic(row) for row in read_metrics(r / "metrics.jsonl")] for r in (root, left_alone)]
+    assert rows[0] == rows[1]
+    for ours, theirs in zip(weights(config, root), weights(config, left_alone), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_other_captions_under_the_same_name_are_refused(config, left_alone) -> None:
+    path = Path(config.sft.captions)
+    before = path.read_text()
+    try:
+        path.write_text("".join(before.splitlines(keepends=True)[:-1]))
+        with pytest.raises(PoolError, match="began with the captions of"):
+            run_sft(config, RunFolder.open(left_alone, config, resume=True), say=lambda _: None)
+    finally:
+        path.write_text(before)

@@ -1,0 +1,130 @@
+"""What every command does around its own work: what is logged is shown, and errors a user can mend have no trace."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vcap_jax.kernels.attention import UnsupportedAttention
+from vcap_jax.run.command_line import config_parser, guarded, run_command
+from vcap_jax.run.config import RunConfig
+from vcap_jax.system.shutdown import Stopped, TrainingStopped
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def arguments():
+    return config_parser("A command.").parse_args(
+        ["--config", str(ROOT / "configs" / "embedded" / "image.yaml"), "compilation_cache=null"]
+    )
+
+
+def test_what_is_logged_is_shown_once_and_only_meanwhile(capsys) -> None:
+    logger = logging.getLogger("vcap_jax.somewhere")
+
+    def command(config: RunConfig) -> int:
+        logger.info("attention: native")
+        logger.warning("a remedy")
+        return 0
+
+    assert run_command(arguments(), command) == 0
+    assert capsys.readouterr().err == "attention: native\na remedy\n"
+    logger.info("nobody listens")
+    assert "nobody listens" not in capsys.readouterr().err
+
+
+def test_attention_that_cannot_be_had_is_an_error_without_a_trace(capsys) -> None:
+    def command(config: RunConfig) -> int:
+        raise UnsupportedAttention("install a compiler")
+
+    assert run_command(arguments(), command) != 0
+    err = capsys.readouterr().err
+    assert "error: install a compiler" in err
+    assert "Traceback" not in err
+
+
+def test_other_errors_keep_their_trace() -> None:
+    def command(config: RunConfig) -> int:
+        raise RuntimeError("a fault of ours")
+
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        run_command(arguments(), command)
+
+
+def told(capsys, work, **how) -> tuple[int, str]:
+    status = guarded(work, **how)
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    return status, err
+
+
+def test_a_signal_ends_in_one_line_that_says_how_to_go_on(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["launch/train.py", "--run-dir", "runs/two words"])
+
+    def command(config: RunConfig) -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(600)
+        return 0
+
+    args = arguments()
+    args.resume = False
+    assert run_command(args, command) == 128 + signal.SIGTERM
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("stopped; go on with: ")
+    assert last.endswith("launch/train.py --run-dir 'runs/two words' --resume")
+
+
+def test_a_command_that_cannot_go_on_says_so(capsys) -> None:
+    def stop() -> int:
+        raise Stopped("stopped")
+
+    status, err = told(capsys, stop, goes_on=False)
+    assert status == 130
+    assert err == "stopped; the same command begins anew\n"
+
+
+def test_a_full_disk_is_one_line_and_how_to_go_on(capsys) -> None:
+    def write() -> int:
+        with Path("/dev/full").open("w") as file:
+            file.write("x")
+        return 0
+
+    status, err = told(capsys, write)
+    assert status == 1
+    first, second = err.splitlines()
+    assert first == "error: no space left on device; free some space"
+    assert second.startswith("go on with: ")
+
+
+def test_every_error_of_ours_has_a_message_and_a_status_of_choice(capsys) -> None:
+    def refuse() -> int:
+        raise TrainingStopped("the judge is gone")
+
+    assert told(capsys, refuse, goes_on=False, failed=2) == (2, "error: the judge is gone\n")
+
+
+def test_readers_that_have_had_enough_are_no_error() -> None:
+    """As in ``... | head -1``."""
+    script = (
+        "from vcap_jax.run.command_line import guarded\n"
+        "def show():\n"
+        "    for _ in range(100000): print('x' * 80)\n"
+        "    return 0\n"
+        "raise SystemExit(guarded(show, goes_on=False))\n"
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$0" -c "$1" | head -n 1', sys.executable, script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "x" * 80 + "\n"
+    assert done.stderr == ""

@@ -1,0 +1,76 @@
+"""What a process of a run has for itself."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+from tests.tiny_policy import CONFIG as MODEL
+from tests.tiny_policy import END, tiny_model, tiny_prompts
+from vcap_jax.models.policy import Policy
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.lora import LoraConfig, attach
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.parallel.sharding import MeshConfig, Placement, dotted_path
+from vcap_jax.rollout.placement import own_types
+from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
+from vcap_jax.run.context import group_sampler
+
+CONFIG = RolloutConfig(group_size=2, max_completion_length=8, groups_per_batch=4, chunk=4, shrink=1)
+
+
+@pytest.mark.parametrize(
+    ("processes", "slots"), [(ALONE, 8), (Processes(1, 2), 4), (Processes(2, 3), 2), (Processes(0, 16), 1)]
+)
+def test_a_process_has_slots_for_its_share_of_a_batch(processes: Processes, slots: int) -> None:
+    """And memory for no more: its groups never take the others' slots."""
+    graphdef, params = nnx.split(tiny_model())
+    processor: Any = SimpleNamespace(eos_token_ids=(END,), banned_token_ids=())
+    policy = Policy(graphdef, params, nnx.State({}), processor)
+    sampler = group_sampler(policy, RolloutConfig(groups_per_batch=8), processes)
+    # On one device; on two, each has half of them.
+    assert sampler.ladder(1).slots[-1] == slots
+    assert sampler.ladder(2).slots[-1] == -(-slots // 2)
+    assert sampler.config.groups_per_batch == slots
+
+
+def test_parameters_for_one_process_are_cast_before_they_are_sent() -> None:
+    """What each of several processes gets: the decoder in the type of the products, sent in it, and captions as from
+    the parameters themselves."""
+    model = Qwen3VL(Qwen3VLConfig.from_dict(MODEL), rngs=nnx.Rngs(0), dtype=jnp.bfloat16)
+    attach(model, LoraConfig(rank=2, targets=("q_proj",)))
+    graphdef, untrained = nnx.split(model)
+    placement = Placement.build(MeshConfig(), jax.devices()[:2])
+    local = Placement.build(MeshConfig(data=-1, fsdp=1), jax.devices()[:1])
+    trained = placement.state(untrained)
+    program = placement.gathering(trained, own_types(trained, "bfloat16"), local)
+    assert placement.gathering(trained, own_types(trained, "bfloat16"), local) is program
+
+    own, narrow = program(trained), 0
+    for path, leaf in jax.tree_util.tree_flatten_with_path(own)[0]:
+        name = dotted_path(path)
+        wide = name.startswith("visual.") or ".adapter." in name
+        narrow += not wide
+        assert leaf.dtype == (jnp.float32 if wide else jnp.bfloat16), name
+        assert leaf.sharding.is_fully_replicated, name
+    # Before the compiler's passes (the CPU's sends everything in float32): each is cast, and then still where it lay.
+    lowered = program.lower(trained).as_text()
+    assert lowered.count("stablehlo.convert") == narrow
+    assert len(re.findall(r'sdy.sharding_constraint .*"(fsdp|odd)".* : tensor<.*xbf16>', lowered)) >= 5
+
+    sampler = GroupSampler(graphdef, CONFIG, end_ids=[END], banned_ids=[5])
+    prompt = tiny_prompts(4)
+    features = nnx.merge(graphdef, untrained).encode_vision(prompt.vision)
+
+    def drawn(params: nnx.State) -> list[list[int]]:
+        groups = sampler.stream(params, nnx.State({}), prompt, features, seed=0, step=0, group_ids=range(4))
+        return [g.tokens.tolist() for g in sorted(groups, key=lambda g: g.index)]
+
+    assert drawn(own) == drawn(trained)

@@ -1,0 +1,153 @@
+"""What a run may be resumed with that it was not begun with, and what is told instead."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from vcap_jax.configuration import dump_config, load_config, parse_yaml
+from vcap_jax.report.run_folder import RunFolder, RunFolderError
+from vcap_jax.reward.config import InstructionPaths, JudgeConfig, RewardConfig
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.folders import JUDGE_MAY_DIFFER, open_stage, open_whole
+from vcap_jax.run.judge_record import note_judge, noted_judge, remember_judge
+
+DECIDES_SCORES = {
+    "model",
+    "max_tokens",
+    "max_analysis_chars",
+    "temperature",
+    "retry_temperature",
+    "response_format",
+    "video_input",
+}
+SECOND = "second_judge.judge.urls=[http://127.0.0.1:9]"
+
+
+def begun(root: Path, *overrides: str) -> RunFolder:
+    """A run that has done a step."""
+    _, folder = open_whole(load_config(RunConfig, [], overrides), root)
+    folder.metrics.write_text('{"step": 1}\n')
+    return folder
+
+
+def resumed(root: Path, *overrides: str) -> RunFolder:
+    _, folder = open_whole(load_config(RunConfig, [], overrides), root)
+    assert folder.resumed
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("setting", "free"),
+    [
+        ("compilation_cache=elsewhere", True),
+        ("data.threads=7", True),
+        ("data.prefetch=3", True),
+        ("logging.print_every=9", True),
+        ("alarms.duplicates=null", True),
+        ("data.max_pixels=4096", False),
+        ("data.on_bad_sample=refuse", False),
+        ("seed=1", False),
+        ("judge.urls=[http://127.0.0.1:7]", True),
+        ("judge.deadline_s=7", True),
+        ("judge.store=elsewhere.sqlite", True),
+        ("judge.temperature=0.5", False),
+        ("judge.retry_temperature=0.5", False),
+        ("judge.max_tokens=99", False),
+        ("judge.max_analysis_chars=99", False),
+        ("judge.response_format=none", False),
+        ("judge.video_input=frames", False),
+        ("reward.instructions.image=mine.txt", False),
+        ("second_judge.judge.urls=[http://127.0.0.1:8]", True),
+        ("second_judge.max_pending=9", True),
+        ("second_judge.share=0.5", False),
+        ("second_judge.judge.temperature=0.5", False),
+    ],
+)
+def test_what_changes_no_result_may_change(tmp_path: Path, setting: str, free: bool) -> None:
+    begun(tmp_path / "run", SECOND)
+    if free:
+        resumed(tmp_path / "run", SECOND, setting)
+    else:
+        with pytest.raises(RunFolderError, match=setting.split("=")[0]):
+            resumed(tmp_path / "run", SECOND, setting)
+
+
+def test_every_setting_of_a_judge_decides_scores_or_does_not() -> None:
+    """A new one must be put into one of the two."""
+    assert DECIDES_SCORES | {*JUDGE_MAY_DIFFER} == {field.name for field in fields(JudgeConfig)}
+    assert not DECIDES_SCORES & {*JUDGE_MAY_DIFFER}
+
+
+def test_a_judge_that_was_left_open_may_be_named_but_not_exchanged(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    folder = begun(run)
+    remember_judge(folder, "A", RewardConfig())
+    assert noted_judge(resumed(run, "judge.model=A")) == "A"
+    with pytest.raises(
+        RunFolderError, match=r"judge\.model: 'A' then, 'B' now\nThe run was judged by A.* judge\.model=A"
+    ):
+        resumed(run, "judge.model=B")
+    folder = resumed(run)
+    with pytest.raises(RunFolderError, match=r"judge\.model: None then, 'B' now\nThe run was judged by A"):
+        resumed(run, "judge.model=B")
+    remember_judge(folder, "A", RewardConfig())
+    with pytest.raises(RunFolderError, match=r"was judged by A, and B answers now .* correct .*judge\.json"):
+        remember_judge(folder, "B", RewardConfig())
+
+
+def test_the_judge_that_an_older_run_named_is_not_forgotten(tmp_path: Path) -> None:
+    """Begun before there was a note: only config.yaml says it, until a resumed run leaves it open."""
+    run = tmp_path / "run"
+    begun(run, "judge.model=A")
+    with pytest.raises(RunFolderError, match=r"judge\.model: 'A' then, 'B' now"):
+        resumed(run, "judge.model=B")
+    folder = resumed(run)
+    assert noted_judge(folder) == "A"
+    with pytest.raises(RunFolderError, match="was judged by A, and B answers now"):
+        remember_judge(folder, "B", RewardConfig())
+
+
+def test_texts_that_decide_scores_may_not_be_edited(tmp_path: Path) -> None:
+    text = tmp_path / "image.txt"
+    text.write_text("Judge mildly.")
+    reward = RewardConfig(instructions=InstructionPaths(image=str(text)))
+    folder = begun(tmp_path / "run")
+    remember_judge(folder, "A", reward, first=False)
+    assert noted_judge(folder) is None
+    for _ in range(2):
+        remember_judge(folder, "A", reward)
+    text.write_text("Judge harshly.")
+    with pytest.raises(RunFolderError, match=r"another text in the file of reward\.instructions\.image"):
+        remember_judge(folder, "A", reward)
+
+
+def test_stages_are_judged_by_one_judge(tmp_path: Path) -> None:
+    config, whole = open_whole(RunConfig(), tmp_path / "all")
+    one = open_stage(config, whole, whole.root / "e1")
+    assert noted_judge(one) is None
+    note_judge(one, "A", {})
+    assert noted_judge(open_stage(config, whole, whole.root / "e2")) == "A"
+
+
+def test_a_run_of_before_resumes_without_the_settings_that_it_did_not_know(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "run")
+    then = parse_yaml(dump_config(RunConfig()))
+    del then["judge"]["temperature"], then["judge"]["media_uuid"], then["logging"], then["second_judge"]
+    folder.config.write_text(dump_config(then))
+    resumed(tmp_path / "run")
+    folder.config.write_text(dump_config(then))
+    with pytest.raises(RunFolderError, match=r"judge\.temperature: absent then, 0\.7 now"):
+        resumed(tmp_path / "run", "judge.temperature=0.7")
+
+
+@pytest.mark.parametrize("setting", ["max_steps=12", "epochs=3", "sft.max_steps=12"])
+def test_the_way_to_train_longer_is_named(tmp_path: Path, setting: str) -> None:
+    run = tmp_path / "run"
+    begun(run)
+    with pytest.raises(RunFolderError) as raised:
+        resumed(run, setting)
+    assert f"--run-dir {run}-2 model.path={run} {setting} " in str(raised.value)
+    assert "Set these back" not in str(raised.value)

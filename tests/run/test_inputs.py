@@ -1,0 +1,226 @@
+"""What commands are given is looked at before there is a folder; a mistake is told in a line and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from vcap_jax.configuration import ConfigError, load_config
+from vcap_jax.data.errors import ManifestError
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.inputs import InputError, check_checkpoint, check_inputs
+from vcap_jax.run.setup import manifest_samples
+from vcap_jax.system.errors import VCapError
+
+ROOT = Path(__file__).resolve().parents[2]
+HUB = "hf download Qwen/Qwen3-VL-8B-Instruct --local-dir FOLDER"
+
+
+def rows(path: Path, *content: dict) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in content))
+    return path
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    """Two pictures, of which one is there, and a clip."""
+    (tmp_path / "a.png").touch()
+    return rows(
+        tmp_path / "rows.jsonl",
+        {"id": "a", "image": "a.png", "licence": "CC0", "references": ["A lamp."]},
+        {"id": "b", "image": "gone.png", "source": "web"},
+        {"id": "c", "video": "c.mp4", "other": 1},
+    )
+
+
+def settings(manifest: Path, *overrides: str) -> RunConfig:
+    return load_config(RunConfig, [], [f"data.manifest={manifest}", "max_steps=1", *overrides])
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("Qwen/Qwen3-VL-8B-Instruct", HUB),
+        ("https://huggingface.co/Qwen/Qwen3-VL-8B-Instruct", HUB),
+        ("https://huggingface.co/Qwen/Qwen3-VL-8B-Instruct/tree/main", HUB),
+        ("s3://models/a/b/c", "is an address: download"),
+        ("/nowhere/at/all", "/nowhere/at/all does not exist"),
+        ("{folder}/bare", r"is no checkpoint \(it has no config\.json\)"),
+        ("{folder}/light", "has no weights"),
+        ("{folder}/half", r"lacks 1 of its 2 files of weights, the first 2\.safetensors"),
+        ("{folder}/torn", r"model\.safetensors\.index\.json cannot be read"),
+        ("{folder}/whole", None),
+        ("embedded", None),
+    ],
+)
+def test_the_checkpoint(tmp_path: Path, path: str, message: str | None) -> None:
+    for name in ("bare", "light", "half", "torn", "whole"):
+        (tmp_path / name).mkdir()
+        if name != "bare":
+            (tmp_path / name / "config.json").write_text("{}")
+    index = {"weight_map": {"x": "1.safetensors", "y": "2.safetensors"}}
+    (tmp_path / "half" / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "half" / "1.safetensors").touch()
+    (tmp_path / "torn" / "model.safetensors.index.json").write_text('{"weight')
+    (tmp_path / "whole" / "model.safetensors").touch()
+    path = path.format(folder=tmp_path)
+    if message is None:
+        check_checkpoint(path)
+        return
+    with pytest.raises(ConfigError, match=message) as raised:
+        check_checkpoint(path, key="--by")
+    assert f"--by {path}" in str(raised.value)
+
+
+def test_what_is_worth_knowing_is_told(manifest: Path) -> None:
+    assert check_inputs(settings(manifest)) == [
+        f"{manifest}: ignored keys: licence, source",
+        (
+            "1 of 2 samples have files that do not exist and will be skipped, the first: "
+            f"{manifest}:2: {manifest.parent / 'gone.png'}"
+        ),
+    ]
+    assert check_inputs(RunConfig()) == []
+
+
+def test_rows_of_the_other_modality_are_counted(manifest: Path) -> None:
+    said: list[str] = []
+    assert [sample.id for sample in manifest_samples(settings(manifest), said.append)] == ["a", "b"]
+    assert [sample.id for sample in manifest_samples(settings(manifest, "modality=video"), said.append)] == [
+        "c"
+    ]
+    assert said == [
+        f"left out of {manifest}: 1 video, because modality is image",
+        f"left out of {manifest}: 2 images, because modality is video",
+    ]
+    rows(manifest, {"id": "a", "image": "a.png"})
+    with pytest.raises(ConfigError, match=r"has no videos, only 1 images: set modality=image"):
+        manifest_samples(settings(manifest, "modality=video"), said.append)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["data.on_bad_sample=refuse"], r"rows\.jsonl:2: .*gone\.png does not exist, as files of 1 of 2"),
+        (["modality=video"], r"rows\.jsonl:3: .*c\.mp4 does not exist, as files of 1 of 1 samples"),
+        (["max_steps=null"], "1 samples do not fill one step of 32 groups"),
+        (["max_steps=null", "data.manifest=null", "world.train_scenes=31"], "31 samples do not fill"),
+        (["data.references=nowhere.jsonl"], r"nowhere\.jsonl does not exist"),
+        (["data.references={folder}/pool.jsonl"], r'nothing for any .* first id is "z", the manifest\'s "a"'),
+        (["data.references=https://x.org/pool.jsonl"], "is an address"),
+        (["reward.family=no.such:Family"], r"no\.such cannot be imported"),
+        (["reward.instructions.video_global={folder}/a.txt"], r"a\.txt.* lacks the placeholder"),
+        (["reward.family=vqa", "reward.vqa.questions={folder}/q.jsonl"], "asks nothing about any"),
+        (["reward.family=vqa", "reward.vqa.questions=gone.jsonl"], r"gone\.jsonl does not exist"),
+        (["reward.family=vqa"], "questions is null"),
+        (
+            ["reward.family=vqa", "reward.vqa.questions={folder}/q.jsonl", "reward.vqa.instruction=gone.txt"],
+            "gone.txt",
+        ),
+        (["model.lora.adapter=/nowhere"], r"/nowhere has no adapter_config\.json"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(manifest: Path, overrides: list[str], message: str) -> None:
+    folder = manifest.parent
+    rows(folder / "pool.jsonl", {"id": "z", "references": ["A lamp."]})
+    rows(folder / "q.jsonl", {"id": "z", "question": "What?", "answer": "a lamp"})
+    (folder / "a.txt").write_text("Judge.")
+    with pytest.raises(VCapError, match=message):
+        check_inputs(settings(manifest, *(text.format(folder=folder) for text in overrides)))
+
+
+def test_captions_to_learn(manifest: Path) -> None:
+    """References and rewards are nobody's business there."""
+    loose = ["data.references=nowhere.jsonl", "reward.family=no.such:Family", "sft.max_steps=1"]
+    check_inputs(settings(manifest, *loose), "supervised")
+    with pytest.raises(ManifestError, match=r"nowhere\.jsonl does not exist"):
+        check_inputs(settings(manifest, "sft.captions=nowhere.jsonl"), "supervised")
+    with pytest.raises(ConfigError, match="1 samples do not fill one step"):
+        check_inputs(settings(manifest), "supervised")
+    with pytest.raises(ConfigError, match="nothing to learn"):
+        check_inputs(RunConfig(), "supervised")
+    with pytest.raises(ConfigError, match=r"sft\.groups_per_step"):
+        check_inputs(settings(manifest), "distillation")
+    check_inputs(settings(manifest, *loose), "captions")
+
+
+def test_all_problems_are_told_at_once(manifest: Path) -> None:
+    config = settings(
+        manifest, "model.path=/nowhere", "reward.family=no.such:Family", "data.manifest=gone.jsonl"
+    )
+    with pytest.raises(InputError) as raised:
+        check_inputs(config)
+    first, *others = str(raised.value).splitlines()
+    assert first == "3 problems:"
+    assert [line.partition(" does not exist")[0].strip() for line in (others[0], others[2])] == [
+        "- model.path /nowhere",
+        "- the manifest gone.jsonl",
+    ]
+
+
+@pytest.mark.parametrize("command", ["train", "sft", "self_improve", "distill", "references"])
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("data.manifest=gone.jsonl", "the manifest gone.jsonl does not exist"),
+        ("model.path=Qwen/Qwen3-VL-8B-Instruct", HUB),
+    ],
+)
+def test_a_mistake_leaves_no_folder_behind(
+    command: str, override: str, told: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    folder = tmp_path / "run"
+    option = {"train": "--run-dir", "sft": "--run-dir", "references": "--out"}.get(command, "--dir")
+    words = [
+        "--config",
+        str(ROOT / "configs" / "embedded" / "image.yaml"),
+        option,
+        str(folder),
+        "mesh.fsdp=1",
+    ]
+    monkeypatch.setattr(sys, "argv", [command, *words, "compilation_cache=null", override])
+    assert runpy.run_path(str(ROOT / "launch" / f"{command}.py"))["main"]() == 1
+    assert told in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_teacher_that_is_not_there_is_told_before_anything_is_drawn(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    words = [
+        "--config",
+        str(ROOT / "configs" / "embedded" / "image.yaml"),
+        "mesh.fsdp=1",
+        "compilation_cache=null",
+    ]
+    teacher = ["--teacher", "self", "--teacher", f"e1={tmp_path / 'e1'}"]
+    monkeypatch.setattr(sys, "argv", ["distill", *words, "--dir", str(tmp_path / "all"), *teacher])
+    assert runpy.run_path(str(ROOT / "launch" / "distill.py"))["main"]() == 1
+    assert f"--teacher e1 {tmp_path / 'e1'} does not exist" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_mistake_that_shows_later_is_made_good_in_the_same_folder(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    """What does not fit the model is known when it is read, and the folder is there by then."""
+    folder = tmp_path / "run"
+    words = [
+        "--config",
+        str(ROOT / "configs" / "embedded" / "image.yaml"),
+        "--run-dir",
+        str(folder),
+        "mesh.fsdp=1",
+    ]
+    small = ["world.train_scenes=32", "world.heldout_scenes=1", "compilation_cache=null"]
+    main = runpy.run_path(str(ROOT / "launch" / "train.py"))["main"]
+    for wrong in ("txt", "test"):
+        monkeypatch.setattr(sys, "argv", ["train", *words, *small, f"model.frozen=[visual,{wrong}]"])
+        assert main() == 1
+        assert f"model.frozen names '{wrong}'" in capsys.readouterr().err
+    assert not RunFolder(folder).begun

@@ -1,0 +1,201 @@
+"""What a run adds to the configured reward, and the judge that is asked before anything else is done."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from tests.patience import GUARD_S
+from tests.processes_in_threads import in_threads
+from tests.reward.scripted_judge import Reply, ScriptedJudge
+from vcap_jax.configuration import load_config
+from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.parallel.processes import PeerFailed, Processes
+from vcap_jax.recipes import distill, self_improve
+from vcap_jax.recipes import grpo as run
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.reward.errors import JudgeUnavailable
+from vcap_jax.reward.questions import read_questions
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.context import Workplace
+from vcap_jax.run.judge import answering_judge, reward_session, reward_settings
+from vcap_jax.world.config import WorldConfig
+from vcap_jax.world.splits import prepare_embedded_data
+
+
+def place_of(index: int, config: RunConfig, root: Path) -> Workplace:
+    """Of one of two processes."""
+    nothing: Any = None
+    return Workplace(
+        *(config, RunFolder(root), *[nothing] * 4), say=lambda _: None, processes=Processes(index, 2)
+    )
+
+
+def test_each_process_writes_a_file_of_questions_of_its_own(tmp_path: Path) -> None:
+    """In containers processes of several hosts have the same number, by which a half-written file is named."""
+    config = load_config(RunConfig, [], ["reward={family: vqa, vqa: {about: scene}}"])
+    world = prepare_embedded_data(tmp_path / "data", "image", WorldConfig(train_scenes=3, heldout_scenes=1))
+    found = []
+    for index in range(2):
+        path = reward_settings(place_of(index, config, tmp_path / "run"), None, world).vqa.questions
+        assert path is not None
+        found.append((path, read_questions(path)))
+    assert found[0][0] != found[1][0]
+    assert found[0][1] == found[1][1]
+    assert list(found[0][1]) == list(world.train_scenes)
+
+
+def test_each_process_keeps_judgements_of_its_own(tmp_path: Path) -> None:
+    pool = ReferencePool(PoolEntry(id=name, references=(f"A {name} dog.",)) for name in ("red", "blue"))
+    for named, files in (
+        ("null", ["run/judgements.sqlite", "run/judgements-1.sqlite"]),
+        (str(tmp_path / "all" / "mine.db"), ["all/mine.db", "all/mine-1.db"]),
+    ):
+        config = load_config(RunConfig, [], ["reward.family=imitation", f"judge.store={named}"])
+        for index, file in enumerate(files):
+            assert not (tmp_path / file).exists()
+            with reward_session(place_of(index, config, tmp_path / "run"), config.reward, pool, config.judge):
+                assert (tmp_path / file).exists()
+
+
+@pytest.fixture
+def judge() -> Iterator[ScriptedJudge]:
+    server = ScriptedJudge()
+    yield server
+    server.close()
+
+
+def asking(judge: ScriptedJudge, *more: str) -> RunConfig:
+    return load_config(RunConfig, [], [f"judge.urls=[{judge.url}]", *more])
+
+
+def test_a_configured_judge_is_asked_and_taken_as_it_is(judge: ScriptedJudge, tmp_path: Path) -> None:
+    config, said = asking(judge), []
+    with answering_judge(config, RunFolder(tmp_path), said.append) as answering:
+        assert answering == config.judge
+    assert said == [f"judge the-judge at {judge.url} is ready"]
+    assert len(judge.greetings) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["judge.json"]
+
+
+def test_where_none_is_configured_the_embedded_one_answers_until_the_end(tmp_path: Path) -> None:
+    config, said = load_config(RunConfig, [], ["world.judge_perception.miss=0.25"]), []
+    with answering_judge(config, RunFolder(tmp_path), said.append) as answering:
+        (url,) = answering.urls
+        with urlopen(f"{url}/health", timeout=GUARD_S) as reply:
+            assert reply.status == 200
+    assert "embedded-judge" in said[-1]
+    assert "0.25" in said[-1]
+    with pytest.raises(URLError):
+        urlopen(f"{url}/health", timeout=GUARD_S)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["judge.json", "judge.log"]
+
+
+def test_nobody_is_asked_for_a_reward_without_a_judge(judge: ScriptedJudge, tmp_path: Path) -> None:
+    config, said = asking(judge, "reward.family=imitation"), []
+    with answering_judge(config, RunFolder(tmp_path), said.append):
+        pass
+    assert said == ["the reward family imitation asks no judge"]
+    assert judge.greetings == []
+
+
+def test_a_second_judge_is_tried_and_not_waited_for(judge: ScriptedJudge, tmp_path: Path) -> None:
+    second = f"second_judge={{judge: {{urls: [{judge.url.replace('127.0.0.1', 'localhost')}]}}}}"
+    config, said = asking(judge, second), []
+    with answering_judge(config, RunFolder(tmp_path), said.append, second=config.second_judge):
+        pass
+    assert "the second judge at http://localhost" in said[-1]
+    assert len(judge.greetings) == 2
+    config = asking(judge, "second_judge={judge: {urls: [http://127.0.0.1:9]}}")
+    with answering_judge(config, RunFolder(tmp_path), said.append, second=config.second_judge):
+        pass
+    assert said[-1] == (
+        "the second judge at http://127.0.0.1:9 does not answer yet (connection refused): the run begins without it; "
+        "second_judge/failed counts"
+    )
+    other = ScriptedJudge()
+    other.models_status = 401
+    config = asking(judge, f"second_judge={{judge: {{urls: [{other.url}]}}}}")
+    entered = answering_judge(config, RunFolder(tmp_path), said.append, second=config.second_judge)
+    with pytest.raises(JudgeUnavailable, match=r"set second_judge\.judge\.api_key_env to the name"), entered:
+        pass
+    other.close()
+
+
+def test_a_judge_that_one_process_cannot_use_ends_the_others_too(
+    judge: ScriptedJudge, tmp_path: Path
+) -> None:
+    bad = ScriptedJudge()
+    bad.greeting = Reply(status=401, raw="no")
+
+    def work(processes: Processes) -> str:
+        config = asking(bad if processes.index else judge)
+        try:
+            with answering_judge(config, RunFolder(tmp_path), lambda _: None, processes):
+                return "went on"
+        except (JudgeUnavailable, PeerFailed) as error:
+            return f"{type(error).__name__}: {error}"
+
+    first, second = in_threads(2, work)
+    bad.close()
+    assert first.startswith("PeerFailed: process 1, judge: JudgeUnavailable")
+    assert "refuses the key" in second
+
+
+def reached(*_: Any, **__: Any) -> None:
+    raise AssertionError("work was begun before the judge was asked")
+
+
+@pytest.mark.parametrize("command", ["run", "distill", "self_improve"])
+def test_a_wrong_key_costs_no_work(
+    judge: ScriptedJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    judge.models_status = 401
+    config = dataclasses.replace(asking(judge), mesh=dataclasses.replace(RunConfig().mesh, fsdp=1))
+    folder = RunFolder.open(tmp_path / "all", config)
+    monkeypatch.setattr(run, "prepare", reached)
+    monkeypatch.setattr(distill, "_candidates_to_best", reached)
+    monkeypatch.setattr(self_improve, "_references_by", reached)
+
+    def start() -> None:
+        if command == "run":
+            run.run(config, folder, say=lambda _: None)
+        elif command == "distill":
+            distill.distill(config, folder, [distill.Teacher(name="self")], say=lambda _: None)
+        else:
+            (folder.data / "shared").mkdir(parents=True)
+            (folder.root / "e1").mkdir()
+            summary = folder.root / "e1" / "summary.json"
+            with pytest.MonkeyPatch.context() as first:
+                first.setattr(self_improve, "run", lambda *_, **__: summary.write_text("{}"))
+                first.setattr(self_improve, "_reward", lambda _: (0.0, 0.0))
+                self_improve.self_improve(config, folder, rounds=2, say=lambda _: None)
+
+    with pytest.raises(JudgeUnavailable, match="refuses the key"):
+        start()
+
+
+def test_captions_that_are_scored_need_no_judge(
+    judge: ScriptedJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge.stop()
+    config = asking(judge)
+    folder = RunFolder.open(tmp_path / "all", config)
+    (folder.root / "self").mkdir()
+    (folder.root / "self" / "scores.jsonl").touch()
+
+    class Reached(Exception):
+        pass
+
+    def work(*_: Any) -> None:
+        raise Reached
+
+    monkeypatch.setattr(distill, "_candidates_to_best", work)
+    with pytest.raises(Reached):
+        distill.distill(config, folder, [distill.Teacher(name="self")], say=lambda _: None)

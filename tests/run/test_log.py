@@ -1,0 +1,65 @@
+"""The row of metrics of a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vcap_jax.grpo.advantages import group_advantages
+from vcap_jax.grpo.records import GroupResult, StepOutcome, StepReport
+from vcap_jax.report.metrics import read_metrics
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.reward.group import CandidateScore, GroupScores
+from vcap_jax.reward.statistics import JudgeStatistics
+from vcap_jax.run.config import LoggingConfig, RunConfig
+from vcap_jax.run.log import RunLog
+from vcap_jax.world.captions import full_caption
+from vcap_jax.world.scenes import sample_image_scene
+from vcap_jax.world.splits import EmbeddedData
+
+
+def test_facts_are_counted_in_every_group_of_a_sample_that_occurs_twice(tmp_path: Path) -> None:
+    scene = sample_image_scene(0, 0)
+    full = full_caption(scene, np.random.default_rng(0))
+    nowhere = Path("absent")
+    world = EmbeddedData(
+        train=nowhere, heldout=nowhere, train_scenes={"twice": scene}, heldout_scenes={"twice": scene}
+    )
+    scores = GroupScores(
+        sample_id="twice", step=0, candidates=(CandidateScore(reward=0.0), CandidateScore(reward=1.0))
+    )
+    results = tuple(
+        GroupResult(
+            place=place,
+            sample_id="twice",
+            captions=captions,
+            lengths=np.ones(2, np.int32),
+            truncated=np.zeros(2, bool),
+            scores=scores,
+        )
+        for place, captions in enumerate([(full, full), ("", "")])
+    )
+    rewards = np.array([scores.rewards] * 2, float)
+    folder = RunFolder(tmp_path)
+    config: Any = RunConfig(logging=LoggingConfig(samples_every=2))
+    log = RunLog(
+        config, folder, total=3, done=0, learning_rate=lambda step: 0.0, world=world, second_judge=None
+    )
+    log.step(
+        StepReport(
+            step=1,
+            records=(),
+            outcome=StepOutcome(results=results, rollout_seconds=1.0, judge_seconds=1.0),
+            advantages=group_advantages(rewards, np.ones_like(rewards, bool), config.grpo.advantages),
+            update={},
+            judge=JudgeStatistics(),
+            skipped_samples=0,
+            update_seconds=1.0,
+            step_seconds=1.0,
+            compiles=0,
+        )
+    )
+    (row,) = read_metrics(folder.metrics)
+    assert row["facts/coverage"] == 0.5

@@ -1,0 +1,57 @@
+"""The folder and the command of a rollout server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vcap_jax.configuration import load_config
+from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.rollout_server import export_policy, serve_command
+from vcap_jax.world.backbone import BACKBONE_FOLDER
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def config(modality: str, *overrides: str) -> RunConfig:
+    return load_config(RunConfig, [ROOT / "configs" / "embedded" / f"{modality}.yaml"], list(overrides))
+
+
+def test_the_folder_has_the_weights_and_the_runs_budget(tmp_path):
+    target = tmp_path / "policy"
+    export_policy(config("image", "data.max_pixels=4096"), target)
+    assert (target / "model.safetensors").resolve() == (BACKBONE_FOLDER / "model.safetensors").resolve()
+    assert (target / "config.json").read_bytes() == (BACKBONE_FOLDER / "config.json").read_bytes()
+    served, own = (
+        Processor.from_pretrained(target),
+        Processor.from_pretrained(BACKBONE_FOLDER, max_pixels=4096),
+    )
+    assert served.image == own.image
+    assert served.video == own.video
+    assert served.eos_token_ids == own.eos_token_ids
+    with pytest.raises(FileExistsError, match="not empty"):
+        export_policy(config("image"), target)
+
+
+def test_the_command_says_what_the_engine_relies_on(tmp_path):
+    command = serve_command(config("video"), tmp_path, port=8123, vllm="/v/vllm", more=["--seed=1"])
+    assert command[:3] == ["/v/vllm", "serve", str(tmp_path)]
+    flags = dict(flag.partition("=")[::2] for flag in command[3:])
+    assert flags["--host"] == "127.0.0.1"
+    assert flags["--port"] == "8123"
+    assert flags["--logprobs-mode"] == "processed_logprobs"
+    assert flags["--generation-config"] == "vllm"
+    assert flags["--dtype"] == "float32"
+    assert json.loads(flags["--hf-overrides"]) == {"head_dtype": "float32"}
+    assert "--trust-request-mm-kwargs" in flags
+    assert json.loads(flags["--limit-mm-per-prompt"]) == {"image": 0, "video": 1}
+    video = config("video")
+    longest = video.data.buckets.tokens[-1] + video.rollout.max_completion_length
+    assert flags["--max-model-len"] == str(longest)
+    assert command[-1] == "--seed=1"
+    assert "--no-enable-chunked-prefill" not in command
+    cpu = serve_command(config("image"), tmp_path, port=8123, vllm="/v/vllm", cpu=True)
+    assert "--no-enable-chunked-prefill" in cpu

@@ -1,0 +1,199 @@
+"""Checkpoints: what comes back, what is kept, what a kill leaves, and what an error says."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as Spec
+
+from vcap_jax.parallel.sharding import MeshConfig, make_mesh
+from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class State:
+    step: Any
+    params: Any
+    opt_state: Any
+
+
+def example_state(seed: int = 0) -> State:
+    params = {
+        "layers": {"kernel": jax.random.normal(jax.random.key(seed), (2, 8, 16))},
+        "half": jnp.arange(8, dtype=jnp.bfloat16),
+    }
+    return State(jnp.asarray(seed, jnp.int32), params, optax.adam(0.1).init(params))
+
+
+def assert_equal(a: Any, b: Any) -> None:
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_array_equal(x, y)
+
+
+def test_the_state_comes_back_bit_for_bit_and_the_last_ones_and_the_best_are_kept(tmp_path: Path) -> None:
+    rewards = {1: 0.9, 2: 0.2, 3: 0.3, 4: 0.1}
+    with Checkpointer(tmp_path, keep=2, best="reward") as checkpoints:
+        assert checkpoints.latest_step() is None
+        for step, reward in rewards.items():
+            checkpoints.save(step, example_state(step), {"seen": [step]}, {"reward": reward})
+        checkpoints.wait()
+        assert checkpoints.steps() == [1, 3, 4]
+        with pytest.raises(CheckpointError, match="already has a checkpoint of step 4"):
+            checkpoints.save(4, example_state(4), None, {"reward": 1.0})
+    with Checkpointer(tmp_path, read_only=True) as checkpoints:
+        state, data_state = checkpoints.restore(example_state())
+        assert_equal(state, example_state(4))
+        assert data_state == {"seen": [4]}
+        assert checkpoints.meta(3) == {"reward": 0.3}
+        state, data_state = checkpoints.restore(jax.eval_shape(example_state), step=1)
+        assert_equal(state, example_state(1))
+        assert data_state == {"seen": [1]}
+
+
+def test_arrays_may_be_donated_as_soon_as_save_returns(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(64, 4096)).astype(np.float32)
+    state = {"on_device": jnp.array(values), "on_host": values.copy()}
+    overwrite = jax.jit(lambda x: x * 0 - 1, donate_argnums=0)
+    with Checkpointer(tmp_path) as checkpoints:
+        checkpoints.save(1, state)
+        jax.block_until_ready(overwrite(state["on_device"]))
+        state["on_host"][:] = -1
+        restored, _ = checkpoints.restore(
+            {"on_device": jax.ShapeDtypeStruct(values.shape, jnp.float32), "on_host": values}
+        )
+        np.testing.assert_array_equal(restored["on_device"], values)
+        np.testing.assert_array_equal(restored["on_host"], values)
+        assert isinstance(restored["on_host"], np.ndarray)
+
+
+def test_restores_on_another_mesh_in_another_dtype_and_only_a_part(tmp_path: Path) -> None:
+    written = make_mesh(MeshConfig(fsdp=8))
+    read = make_mesh(MeshConfig(data=2, fsdp=2, tensor=1))
+    params = example_state().params
+    by_width = NamedSharding(written, Spec(None, "fsdp", None))
+    kernel = jax.device_put(params["layers"]["kernel"], by_width)
+    with Checkpointer(tmp_path) as checkpoints:
+        checkpoints.save(7, State(jnp.zeros(()), {"layers": {"kernel": kernel}}, {}))
+        checkpoints.wait()
+        sharding = NamedSharding(read, Spec(None, None, "fsdp"))
+        template = jax.ShapeDtypeStruct(kernel.shape, jnp.bfloat16, sharding=sharding)
+        restored, _ = checkpoints.restore({"params": {"layers": {"kernel": template}}}, partial=True)
+        restored = restored["params"]["layers"]["kernel"]
+        assert restored.sharding == sharding
+        np.testing.assert_array_equal(restored, params["layers"]["kernel"].astype(jnp.bfloat16))
+        assert checkpoints.stored()["params.layers.kernel"].shape == kernel.shape
+
+
+def test_errors_name_the_folder_what_differs_and_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="does not exist"):
+        Checkpointer(tmp_path / "nowhere", read_only=True)
+    with Checkpointer(tmp_path) as checkpoints:
+        with pytest.raises(CheckpointError, match=f"{tmp_path} holds no complete checkpoint"):
+            checkpoints.restore({})
+        with pytest.raises(TypeError, match="learning_rate"):
+            checkpoints.save(1, {"learning_rate": 0.1})
+        checkpoints.save(1, {"kernel": jnp.zeros((2, 3)), "old": jnp.zeros(4)})
+        checkpoints.wait()
+        with pytest.raises(CheckpointError, match=r"no checkpoint of step 5; there are \[1\]"):
+            checkpoints.restore({}, step=5)
+        with pytest.raises(CheckpointError) as caught:
+            checkpoints.restore({"kernel": jnp.zeros((2, 4)), "new": jnp.zeros(1)})
+    message = str(caught.value)
+    for part in (
+        str(tmp_path / "1"),
+        "missing: new (1,)",
+        "not asked for: old (4,)",
+        "shape: kernel is (2, 3), wanted (2, 4)",
+        "start a new run folder",
+    ):
+        assert part in message
+
+
+KILLED_WHILE_SAVING = """
+import sys, jax, jax.numpy as jnp
+from vcap_jax.checkpoint import Checkpointer
+
+checkpoints = Checkpointer(sys.argv[1])
+def state(seed):
+    return {"x": jax.random.normal(jax.random.key(seed), (48, 1 << 18))}
+checkpoints.save(1, state(1), {"step": 1})
+checkpoints.wait()
+checkpoints.save(2, state(2), {"step": 2})
+print("saving", flush=True)
+checkpoints.wait()
+"""
+
+
+def test_a_kill_in_mid_save_leaves_the_previous_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED_WHILE_SAVING, str(folder)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "saving\n"
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert [path.name for path in folder.iterdir() if path.name.isdigit()] == ["1"], "killed too late"
+    with Checkpointer(folder) as checkpoints:
+        assert checkpoints.steps() == [1]
+        template = {"x": jax.ShapeDtypeStruct((48, 1 << 18), jnp.float32)}
+        state, data_state = checkpoints.restore(template)
+        assert data_state == {"step": 1}
+        np.testing.assert_array_equal(state["x"], jax.random.normal(jax.random.key(1), (48, 1 << 18)))
+        # The half-written folder is gone and in nobody's way.
+        assert [path.name for path in folder.iterdir() if path.is_dir()] == ["1"]
+        checkpoints.save(2, {"x": jnp.ones(3)})
+        checkpoints.wait()
+        assert checkpoints.latest_step() == 2
+
+
+WRITTEN_WHERE_THERE_IS_NO_ROOM = """
+import resource, sys, jax, jax.numpy as jnp
+from vcap_jax.checkpoint import Checkpointer
+from vcap_jax.command_line import guarded
+
+def save():
+    with Checkpointer(sys.argv[1]) as checkpoints:
+        checkpoints.save(1, {"x": jnp.ones(3)}, {"step": 1})
+        checkpoints.wait()
+        # Files of more than 64 KiB are refused, as all are by a full disk.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, resource.RLIM_INFINITY))
+        checkpoints.save(2, {"x": jax.random.normal(jax.random.key(0), (1 << 18,))}, {"step": 2})
+        checkpoints.wait()
+    return 0
+
+raise SystemExit(guarded(save))
+"""
+
+
+def test_a_disk_that_refuses_is_told_in_two_lines_and_costs_no_earlier_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    done = subprocess.run(
+        [sys.executable, "-c", WRITTEN_WHERE_THERE_IS_NO_ROOM, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    first, second = done.stderr.splitlines()
+    assert first == (
+        f"error: a checkpoint could not be written to {folder}: file too large; raise the limit on the size of files "
+        "(ulimit -f). Those before it are whole"
+    )
+    assert second.startswith("go on with: ")
+    with Checkpointer(folder) as checkpoints:
+        assert checkpoints.steps() == [1]

@@ -1,0 +1,71 @@
+"""Device batches of prompts: padded alike, placed, and seen by the vision tower once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from vcap_jax.data.examples import Example
+from vcap_jax.models.policy import Params, Policy, vision_encoder
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.models.qwen3_vl.processing import Buckets, PaddedSizes, collate, padded_sizes
+from vcap_jax.parallel.processes import Processes
+
+
+@dataclass(frozen=True)
+class PromptBatcher:
+    """Makes device batches of up to ``groups`` prompts.
+
+    policy: whose vision tower looks at the pictures. put: puts a host batch on the devices.
+    """
+
+    policy: Policy
+    buckets: Buckets
+    groups: int
+    put: Callable[[Any], Any]
+
+    def sizes(self, examples: Sequence[Example]) -> PaddedSizes:
+        """What a batch of the examples is padded to. Raises PromptTooLargeError for one beyond the largest bucket."""
+        names = [example.sample.id for example in examples]
+        return padded_sizes([example.prompt for example in examples], self.buckets, names)
+
+    def batch(
+        self, params: Params, examples: Sequence[Example], sizes: PaddedSizes | None = None
+    ) -> tuple[PromptBatch, VisualFeatures | None]:
+        """The prompts on the devices, and what the vision tower makes of their pictures with ``params``.
+
+        sizes: what to pad to, else the smallest that hold all. The prompts come without their pixels: nobody asks for
+        them again, and they would stay on the devices as long as the batch.
+        """
+        prompt = self.put(
+            collate(
+                [example.prompt for example in examples],
+                self.buckets,
+                self.policy.processor.merge_size,
+                names=[example.sample.id for example in examples],
+                batch_size=self.groups,
+                sizes=sizes,
+            )
+        )
+        if prompt.vision is None:
+            return prompt, None
+        features = self._encode(params, self.policy.frozen, prompt)
+        return replace(prompt, vision=None), features
+
+    @cached_property
+    def _encode(self) -> Callable[[Params, Params, PromptBatch], VisualFeatures]:
+        return vision_encoder(self.policy.graphdef)
+
+
+def common_sizes(processes: Processes, sizes: list[PaddedSizes]) -> list[PaddedSizes]:
+    """For each of a step's batches the sizes that hold the prompts of all processes: their batches become one."""
+    if processes.count == 1:
+        return sizes
+    names = [field.name for field in fields(PaddedSizes)]
+    told = processes.exchange("sizes of prompts", [[getattr(s, name) for name in names] for s in sizes])
+    largest = np.max(np.asarray(told), axis=0).tolist()
+    return [PaddedSizes(**dict(zip(names, batch, strict=True))) for batch in largest]

@@ -1,0 +1,1 @@
+"""Checkpoints leave the project: Hugging Face folders with a model card."""

@@ -1,0 +1,154 @@
+"""Runs and checkpoints to Hugging Face folders, and back.
+
+A run's checkpoints hold what is trained; what is frozen stays in what the run started from (``captioners``). A Hugging
+Face folder written from both is complete: config.json, safetensors, tokenizer and processor files, and a model card
+(README.md). Adapters are merged into it, or written alone as a folder that PEFT reads.
+
+The way back makes an Orbax checkpoint folder of a Hugging Face one: ``params/`` holds all parameters, the small files
+lie beside it. ``model.path`` takes either; Orbax restores each device's part alone, which on a large mesh is quicker
+than cutting it out of safetensors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from flax import nnx
+
+from vcap_jax.configuration import load_config
+from vcap_jax.export.model_card import CARD, write_model_card
+from vcap_jax.models.qwen3_vl.lora_files import save_adapter
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.models.qwen3_vl.weights import save_pretrained
+from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.run.checkpoint_source import Lineage, captioner_source, lineage, load_captioner
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.model_loading import PARAMS_FOLDER, load_model
+from vcap_jax.system.errors import VCapError
+from vcap_jax.training.checkpoint import Checkpointer
+
+GENERATION_CONFIG = "generation_config.json"
+
+
+class ConversionError(VCapError, ValueError):
+    """A source or target that cannot be converted; the message names it and the remedy."""
+
+
+class Exported(NamedTuple):
+    """step: of the run's checkpoint; None if the source was no run. adapters_kept: the share of what LoRA adapters add
+    that rounding has left in the merged tensors, see ``lora.Additions.kept``; None without adapters."""
+
+    step: int | None
+    adapters_kept: float | None
+
+
+def checkpoint_to_hf(
+    source: Path, target: Path, *, step: int | None = None, dtype: str = "bfloat16"
+) -> Exported:
+    """Writes the policy of a run folder (its checkpoint ``step``, by default the last) or of a folder made by
+    ``checkpoint_from_hf`` to ``target``.
+
+    dtype: of the stored tensors. Raises ConversionError if ``source`` is neither or ``target`` is not empty.
+    """
+    _refuse_used(target)
+    placement = Placement.build(MeshConfig())
+    if (source / PARAMS_FOLDER).is_dir():
+        if step is not None:
+            raise ConversionError(f"{source} is a single checkpoint, not a run: leave --step out")
+        line, model = Lineage(origin=source), load_model(source, placement=placement)
+    else:
+        line, model = _trained(source, step, placement)
+        step = line.runs[0].source.step
+    kept = save_pretrained(model, target, dtype=jnp.dtype(dtype))
+    _write_small_files(line.origin, target)
+    write_model_card(target, base=line.origin, runs=line.runs, dtype=dtype)
+    return Exported(step, kept)
+
+
+def adapter_to_peft(
+    source: Path, target: Path, *, step: int | None = None, dtype: str = "float32"
+) -> int | None:
+    """Writes the adapters of a LoRA run's checkpoint (``step``, by default the last) to ``target`` as a folder that
+    PEFT reads; returns the step.
+
+    It names its base: a checkpoint folder or, for adapters on what a run trained, that run and its step, which
+    ``checkpoint_to_hf`` makes a folder of.
+    dtype: of the stored tensors. Raises ConversionError if ``source`` is no run with ``model.lora`` or ``target`` is
+    not empty.
+    """
+    _refuse_used(target)
+    line, model = _trained(source, step, Placement.build(MeshConfig()))
+    lora = line.runs[0].model.lora
+    if lora is None:
+        raise ConversionError(
+            f"{source} trained the parameters themselves and has no adapters: leave --adapter out"
+        )
+    # Not always the origin: adapters may have been put on what a run had trained.
+    full = next((run.source for run in line.runs if run.model.lora is None), None)
+    base = line.origin.absolute() if full is None else replace(full, path=str(full.folder.absolute()))
+    save_adapter(model, target, lora, base=str(base), dtype=jnp.dtype(dtype))
+    write_model_card(target, base=line.origin, runs=line.runs, dtype=dtype, adapter=True)
+    return line.runs[0].source.step
+
+
+def _trained(source: Path, step: int | None, placement: Placement) -> tuple[Lineage, Qwen3VL]:
+    """How a run's checkpoint came about, and its model; raises ConversionError if ``source`` is no run."""
+    run = RunFolder(source)
+    if not run.config.exists():
+        raise ConversionError(
+            f"{source} is neither a run folder (config.yaml) nor a checkpoint ({PARAMS_FOLDER}/)"
+        )
+    path = str(source.absolute())
+    step = captioner_source(path, step).step
+    policy = load_captioner(load_config(RunConfig, [run.config]), path, placement, step=step)
+    return lineage(path, step), policy.merge()
+
+
+def checkpoint_from_hf(source: Path, target: Path) -> None:
+    """Writes an Orbax checkpoint folder of a Hugging Face one, parameters in the precision they are stored in.
+
+    Raises ConversionError if ``target`` is not empty, CheckpointError if ``source`` is not complete.
+    """
+    _refuse_used(target)
+    model = load_model(source, placement=Placement.build(MeshConfig()))
+    with Checkpointer(target / PARAMS_FOLDER, keep=1) as checkpoints:
+        checkpoints.save(0, {"params": nnx.state(model)})
+        checkpoints.wait()
+    (target / "config.json").write_bytes((source / "config.json").read_bytes())
+    _write_small_files(source, target)
+    if (source / CARD).is_file():  # what it was, and under which licence, holds for the copy too
+        (target / CARD).write_bytes((source / CARD).read_bytes())
+
+
+def write_new(
+    target: Path, model: Qwen3VL, config: Mapping[str, Any], processor: Processor, *, dtype: Any
+) -> None:
+    """Writes a model that comes from no folder to one that is complete, in place of what was there.
+
+    config: its config.json. dtype: of the stored tensors.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    save_pretrained(model, target, dtype=dtype)
+    ends = {"eos_token_id": list(processor.eos_token_ids), "pad_token_id": processor.pad_token_id}
+    for name, fields in (("config.json", config), (GENERATION_CONFIG, ends)):
+        (target / name).write_text(json.dumps(fields, indent=2) + "\n")
+    processor.save_pretrained(target)
+    write_model_card(target, base=target, dtype=jnp.dtype(dtype).name)
+
+
+def _write_small_files(origin: Path, target: Path) -> None:
+    Processor.from_pretrained(origin).save_pretrained(target)
+    if (origin / GENERATION_CONFIG).exists():
+        (target / GENERATION_CONFIG).write_bytes((origin / GENERATION_CONFIG).read_bytes())
+
+
+def _refuse_used(target: Path) -> None:
+    if target.exists() and any(target.iterdir()):
+        raise ConversionError(f"{target} is not empty: give a new folder")

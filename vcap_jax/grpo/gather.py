@@ -1,0 +1,127 @@
+"""What the processes of a run tell each other in a step, and how it is written down for the way.
+
+Texts, scores and counts travel as JSON. Numbers come through exactly, so every process computes the same advantages and
+totals as a single one would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pydantic
+
+from vcap_jax.grpo.records import GroupResult, StepOutcome, StepRollout
+from vcap_jax.parallel.processes import Processes
+from vcap_jax.reward.group import GroupScores
+from vcap_jax.reward.statistics import JudgeStatistics
+
+
+class StepNotDone(RuntimeError):
+    """Some process could not collect its groups; the message says which, and why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Travelling:
+    place: int
+    sample_id: str
+    captions: tuple[str, ...]
+    lengths: tuple[int, ...]
+    truncated: tuple[bool, ...]
+    scores: GroupScores
+
+
+_RESULTS = pydantic.TypeAdapter(list[_Travelling])
+_STATISTICS = pydantic.TypeAdapter(JudgeStatistics)
+
+
+def outcome_of_all(processes: Processes, rollout: StepRollout | Exception) -> StepOutcome:
+    """The step as all processes have done it. rollout: this process's part, or why there is none.
+
+    Raises StepNotDone in all processes if one has none.
+    """
+    if isinstance(rollout, Exception):
+        mine: dict[str, Any] = {"problem": str(rollout)}
+    else:
+        mine = {
+            "problem": None,
+            "seconds": [rollout.rollout_seconds, rollout.judge_seconds],
+            "results": _written(rollout.records) if processes.count > 1 else None,
+        }
+    told = processes.exchange("captions and scores", mine)
+    problems = [(peer, share["problem"]) for peer, share in enumerate(told) if share["problem"] is not None]
+    if problems:
+        named = processes.count > 1
+        raise StepNotDone("; ".join(f"process {peer}: {why}" if named else why for peer, why in problems))
+    results: Iterable[GroupResult]
+    if processes.count == 1:
+        assert isinstance(rollout, StepRollout)
+        results = rollout.records
+    else:
+        results = [result for share in told for result in _read(share["results"])]
+    return StepOutcome(
+        results=tuple(sorted(results, key=lambda result: result.place)),
+        rollout_seconds=max(share["seconds"][0] for share in told),
+        judge_seconds=max(share["seconds"][1] for share in told),
+    )
+
+
+def end_of_step(processes: Processes, judge: JudgeStatistics, stop: bool) -> tuple[JudgeStatistics, bool]:
+    """What the judges had to do for all processes, and whether any process has been asked to stop.
+
+    Counts are sums; the time with requests under way is the busiest process's.
+    """
+    if processes.count == 1:
+        return judge, stop
+    told = processes.exchange("end of step", [_STATISTICS.dump_python(judge, mode="json"), stop])
+    return _sum([_STATISTICS.validate_python(share) for share, _ in told]), any(stop for _, stop in told)
+
+
+def _sum(parts: list[JudgeStatistics]) -> JudgeStatistics:
+    if len(parts) == 1:
+        return parts[0]
+    joined: dict[str, Any] = {}
+    for field in fields(JudgeStatistics):
+        values = [getattr(part, field.name) for part in parts]
+        if field.name == "endpoints":
+            names = dict.fromkeys(name for value in values for name in value)
+            joined[field.name] = {name: _sum([v[name] for v in values if name in v]) for name in names}
+        elif isinstance(values[0], int | float):
+            joined[field.name] = max(values) if field.name in ("busy_s", "latency_max_s") else sum(values)
+        else:
+            reasons = dict.fromkeys(reason for value in values for reason in value)
+            joined[field.name] = {reason: sum(v.get(reason, 0) for v in values) for reason in reasons}
+    return JudgeStatistics(**joined)
+
+
+def _written(results: Iterable[GroupResult]) -> Any:
+    return _RESULTS.dump_python(
+        [
+            _Travelling(
+                place=result.place,
+                sample_id=result.sample_id,
+                captions=result.captions,
+                lengths=tuple(int(n) for n in result.lengths),
+                truncated=tuple(bool(cut) for cut in result.truncated),
+                scores=result.scores,
+            )
+            for result in results
+        ],
+        mode="json",
+    )
+
+
+def _read(written: Any) -> list[GroupResult]:
+    return [
+        GroupResult(
+            place=row.place,
+            sample_id=row.sample_id,
+            captions=row.captions,
+            lengths=np.asarray(row.lengths, np.int32),
+            truncated=np.asarray(row.truncated, bool),
+            scores=row.scores,
+        )
+        for row in _RESULTS.validate_python(written)
+    ]

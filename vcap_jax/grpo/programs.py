@@ -1,0 +1,181 @@
+"""The compiled programs of a GRPO update: features, log-probabilities, gradients of a micro-batch, the optimizer.
+
+A step is: visual features once per group; per micro-batch of groups the reference policy's log-probabilities and
+the gradient of the policy's, added up on the device; one optimizer update. The prompt of a group is computed once
+for all its captions (``Qwen3VL.caption_hidden``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from vcap_jax.grpo.mismatch import Moments, mismatch_moments
+from vcap_jax.grpo.objective import (
+    Metrics,
+    ObjectiveConfig,
+    StepTotals,
+    caption_mask,
+    grpo_loss,
+    truncated_importance_weights,
+)
+from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
+from vcap_jax.models.policy import Params, vision_encoder
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.parallel.group_sharding import JitByGroup
+from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.training.logprobs import token_statistics
+from vcap_jax.training.optimizer import OptimizerPrograms
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CaptionBatch:
+    """The captions of B groups and what the update needs to know of them.
+
+    tokens: [B, G, T] int32. lengths: [B, G] int32, the end token included. advantages: [B, G] float32.
+    contributes: [B, G] bool (see ``advantages.GroupAdvantages``).
+    sampler_logprobs: [B, G, T] float32 of the rollout engine, NaN where unknown; None if it is the JAX sampler.
+    NumPy arrays on the host, JAX arrays on the devices.
+    """
+
+    tokens: Any
+    lengths: Any
+    advantages: Any
+    contributes: Any
+    sampler_logprobs: Any = None
+
+
+class UpdatePrograms(OptimizerPrograms):
+    """Jitted programs for one model definition; all methods are pure functions of their arguments.
+
+    temperature: the sampling temperature; log-probabilities are those of logits / temperature.
+    logprob_chunk: positions whose vocabulary logits exist at a time.
+    """
+
+    def __init__(
+        self,
+        graphdef: Any,
+        objective: ObjectiveConfig,
+        optimizer: optax.GradientTransformation,
+        *,
+        temperature: float,
+        logprob_chunk: int,
+    ) -> None:
+        super().__init__(optimizer)
+        self._graphdef = graphdef
+        self._objective = objective
+        self._temperature = temperature
+        self._chunk = logprob_chunk
+        self.logprobs = JitByGroup(self._logprobs)
+        self.accumulate = JitByGroup(self._accumulate, donate_argnums=(2,))
+
+    def _statistics(
+        self,
+        params: Params,
+        frozen: Params,
+        prompt: PromptBatch,
+        features: VisualFeatures | None,
+        tokens: jax.Array,
+        *,
+        with_entropy: bool,
+    ) -> Any:
+        model = nnx.merge(self._graphdef, params, frozen)
+        hidden = model.caption_hidden(prompt, features, tokens)
+        return token_statistics(
+            hidden,
+            model.head(),
+            tokens,
+            temperature=self._temperature,
+            chunk=self._chunk,
+            with_entropy=with_entropy,
+        )
+
+    def _logprobs(
+        self,
+        params: Params,
+        frozen: Params,
+        prompt: PromptBatch,
+        features: VisualFeatures | None,
+        tokens: jax.Array,
+    ) -> jax.Array:
+        """[B, G, T] float32 log-probabilities of ``tokens`` (the old or the reference policy's)."""
+        return self._statistics(params, frozen, prompt, features, tokens, with_entropy=False)[0]
+
+    def rollout_weights(
+        self, rollout: RolloutConfig, banned: Sequence[int]
+    ) -> Callable[..., tuple[jax.Array, Moments]]:
+        """A jitted function (params, frozen, prompt, features, captions) -> (weights, moments) for captions of
+        another engine: importance weights [B, G, T] or [B, G, 1] (see ``VllmConfig``) from the trainer's and the
+        engine's log-probabilities under the sampling rules of ``rollout``, and what ``mismatch_metrics`` takes.
+
+        banned: token ids that were never drawn.
+        """
+
+        def program(
+            params: Params,
+            frozen: Params,
+            prompt: PromptBatch,
+            features: VisualFeatures | None,
+            batch: CaptionBatch,
+        ) -> tuple[jax.Array, Moments]:
+            model = nnx.merge(self._graphdef, params, frozen)
+            trainer = sampled_logprobs(
+                model.caption_hidden(prompt, features, batch.tokens),
+                model.head(),
+                batch.tokens,
+                prompt.tokens,
+                prompt.lengths,
+                rollout.sampling,
+                banned=banned,
+                # The rules hold several arrays of a chunk's scores where plain log-probabilities hold one.
+                chunk=max(self._chunk // 4, 1),
+            )
+            mask = caption_mask(batch.lengths, batch.contributes, batch.tokens.shape[-1])
+            cap, level = rollout.vllm.importance_cap, rollout.vllm.importance_level
+            weights = truncated_importance_weights(
+                trainer, batch.sampler_logprobs, mask, cap=cap, level=level
+            )
+            return weights, mismatch_moments(trainer, batch.sampler_logprobs, mask, cap=cap)
+
+        return JitByGroup(program)
+
+    def _accumulate(
+        self,
+        params: Params,
+        frozen: Params,
+        gradients: Params,
+        prompt: PromptBatch,
+        features: VisualFeatures | None,
+        batch: CaptionBatch,
+        totals: StepTotals,
+        old: jax.Array | None,
+        reference: jax.Array | None,
+        rollout_weights: jax.Array | None = None,
+    ) -> tuple[Params, Metrics]:
+        """Adds one micro-batch's share of the step's gradient to ``gradients`` (donated); returns its metrics."""
+
+        def loss_fn(params: Params) -> tuple[jax.Array, Metrics]:
+            new, entropy = self._statistics(params, frozen, prompt, features, batch.tokens, with_entropy=True)
+            mask = caption_mask(batch.lengths, batch.contributes, batch.tokens.shape[-1])
+            loss, metrics = grpo_loss(
+                new,
+                batch.advantages,
+                mask,
+                totals,
+                self._objective,
+                old=old,
+                reference=reference,
+                rollout_weights=rollout_weights,
+                entropy=jax.lax.stop_gradient(entropy),
+            )
+            return loss, metrics | {"loss": loss}
+
+        (_, metrics), new_gradients = jax.value_and_grad(loss_fn, has_aux=True)(params)
+        return jax.tree.map(jnp.add, gradients, new_gradients), metrics

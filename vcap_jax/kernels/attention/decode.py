@@ -1,0 +1,57 @@
+"""Attention of one new token of each caption: the group is a batch axis of the queries only."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from vcap_jax.kernels.attention.kernel import Cached
+from vcap_jax.kernels.attention.scores import MASKED, group_heads, scores
+from vcap_jax.kernels.matmul import einsum_float32
+
+Array = jax.Array
+
+
+def decode(queries: Array, prompt: Cached, captions: Cached) -> Array:
+    """One new token of each of the G captions of each group.
+
+    All G captions and the R = H / K heads of a key head meet a prompt's keys, and its values, in one matrix product
+    with G R rows: they are read once per group. Keys lie with the token axis last, values with it second to last, the
+    order in which products take them without a transposition.
+
+    Args:
+        queries: [B, G, H, d].
+        prompt: keys [B, K, d, P], values [B, K, P, d], visible [B, P] bool.
+        captions: keys [B G K, d, T], values [B G K, T, d], visible [B, T] bool, at least one True.
+
+    Returns:
+        [B, G, H, d].
+    """
+    batch, group, _, dim = queries.shape
+    key_heads = prompt.keys.shape[1]
+    grouped = group_heads(queries, key_heads)  # [B, G, K, R, d]
+    heads = grouped.shape[3]
+
+    def together(x: Array) -> Array:
+        """[B, G, K, R, n] -> [B, K, G R, n]."""
+        return jnp.swapaxes(x, 1, 2).reshape(batch, key_heads, group * heads, -1)
+
+    to_prompt = scores("bkxd,bkdp->bkxp", together(grouped), prompt.keys)
+    to_prompt = jnp.where(prompt.visible[:, None, None], to_prompt, MASKED)
+    to_self = scores("zrd,zdt->zrt", grouped.reshape(-1, heads, dim), captions.keys)
+    to_self = to_self.reshape(*grouped.shape[:-1], -1)  # [B, G, K, R, T]
+    to_self = jnp.where(captions.visible[:, None, None, None], to_self, MASKED)
+    # One softmax over both, without the copies that joining them would cost: a common maximum and a common sum.
+    largest = jnp.maximum(to_prompt.max(-1, keepdims=True), together(to_self.max(-1, keepdims=True)))
+    apart = jnp.swapaxes(largest.reshape(batch, key_heads, group, heads, 1), 1, 2)
+    to_prompt, to_self = jnp.exp(to_prompt - largest), jnp.exp(to_self - apart)
+    total = to_prompt.sum(-1, keepdims=True) + together(to_self.sum(-1, keepdims=True))
+
+    def weigh(equation: str, weights: Array, values: Array) -> Array:
+        return einsum_float32(equation, weights.astype(values.dtype), values)
+
+    out = weigh("bkxp,bkpd->bkxd", to_prompt, prompt.values)
+    own = weigh("zrt,ztd->zrd", to_self.reshape(-1, *to_self.shape[-2:]), captions.values)
+    out += together(own.reshape(grouped.shape))
+    out = (out / total).astype(queries.dtype).reshape(batch, key_heads, group, heads, dim)
+    return jnp.swapaxes(out, 1, 2).reshape(queries.shape)

@@ -1,0 +1,122 @@
+"""Attention in C++ for CPUs, forward, backward and for a new token, called through XLA's foreign function interface.
+
+XLA's CPU backend writes a block of scores to memory between every two of its operations; these kernels keep it in the
+first cache and the sums of the products in registers (``cpp/``). They compute in float32 whatever the arrays are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from vcap_jax.kernels.attention.kernel import Attended, Cached, UnsupportedAttention
+from vcap_jax.kernels.attention.per_device import Division
+from vcap_jax.kernels.native.library import NoLibrary, targets
+
+Array = jax.Array
+
+MOST_HEADS = 96
+"""Query heads of a key head that the kernel for new tokens takes: the rows of its blocks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Native:
+    """See ``Kernel`` and ``Parts``. Runs on CPUs only, and needs a C++ compiler the first time."""
+
+    name: str = "native"
+
+    def parts(self, scores: int) -> Native:
+        del scores
+        return self
+
+    def check(self, dtype: Any, head_size: int) -> None:
+        """Any head size will do. Raises UnsupportedAttention also where the kernels cannot be compiled."""
+        del head_size
+        if jnp.dtype(dtype) not in (jnp.float32, jnp.bfloat16):
+            raise UnsupportedAttention(
+                f"model.attention native computes in float32, for float32 or bfloat16, not for {jnp.dtype(dtype)}; "
+                "set model.dtype"
+            )
+        try:
+            targets()
+        except NoLibrary as error:
+            raise UnsupportedAttention(
+                f"model.attention native: {error}. Or set model.attention=chunked"
+            ) from error
+
+    def forward(
+        self, queries: Array, keys: Array, values: Array, lengths: Array | None, *, causal: bool
+    ) -> tuple[Array, Array]:
+        """See ``Parts``; the output is float32. Rows that see no key get zeros and -1e30."""
+        division = Division.of(queries.shape[0], keys.shape[2])
+        sequence, rows = division.heads_third, division.heads_second
+
+        def run(q: Array, k: Array, v: Array, lengths: Array) -> Any:
+            lse = (q.shape[0], q.shape[2], q.shape[1])
+            return _call("forward", (q.shape, lse), q, k, v, lengths, causal=causal)
+
+        inputs = (sequence, sequence, sequence, division.by_batch)
+        arrays = (*_float32(queries, keys, values), _lengths(lengths, keys))
+        out, lse = division.run(run, inputs, (sequence, rows))(*arrays)
+        return out, lse
+
+    def backward(self, attended: Attended, gradient: Array, *, causal: bool) -> tuple[Array, Array, Array]:
+        """See ``Parts``; gradients are float32."""
+        queries, keys, values, lengths, out, lse = attended
+        division = Division.of(queries.shape[0], keys.shape[2])
+        sequence, rows = division.heads_third, division.heads_second
+
+        def run(q: Array, k: Array, v: Array, *rest: Array) -> Any:
+            return _call("backward", (q.shape, k.shape, v.shape), q, k, v, *rest, causal=causal)
+
+        inputs = (sequence, sequence, sequence, division.by_batch, sequence, rows, sequence)
+        q, k, v, o, g = _float32(queries, keys, values, out, gradient)
+        run_on: Callable[..., Any] = division.run(run, inputs, (sequence, sequence, sequence))
+        d_queries, d_keys, d_values = run_on(q, k, v, _lengths(lengths, keys), o, lse, g)
+        return d_queries, d_keys, d_values
+
+    def decode(self, queries: Array, prompt: Cached, captions: Cached) -> Array:
+        """See ``attention.decode``."""
+        (batch, group, heads, _), key_heads = queries.shape, prompt.keys.shape[1]
+        if heads // key_heads > MOST_HEADS:
+            raise UnsupportedAttention(
+                f"model.attention native takes {MOST_HEADS} query heads per key head, not {heads // key_heads}; "
+                "set model.attention=chunked"
+            )
+        division = Division.of(batch, key_heads)
+
+        def apart(x: Array) -> Array:
+            """[B G K, ...] -> [B, G, K, ...], which devices can divide."""
+            return x.reshape(batch, group, key_heads, *x.shape[1:])
+
+        def run(q: Array, *caches: Array) -> Array:
+            prompt, own = caches[:3], [x.reshape(-1, *x.shape[3:]) for x in caches[3:5]]
+            (out,) = _call("decode", (q.shape,), q, *prompt, *own, caches[5])
+            return out
+
+        of_prompt, of_captions = division.heads_second, division.heads_third
+        inputs = (of_captions, of_prompt, of_prompt, division.by_batch, *[of_captions] * 2, division.by_batch)
+        out = division.run(run, inputs, of_captions)(
+            *_float32(queries, prompt.keys, prompt.values),
+            prompt.visible,
+            *map(apart, _float32(captions.keys, captions.values)),
+            captions.visible,
+        )
+        return out.astype(queries.dtype)
+
+
+def _call(function: str, shapes: tuple[tuple[int, ...], ...], *arrays: Array, **attributes: Any) -> Any:
+    results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    return tuple(jax.ffi.ffi_call(targets()[f"attention_{function}"], results)(*arrays, **attributes))
+
+
+def _float32(*arrays: Array) -> tuple[Array, ...]:
+    return tuple(x.astype(jnp.float32) for x in arrays)
+
+
+def _lengths(lengths: Array | None, keys: Array) -> Array:
+    return jnp.full(keys.shape[0], keys.shape[1], jnp.int32) if lengths is None else lengths.astype(jnp.int32)

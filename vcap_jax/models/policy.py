@@ -1,0 +1,196 @@
+"""The policy as the trainer holds it: a model definition, what is trained, what is frozen, and its input side.
+
+A Flax NNX module is split once into a static definition and two parameter trees. Programs under jit take the
+trees and merge them inside; nothing else in the project carries module objects around. "Frozen" is a set of path
+prefixes: the paper freezes the vision encoder and the vision-language aligner, which both live under ``visual``
+(Appendix, Training Configuration). With LoRA everything is frozen but the adapters.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from vcap_jax.configuration import ConfigError
+from vcap_jax.kernels import attention
+from vcap_jax.kernels.attention import Name as AttentionName
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.models.qwen3_vl.lora import LoraConfig, is_adapter
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.models.remat import Remat, check_remat
+from vcap_jax.parallel.group_sharding import JitByGroup
+
+Params = Any  # nnx.State, a pytree of arrays
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Which model is trained, and in which precision.
+
+    path: folder of a Hugging Face checkpoint (config.json, safetensors, tokenizer, processor files), of an Orbax
+        checkpoint, or of a run; "embedded" is the tiny backbone of the embedded world.
+    step: which checkpoint of a run; null takes the last, and the new run's config.yaml says which that was.
+    dtype: what matrix products compute in.
+    param_dtype: what the trained parameters and the optimizer are kept in.
+    frozen_dtype: what frozen parameters and the reference policy are kept in; they are never updated, so they
+        need no more digits than products use.
+    frozen: path prefixes that receive no gradient. Reinforcement learning needs "visual" among them (``run``).
+    lora: null trains the parameters themselves.
+    attention: what computes attention: "cudnn" (NVIDIA GPUs, bfloat16), "splash" (TPU), "native" (CPUs, C++ that is
+        compiled on first use), "chunked" (anywhere), "dense" (anywhere, all scores in memory: small sizes only);
+        "auto" takes the platform's own.
+    remat: what the backward pass of a layer computes again instead of keeping it: "none", "layer" (all of it),
+        "attention" (all but attention), "dots" (all but products with weights), "dots_attention" (all but
+        both), "offload" (all of it, from hidden states that waited in the host's memory); see ``qwen3_vl.remat``.
+    """
+
+    path: str = "embedded"
+    step: int | None = None
+    dtype: str = "float32"
+    param_dtype: str = "float32"
+    frozen_dtype: str = "float32"
+    frozen: tuple[str, ...] = ("visual",)
+    lora: LoraConfig | None = None
+    attention: AttentionName = "auto"
+    remat: Remat = "none"
+
+    def __post_init__(self) -> None:
+        for name in ("dtype", "param_dtype", "frozen_dtype"):
+            if getattr(self, name) not in ("float32", "bfloat16"):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be float32 or bfloat16")
+        if self.attention not in attention.NAMES:
+            raise ValueError(
+                f"model.attention is {self.attention!r}; it must be one of {', '.join(attention.NAMES)}"
+            )
+        check_remat(self.remat)
+        if self.step is not None and self.step < 0:
+            raise ValueError(f"model.step is {self.step}; it must not be negative, or null for the last")
+        if self.lora is not None and "visual" not in self.frozen:
+            raise ValueError(
+                f"model.frozen is {list(self.frozen)} beside model.lora: adapters leave everything else frozen, the "
+                "vision tower too; leave model.frozen out, or set model.lora=null"
+            )
+
+    def for_restoring(self) -> ModelConfig:
+        """The same model for parameters that a checkpoint holds: the adapter folder it started from is not read, and
+        may be gone."""
+        return self if self.lora is None else replace(self, lora=replace(self.lora, adapter=None))
+
+    def trains(self, path: tuple[Any, ...]) -> bool:
+        """Whether the parameter of that path is trained, and so in the run's checkpoints."""
+        if self.lora is not None:
+            return is_adapter(path)
+        return not (is_adapter(path) or frozen_filter(self.frozen)(path, None))
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A Qwen3-VL captioner split for training.
+
+    graphdef: static definition; ``nnx.merge(graphdef, trainable, frozen)`` is the module.
+    trainable, frozen: disjoint parameter trees.
+    processor: tokenizer, chat template and pixel processing of the same checkpoint.
+    """
+
+    graphdef: Any
+    trainable: Params
+    frozen: Params
+    processor: Processor
+
+    def with_trainable(self, trainable: Params) -> Policy:
+        return Policy(self.graphdef, trainable, self.frozen, self.processor)
+
+    def merge(self) -> Qwen3VL:
+        return nnx.merge(self.graphdef, self.trainable, self.frozen)
+
+    @property
+    def attention(self) -> str:
+        """The kernel's name, which is what ``auto`` came to."""
+        return self.merge().kernel.name
+
+    def texts(self, tokens: np.ndarray, lengths: np.ndarray) -> tuple[str, ...]:
+        """The captions [G, T] of a group as text, special tokens left out. lengths: [G] tokens."""
+        decode = self.processor.tokenizer.decode
+        rows = zip(tokens, lengths, strict=True)
+        return tuple(decode(row[:length], skip_special_tokens=True).strip() for row, length in rows)
+
+    def reference_params(self, dtype: str) -> Params:
+        """The anchor of the KL term: the trainable parameters as they are now, in ``dtype``.
+
+        Adapters stay in their own type: they are small, and fresh ones (``b`` is zero) are the base either way.
+        """
+        if any(is_adapter(path) for path, _ in nnx.to_flat_state(self.trainable)):
+            return self.trainable
+        return jax.tree.map(lambda x: x.astype(dtype), self.trainable)
+
+
+@functools.lru_cache(maxsize=4)
+def vision_encoder(graphdef: Any) -> Callable[[Params, Params, PromptBatch], VisualFeatures]:
+    """The jitted ``(trainable, frozen, prompt) -> features`` of a model, split as the prompts are; one program for
+    whoever asks."""
+
+    def encode(trainable: Params, frozen: Params, prompt: PromptBatch) -> VisualFeatures:
+        return nnx.merge(graphdef, trainable, frozen).encode_vision(prompt.vision)
+
+    return JitByGroup(encode)
+
+
+def frozen_filter(prefixes: tuple[str, ...]) -> Callable[[tuple[Any, ...], Any], bool]:
+    """An nnx filter that is True for parameters under one of the dotted ``prefixes``."""
+    split = [tuple(prefix.split(".")) for prefix in prefixes]
+
+    def is_frozen(path: tuple[Any, ...], value: Any) -> bool:
+        del value
+        return any(tuple(str(p) for p in path[: len(prefix)]) == prefix for prefix in split)
+
+    return is_frozen
+
+
+def split_model(model: Qwen3VL, frozen: tuple[str, ...]) -> tuple[Any, Params, Params]:
+    """(graphdef, trainable, frozen). Raises ConfigError if a prefix matches nothing or everything is frozen."""
+    is_frozen = frozen_filter(frozen)
+    parts: tuple[Any, ...] = nnx.split(model, lambda path, value: not is_frozen(path, value), ...)
+    graphdef, trainable, frozen_state = parts
+    for prefix in frozen:
+        matches = frozen_filter((prefix,))
+        if not any(matches(path, None) for path, _ in nnx.to_flat_state(frozen_state)):
+            named = ", ".join(sorted({str(path[0]) for path, _ in nnx.to_flat_state(nnx.state(model))}))
+            raise ConfigError(
+                [
+                    f"model.frozen names {prefix!r}, but no parameter path starts with it; they start with {named}"
+                ]
+            )
+    if not jax.tree.leaves(trainable):
+        raise ConfigError([f"model.frozen = {list(frozen)} leaves nothing to train"])
+    return graphdef, trainable, frozen_state
+
+
+def split_adapters(model: Qwen3VL) -> tuple[Any, Params, Params]:
+    """(graphdef, adapters, all other parameters) of a model with LoRA adapters."""
+    parts: tuple[Any, ...] = nnx.split(model, is_adapter, ...)
+    graphdef, trainable, frozen = parts
+    return graphdef, trainable, frozen
+
+
+def attention_kernel(name: str, config: Qwen3VLConfig, dtype: Any, platform: str) -> attention.Kernel:
+    """The attention kernel of that name (``ModelConfig.attention``) for a model on a platform; see
+    ``attention.choose``."""
+    head_sizes = {"text": config.text.head_dim, "vision": config.vision.head_dim}
+    return attention.choose(name, platform=platform, dtype=dtype, head_sizes=head_sizes)
+
+
+def policy_of(config: ModelConfig, model: Qwen3VL, processor: Processor) -> Policy:
+    """``model`` (see ``load_adapted``) split into what ``config`` trains and what it freezes."""
+    if config.lora is not None:
+        return Policy(*split_adapters(model), processor)
+    graphdef, trainable, frozen = split_model(model, config.frozen)
+    frozen = jax.tree.map(lambda x: x.astype(config.frozen_dtype), frozen)
+    return Policy(graphdef, trainable, frozen, processor)

@@ -1,0 +1,306 @@
+"""Configuration of a Qwen3-VL model, read from and written to a checkpoint's own ``config.json``.
+
+Two spellings of the rotary settings are in circulation: ``rope_theta`` beside a ``rope_scaling`` dictionary
+(the published checkpoints, transformers 4.57) and one ``rope_parameters`` dictionary (transformers 5). Both
+are read; the first is written, because every consumer understands it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vcap_jax.models.qwen3_vl.errors import CheckpointError
+
+ACTIVATION_NAMES = ("gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu")
+"""Values of ``hidden_act`` that ``layers.ACTIVATIONS`` implements."""
+
+DEFAULT_TEXT_ROPE_THETA = 500_000.0
+DEFAULT_VISION_ROPE_THETA = 10_000.0
+DEFAULT_MROPE_SECTION = (24, 20, 20)
+
+
+def _require_positive(owner: object, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{type(owner).__name__}.{name} must be a positive integer, got {value!r}")
+
+
+def _require_activation(owner: object, name: str) -> None:
+    if name not in ACTIVATION_NAMES:
+        raise ValueError(
+            f"{type(owner).__name__}.hidden_act {name!r} is not implemented; "
+            f"known: {', '.join(ACTIVATION_NAMES)}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """The decoder. Names and defaults are those of the public ``text_config``.
+
+    ``mrope_section`` counts the rotary frequencies given to (temporal, height, width); see ``rope.mrope``.
+    """
+
+    vocab_size: int = 151_936
+    hidden_size: int = 4096
+    intermediate_size: int = 22_016
+    num_hidden_layers: int = 32
+    num_attention_heads: int = 32
+    num_key_value_heads: int = 32
+    head_dim: int = 128
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 128_000
+    initializer_range: float = 0.02
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = DEFAULT_TEXT_ROPE_THETA
+    mrope_section: tuple[int, ...] = DEFAULT_MROPE_SECTION
+    attention_bias: bool = False
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    pad_token_id: int | None = None
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self,
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "head_dim",
+            "max_position_embeddings",
+        )
+        _require_activation(self, self.hidden_act)
+        if self.head_dim % 2:
+            raise ValueError(f"TextConfig.head_dim must be even (rotary pairs), got {self.head_dim}")
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"TextConfig.num_attention_heads ({self.num_attention_heads}) must be a multiple of "
+                f"num_key_value_heads ({self.num_key_value_heads})"
+            )
+        if len(self.mrope_section) != 3 or min(self.mrope_section) < 0:
+            raise ValueError(f"TextConfig.mrope_section needs three counts >= 0, got {self.mrope_section}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisionConfig:
+    """The vision tower. Names and defaults are those of the public ``vision_config``.
+
+    ``deepstack_visual_indexes`` are the blocks (from 0) after which features are taken; the k-th of them is
+    added to the hidden states after decoder layer k.
+    """
+
+    depth: int = 27
+    hidden_size: int = 1152
+    hidden_act: str = "gelu_pytorch_tanh"
+    intermediate_size: int = 4304
+    num_heads: int = 16
+    in_channels: int = 3
+    patch_size: int = 16
+    spatial_merge_size: int = 2
+    temporal_patch_size: int = 2
+    out_hidden_size: int = 3584
+    num_position_embeddings: int = 2304
+    deepstack_visual_indexes: tuple[int, ...] = (8, 16, 24)
+    initializer_range: float = 0.02
+    rope_theta: float = DEFAULT_VISION_ROPE_THETA
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self,
+            "depth",
+            "hidden_size",
+            "intermediate_size",
+            "num_heads",
+            "in_channels",
+            "patch_size",
+            "spatial_merge_size",
+            "temporal_patch_size",
+            "out_hidden_size",
+            "num_position_embeddings",
+        )
+        _require_activation(self, self.hidden_act)
+        if self.hidden_size % self.num_heads or self.head_dim % 4:
+            raise ValueError(
+                f"VisionConfig.hidden_size ({self.hidden_size}) must be num_heads ({self.num_heads}) times a "
+                "multiple of 4 (rotary pairs for rows and for columns)"
+            )
+        if self.position_grid**2 != self.num_position_embeddings:
+            raise ValueError(
+                f"VisionConfig.num_position_embeddings must be a square, got {self.num_position_embeddings}"
+            )
+        taps = self.deepstack_visual_indexes
+        if list(taps) != sorted(set(taps)) or any(not 0 <= tap < self.depth for tap in taps):
+            raise ValueError(
+                "VisionConfig.deepstack_visual_indexes must increase and lie in "
+                f"0..{self.depth - 1}, got {list(taps)}"
+            )
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_heads
+
+    @property
+    def position_grid(self) -> int:
+        """Side of the square grid of learned positions."""
+        return math.isqrt(self.num_position_embeddings)
+
+    @property
+    def patch_dim(self) -> int:
+        """Numbers in one flattened patch: channels x temporal_patch x patch x patch."""
+        return self.in_channels * self.temporal_patch_size * self.patch_size**2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen3VLConfig:
+    """A whole model: both towers, the placeholder tokens, and whether the head is the embedding table."""
+
+    text: TextConfig = field(default_factory=TextConfig)
+    vision: VisionConfig = field(default_factory=VisionConfig)
+    image_token_id: int = 151_655
+    video_token_id: int = 151_656
+    vision_start_token_id: int = 151_652
+    vision_end_token_id: int = 151_653
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self) -> None:
+        if self.vision.out_hidden_size != self.text.hidden_size:
+            raise ValueError(
+                f"vision_config.out_hidden_size ({self.vision.out_hidden_size}) must equal "
+                f"text_config.hidden_size ({self.text.hidden_size})"
+            )
+        taps = len(self.vision.deepstack_visual_indexes)
+        if taps > self.text.num_hidden_layers:
+            raise ValueError(
+                f"vision_config.deepstack_visual_indexes names {taps} blocks, but the decoder has only "
+                f"{self.text.num_hidden_layers} layers to receive them"
+            )
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Qwen3VLConfig:
+        """Build from the parsed ``config.json``; keys that do not shape the model are ignored.
+
+        Raises:
+            ValueError: not a Qwen3-VL configuration, or one with a rotary scaling that is not implemented.
+        """
+        model_type = values.get("model_type", "qwen3_vl")
+        if model_type != "qwen3_vl":
+            raise ValueError(
+                f"config: model_type is {model_type!r}; only dense 'qwen3_vl' models are implemented"
+            )
+        for section in ("text_config", "vision_config"):
+            if not isinstance(values.get(section), Mapping):
+                raise ValueError(f"config: {section!r} is missing or not a dictionary")
+        text, vision = values["text_config"], values["vision_config"]
+        top = {name: values[name] for name in _TOP_FIELDS if values.get(name) is not None}
+        top.setdefault("tie_word_embeddings", bool(text.get("tie_word_embeddings", False)))
+        return cls(text=_text_from_dict(text), vision=_vision_from_dict(vision), **top)
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path) -> Qwen3VLConfig:
+        """Read ``config.json``, given its path or the folder that holds it."""
+        file = Path(path)
+        if file.is_dir():
+            file = file / "config.json"
+        if not file.is_file():
+            raise FileNotFoundError(f"no model configuration at {file}; expected a folder with a config.json")
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise CheckpointError(
+                f"{file} is not valid JSON ({error}): restore it from the checkpoint"
+            ) from error
+        try:
+            return cls.from_dict(values)
+        except ValueError as error:
+            raise CheckpointError(f"{file}: {error}") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """The ``config.json`` of this model, in the spelling of the published checkpoints."""
+        text = {name: value for name, value in dataclasses.asdict(self.text).items() if value is not None}
+        section = text.pop("mrope_section")
+        text["rope_scaling"] = {
+            "rope_type": "default",
+            "mrope_interleaved": True,
+            "mrope_section": list(section),
+        }
+        vision = dataclasses.asdict(self.vision)
+        vision["deepstack_visual_indexes"] = list(self.vision.deepstack_visual_indexes)
+        if vision["rope_theta"] == DEFAULT_VISION_ROPE_THETA:
+            del vision["rope_theta"]  # published configurations do not name it
+        else:
+            vision["rope_parameters"] = {"rope_type": "axial", "rope_theta": vision.pop("rope_theta")}
+        return {
+            "architectures": ["Qwen3VLForConditionalGeneration"],
+            "model_type": "qwen3_vl",
+            "text_config": {"model_type": "qwen3_vl_text", **text},
+            "vision_config": {"model_type": "qwen3_vl", **vision},
+            **{name: getattr(self, name) for name in _TOP_FIELDS},
+        }
+
+
+_TOP_FIELDS = (
+    "image_token_id",
+    "video_token_id",
+    "vision_start_token_id",
+    "vision_end_token_id",
+    "tie_word_embeddings",
+)
+
+
+def _known_fields(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    names = {item.name for item in dataclasses.fields(cls)}
+    return {name: value for name, value in values.items() if name in names and value is not None}
+
+
+def _rope_settings(values: Mapping[str, Any], section: str, rope_type: str) -> dict[str, Any]:
+    """Merge the spellings of the rotary settings; refuse scalings that would silently change positions."""
+    merged: dict[str, Any] = {}
+    if values.get("rope_theta") is not None:
+        merged["rope_theta"] = values["rope_theta"]
+    for key in ("rope_scaling", "rope_parameters"):
+        merged.update({k: v for k, v in (values.get(key) or {}).items() if v is not None})
+    # "mrope" is how some early exports spell an unscaled rotary embedding.
+    found = merged.get("rope_type", merged.get("type", rope_type))
+    if found not in (rope_type, "default", "mrope"):
+        raise ValueError(
+            f"{section}: rope_type {found!r} is not implemented; only unscaled rotary positions are"
+        )
+    if merged.get("mrope_interleaved") is False:
+        raise ValueError(f"{section}: mrope_interleaved is false; only interleaved M-RoPE is implemented")
+    return merged
+
+
+def _text_from_dict(values: Mapping[str, Any]) -> TextConfig:
+    rope = _rope_settings(values, "text_config", "default")
+    fields = _known_fields(TextConfig, values)
+    fields["rope_theta"] = float(rope.get("rope_theta", DEFAULT_TEXT_ROPE_THETA))
+    fields["mrope_section"] = tuple(rope.get("mrope_section", DEFAULT_MROPE_SECTION))
+    if values.get("num_key_value_heads") is None and "num_attention_heads" in fields:
+        fields["num_key_value_heads"] = fields["num_attention_heads"]
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        if isinstance(fields.get(name), Sequence):
+            del fields[name]  # a list of stop tokens belongs to generation_config.json
+    return TextConfig(**fields)
+
+
+def _vision_from_dict(values: Mapping[str, Any]) -> VisionConfig:
+    rope = _rope_settings(values, "vision_config", "axial")
+    fields = _known_fields(VisionConfig, values)
+    fields["rope_theta"] = float(rope.get("rope_theta", DEFAULT_VISION_ROPE_THETA))
+    for name in ("patch_size", "temporal_patch_size"):
+        value = fields.get(name)
+        if isinstance(value, Sequence):
+            if len(set(value)) != 1:
+                raise ValueError(f"vision_config.{name}: only equal sides are implemented, got {list(value)}")
+            fields[name] = value[0]
+    if "deepstack_visual_indexes" in fields:
+        fields["deepstack_visual_indexes"] = tuple(fields["deepstack_visual_indexes"])
+    return VisionConfig(**fields)

@@ -1,0 +1,349 @@
+"""The model laid out for decoding: one array per layer, parameters and caches alike.
+
+Training scans over layers whose parameters are stacked. A scan hands each layer a slice, and a slice in front of a
+matrix product is a copy: for a whole sequence it does not count, for one token it is as much traffic as the product
+itself, and again for the caches. So generation has a layout of its own, made once per step (``lay_out``): the layers
+apart, in the type of the products. Programs grow with the depth; there are few of them.
+
+Letters in shapes: as in ``vcap_jax.models.qwen3_vl.model``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from vcap_jax.kernels import attention
+from vcap_jax.kernels.attention.chunked_prefill import continued
+from vcap_jax.kernels.native import skinny_matmul as few_rows
+from vcap_jax.models.qwen3_vl import rope
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
+from vcap_jax.models.qwen3_vl.layers import Linear, take_rows
+from vcap_jax.models.qwen3_vl.model import Qwen3VL, last_real, next_position
+from vcap_jax.models.qwen3_vl.text import DecoderLayer, gather_features
+
+Array = jax.Array
+
+_KeysAndValues = tuple[tuple[Array, ...], tuple[Array, ...]]
+
+_LAYERS = ("text", "layers")
+_VISUAL = "visual"
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DecodeParams:
+    """layers: a parameter tree per decoder layer. rest: everything else; the vision tower in it is as it was, so that
+    prompts can be encoded where they are decoded (``encode_vision``)."""
+
+    layers: tuple[Any, ...]
+    rest: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PromptCache:
+    """What decoding needs of the prompts; never written to while it decodes.
+
+    keys: an array [B, K, d, P] per layer; values: [B, K, P, d]. lengths: [B] int32 real tokens. next_position: [B]
+    int32 M-RoPE position of the first caption token.
+    """
+
+    keys: tuple[Array, ...]
+    values: tuple[Array, ...]
+    lengths: Array
+    next_position: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CaptionCache:
+    """Keys [B G K, d, T] and values [B G K, T, d] of the captions, an array per layer; donate it.
+
+    Groups, captions and heads are one axis, which a product takes as it is. Were they apart, XLA would join them by a
+    reshape between the write of a token and its readers, fuse the write into each reader, and give each a copy of the
+    cache to write into.
+    """
+
+    keys: tuple[Array, ...]
+    values: tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class _Embedded:
+    """A batch of prompts as the layers take it.
+
+    x: [B, P, D] tokens. cos, sin: [B, P, d / 2] their rotations. lengths: [B] int32 real tokens. features: of the
+    visual tokens; visual_index: [B, P] int32, which of them a token is, -1 where none.
+    """
+
+    x: Array
+    cos: Array
+    sin: Array
+    lengths: Array
+    features: VisualFeatures | None
+    visual_index: Array
+
+
+def apart(graphdef: Any, trainable: Any, frozen: Any) -> tuple[Any, Any]:
+    """The parameters of ``nnx.merge(graphdef, trainable, frozen)``: those of the decoder's layers, stacked, and the
+    rest. Nothing is computed."""
+    state = nnx.state(nnx.merge(graphdef, trainable, frozen))
+    stacked, rest = nnx.split_state(state, lambda path, _: tuple(map(str, path[:2])) == _LAYERS, ...)
+    return stacked, rest
+
+
+def lay_out(graphdef: Any, stacked: Any, rest: Any) -> DecodeParams:
+    """Both results of ``apart`` for decoding; pure, to be traced.
+
+    Numbers are those that products use, see ``decoded_types``.
+    """
+    model: Qwen3VL = nnx.merge(graphdef, rest, stacked)
+    stacked, rest = (
+        jax.tree.map(lambda x, dtype: x.astype(dtype), tree, decoded_types(tree, model.dtype))
+        for tree in (stacked, rest)
+    )
+    layers = tuple(
+        jax.tree.map(lambda x, i=i: x[i], stacked) for i in range(model.config.text.num_hidden_layers)
+    )
+    return DecodeParams(layers, rest)
+
+
+def decoded_types(params: Any, dtype: Any) -> Any:
+    """The types that generation uses parameters in, a tree like ``params`` (arrays or abstract).
+
+    The decoder casts each of its own to the type of the computation, ``dtype``, on use. The vision tower's stay as they
+    are kept: its norms and positions are computed in float32.
+    """
+
+    def of(path: tuple[Any, ...], x: Any) -> jnp.dtype:
+        return x.dtype if getattr(path[0], "key", None) == _VISUAL else jnp.dtype(dtype)
+
+    return jax.tree_util.tree_map_with_path(of, params)
+
+
+class DecodeModel:
+    """Prefill and decode over ``DecodeParams``; made inside a traced function.
+
+    Where attention is in C++ (``native``), so are products of few rows, if they may be (``native.few_rows``).
+
+    graphdef: of the ``Qwen3VL`` that the parameters were laid out from.
+    """
+
+    def __init__(self, graphdef: Any, params: DecodeParams) -> None:
+        # A module of the definition with one layer's parameters in the place of the stack, for every layer.
+        models: list[Qwen3VL] = [nnx.merge(graphdef, params.rest, layer) for layer in params.layers]
+        self._model = models[0]
+        self.layers: tuple[DecoderLayer, ...] = tuple(model.text.layers for model in models)
+        self.config, self.dtype = self._model.config, self._model.dtype
+        if self._model.kernel.name == "native" and few_rows.usable(self.dtype):
+            for layer in self.layers:
+                for _, module in nnx.iter_modules(layer):
+                    if isinstance(module, Linear):
+                        module.product = few_rows.product
+
+    def encode_vision(self, vision: VisionInputs) -> VisualFeatures:
+        """Visual features of a batch of prompts."""
+        return self._model.encode_vision(vision)
+
+    def prefill(
+        self, prompt: PromptBatch, features: VisualFeatures | None, *, chunk: int
+    ) -> tuple[Array, PromptCache]:
+        """Hidden state [B, D] of each prompt's last real token, and the cache for its captions.
+
+        chunk: prompts of more tokens are computed in chunks of that many, which bounds the memory of activations.
+        """
+        x, cos, sin = self._model.embed_prompt(prompt, features)
+        lengths, visual_index = jnp.asarray(prompt.lengths), jnp.asarray(prompt.visual_index)
+        embedded = _Embedded(x, cos, sin, lengths, features, visual_index)
+        if x.shape[1] <= chunk:
+            last, (keys, values) = self._whole(embedded)
+        else:
+            last, (keys, values) = self._in_chunks(embedded, chunk)
+        # Keys with the tokens last, values with them second to last: what the products of decoding take.
+        keys = tuple(jnp.transpose(k, (0, 2, 3, 1)) for k in keys)
+        values = tuple(jnp.swapaxes(v, 1, 2) for v in values)
+        cache = PromptCache(keys, values, lengths, next_position(prompt))
+        return self._last_layer(last, embedded, cache), cache
+
+    def _whole(self, prompt: _Embedded) -> tuple[Array, _KeysAndValues]:
+        """What the last layer gets of each prompt's last real token, [B, D]; keys and values of all."""
+        all_keys: list[Array] = []
+        all_values: list[Array] = []
+
+        def attend(q: Array, k: Array, v: Array, *_: Any) -> tuple[Array, None, None]:
+            all_keys.append(k)
+            all_values.append(v)
+            return attention.causal(q, k, v, self._model.kernel), None, None
+
+        x = prompt.x
+        for index, layer in enumerate(self.layers[:-1]):
+            x, _, _ = layer(x, prompt.cos, prompt.sin, attend, None, None)
+            x = _add_deepstack(x, index, prompt.features, prompt.visual_index)
+        keys, values = _keys_and_values(self.layers[-1], x, prompt.cos, prompt.sin)
+        return last_real(x, prompt.lengths), ((*all_keys, keys), (*all_values, values))
+
+    def _in_chunks(self, prompt: _Embedded, chunk: int) -> tuple[Array, _KeysAndValues]:
+        """The same, a chunk of tokens after the other."""
+        config, (batch, length, _) = self.config.text, prompt.x.shape
+        padding = -length % chunk
+        x, cos, sin = (jnp.pad(a, ((0, 0), (0, padding), (0, 0))) for a in (prompt.x, prompt.cos, prompt.sin))
+        visual_index = jnp.pad(prompt.visual_index, ((0, 0), (0, padding)), constant_values=-1)
+        shape = (batch, length + padding, config.num_key_value_heads, config.head_dim)
+        empty = tuple(jnp.zeros(shape, x.dtype) for _ in self.layers)
+
+        def one(index: Array, carry: Any) -> Any:
+            last, keys, values = carry
+            start = index * chunk
+
+            def part(a: Array) -> Array:
+                return jax.lax.dynamic_slice_in_dim(a, start, chunk, axis=1)
+
+            hidden, cosine, sine, visual = part(x), part(cos), part(sin), part(visual_index)
+            new_keys, new_values = [], []
+
+            def keep(number: int, k: Array, v: Array) -> None:
+                new_keys.append(jax.lax.dynamic_update_slice_in_dim(keys[number], k, start, axis=1))
+                new_values.append(jax.lax.dynamic_update_slice_in_dim(values[number], v, start, axis=1))
+
+            for number, layer in enumerate(self.layers[:-1]):
+
+                def attend(
+                    q: Array, k: Array, v: Array, *_: Any, number: int = number
+                ) -> tuple[Array, None, None]:
+                    out = continued(q, k, v, keys[number], values[number], start, self._model.kernel)
+                    keep(number, k, v)
+                    return out, None, None
+
+                hidden, _, _ = layer(hidden, cosine, sine, attend, None, None)
+                hidden = _add_deepstack(hidden, number, prompt.features, visual)
+            keep(len(self.layers) - 1, *_keys_and_values(self.layers[-1], hidden, cosine, sine))
+            place = jnp.maximum(prompt.lengths - 1, 0) - start
+            here = jax.vmap(take_rows)(hidden, jnp.clip(place, 0, chunk - 1))
+            last = jnp.where(((place >= 0) & (place < chunk))[:, None], here, last)
+            return last, tuple(new_keys), tuple(new_values)
+
+        first = (jnp.zeros((batch, x.shape[-1]), x.dtype), empty, empty)
+        last, keys, values = jax.lax.fori_loop(0, (length + padding) // chunk, one, first)
+        keys, values = (tuple(a[:, :length] for a in arrays) for arrays in (keys, values))
+        return last, (keys, values)
+
+    def _last_layer(self, x: Array, prompt: _Embedded, cache: PromptCache) -> Array:
+        """The last layer and the final norm for the last real tokens [B, D], as if each were decoded behind the others.
+
+        Nobody reads this layer's output for any other token, and a layer that computes it all is most of the prefill
+        of a shallow model.
+        """
+        number, places = len(self.layers) - 1, jnp.maximum(prompt.lengths - 1, 0)
+        keys, values = cache.keys[number], cache.values[number]
+
+        def attend(q: Array, k: Array, v: Array, *_: Any) -> tuple[Array, None, None]:
+            before = jnp.arange(keys.shape[-1]) < places[:, None]
+            k, v = (a.reshape(-1, a.shape[-1]) for a in (k, v))
+            own = attention.Cached(k[..., None], v[:, None], jnp.ones((q.shape[0], 1), bool))
+            return self._model.kernel.decode(q, attention.Cached(keys, values, before), own), None, None
+
+        cos, sin = (last_real(a, prompt.lengths)[:, None] for a in (prompt.cos, prompt.sin))
+        x, _, _ = self.layers[number](x[:, None], cos, sin, attend, None, None)
+        visual = jnp.take_along_axis(prompt.visual_index, places[:, None], axis=1)
+        return self._model.text.norm(_add_deepstack(x, number, prompt.features, visual))[:, 0]
+
+    def rotations(self, step: Array, prompt: PromptCache) -> tuple[Array, Array]:
+        """Cosines and sines for ``decode`` of tokens that had ``step`` [B, ...] caption tokens before them: two
+        [B, ..., d / 2].
+
+        Apart from it, because a loop is better given those of all its tokens: inside, XLA's CPU backend computes them
+        again for every head and layer.
+        """
+        config = self.config.text
+        first = prompt.next_position.reshape(-1, *[1] * (step.ndim - 1))
+        return rope.text_rope(first + step, config.head_dim, config.rope_theta)
+
+    def decode(
+        self,
+        tokens: Array,
+        rotation: tuple[Array, Array],
+        column: Array,
+        prompt_visible: Array,
+        caption_visible: Array,
+        prompt: PromptCache,
+        captions: CaptionCache,
+    ) -> tuple[Array, CaptionCache]:
+        """Feed one token of every caption.
+
+        Args:
+            tokens: [B, G] int32.
+            rotation: cosine and sine [B, d / 2] of the tokens' place, see ``rotations``.
+            column: int32 scalar, where in the caption cache this token's keys and values go.
+            prompt_visible, caption_visible: [B, P] and [B, T] bool, the tokens that are seen; ``column`` is among them.
+
+        Returns:
+            Hidden states [B, G, D] after the final norm, which predict the next token; the cache with ``column``
+            written.
+        """
+        config = self.config.text
+        cos, sin = (x[:, None] for x in rotation)
+        x = self._model.text.embed(tokens)
+        keys, values = list(captions.keys), list(captions.values)
+        for index, layer in enumerate(self.layers):
+
+            def attend(q: Array, k: Array, v: Array, *_: Any, index: int = index) -> tuple[Array, None, None]:
+                new_keys, new_values = (a.reshape(-1, config.head_dim) for a in (k, v))
+                keys[index] = jax.lax.dynamic_update_slice_in_dim(
+                    keys[index], new_keys[..., None], column, axis=2
+                )
+                values[index] = jax.lax.dynamic_update_slice_in_dim(
+                    values[index], new_values[:, None], column, axis=1
+                )
+                own = attention.Cached(keys[index], values[index], caption_visible)
+                shared = attention.Cached(prompt.keys[index], prompt.values[index], prompt_visible)
+                return self._model.kernel.decode(q, shared, own), None, None
+
+            x, _, _ = layer(x, cos, sin, attend, None, None)
+        return self._model.text.norm(x), CaptionCache(tuple(keys), tuple(values))
+
+    def logits(self, hidden: Array) -> Array:
+        """[..., D] -> float32 [..., vocab_size]."""
+        return self._model.logits(hidden)
+
+
+def _add_deepstack(x: Array, layer: int, features: VisualFeatures | None, visual_index: Array) -> Array:
+    if features is None or layer >= features.deepstack.shape[1]:
+        return x
+    return x + gather_features(features.deepstack[:, layer], visual_index).astype(x.dtype)
+
+
+def _keys_and_values(layer: DecoderLayer, x: Array, cos: Array, sin: Array) -> tuple[Array, Array]:
+    """A layer's, [B, S, K, d] each. XLA leaves out what nobody reads of the layer, but for the queries: their
+    projection is one product with those of keys and values."""
+    found: list[tuple[Array, Array]] = []
+
+    def attend(q: Array, k: Array, v: Array, *_: Any) -> tuple[Array, None, None]:
+        found.append((k, v))
+        return q, None, None
+
+    layer.attention(layer.input_norm(x), cos, sin, attend, None, None)
+    return found[0]
+
+
+def empty_caches(
+    config: Any, dtype: Any, *, groups: int, prompt_tokens: int, captions: int, caption_tokens: int
+) -> tuple[PromptCache, CaptionCache]:
+    """Caches of zeros. config: ``TextConfig``; dtype: of the computation."""
+    heads, dim = config.num_key_value_heads, config.head_dim
+
+    def arrays(*shape: int, rows: int = 1) -> tuple[Array, ...]:
+        return tuple(jnp.zeros((groups * rows, *shape), dtype) for _ in range(config.num_hidden_layers))
+
+    numbers = jnp.zeros((groups,), jnp.int32)
+    prompt = PromptCache(
+        arrays(heads, dim, prompt_tokens), arrays(heads, prompt_tokens, dim), numbers, numbers
+    )
+    own = CaptionCache(
+        arrays(dim, caption_tokens, rows=captions * heads), arrays(caption_tokens, dim, rows=captions * heads)
+    )
+    return prompt, own

@@ -1,0 +1,203 @@
+"""The few parametrised layers both towers are made of.
+
+Each can hold a ``stack`` of independent copies on leading axes: the layers of a tower are one module with a
+leading layer axis, which ``scan_layers`` slices, so that the traced program contains one layer whatever the
+depth. Parameters may be kept in another type than the computation's: they are cast to the input's on use.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+from vcap_jax.models.remat import LAYER_INPUT, rematerialised
+from vcap_jax.parallel.group_sharding import whole_stack
+
+Array = jax.Array
+Module = TypeVar("Module", bound=nnx.Module)
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "gelu_pytorch_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "quick_gelu": lambda x: x * jax.nn.sigmoid(1.702 * x),
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+}
+
+
+def normal_param(rngs: nnx.Rngs, shape: tuple[int, ...], stddev: float, dtype: Any) -> nnx.Param:
+    """A parameter drawn from N(0, stddev^2).
+
+    NumPy draws it: XLA would compile a generator for every shape, which takes longer than anything else
+    done with a small model, and large models are loaded, not drawn.
+    """
+
+    def draw(seed: np.ndarray) -> np.ndarray:
+        noise = np.random.default_rng(np.asarray(seed)).standard_normal(shape, np.float32)
+        return (stddev * noise).astype(dtype)
+
+    seed = jax.random.key_data(rngs.params())
+    return nnx.Param(jax.pure_callback(draw, jax.ShapeDtypeStruct(shape, dtype), seed))
+
+
+def take_rows(table: Array, index: Array) -> Array:
+    """``table[index]`` for indices >= 0, clipped at the end: [R, D], int32 [...] -> [..., D]."""
+    return table.at[index].get(mode="clip", wrap_negative_indices=False)
+
+
+def part_columns(parts: tuple[tuple[int, int], ...], rank: int) -> tuple[tuple[slice, slice], ...]:
+    """Where each part of an adapter lies: its columns of ``a``, its columns of ``b``."""
+    stops = np.cumsum([stop - start for start, stop in parts]).tolist()
+    return tuple(
+        (slice(i * rank, (i + 1) * rank), slice(first, stop))
+        for i, (first, stop) in enumerate(zip([0, *stops], stops, strict=False))
+    )
+
+
+class Adapter(nnx.Module):
+    """A low-rank addition to a ``Linear`` (LoRA): ``scale * (x @ a) @ b``.
+
+    Columns that join several matrices of the public model (q, k and v; gate and up) are parts with an ``a`` and a
+    ``b`` of their own, so that this is exactly what separate adapters of those matrices are.
+
+    a: [*stack, inputs, parts * rank], part after part. b: [*stack, rank, width of all parts together].
+    parts: (first, last + 1) column of each part among the ``outputs`` of the layer, ascending; columns between them
+        get nothing.
+    """
+
+    def __init__(
+        self, a: Any, b: Any, *, rank: int, scale: float, parts: tuple[tuple[int, int], ...], outputs: int
+    ) -> None:
+        self.a, self.b = nnx.Param(a), nnx.Param(b)
+        self.rank, self.scale, self.parts, self.outputs = rank, scale, parts, outputs
+
+    def __call__(self, x: Array) -> Array:
+        """[..., inputs] -> [..., outputs]."""
+        low = (x @ self.a[...].astype(x.dtype)) * self.scale
+        b = self.b[...].astype(x.dtype)
+        pieces, filled = [], 0
+        for (start, stop), (inner, outer) in zip(
+            self.parts, part_columns(self.parts, self.rank), strict=True
+        ):
+            if start > filled:
+                pieces.append(jnp.zeros((*x.shape[:-1], start - filled), x.dtype))
+            pieces.append(low[..., inner] @ b[..., outer])
+            filled = stop
+        if filled < self.outputs:
+            pieces.append(jnp.zeros((*x.shape[:-1], self.outputs - filled), x.dtype))
+        return jnp.concatenate(pieces, axis=-1) if len(pieces) > 1 else pieces[0]
+
+
+class Linear(nnx.Module):
+    """``x @ kernel + bias``: kernel [*stack, inputs, outputs], bias [*stack, outputs].
+
+    ``adapter``, where there is one, adds to the product (see ``lora.attach``). ``product`` computes
+    ``x @ kernel``; ``decoding.DecodeModel`` puts another in its place.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        use_bias: bool,
+        rngs: nnx.Rngs,
+        param_dtype: Any,
+        stddev: float,
+        stack: tuple[int, ...] = (),
+    ) -> None:
+        self.kernel = normal_param(rngs, (*stack, inputs, outputs), stddev, param_dtype)
+        self.use_bias = use_bias
+        if use_bias:
+            self.bias = nnx.Param(jnp.zeros((*stack, outputs), param_dtype))
+        self.adapter: Adapter | None = None
+        self.product: Callable[[Array, Array], Array] = operator.matmul
+
+    def __call__(self, x: Array) -> Array:
+        """[..., inputs] -> [..., outputs]; with a stack, x leads with it: [*stack, n, inputs]."""
+        y = self.product(x, self.kernel[...].astype(x.dtype))
+        if self.adapter is not None:
+            y = y + self.adapter(x)
+        if self.use_bias:
+            bias = self.bias[...].astype(x.dtype)
+            y = y + (bias if bias.ndim == 1 else bias[..., None, :])
+        return y
+
+
+class RMSNorm(nnx.Module):
+    """Root-mean-square norm over the last axis, statistics in float32: scale [*stack, size]."""
+
+    def __init__(self, size: int, eps: float, *, param_dtype: Any, stack: tuple[int, ...] = ()) -> None:
+        self.scale = nnx.Param(jnp.ones((*stack, size), param_dtype))
+        self.eps = eps
+
+    def __call__(self, x: Array) -> Array:
+        return rms_norm(x, self.scale[...], self.eps)
+
+
+def rms_norm(x: Array, scale: Array, eps: float) -> Array:
+    """``x / rms(x) * scale`` over the last axis, rounded to x's type before scaling (as the public model)."""
+    x32 = x.astype(jnp.float32)
+    normed = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + eps)
+    return normed.astype(x.dtype) * scale.astype(x.dtype)
+
+
+class LayerNorm(nnx.Module):
+    """Layer norm over the last axis, in float32: scale and bias [*stack, size]."""
+
+    def __init__(
+        self, size: int, *, param_dtype: Any, eps: float = 1e-6, stack: tuple[int, ...] = ()
+    ) -> None:
+        self.scale = nnx.Param(jnp.ones((*stack, size), param_dtype))
+        self.bias = nnx.Param(jnp.zeros((*stack, size), param_dtype))
+        self.eps = eps
+
+    def __call__(self, x: Array) -> Array:
+        x32 = x.astype(jnp.float32)
+        centred = x32 - jnp.mean(x32, axis=-1, keepdims=True)
+        normed = centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + self.eps)
+        scale, bias = self.scale[...].astype(jnp.float32), self.bias[...].astype(jnp.float32)
+        if scale.ndim > 1:
+            scale, bias = scale[..., None, :], bias[..., None, :]
+        return (normed * scale + bias).astype(x.dtype)
+
+
+def scan_layers(
+    layers: Module,
+    body: Callable[[Module, Any, Any], tuple[Any, Any]],
+    carry: Any,
+    xs: Any = None,
+    *,
+    remat: str = "none",
+) -> tuple[Any, Any]:
+    """Run ``carry, y = body(layer, carry, x)`` over the leading axis of a stacked module.
+
+    Args:
+        layers: a module whose parameters all have a leading layer axis.
+        body: receives one layer, the carry, and ``x``: the layer's index (int32 scalar) and its slice of
+            ``xs``.
+        carry: passed from layer to layer.
+        xs: arrays with a leading layer axis, or None.
+        remat: what the backward pass computes again, see ``vcap_jax.models.remat``.
+
+    Returns:
+        The last carry and the stacked ``y`` of the layers.
+    """
+    graphdef, params = nnx.split(layers)
+    params = jax.tree.map(whole_stack, params)
+    depth = jax.tree.leaves(params)[0].shape[0]
+
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        layer_params, index, x_layer = x
+        if remat == "offload":
+            carry = checkpoint_name(carry, LAYER_INPUT)
+        return body(nnx.merge(graphdef, layer_params), carry, (index, x_layer))
+
+    return jax.lax.scan(rematerialised(step, remat), carry, (params, np.arange(depth, dtype=np.int32), xs))

@@ -1,0 +1,223 @@
+"""LoRA (arXiv:2106.09685): low-rank adapters of the decoder's projections, the only parameters that are trained.
+
+An adapter is named as in PEFT, after the public matrix it adds to (``q_proj``, ``gate_proj``, ...). Here some of those
+matrices are joined; the table of names says which columns are whose, so that what is trained here is what PEFT
+would train (``layers.Adapter``). ``b`` begins at zero: the policy begins as its base, and a tree of adapters with
+``b`` at zero is the base again, without a second copy of it.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.layers import Adapter, Linear, part_columns
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.weight_table import Shape, Tensor, checkpoint_tensors
+
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""The public names of the decoder's matrices, all of which can have adapters."""
+
+Parts = tuple[tuple[int, int], ...]
+
+_NODE = "adapter"
+_DECODER = "text.layers."
+_MEASURED = 2**18
+"""Numbers of a matrix that ``Additions.note_rounding`` looks at: at 8B some 60 million in all, well under a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraConfig:
+    """Low-rank adapters on matrices of the decoder; everything else is frozen.
+
+    rank: of each adapter. alpha: the product of an adapter counts alpha / rank times.
+    use_rslora: alpha / sqrt(rank) times instead.
+    targets: public names of matrices, any of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.
+    adapter: a folder in PEFT's format to start from; its rank, alpha, targets and use_rslora must be these.
+    seed: of the random half of new adapters.
+    """
+
+    rank: int = 16
+    alpha: float = 32.0
+    targets: tuple[str, ...] = TARGETS
+    use_rslora: bool = False
+    adapter: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"model.lora.rank is {self.rank}; it must be at least 1")
+        if not 0 < self.alpha < math.inf:
+            raise ValueError(f"model.lora.alpha is {self.alpha}; it must be positive and finite")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"model.lora.seed is {self.seed}: give a whole number from 0 to 2**32 - 1")
+        unknown = sorted(set(self.targets) - set(TARGETS))
+        if unknown or not self.targets or len(set(self.targets)) < len(self.targets):
+            raise ValueError(
+                f"model.lora.targets is {list(self.targets)}; give one or more of {', '.join(TARGETS)}, each once"
+            )
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / (math.sqrt(self.rank) if self.use_rslora else self.rank)
+
+
+@dataclass(frozen=True)
+class AdaptedMatrix:
+    """One public matrix with an adapter. tensor: the matrix; linear: dotted path of our layer that holds it; a, b: its
+    columns of that layer's adapter."""
+
+    tensor: Tensor
+    linear: str
+    a: slice
+    b: slice
+
+    @property
+    def array_paths(self) -> tuple[str, str]:
+        """Dotted paths of ``a`` and ``b``."""
+        return f"{self.linear}.{_NODE}.a", f"{self.linear}.{_NODE}.b"
+
+
+def attach(
+    model: Qwen3VL,
+    config: LoraConfig,
+    *,
+    param_dtype: Any = jnp.float32,
+    sharding: Callable[[str, Shape], jax.sharding.Sharding] | None = None,
+    values: Mapping[str, np.ndarray] | None = None,
+) -> None:
+    """Gives ``model`` its adapters, in place.
+
+    model: an abstract one gets abstract adapters.
+    param_dtype: what the adapters are kept in. sharding: (dotted path, shape) -> where an array goes.
+    values: dotted path -> array of every adapter; None draws ``a`` uniformly within 1 / sqrt(inputs), as PEFT does, and
+        leaves ``b`` zero. The draw depends on the seed and the path alone.
+    """
+    for linear_path, parts in target_parts(model.config, config.targets).items():
+        linear = _linear(model, linear_path)
+        *stack, inputs, outputs = linear.kernel.shape
+        width = sum(stop - start for start, stop in parts)
+        shapes = {"a": (*stack, inputs, len(parts) * config.rank), "b": (*stack, config.rank, width)}
+        arrays: dict[str, Any] = {}
+        for name, shape in shapes.items():
+            path = f"{linear_path}.{_NODE}.{name}"
+            if isinstance(linear.kernel.get_value(), jax.ShapeDtypeStruct):
+                arrays[name] = jax.ShapeDtypeStruct(shape, jnp.dtype(param_dtype))
+                continue
+            if values is not None:
+                value = values[path]
+            elif name == "b":
+                value = np.zeros(shape, np.float32)
+            else:
+                generator = np.random.default_rng([config.seed, zlib.crc32(path.encode())])
+                value = generator.uniform(-1, 1, shape).astype(np.float32) / math.sqrt(inputs)
+            arrays[name] = _place(value.astype(param_dtype), sharding and sharding(path, shape))
+        adapter = Adapter(**arrays, rank=config.rank, scale=config.scale, parts=parts, outputs=outputs)
+        linear.adapter = nnx.data(adapter)  # where None was: Flax asks to be told
+
+
+def is_adapter(path: tuple[Any, ...], value: Any = None) -> bool:
+    """An nnx filter, True for the arrays of adapters."""
+    del value
+    return len(path) > 1 and str(path[-2]) == _NODE
+
+
+def adapters(model: Qwen3VL) -> dict[str, Adapter]:
+    """Dotted path of a layer -> its adapter; empty for a model without any."""
+    return {
+        ".".join(map(str, path[:-1])): node
+        for path, node in nnx.iter_modules(model)
+        if isinstance(node, Adapter)
+    }
+
+
+def adapted_matrices(
+    config: Qwen3VLConfig, parts: Mapping[str, Parts], rank: int
+) -> tuple[AdaptedMatrix, ...]:
+    """Every public matrix that has an adapter, in the checkpoint's order.
+
+    parts: dotted path of a layer -> its columns that have adapters (see ``target_parts``).
+    """
+    out = []
+    for tensor in checkpoint_tensors(config):
+        linear = tensor.path.removesuffix(".kernel")
+        own = parts.get(linear, ()) if linear != tensor.path else ()
+        if tensor.columns in own:
+            a, b = part_columns(own, rank)[own.index(tensor.columns)]
+            out.append(AdaptedMatrix(tensor, linear, a, b))
+    return tuple(out)
+
+
+def target_parts(config: Qwen3VLConfig, targets: tuple[str, ...]) -> dict[str, Parts]:
+    """Dotted path of a layer -> its columns that ``targets`` name, ascending."""
+    found: dict[str, set[tuple[int, int]]] = {}
+    for tensor in checkpoint_tensors(config):
+        if tensor.path.startswith(_DECODER) and target_of(tensor) in targets:
+            found.setdefault(tensor.path.removesuffix(".kernel"), set()).add(tensor.columns)
+    return {path: tuple(sorted(columns)) for path, columns in found.items()}
+
+
+def target_of(tensor: Tensor) -> str:
+    """``q_proj`` of ``model.language_model.layers.3.self_attn.q_proj.weight``; empty for what is no matrix."""
+    return tensor.name.split(".")[-2] if tensor.layout == "linear" else ""
+
+
+class Additions:
+    """What the adapters of ``model`` add to the matrices of a checkpoint, one matrix at a time on the host; and how
+    much of it is left of those that were merged and rounded."""
+
+    def __init__(self, model: Qwen3VL) -> None:
+        self._along = self._whole = 0.0
+        self._matrices: dict[str, tuple[AdaptedMatrix, np.ndarray, np.ndarray, float]] = {}
+        for path, node in adapters(model).items():
+            a, b = (np.asarray(x[...], np.float32) for x in (node.a, node.b))
+            for matrix in adapted_matrices(model.config, {path: node.parts}, node.rank):
+                self._matrices[matrix.tensor.name] = (matrix, a, b, node.scale)
+
+    def of(self, tensor: Tensor) -> np.ndarray | None:
+        """float32 [inputs, columns] to add to our block of ``tensor``; None if it has no adapter."""
+        if tensor.name not in self._matrices:
+            return None
+        matrix, a, b, scale = self._matrices[tensor.name]
+        layer = matrix.tensor.layer
+        return np.float32(scale) * (a[layer][:, matrix.a] @ b[layer][:, matrix.b])
+
+    def note_rounding(self, block: np.ndarray, addition: np.ndarray, dtype: Any) -> None:
+        """Takes a matrix into account that is stored as ``block + addition`` rounded to ``dtype``, both [inputs,
+        columns]; of a large one, rows in equal distances."""
+        rows = slice(None, None, max(1, addition.size // _MEASURED))
+        block, added = block[rows], addition[rows]
+        stored = (block.astype(np.float32) + added).astype(dtype).astype(np.float32)
+        moved = stored - block.astype(dtype).astype(np.float32)
+        self._along += float(np.vdot(moved, added))
+        self._whole += float(np.vdot(added, added))
+
+    @property
+    def kept(self) -> float | None:
+        """The share of the additions that rounding has left, of all matrices noted: sum(moved * added) / sum(added^2),
+        where ``moved`` is how far the stored numbers lie from those of the base in the same type. 1 within rounding
+        errors if nothing is lost; 0 if what is stored is the base; None if nothing is added."""
+        return self._along / self._whole if self._whole else None
+
+
+def _linear(model: Qwen3VL, path: str) -> Linear:
+    node: Any = model
+    for name in path.split("."):
+        node = getattr(node, name)
+    assert isinstance(node, Linear)
+    return node
+
+
+def _place(value: np.ndarray, sharding: jax.sharding.Sharding | None) -> jax.Array:
+    if sharding is None:
+        return jnp.asarray(value)
+    return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])

@@ -1,0 +1,337 @@
+"""A user message with pictures and videos -> one EncodedPrompt. No torch.
+
+Equal to the public Qwen3-VL processor (transformers 5.23) on a single user message: token ids, grids and
+positions exactly, pixels within one grey level. The chat template wraps a video in vision_start/vision_end
+and the public processor then puts a pair around each frame inside that; the outer pair stays, here as there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vcap_jax.models.qwen3_vl.errors import CheckpointError
+from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PixelScale
+from vcap_jax.models.qwen3_vl.processing.chat_template import (
+    END_OF_TEXT,
+    IM_END,
+    IMAGE_PAD,
+    VIDEO_PAD,
+    VISION_END,
+    VISION_START,
+)
+from vcap_jax.models.qwen3_vl.processing.errors import InputError
+from vcap_jax.models.qwen3_vl.processing.frames import pair_timestamps, timestamp_text
+from vcap_jax.models.qwen3_vl.processing.pixels import image_patches, video_patches, video_size
+from vcap_jax.models.qwen3_vl.processing.positions import rope_positions
+from vcap_jax.models.qwen3_vl.processing.public import transformers
+from vcap_jax.models.qwen3_vl.processing.settings import (
+    ImageSettings,
+    VideoSettings,
+    load_image_settings,
+    load_video_settings,
+    save_settings,
+)
+
+_PLACEHOLDER = re.compile(f"{re.escape(IMAGE_PAD)}|{re.escape(VIDEO_PAD)}")
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """Text of a message. It may not contain a visual placeholder."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ImagePart:
+    """An image, uint8 [H, W, 3] RGB."""
+
+    image: np.ndarray
+
+
+@dataclass(frozen=True)
+class VideoPart:
+    """The sampled frames of a video.
+
+    frames: uint8 [T, H, W, 3] RGB, T >= 1; timestamps: T seconds from the start of the video.
+    resized: the frames already have the size that ``Processor.video_frame_size`` gives for them.
+    """
+
+    frames: np.ndarray
+    timestamps: Sequence[float]
+    resized: bool = False
+
+
+Part = TextPart | ImagePart | VideoPart
+
+
+class Processor:
+    """Tokenizer, chat template and pixel settings of one checkpoint.
+
+    tokenizer: a transformers tokenizer; image, video: the settings in use (budgets applied).
+    eos_token_ids: a caption ends with any of these.
+    banned_token_ids: special tokens a caption may never contain (placeholders, vision_start, im_start, ...):
+        every special token of the tokenizer that does not end a caption.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        image: ImageSettings | None = None,
+        video: VideoSettings | None = None,
+        eos_token_ids: Sequence[int] | None = None,
+    ) -> None:
+        """Builds a processor around a tokenizer.
+
+        eos_token_ids: default ``<|im_end|>``, ``<|endoftext|>`` and the tokenizer's own end token.
+
+        Raises:
+            ValueError: the tokenizer lacks a visual token or a chat template, or the settings disagree.
+        """
+        self.tokenizer = tokenizer
+        self.image = image or ImageSettings()
+        self.video = video or VideoSettings()
+        for name in ("patch_size", "temporal_patch_size", "merge_size"):
+            of_images, of_videos = getattr(self.image, name), getattr(self.video, name)
+            if of_images != of_videos:
+                raise CheckpointError(
+                    f"{name} is {of_images} for images and {of_videos} for videos: "
+                    "one vision tower takes one value; correct the preprocessor files"
+                )
+        if not tokenizer.chat_template:
+            raise CheckpointError(
+                "the tokenizer has no chat template: add chat_template.jinja to the checkpoint folder"
+            )
+        self.image_token_id = self._token_id(IMAGE_PAD)
+        self.video_token_id = self._token_id(VIDEO_PAD)
+        self.vision_start_token_id = self._token_id(VISION_START)
+        self.vision_end_token_id = self._token_id(VISION_END)
+        if eos_token_ids is None:
+            known = [tokenizer.convert_tokens_to_ids(token) for token in (IM_END, END_OF_TEXT)]
+            eos_token_ids = [i for i in (*known, tokenizer.eos_token_id) if i is not None]
+        self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys(int(i) for i in eos_token_ids))
+        if not self.eos_token_ids:
+            raise CheckpointError(
+                "no end token is known: set eos_token in the tokenizer or in generation_config.json"
+            )
+        special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+        special |= {
+            self.image_token_id,
+            self.video_token_id,
+            self.vision_start_token_id,
+            self.vision_end_token_id,
+        }
+        self.banned_token_ids: tuple[int, ...] = tuple(sorted(special - set(self.eos_token_ids)))
+        pad = tokenizer.pad_token_id
+        self.pad_token_id: int = int(pad if pad is not None else self.eos_token_ids[-1])
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path,
+        *,
+        max_pixels: int | None = None,
+        max_frames: int | None = None,
+        max_frame_tokens: int | None = None,
+        fps: float | None = None,
+    ) -> Processor:
+        """Reads tokenizer, chat template, preprocessor files and end tokens of a checkpoint folder.
+
+        max_pixels: replaces the upper bound on an image's height x width (paper: 6,422,528).
+        max_frames, max_frame_tokens: replace the budget of a video (paper: 200 frames of 256 merged tokens);
+            see ``VideoSettings.with_budget``. Either alone keeps the checkpoint's value of the other.
+        fps: frames per second to sample.
+
+        Raises:
+            FileNotFoundError: no such folder.
+            ValueError: something in the folder does not fit together.
+        """
+        folder = Path(path)
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"{folder} is not a folder: give a local checkpoint in Hugging Face format"
+            )
+        try:
+            tokenizer = transformers().AutoTokenizer.from_pretrained(str(folder))
+        except Exception as error:  # whatever the library makes of files that are missing or damaged
+            raise CheckpointError(
+                f"{folder}: its tokenizer cannot be read ({str(error).strip().splitlines()[0]}); restore "
+                "tokenizer.json and tokenizer_config.json from the checkpoint"
+            ) from error
+        if not tokenizer.chat_template:
+            tokenizer.chat_template = _legacy_chat_template(folder)
+        image, video = load_image_settings(folder), load_video_settings(folder)
+        if max_pixels is not None:
+            image = replace(image, max_pixels=max_pixels, min_pixels=min(image.min_pixels, max_pixels))
+        if fps is not None:
+            video = replace(video, fps=fps)
+        if max_frame_tokens is not None:
+            video = video.with_budget(
+                max_frames=max_frames or video.max_frames, max_frame_tokens=max_frame_tokens
+            )
+        elif max_frames is not None:
+            video = replace(video, max_frames=max_frames, min_frames=min(video.min_frames, max_frames))
+        processor = cls(tokenizer, image=image, video=video, eos_token_ids=_generation_eos(folder))
+        processor._check_model_config(folder)
+        return processor
+
+    def save_pretrained(self, path: str | Path) -> None:
+        """Writes tokenizer, chat template and preprocessor files; the public ``AutoProcessor`` loads them."""
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.tokenizer.save_pretrained(str(folder))
+        save_settings(folder, self.image, self.video)
+
+    @property
+    def merge_size(self) -> int:
+        return self.image.merge_size
+
+    def video_frame_size(self, frames: int, height: int, width: int) -> tuple[int, int]:
+        """Height and width in pixels to which that many frames of that size are brought.
+
+        Raises:
+            InputError: no frames, or sides too unequal.
+        """
+        return video_size(frames, height, width, self.video)
+
+    def encode(self, content: Sequence[Part], *, add_generation_prompt: bool = True) -> EncodedPrompt:
+        """One user message.
+
+        content: its parts in order; add_generation_prompt: also open the assistant's turn.
+
+        Raises:
+            InputError: a picture or video cannot be used, or a text contains a visual placeholder, or images and
+            videos of one message are normalised differently.
+            ValueError: timestamps do not match frames, or the chat template loses a part.
+        """
+        message: list[dict[str, str]] = []
+        frames: list[np.ndarray] = []
+        grids: list[tuple[int, int]] = []
+        expansions: list[str] = []
+        scales: set[PixelScale] = set()
+        for part in content:
+            if isinstance(part, TextPart):
+                if found := _PLACEHOLDER.search(part.text):
+                    raise InputError(
+                        f"the prompt text contains {found.group()}, which stands for a picture: remove it"
+                    )
+                message.append({"type": "text", "text": part.text})
+            elif isinstance(part, ImagePart):
+                patches, grid = image_patches(part.image, self.image)
+                message.append({"type": "image"})
+                frames.append(patches)
+                grids.append(grid)
+                scales.add(self.image.scale)
+                expansions.append(IMAGE_PAD)
+            elif isinstance(part, VideoPart):
+                pairs, grid = video_patches(part.frames, self.video, resized=part.resized)
+                message.append({"type": "video"})
+                frames.extend(pairs)
+                grids.extend([grid] * len(pairs))
+                scales.add(self.video.scale)
+                expansions.append(self._video_text(part))
+            else:
+                raise TypeError(f"{type(part).__name__} is no TextPart, ImagePart or VideoPart")
+        if len(scales) > 1:
+            raise InputError(
+                "the preprocessor files normalise images and videos differently, so one prompt cannot hold both: "
+                "leave one kind out, or give both the same mean, std and rescale_factor"
+            )
+        text = self.tokenizer.apply_chat_template(
+            [{"role": "user", "content": message}],
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+        )
+        tokens = self._tokenize(text, expansions, grids)
+        visual_ids = (self.image_token_id, self.video_token_id)
+        grid_array = np.asarray(grids, np.int32).reshape(-1, 2)
+        positions = rope_positions(
+            tokens, grid_array, visual_token_ids=visual_ids, merge_size=self.merge_size
+        )
+        return EncodedPrompt(
+            tokens=tokens,
+            positions=positions,
+            frames=tuple(frames),
+            grids=grid_array,
+            is_visual=np.isin(tokens, visual_ids),
+            scale=scales.pop() if scales else PixelScale(),
+        )
+
+    def _video_text(self, part: VideoPart) -> str:
+        if len(part.timestamps) != len(part.frames):
+            raise ValueError(
+                f"a video of {len(part.frames)} frames has {len(part.timestamps)} timestamps: give as many"
+            )
+        times = pair_timestamps(part.timestamps, self.video.temporal_patch_size)
+        return "".join(f"{timestamp_text(t)}{VISION_START}{VIDEO_PAD}{VISION_END}" for t in times)
+
+    def _tokenize(self, text: str, expansions: Sequence[str], grids: Sequence[tuple[int, int]]) -> np.ndarray:
+        """[P] int32. Tokenized with one placeholder per frame, which is then repeated: special tokens split
+        the text before tokenization, so this equals tokenizing the long text."""
+        found = _PLACEHOLDER.findall(text)
+        if len(found) != len(expansions):
+            raise ValueError(
+                f"the chat template made {len(found)} placeholders of {len(expansions)} pictures and videos: "
+                "use a template that makes one of each"
+            )
+        pieces = iter(expansions)
+        expanded = _PLACEHOLDER.sub(lambda _: next(pieces), text)
+        tokens = np.asarray(self.tokenizer(expanded)["input_ids"], np.int32)
+        visual = np.isin(tokens, (self.image_token_id, self.video_token_id))
+        repeats = np.ones(len(tokens), np.int64)
+        merged = self.merge_size**2
+        repeats[visual] = [rows * columns // merged for rows, columns in grids]
+        return np.repeat(tokens, repeats)
+
+    def _token_id(self, token: str) -> int:
+        index = self.tokenizer.get_vocab().get(token)
+        if index is None:
+            raise CheckpointError(f"the tokenizer has no token {token}: is this a Qwen3-VL checkpoint?")
+        return int(index)
+
+    def _check_model_config(self, folder: Path) -> None:
+        """A tokenizer or preprocessor file of another model would otherwise give wrong results without a
+        word."""
+        path = folder / "config.json"
+        if not path.exists():
+            return
+        config = json.loads(path.read_text(encoding="utf-8"))
+        vision = config.get("vision_config", {})
+        expected = {
+            "image_token_id": (config.get("image_token_id"), self.image_token_id),
+            "video_token_id": (config.get("video_token_id"), self.video_token_id),
+            "patch_size": (vision.get("patch_size"), self.image.patch_size),
+            "temporal_patch_size": (vision.get("temporal_patch_size"), self.image.temporal_patch_size),
+            "spatial_merge_size": (vision.get("spatial_merge_size"), self.merge_size),
+        }
+        wrong = [f"{k} {a} and {b}" for k, (a, b) in expected.items() if a is not None and a != b]
+        if wrong:
+            raise CheckpointError(
+                f"{path} and the tokenizer or preprocessor files disagree: {', '.join(wrong)}"
+            )
+
+
+def _legacy_chat_template(folder: Path) -> str | None:
+    """Older checkpoints keep the template beside the tokenizer, as ``chat_template.json``."""
+    path = folder / "chat_template.json"
+    if not path.exists():
+        return None
+    return json.loads(path.read_text(encoding="utf-8")).get("chat_template")
+
+
+def _generation_eos(folder: Path) -> list[int] | None:
+    path = folder / "generation_config.json"
+    if not path.exists():
+        return None
+    value = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+    if value is None:
+        return None
+    return [value] if isinstance(value, int) else list(value)

@@ -1,0 +1,109 @@
+"""Activations stay where their groups are.
+
+Parameters are cut over the devices that groups are split over (``parallel.sharding``), and XLA may choose what to
+send for a product: a device's part of the parameters, or everybody's activations. Left alone it chooses the
+activations, which at tens of thousands of tokens per group are many times larger, and every device then holds all
+of them. Saying that a product's result is split by group leaves it one way: gather the layer's parameters, use them,
+drop them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+from vcap_jax.parallel import compiler_options as compiler
+
+NOT_OF_GROUPS = "tensor"
+"""The axis of the mesh that cuts products; groups are split over all others."""
+
+
+def group_axes(mesh: AbstractMesh) -> tuple[str, ...]:
+    """The axes that groups are still to be split over: those of a surrounding ``shard_map`` have been dealt with."""
+    kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    return tuple(name for name, kind in kinds if name != NOT_OF_GROUPS and kind != AxisType.Manual)
+
+
+def group_ways() -> int:
+    """In how many ways the surrounding program splits groups over devices."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return math.prod(mesh.shape[axis] for axis in group_axes(mesh))
+
+
+def by_group(x: jax.Array, axis: int = 0) -> jax.Array:
+    """``x`` [B, ...], B groups, kept split by group under the mesh of the surrounding program.
+
+    Groups are on ``axis``, alone or each with as many rows of it. Nothing happens outside a mesh (see ``JitByGroup``),
+    if its devices do not divide B, or inside a ``shard_map`` whose devices each have groups of their own.
+    """
+    ways = group_ways()
+    if ways == 1 or x.shape[axis] % ways:
+        return x
+    spec: list[Any] = [PartitionSpec.UNCONSTRAINED] * x.ndim
+    spec[axis] = group_axes(jax.sharding.get_abstract_mesh())
+    return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
+
+
+def whole_stack(x: jax.Array) -> jax.Array:
+    """Parameters [N, ...] of N layers on their way into a scan: no device keeps some of the layers only.
+
+    A scan takes one layer at a time, on all devices at once; a stack that is cut by layers is gathered before it.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.size == 1:
+        return x
+    free = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 1)
+    return jax.lax.with_sharding_constraint(x, PartitionSpec(None, *free))
+
+
+class JitByGroup:
+    """``jax.jit`` for programs whose first argument is a tree of placed parameters: they are traced under those
+    parameters' mesh, which ``by_group`` needs to know, and compiled with the options of its platform. Options are
+    jit's."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self._jit = functools.partial(jax.jit, function, **options)
+        self._jitted: dict[str, Any] = {}
+        self._check: Callable[[str], None] | None = None
+
+    def __call__(self, params: Any, *arguments: Any) -> Any:
+        with _mesh_of(params):
+            jitted = self._on(params)
+            if self._check is not None:
+                # The call finds what is compiled here: nothing is traced or compiled twice.
+                text = jitted.lower(params, *arguments).compile().as_text()
+                if text is not None:
+                    self._check(text)
+                self._check = None
+            return jitted(params, *arguments)
+
+    def check_next(self, check: Callable[[str], None]) -> None:
+        """Hands the compiled text of the next call's program to ``check`` before it runs, where the platform gives it;
+        what ``check`` raises, the call raises."""
+        self._check = check
+
+    def lower(self, params: Any, *arguments: Any) -> Any:
+        """As the method of a jitted function; arguments may be ``jax.ShapeDtypeStruct`` with shardings."""
+        with _mesh_of(params):
+            return self._on(params).lower(params, *arguments)
+
+    def _on(self, params: Any) -> Any:
+        sharding = getattr(next(iter(jax.tree.leaves(params)), None), "sharding", None)
+        platform = next(iter(sharding.device_set)).platform if sharding is not None else jax.default_backend()
+        if platform not in self._jitted:
+            self._jitted[platform] = self._jit(compiler_options=compiler.options(platform))
+        return self._jitted[platform]
+
+
+def _mesh_of(params: Any) -> AbstractContextManager[Any]:
+    sharding = getattr(next(iter(jax.tree.leaves(params)), None), "sharding", None)
+    mesh = sharding.mesh if isinstance(sharding, NamedSharding) else None
+    if isinstance(mesh, Mesh) and mesh.size > 1:
+        return jax.set_mesh(mesh)
+    return nullcontext()

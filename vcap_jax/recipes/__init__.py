@@ -1,0 +1,1 @@
+"""Whole undertakings: GRPO, supervised training, distillation, best of N, self-improvement."""

@@ -1,0 +1,220 @@
+"""Best-of-N: candidates of a teacher scored by the run's reward, and the best of each sample kept.
+
+The rule: the highest reward wins; among equals the one drawn first, so that nothing but the reward decides (neither
+length nor style). A candidate whose judgement failed cannot win, one that the token budget cut off is no candidate,
+and a sample without a scored candidate is left out; all three are counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcap_jax.data.errors import NoUsableSamplesError
+from vcap_jax.data.examples import Example
+from vcap_jax.data.jsonl import last_row, read_objects
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, PipelineSettings
+from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.report.step_log import naming, replace_file
+from vcap_jax.reward.group import GroupForReward, GroupScores
+from vcap_jax.reward.segments import Segment
+from vcap_jax.reward.session import RewardSession
+from vcap_jax.system.shutdown import finishing, raise_if_requested, requested
+
+_IN_FLIGHT = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What a choice came to.
+
+    samples: with a best candidate; without: left out for want of a score. candidates: scored ones; failed: without
+    a score. ties: samples in which others earned as much. mean, best: reward of all scored candidates and of the
+    chosen ones.
+    """
+
+    samples: int
+    without: int
+    candidates: int
+    failed: int
+    ties: int
+    mean: float
+    best: float
+
+
+def best_candidate(rewards: Sequence[float | None]) -> int | None:
+    """Index of the highest reward, the first among equals; None if none has a score."""
+    scored = [index for index, reward in enumerate(rewards) if reward is not None]
+    return max(scored, key=lambda index: (rewards[index], -index), default=None)
+
+
+def score_candidates(
+    path: Path,
+    candidates: ReferencePool,
+    samples: Sequence[Sample],
+    load: Callable[[Sample], Example],
+    session: RewardSession,
+    references: ReferencePool | None,
+    *,
+    seed: int,
+    threads: int,
+    on_bad_sample: OnBadSample,
+    on_progress: Callable[[str, int, int, int], None],
+    on_bad: Callable[[BadSample], None],
+    processes: Processes = ALONE,
+) -> None:
+    """Rewards of every candidate, a line ``{"place", "id", "rewards"}`` per sample, null for a failure.
+
+    The file appears when it is complete; an interrupted attempt goes on where it stopped. samples: those of the
+    candidates. references: what the reward compares with, chosen as training's first step does; None if it needs none.
+    processes: each asks about a share of the samples and calls this with the same path; an attempt of as many is gone
+    on with. on_bad_sample: "refuse" raises MediaError for one that cannot be read. on_progress counts this process's.
+    """
+    if processes.by_first(f"{path.name} complete", path.exists):
+        return
+    mine = processes.share(len(samples))
+    parts = [_part(path, index, processes.count) for index in range(processes.count)]
+
+    def score_own() -> None:
+        part = parts[processes.index]
+        part.parent.mkdir(parents=True, exist_ok=True)
+        last = last_row(part)
+        begin = mine.start if last is None else int(last["place"]) + 1
+        places = {sample.id: place for place, sample in enumerate(samples)}
+        with part.open("a", encoding="utf-8") as file, finishing("the groups that are at the judge"):
+            scored = begin - mine.start
+            asked = _asked(
+                samples[begin : mine.stop],
+                candidates,
+                load,
+                session,
+                references,
+                seed,
+                threads,
+                on_bad_sample,
+                on_bad,
+                places,
+            )
+            for sample, scores in asked:
+                place = places[sample.id]
+                row = {"place": place, "id": sample.id, "rewards": scores.rewards}
+                with naming(part):
+                    file.write(json.dumps(row) + "\n")
+                    file.flush()
+                on_progress("scored", place + 1 - mine.start, len(mine), place + 1 - begin)
+                scored = place + 1 - mine.start
+            raise_if_requested(f"stopped with {scored} of {len(mine)} samples scored")
+
+    def join() -> None:
+        replace_file(path, b"".join(part.read_bytes() for part in parts))
+        for part in parts:
+            part.unlink()
+
+    processes.together("scores", score_own)
+    processes.by_first("scores joined", join)
+
+
+def _part(path: Path, index: int, count: int) -> Path:
+    share = "" if count == 1 else f"-{index}-of-{count}"
+    return path.with_name(f"{path.name}.partial{share}")
+
+
+def _asked(
+    samples: Sequence[Sample],
+    candidates: ReferencePool,
+    load: Callable[[Sample], Example],
+    session: RewardSession,
+    references: ReferencePool | None,
+    seed: int,
+    threads: int,
+    on_bad_sample: OnBadSample,
+    on_bad: Callable[[BadSample], None],
+    places: Mapping[str, int],
+) -> Iterator[tuple[Sample, GroupScores]]:
+    """In the order of the samples, many groups at the judge at once."""
+    if not samples:
+        return
+    settings = PipelineSettings(
+        batch_groups=1,
+        shuffle=False,
+        epochs=1,
+        threads=threads,
+        prefetch=2 * threads,
+        on_bad_sample=on_bad_sample,
+    )
+    groups = GroupIterator(samples, load, settings, on_skip=on_bad)
+    waiting: deque[tuple[Sample, Future[GroupScores]]] = deque()
+    try:
+        for batch in groups:
+            if requested():
+                break
+            example = batch.examples[0]
+            identity = example.sample.id
+            group = GroupForReward(
+                sample_id=identity,
+                step=0,
+                place=places[identity],
+                media=example.media,
+                reference=None if references is None else references.pick(identity, seed, 0),
+                captions=candidates[identity].references,
+                references=() if references is None else references[identity].references,
+                reference_segments=_segments(references, identity, seed),
+            )
+            waiting.append((example.sample, session.submit(group)))
+            if len(waiting) >= _IN_FLIGHT:
+                sample, future = waiting.popleft()
+                yield sample, future.result()
+        while waiting:
+            sample, future = waiting.popleft()
+            yield sample, future.result()
+    finally:
+        groups.close()
+
+
+def _segments(references: ReferencePool | None, identity: str, seed: int) -> tuple[Segment, ...]:
+    chosen = None if references is None else references.pick_segment(identity, seed, 0)
+    if chosen is None:
+        return ()
+    span, text = chosen
+    return (Segment(start=span.start, end=span.end, text=text),)
+
+
+def choose_best(scores: Path, candidates: ReferencePool) -> tuple[ReferencePool, Selection]:
+    """The best candidate of each sample as a pool, and what the choice came to.
+
+    Raises NoUsableSamplesError if not a single candidate has a score.
+    """
+    entries, everything, bests = [], [], []
+    without = failed = ties = 0
+    for _, row in read_objects(scores, "file of scores"):
+        rewards: list[float | None] = row["rewards"]
+        known = [reward for reward in rewards if reward is not None]
+        failed += len(rewards) - len(known)
+        everything += known
+        best = best_candidate(rewards)
+        if best is None:
+            without += 1
+            continue
+        ties += known.count(max(known)) > 1
+        bests.append(max(known))
+        entries.append(PoolEntry(id=row["id"], references=(candidates[row["id"]].references[best],)))
+    if not entries:
+        raise NoUsableSamplesError(
+            f"{scores}: not a single candidate has a score, so there is nothing to learn"
+        )
+    selection = Selection(
+        samples=len(entries),
+        without=without,
+        candidates=len(everything),
+        failed=failed,
+        ties=ties,
+        mean=sum(everything) / len(everything),
+        best=sum(bests) / len(bests),
+    )
+    return ReferencePool(entries), selection

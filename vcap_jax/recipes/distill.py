@@ -1,0 +1,277 @@
+"""Best-of-N distillation: students of the base that imitate the best of N captions of a teacher.
+
+    for each teacher:  candidates -> scores -> best -> student (supervised, from the base) -> held-out captions
+
+Teachers are the base itself (self-distillation) and any checkpoints, such as the rounds of self-improvement (paper,
+Section "Best-of-N Distillation", N = 8). All students start from ``model.path`` and differ in their targets alone;
+all candidates are scored with the same references. Every stage is a file or folder, skipped when it is there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from vcap_jax.configuration import ConfigError
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.evals.heldout import HeldOut
+from vcap_jax.parallel.fingerprint import fingerprint
+from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.recipes.best_of_n import choose_best, score_candidates
+from vcap_jax.recipes.sft import run_sft
+from vcap_jax.references import PolicyWriter, reference_pool, write_shared_pool
+from vcap_jax.references.command import pool_shares
+from vcap_jax.report.progress import PoolProgress
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.summary import fact_shares, shares_table, write_summary
+from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.run.checkpoint_source import CaptionerSource, captioner_source, starting_source
+from vcap_jax.run.checks import check_sft_run
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.folders import open_stage
+from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
+from vcap_jax.run.judge_domain import check_judge_domain
+from vcap_jax.run.setup import Prepared, prepare
+
+_SEED = 8_000_009
+"""Added to the run's seed: candidates are not drawn with the numbers of rollouts or references."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teacher:
+    """name: of its folder and row. source: a checkpoint (``load_captioner``); None is the base itself."""
+
+    name: str
+    source: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Undertaking:
+    """What every teacher's stages are part of; see ``distill``. judge: which answers, if there is anything to judge."""
+
+    config: RunConfig
+    folder: RunFolder
+    candidates: int
+    judge: JudgeConfig
+    say: Callable[[str], None]
+    processes: Processes
+
+    def prepare(self, captioner: str | None = None) -> Prepared:
+        return prepare(self.config, self.folder, self.say, captioner=captioner, processes=self.processes)
+
+
+def distill(
+    config: RunConfig,
+    folder: RunFolder,
+    teachers: Sequence[Teacher],
+    *,
+    candidates: int = 8,
+    say: Callable[[str], None] = print,
+    processes: Processes = ALONE,
+) -> Mapping[str, Any]:
+    """Distils every teacher, or goes on with it, in ``folder``; returns the summary.
+
+    candidates: N, captions drawn per sample. processes: those that share the work, each calling this with a folder they
+    all see: samples are captioned and scored in shares, students trained together.
+    Raises ConfigError for teachers of one name and for one that is complete with other weights or another N, or
+    settings that these processes cannot train a student with; and what the stages raise.
+    """
+    names = [teacher.name for teacher in teachers]
+    if len(set(names)) < len(names):
+        raise ConfigError([f"two teachers of one name: {', '.join(names)}; give each its own"])
+    check_sft_run(config, processes)
+
+    def anything_to_judge() -> bool:
+        stages = [folder.root / name for name in names]
+        return not all(
+            (stage / "teacher.json").exists() or (stage / "scores.jsonl").exists() for stage in stages
+        )
+
+    with ExitStack() as stack:
+        judge = config.judge
+        if processes.by_first("anything to judge", anything_to_judge):
+            judge = stack.enter_context(answering_judge(config, folder, say, processes))
+        whole = _Undertaking(
+            config=config, folder=folder, candidates=candidates, judge=judge, say=say, processes=processes
+        )
+        rows, stages = _stages(whole, teachers)
+    summary = {"candidates": candidates, "stages": stages, "rows": rows}
+    if not processes.first:
+        return summary
+    write_summary(folder.summary, summary)
+    for name, told in stages.items():
+        chosen = told["selection"]
+        say(
+            f"{name}: best of {candidates} on {chosen['samples']} samples, reward {chosen['best']:.3f} "
+            f"(all candidates {chosen['mean']:.3f}); {chosen['ties']} ties, {chosen['failed']} candidates and "
+            f"{chosen['without']} samples without a score"
+        )
+    if rows:
+        say(shares_table(rows))
+    return summary
+
+
+def _stages(whole: _Undertaking, teachers: Sequence[Teacher]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Every teacher's stages, one after the other: rows of held-out facts, and what is told of each teacher."""
+    rows: dict[str, Any] = {}
+    stages: dict[str, Any] = {}
+    config, folder, say, processes = whole.config, whole.folder, whole.say, whole.processes
+    for teacher in teachers:
+        stage = folder.root / teacher.name
+        say(f"-- teacher {teacher.name}: {teacher.source or config.model.path}")
+        best = stage / "best.jsonl"
+        if not processes.by_first(f"{teacher.name} complete", (stage / "teacher.json").exists):
+            _candidates_to_best(whole, teacher, stage)
+        else:
+            _check_same_teacher(whole, teacher, stage)
+        told = json.loads((stage / "teacher.json").read_text(encoding="utf-8"))
+        student = dataclasses.replace(
+            config,
+            name=f"{config.name}-from-{teacher.name}",
+            sft=dataclasses.replace(config.sft, captions=str(best)),
+        )
+        run = open_stage(student, folder, stage / "student", processes)
+        if processes.by_first(f"student of {teacher.name} complete", run.summary.exists):
+            say(f"{run.root} is complete")
+        else:
+            run_sft(student, run, say=say, processes=processes)
+            processes.barrier(f"student of {teacher.name} done")
+        learned = json.loads(run.summary.read_text(encoding="utf-8"))
+        stages[teacher.name] = told | {"student": learned}
+        if "heldout" in told:
+            rows.setdefault("base", learned["start"])
+            if teacher.source is not None:
+                rows[teacher.name] = told["heldout"]
+            rows[f"distilled from {teacher.name}"] = learned["trained"]
+    return rows, stages
+
+
+def _source(config: RunConfig, teacher: Teacher) -> CaptionerSource:
+    return starting_source(config) if teacher.source is None else captioner_source(teacher.source)
+
+
+def _check_same_teacher(whole: _Undertaking, teacher: Teacher, stage: Path) -> None:
+    """Raises ConfigError unless what is complete in ``stage`` is of this teacher and as many candidates."""
+    header = ReferencePool.read(stage / "best.jsonl").header
+    assert header is not None
+    begun = header.provenance
+    again = f"remove {stage} to do it anew, or give the teacher another name"
+    drawn, asked = begun.settings["per_sample"], whole.candidates
+    if drawn != asked:
+        raise ConfigError(
+            [
+                (
+                    f"teacher {teacher.name} is complete with {drawn} candidates per sample, now it is {asked}: "
+                    f"give --candidates {drawn}, or {again}"
+                )
+            ]
+        )
+    before = json.loads((stage / "teacher.json").read_text(encoding="utf-8"))["teacher"]
+    now = str(_source(whole.config, teacher))
+    if now == before:
+        return
+    # A folder may have moved, or be named from elsewhere: the weights tell.
+    policy = whole.prepare(teacher.source).place.policy
+    if fingerprint(policy.trainable, policy.frozen) != begun.weights:
+        raise ConfigError(
+            [
+                (
+                    f"teacher {teacher.name} is complete by {before}, and {now} has other weights: name that one, "
+                    f"or {again}"
+                )
+            ]
+        )
+
+
+def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> None:
+    """Everything that needs the teacher; leaves candidates.jsonl, scores.jsonl, best.jsonl and teacher.json."""
+    config, candidates, processes = whole.config, whole.candidates, whole.processes
+    family = reward_family(config)
+    references: ReferencePool | None = None
+    base = whole.prepare()
+    samples = base.samples
+    if family.asks_judge(config.reward):
+        check_judge_domain(base.place, samples)
+    if family.uses_reference(config.reward):
+        # By the base or as configured, once for all teachers.
+        references = reference_pool(base.place, samples)
+        samples = [sample for sample in samples if sample.id in references]
+    source = _source(config, teacher)
+    taught = base
+    if teacher.source is not None:
+        taught = whole.prepare(teacher.source)
+    stage_place = dataclasses.replace(taught.place, folder=RunFolder(stage))
+
+    writer = PolicyWriter(
+        taught.place,
+        taught.place.policy.trainable,
+        samples,
+        name=teacher.name,
+        seed=config.seed + _SEED,
+        rollout=dataclasses.replace(config.rollout, group_size=candidates),
+        ended_only=True,
+    )
+    drawn = write_shared_pool(taught.place, stage / "candidates.jsonl", writer, samples)
+    written = writer.provenance
+    del writer  # and with it this process's copy of the teacher
+    told: dict[str, Any] = {"teacher": str(source), "weights": written.weights}
+    if taught.world is not None:
+        heldout = HeldOut(stage_place, taught.world)
+        heldout.captions("teacher", taught.place.policy.trainable)
+        told["heldout"] = fact_shares(heldout.counts("teacher"))
+    scored = stage / "scores.jsonl"
+    if not processes.by_first(f"scores of {teacher.name}", scored.exists):
+        _score(stage_place, taught, whole.judge, drawn, samples, references, scored)
+
+    def choose() -> None:
+        best, selection = choose_best(scored, drawn)
+        provenance = dataclasses.replace(
+            written,
+            writer=f"best of {candidates} by {teacher.name}",
+            settings=dict(written.settings) | {"reward": asdict(config.reward)},
+        )
+        best.write(stage / "best.jsonl", provenance, created=datetime.now(UTC).isoformat(timespec="seconds"))
+        told["selection"] = asdict(selection)
+        told["left_out"] = len(samples) - selection.samples
+        if taught.world is not None:
+            told["candidates"] = pool_shares(drawn, taught.world)
+            told["best"] = pool_shares(best, taught.world)
+        replace_file(stage / "teacher.json", (json.dumps(told, indent=2) + "\n").encode())
+
+    processes.by_first(f"best of {teacher.name}", choose)
+
+
+def _score(
+    place: Any,
+    prepared: Prepared,
+    judge: JudgeConfig,
+    drawn: ReferencePool,
+    samples: Sequence[Sample],
+    references: ReferencePool | None,
+    path: Path,
+) -> None:
+    config: RunConfig = place.config
+    reward = reward_settings(place, references, prepared.world)
+    with reward_session(place, reward, references, judge) as session:
+        score_candidates(
+            path,
+            drawn,
+            [sample for sample in samples if sample.id in drawn],
+            place.load,
+            session,
+            references,
+            seed=config.seed,
+            threads=config.data.threads,
+            on_bad_sample=config.data.on_bad_sample,
+            on_progress=PoolProgress(place.say, seconds=10),
+            on_bad=place.report_bad_sample,
+            processes=place.processes,
+        )

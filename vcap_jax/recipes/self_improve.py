@@ -1,0 +1,153 @@
+"""Self-improvement: the base learns from its own references, then from those of what came of it, and so on.
+
+    base -> pool -> e1 -> pool -> e2 -> ...
+
+Every round is a run as ``launch/train.py`` makes it and starts from the base; only its pool is new: e1's is the
+starting policy's (or whatever the configuration names), e2's is written by e1 under the same decoding settings, and
+so on (paper, Appendix "Training Data"). A round that is complete is skipped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from vcap_jax.configuration import ConfigError
+from vcap_jax.data.manifest import Sample, read_manifest
+from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.recipes.grpo import run
+from vcap_jax.references import PolicyWriter, write_shared_pool
+from vcap_jax.references.by_policy import reference_rollout, reference_seed
+from vcap_jax.report.metrics import read_metrics
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.summary import shares_table, write_summary
+from vcap_jax.run.checkpoint_source import captioner_source
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.folders import open_stage
+from vcap_jax.run.judge import answering_judge, reward_family
+from vcap_jax.run.setup import prepare
+
+
+def self_improve(
+    config: RunConfig,
+    folder: RunFolder,
+    *,
+    rounds: int = 2,
+    say: Callable[[str], None] = print,
+    processes: Processes = ALONE,
+) -> Mapping[str, Any]:
+    """Runs, or goes on with, ``rounds`` rounds in ``folder``; returns the summary.
+
+    processes: those that share the work, each calling this with a folder they all see.
+    Raises ConfigError for less than one round or a reward without references, TrainingStopped if a round ended early
+    but can be resumed, and what the runs raise.
+    """
+    if rounds < 1:
+        raise ConfigError([f"{rounds} rounds: give at least one"])
+    if not reward_family(config).uses_reference(config.reward):
+        raise ConfigError(["the reward uses no references, so that a new pool would change nothing"])
+    finished: dict[str, Any] = {}
+    for number in range(1, rounds + 1):
+        name = f"e{number}"
+        own = dataclasses.replace(config, name=f"{config.name}-{name}")
+        if number > 1:
+            path = folder.root / "pools" / f"e{number - 1}.jsonl"
+            own = dataclasses.replace(own, data=dataclasses.replace(config.data, references=str(path)))
+        stage = open_stage(own, folder, folder.root / name, processes)
+        if processes.by_first(f"{name} complete", stage.summary.exists):
+            say(f"{stage.root} is complete")
+        else:
+            if number > 1:
+                # Also before a pool is written, not only before the round that asks it: a pool may take hours.
+                with answering_judge(own, stage, say, processes, second=own.second_judge):
+                    _references_by(config, folder, f"e{number - 1}", stage, say, processes)
+            say(f"-- {name}: from {config.model.path}, references by {_writer(stage, number)}")
+            run(own, stage, say=say, processes=processes)
+            processes.barrier(f"{name} done")
+        finished[name] = json.loads(stage.summary.read_text(encoding="utf-8")) | {
+            "reward": _reward(stage),
+            "references_by": _writer(stage, number),
+        }
+    rows = _rows(finished)
+    summary = {"rounds": finished, "rows": rows}
+    if not processes.first:
+        return summary
+    write_summary(folder.summary, summary)
+    for name, round_ in finished.items():
+        first, last = round_["reward"]
+        say(f"{name}: reward {first:.3f} in the first tenth of its steps, {last:.3f} in the last")
+    if rows:
+        say(shares_table(rows))
+    return summary
+
+
+def _references_by(
+    config: RunConfig,
+    folder: RunFolder,
+    writer: str,
+    stage: RunFolder,
+    say: Callable[[str], None],
+    processes: Processes,
+) -> None:
+    """The pool that ``stage`` trains on and, in the embedded world, that of its held-out scenes."""
+    pool = folder.root / "pools" / f"{writer}.jsonl"
+    heldout = stage.root / "heldout" / "references.jsonl"
+
+    def complete() -> bool:
+        return pool.exists() and (heldout.exists() or config.data.manifest is not None)
+
+    if processes.by_first(f"references by {writer}", complete):
+        return
+    source = captioner_source(str(folder.root / writer))
+    prepared = prepare(
+        config, folder, say, captioner=source.path, step=source.step, judged=False, processes=processes
+    )
+
+    def write(path: Path, samples: list[Sample]) -> None:
+        say(f"{source} writes references for {len(samples)} samples: {path}")
+        references = PolicyWriter(
+            prepared.place,
+            prepared.place.policy.trainable,
+            samples,
+            name=f"{writer} at step {source.step}",
+            seed=reference_seed(config),
+            rollout=reference_rollout(config),
+            segments=config.references.segments,
+        )
+        write_shared_pool(prepared.place, path, references, samples)
+
+    write(pool, prepared.samples)
+    if prepared.world is not None:
+        # The run finds them there, as it would have written the base's.
+        write(heldout, read_manifest(prepared.world.heldout))
+
+
+def _rows(finished: Mapping[str, Any]) -> dict[str, Any]:
+    """Held-out facts: of the base, and of every round with the references that it learned from."""
+    rows: dict[str, Any] = {}
+    for name, summary in finished.items():
+        if "trained" not in summary:
+            continue
+        rows.setdefault("base", summary["start"])
+        rows[f"references of {name}"] = summary["references"]
+        rows[name] = summary["trained"]
+    return rows
+
+
+def _reward(stage: RunFolder) -> tuple[float, float]:
+    """Mean reward over the first and the last tenth of a round's steps."""
+    rewards = [float(row["reward/mean"]) for row in read_metrics(stage.metrics)]
+    tenth = max(1, len(rewards) // 10)
+    return sum(rewards[:tenth]) / tenth, sum(rewards[-tenth:]) / tenth
+
+
+def _writer(stage: RunFolder, number: int) -> str:
+    """Who wrote a round's references, in words."""
+    noted = stage.root / "references.json"
+    if noted.exists():
+        row = json.loads(noted.read_text(encoding="utf-8"))
+        return row["header"]["provenance"]["writer"] if row["header"] else row["source"]
+    return "the base, or as configured" if number == 1 else f"e{number - 1}"

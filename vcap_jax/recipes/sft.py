@@ -1,0 +1,167 @@
+"""A supervised run, from a configuration and captions to a folder with a captioner in it.
+
+    data -> starting policy -> captions to learn -> training -> held-out captions -> summary and pictures
+
+The folder is a run's (configuration, metrics, checkpoints), so whatever takes a run takes it: conversion to Hugging
+Face, reference pools, distillation.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from vcap_jax.data.manifest import Sample
+from vcap_jax.evals.heldout import HeldOut
+from vcap_jax.kernels.attention import require_kernel
+from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.references import remember_pool
+from vcap_jax.report.metrics import MetricsWriter, read_metrics
+from vcap_jax.report.plots import plot_run
+from vcap_jax.report.progress import Progress
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.summary import fact_shares, shares_table, write_summary
+from vcap_jax.report.world_facts import count_captions
+from vcap_jax.run.checks import check_sft_run
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.context import Workplace
+from vcap_jax.run.log import SilentLog
+from vcap_jax.run.resume import resume
+from vcap_jax.run.setup import prepare
+from vcap_jax.sft.step import SFTPrograms
+from vcap_jax.sft.targets import Targets, caption_pool, tokenise_targets
+from vcap_jax.sft.trainer import SHOWN, SupervisedTraining
+from vcap_jax.training.optimizer import TrainState, build_optimizer, learning_rate_schedule
+
+
+def run_sft(
+    config: RunConfig,
+    folder: RunFolder,
+    *,
+    say: Callable[[str], None] = print,
+    processes: Processes = ALONE,
+) -> Mapping[str, Any]:
+    """Runs, or goes on with, the supervised run in ``folder``; returns its summary.
+
+    processes: those that share the run, each calling this with the same configuration and a folder they all see; the
+    first one returns the summary.
+    Raises TrainingStopped if it ended early but can be resumed, PeerFailed if another process ended, RunFolderError if
+    the folder is that of another kind of run, ConfigError for settings that these processes and devices cannot train
+    with, before anything is done, and the typed errors of data and checkpoints.
+    """
+    begin = time.monotonic()
+    check_sft_run(config, processes)
+    folder.claim("supervised")
+    prepared = prepare(config, folder, say, judged=False, processes=processes)
+    place, world = prepared.place, prepared.world
+    pool, source = caption_pool(config.sft.captions, prepared.samples)
+    remember_pool(place, pool, source)
+    max_tokens = config.sft.max_caption_tokens or config.rollout.max_completion_length
+    targets = tokenise_targets(pool, prepared.samples, place.policy.processor, max_tokens)
+    samples = [sample for sample in prepared.samples if sample.id in targets.captions]
+    if len(samples) < len(prepared.samples):
+        say(f"{len(prepared.samples) - len(samples)} samples have no caption that fits and are left out")
+    if targets.too_long:
+        say(f"{targets.too_long} captions are longer than {max_tokens} tokens and are left out")
+    heldout = None if world is None else HeldOut(place, world)
+    if heldout is not None:
+        heldout.captions("start", place.policy.trainable)
+
+    state = _train(place, samples, targets, max_tokens)
+
+    if heldout is not None:
+        heldout.captions("trained", state.params)
+    if not processes.first:
+        return {}
+    rows = read_metrics(folder.metrics)
+    summary: dict[str, Any] = {"steps": len(rows), "seconds": _elapsed(folder, time.monotonic() - begin)}
+    if heldout is not None and world is not None:
+        summary |= {
+            "targets": fact_shares(count_captions(world.train_scenes, targets.texts)),
+            "start": fact_shares(heldout.counts("start")),
+            "trained": fact_shares(heldout.counts("trained")),
+        }
+        say(shares_table({name: summary[name] for name in ("targets", "start", "trained")}))
+    write_summary(folder.summary, summary)
+    plot_run(rows, folder.plots, title=config.name)
+    say(f"{folder.root}: summary.json, plots.png, checkpoints/")
+    return summary
+
+
+class _Log:
+    """Metrics and the progress line (implements ``sft.trainer.Log``)."""
+
+    def __init__(self, place: Workplace, *, total: int, done: int) -> None:
+        self._metrics = MetricsWriter(place.folder.metrics)
+        # What was logged after the last checkpoint is done again, and comes out the same.
+        self._metrics.truncate_after(done)
+        self._progress = Progress(total, start=done, every=place.config.logging.print_every, shown=SHOWN)
+
+    def message(self, text: str) -> None:
+        self._progress.message(text)
+
+    def step(self, row: Mapping[str, Any]) -> None:
+        self._metrics.write(row)
+        self._progress.update(row["step"], row)
+
+    def close(self) -> None:
+        self._progress.close()
+        self._metrics.close()
+
+
+def _train(place: Workplace, samples: list[Sample], targets: Targets, max_tokens: int) -> TrainState:
+    """Trains to the last step, from the last checkpoint if there is one, which may have been written by another number
+    of processes and on another mesh; returns the final state."""
+    config, policy, sft = place.config, place.policy, place.config.sft
+    processes = place.processes
+    total = sft.total_steps(len(samples))
+    programs = SFTPrograms(
+        policy.graphdef, build_optimizer(sft.optimizer, total), logprob_chunk=sft.logprob_chunk
+    )
+    programs.accumulate.check_next(partial(require_kernel, policy.merge().kernel))
+    with ExitStack() as stack:
+        resumed = resume(
+            stack, place, samples, programs, groups_per_step=sft.groups_per_step, total_steps=total
+        )
+        data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
+        done = int(state.step)
+        log: _Log | SilentLog = SilentLog()
+        if processes.first:
+            log = _Log(place, total=total, done=done)
+        stack.callback(log.close)
+        training = SupervisedTraining(
+            config=sft,
+            total_steps=total,
+            programs=programs,
+            frozen=policy.frozen,
+            data=data,
+            targets=targets,
+            max_tokens=max_tokens,
+            buckets=config.data.buckets,
+            merge_size=policy.processor.merge_size,
+            checkpoints=checkpoints,
+            log=log,
+            placement=place.placement,
+            learning_rate=learning_rate_schedule(sft.optimizer, total),
+            save_every=config.logging.save_every,
+            processes=processes,
+        )
+        try:
+            return training.run(state)
+        except BaseException as error:
+            # Before anything is closed: the others may be waiting for this process, and closing for them.
+            processes.fail(error)
+            raise
+
+
+def _elapsed(folder: RunFolder, seconds: float) -> float:
+    """Adds this process's seconds to those of the run's earlier processes."""
+    path = folder.root / "elapsed.json"
+    before = json.loads(path.read_text())["seconds"] if path.exists() else 0.0
+    replace_file(path, json.dumps({"seconds": before + seconds}).encode())
+    return before + seconds

@@ -1,0 +1,1 @@
+"""What a run is: settings, checks, folder, context, judge, log, resuming."""

@@ -1,0 +1,161 @@
+"""What a training needs of its settings, processes and devices, told before any work is done."""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+from collections.abc import Mapping
+
+from vcap_jax.configuration import ConfigError
+from vcap_jax.kernels.attention import UnsupportedAttention
+from vcap_jax.parallel.processes import Processes
+from vcap_jax.parallel.sharding import GROUP_AXES, MeshConfig, Placement
+from vcap_jax.run.config import RunConfig
+
+logger = logging.getLogger(__name__)
+
+
+def check_run(config: RunConfig, processes: Processes) -> None:
+    """Raises ConfigError for settings that GRPO cannot be done with by these processes, on their devices."""
+    check_settings(config)
+    grpo = config.grpo
+    _check_engine(config, processes)
+    if grpo.groups_per_step % processes.count:
+        raise ConfigError(
+            [
+                (
+                    f"grpo.groups_per_step is {grpo.groups_per_step}, of {processes.count} processes together; each "
+                    f"takes an equal share, so it must be a multiple of {processes.count}"
+                )
+            ]
+        )
+    check_equal_shares(
+        {
+            "grpo.groups_per_micro_batch": grpo.groups_per_micro_batch,
+            "rollout.groups_per_batch": config.rollout.groups_per_batch,
+        },
+        processes,
+        mesh_placement(config.mesh),
+        embedded=config.data.manifest is None,
+    )
+
+
+def check_settings(config: RunConfig) -> None:
+    """Raises ConfigError for settings that GRPO cannot be done with, whoever does it."""
+    grpo = config.grpo
+    if config.rollout.group_size < 2:
+        raise ConfigError(
+            [
+                (
+                    f"rollout.group_size is {config.rollout.group_size}: GRPO compares the captions of a group with "
+                    "each other, so it takes at least 2 (paper: 8)"
+                )
+            ]
+        )
+    _check_frozen(config)
+    _check_gradient_type("grpo", config.model.param_dtype, grpo.groups_per_step, grpo.groups_per_micro_batch)
+
+
+def check_sft_run(config: RunConfig, processes: Processes) -> None:
+    """Raises ConfigError for settings that supervised fine-tuning cannot be done with by these processes, on their
+    devices. A step is made of whole micro-batches, so what fits them fits it."""
+    sft = config.sft
+    _check_gradient_type("sft", config.model.param_dtype, sft.groups_per_step, sft.groups_per_micro_batch)
+    groups = {"sft.groups_per_micro_batch": sft.groups_per_micro_batch}
+    embedded = config.data.manifest is None
+    check_equal_shares(groups, processes, mesh_placement(config.mesh), embedded=embedded)
+
+
+def mesh_placement(config: MeshConfig) -> Placement:
+    """The placement on the devices of all processes. Raises ConfigError for a mesh that does not fit them."""
+    try:
+        placement = Placement.build(config)
+        placement.local()
+    except ValueError as error:
+        raise ConfigError([str(error)]) from None
+    return placement
+
+
+def check_same_attention(kernel: str, processes: Processes) -> None:
+    """Raises UnsupportedAttention, in every process, unless all compute attention with the same kernel: ``auto``
+    chooses by what a host has, and programs over all devices must be one and the same. All must call it together.
+
+    kernel: this process's.
+    """
+    chosen = processes.exchange("attention", [kernel, socket.gethostname()])
+    if len({name for name, _ in chosen}) == 1:
+        return
+    listed = ", ".join(f"{name} in process {index} on {host}" for index, (name, host) in enumerate(chosen))
+    raise UnsupportedAttention(
+        f"the processes of the run would compute attention differently: {listed}. A process that could not take its "
+        "platform's own kernel has said above what its host lacks: mend that, or set model.attention=chunked for all"
+    )
+
+
+def check_equal_shares(
+    batches: Mapping[str, int], processes: Processes, placement: Placement, *, embedded: bool = False
+) -> None:
+    """Raises ConfigError unless every process, and every device, can have an equal share of each batch.
+
+    batches: setting -> groups, of all processes together. embedded: of the embedded world, whose groups are so small
+        that the devices of one process may each compute all of them, as may a CPU's simulated devices.
+    """
+    small = embedded or placement.mesh.devices.flat[0].platform == "cpu"
+    if processes.count == 1 and small:
+        return
+    ways = math.prod(placement.mesh.shape[axis] for axis in GROUP_AXES)
+    whose = f"all {processes.count} processes together" if processes.count > 1 else "this process"
+    for name, groups in batches.items():
+        if groups % ways:
+            problem = (
+                f"{name} is {groups}, of {whose}; their {ways} devices can share it out only if it is a multiple of "
+                f"{ways}"
+            )
+            raise ConfigError([problem])
+
+
+def _check_frozen(config: RunConfig) -> None:
+    """Visual features are computed once per group and step, outside of the gradient (the paper freezes tower and
+    aligner): the gradient of what is under ``visual`` would be zero, and weight decay all that moves it."""
+    if "visual" not in config.model.frozen:
+        problem = (
+            f"model.frozen is {list(config.model.frozen)}: reinforcement learning computes visual features once per "
+            "group, outside of the gradient, and cannot train what is under visual; keep visual in model.frozen, or "
+            "train the tower by supervised learning first (launch/sft.py)"
+        )
+        raise ConfigError([problem])
+
+
+def _check_engine(config: RunConfig, processes: Processes) -> None:
+    if config.rollout.engine == "vllm" and processes.count > 1:
+        raise ConfigError(
+            [
+                (
+                    f"rollout.engine is vllm in a run of {processes.count} processes, none of which holds all weights; "
+                    "it is made for one. Set rollout.engine=jax"
+                )
+            ]
+        )
+
+
+def _check_gradient_type(section: str, param_dtype: str, step: int, micro_batch: int) -> None:
+    """Gradients have the type of the parameters they are of, and so has their sum."""
+    if param_dtype == "float32":
+        return
+    if step > micro_batch:
+        raise ConfigError(
+            [
+                (
+                    f"model.param_dtype is {param_dtype}, in which the gradients of the {-(-step // micro_batch)} "
+                    f"micro-batches of a step would be added up ({section}.groups_per_step {step}, "
+                    f"{section}.groups_per_micro_batch {micro_batch}), and updates smaller than half of a parameter's "
+                    "last digit would be lost; set model.param_dtype=float32, and model.dtype=bfloat16 for the products"
+                )
+            ]
+        )
+    logger.warning(
+        "model.param_dtype is %s: an update that is smaller than half of a parameter's last digit (1/512 to 1/256 of "
+        "it) is lost, which at usual learning rates are nearly all; set model.param_dtype=float32",
+        param_dtype,
+    )

@@ -1,0 +1,202 @@
+"""What the commands under ``launch/`` have in common: configuration arguments, and errors a user can act on."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # JAX is imported only once the arguments are understood and its environment is set
+    from vcap_jax.parallel.processes import Processes
+    from vcap_jax.run.config import RunConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def config_parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser of what every command understands; the command adds its own arguments."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--modality", choices=("image", "video"), help="what the data are (default: image)")
+    parser.add_argument(
+        "--config", action="append", type=Path, help="YAML file; given again, later files win"
+    )
+    parser.add_argument(
+        "--help-config", action="store_true", help="list every key of the configuration and exit"
+    )
+    parser.add_argument(
+        "--print-config", action="store_true", help="print the resolved configuration and exit"
+    )
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    return parser
+
+
+def read_config(args: argparse.Namespace, say: Callable[[str], None] = print) -> RunConfig:
+    """The configuration that the arguments ask for; without --config the embedded world's. Raises ConfigError."""
+    from vcap_jax.configuration import load_config
+    from vcap_jax.run.config import RunConfig
+
+    modality = args.modality or "image"
+    files = args.config
+    if not files:
+        files = [ROOT / "configs" / "embedded" / f"{modality}.yaml"]
+        say(
+            f"No --config given: this is the embedded world ({files[0].relative_to(ROOT)}), a small instance of the "
+            f"real run.\nThe paper's run is --config configs/paper/{modality}.yaml."
+        )
+    overrides = list(args.overrides)
+    if args.modality:
+        overrides.append(f"modality={args.modality}")
+    return load_config(RunConfig, files, overrides)
+
+
+def run_command(args: argparse.Namespace, command: Callable[[RunConfig], int]) -> int:
+    """Reads the configuration and calls ``command``; the exit status.
+
+    What ends it early is told as ``guarded`` does.
+    """
+    return _run(args, lambda config, _: command(config), several=False)
+
+
+def run_shared_command(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int]) -> int:
+    """``run_command`` for a command that several processes may do together, as ``config.distributed`` says."""
+    return _run(args, command, several=True)
+
+
+def guarded(
+    work: Callable[[], int], *, goes_on: bool = True, again: str | None = None, failed: int = 1
+) -> int:
+    """Calls ``work`` as the whole of a command; its exit status, or what ``report`` says.
+
+    goes_on: whether the same command, given again, goes on where a signal ended it. again: what goes on, if it is not
+    the command of this process. failed: the status of errors.
+    """
+    from vcap_jax.system.shutdown import stop_on_signal
+
+    with stop_on_signal():
+        try:
+            return work()
+        except BaseException as error:
+            return report(error, (again or _again()) if goes_on else None, failed=failed)
+
+
+def report(error: BaseException, again: str | None, *, failed: int = 1) -> int:
+    """Tells the user in a line or a few what ended a command; the command's exit status.
+
+    A signal: 128 + its number. What a user, a disk or a network can cause: ``failed``. Anything else is a defect, or
+    a library's way to exit, and raised again.
+
+    again: the command that goes on; None if it would begin anew.
+    """
+    from vcap_jax.system.errors import VCapError, system_message
+    from vcap_jax.system.shutdown import Stopped, exit_status
+
+    if isinstance(error, Stopped):
+        how = "the same command begins anew" if again is None else f"go on with: {again}"
+        print(f"{error}; {how}", file=sys.stderr, flush=True)
+        return exit_status()
+    if isinstance(error, BrokenPipeError):
+        # Whoever read the output has had enough; Python would complain once more when it flushes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if isinstance(error, VCapError):
+        text, resumable = str(error), error.resumable
+    elif isinstance(error, OSError):
+        text, resumable = system_message(error) or str(error), True
+    else:
+        raise error
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    if resumable and again is not None:
+        print(f"go on with: {again}", file=sys.stderr, flush=True)
+    return failed
+
+
+def _again(args: argparse.Namespace | None = None) -> str:
+    """The command as it was given, which --resume lets go on where it has that option."""
+    resume = hasattr(args, "resume") and not args.resume  # type: ignore[union-attr]
+    python = Path(sys.executable)
+    if python.is_relative_to(Path.cwd()):
+        python = python.relative_to(Path.cwd())
+    return shlex.join([str(python), *sys.argv, *(["--resume"] if resume else [])])
+
+
+def speaker(processes: Processes) -> Callable[[str], None]:
+    """Prints what a command says, at once; of all processes but the first, by number."""
+    name = "" if processes.first else f"process {processes.index}: "
+
+    def say(text: str) -> None:
+        print(f"{name}{text}", flush=True)
+
+    return say
+
+
+@contextmanager
+def _log_shown(processes: Processes) -> Iterator[None]:
+    """What the package logs goes to standard error: choices such as the attention kernel, from the first process alone,
+    and warnings."""
+    logger, handler = logging.getLogger("vcap_jax"), logging.StreamHandler()
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    # Libraries put handlers of their own on the root, which would say everything again.
+    logger.propagate = False
+    logger.setLevel(logging.INFO if processes.first else logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+
+def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int], *, several: bool) -> int:
+    # The driver's messages about machine features are noise for a user; errors still come through.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from vcap_jax.system.shutdown import stop_on_signal
+
+    with stop_on_signal(), ExitStack() as stack:
+        processes: Processes | None = None
+        try:
+            from vcap_jax.parallel.processes import joined
+
+            config = _configured(args)
+            if config is None:
+                return 0
+            if config.distributed.several and not several:
+                from vcap_jax.configuration import ConfigError
+
+                raise ConfigError(["this command is for one process: leave distributed.* out"])
+            processes = stack.enter_context(joined(config.distributed))
+            stack.enter_context(_log_shown(processes))
+            return command(config, processes)
+        except BaseException as error:
+            if processes is not None:
+                processes.fail(error)  # before leaving the others, which may take long
+            return report(error, _again(args))
+
+
+def _configured(args: argparse.Namespace) -> RunConfig | None:
+    """The configuration that was asked for; None if it was only to be shown."""
+    import jax
+
+    from vcap_jax.configuration import describe, dump_config
+    from vcap_jax.run.config import RunConfig
+
+    if args.help_config:
+        print(describe(RunConfig))
+        return None
+    config = read_config(args)
+    if args.print_config:
+        print(dump_config(config), end="")
+        return None
+    if config.compilation_cache:
+        jax.config.update("jax_compilation_cache_dir", config.compilation_cache)
+        # JAX leaves out what compiles within a second, which in the embedded world is nearly everything.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    return config

@@ -1,0 +1,116 @@
+"""What all phases of a run share, and the captioner they share it for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from vcap_jax.data.batching import PromptBatcher
+from vcap_jax.data.examples import Example
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import BadSample
+from vcap_jax.models.policy import Params, Policy
+from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.parallel.sharding import Placement
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.rollout.captioner import Captioner
+from vcap_jax.rollout.engine import JaxEngine, RolloutEngine
+from vcap_jax.rollout.placement import own_types
+from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
+from vcap_jax.rollout.vllm_engine import VllmEngine
+from vcap_jax.run.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """A run's settings, folder, starting policy and devices.
+
+    placement: on the devices of all processes; ``own_placement``, ``own_policy`` and ``own_params`` are on this
+        process's devices alone, where it captions at its own pace. With one process the two are the same.
+    sampler: draws captions as training does. load: reads a sample. say: where messages to the user go.
+    """
+
+    config: RunConfig
+    folder: RunFolder
+    policy: Policy
+    placement: Placement
+    sampler: GroupSampler
+    load: Callable[[Sample], Example]
+    say: Callable[[str], None]
+    processes: Processes = ALONE
+
+    @cached_property
+    def own_placement(self) -> Placement:
+        """See the class."""
+        return self.placement.local()
+
+    @cached_property
+    def own_policy(self) -> Policy:
+        """The starting policy; its trainable parameters are those of ``policy``."""
+        return dataclasses.replace(self.policy, frozen=self.own_params(self.policy.frozen))
+
+    def own_params(self, params: Params) -> Params:
+        """Parameters, trained or frozen, for this process's devices, in the types that captions are drawn with. All
+        processes must call it at the same time. With one process they are ``params`` themselves."""
+        return self.placement.gathered(params, own_types(params, self.config.model.dtype))
+
+    def batcher(self, groups: int) -> PromptBatcher:
+        """Makes device batches of that many groups, on this process's devices."""
+        return PromptBatcher(self.own_policy, self.config.data.buckets, groups, self.own_placement.batch)
+
+    def captioner(
+        self, sampler: GroupSampler | None = None, load: Callable[[Sample], Example] | None = None
+    ) -> Captioner:
+        """Captions samples with the run's sampling rules and reading, or with others."""
+        return Captioner(
+            self.own_policy,
+            sampler or self.sampler,
+            load or self.load,
+            batcher=self.batcher((sampler or self.sampler).config.groups_per_batch),
+            threads=self.config.data.threads,
+            on_bad_sample=self.config.data.on_bad_sample,
+        )
+
+    def own_file(self, name: str) -> Path:
+        """``own_file`` of this process."""
+        return own_file(self.folder, name, self.processes)
+
+    def report_bad_sample(self, bad: BadSample) -> None:
+        """Says which sample is left out, and why."""
+        self.say(f"skipped sample {bad.id}: {bad.reason}")
+
+
+def own_file(folder: RunFolder, name: str, processes: Processes) -> Path:
+    """A file in the run folder that every process has one of; that of the first is called ``name``."""
+    path, index = folder.root / name, processes.index
+    return path.with_stem(f"{path.stem}-{index}") if index else path
+
+
+def group_sampler(policy: Policy, rollout: RolloutConfig, processes: Processes = ALONE) -> GroupSampler:
+    """A sampler for this process's share of the policy's captions."""
+    return GroupSampler(
+        policy.graphdef,
+        rollout.share(processes.count),
+        end_ids=policy.processor.eos_token_ids,
+        banned_ids=policy.processor.banned_token_ids,
+    )
+
+
+@contextmanager
+def rollout_engine(place: Workplace) -> Iterator[RolloutEngine]:
+    """Who draws the captions that are trained on, as configured; raises RolloutError if it cannot."""
+    config = place.config
+    if config.rollout.engine == "jax":
+        place.say("captions are drawn by the JAX sampler")
+        yield JaxEngine(place.sampler, place.own_policy.frozen, config.seed)
+        return
+    with VllmEngine(
+        place.policy, config.rollout, seed=config.seed, dtype=config.model.dtype, say=place.say
+    ) as engine:
+        for server in engine.connect():
+            place.say(f"captions are drawn by vLLM at {server.url}, model {server.model}")
+        yield engine

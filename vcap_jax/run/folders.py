@@ -1,0 +1,183 @@
+"""Run folders as commands open them: one of its own, and those of an undertaking of several over the same data."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from vcap_jax.configuration import parse_yaml
+from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.run.checkpoint_source import check_start, starting_source
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.inputs import Work, check_inputs
+from vcap_jax.run.judge_record import note_judge, noted_judge
+
+logger = logging.getLogger(__name__)
+
+JUDGE_MAY_DIFFER = (
+    "urls",
+    "api_key_env",
+    "concurrency",
+    "deadline_s",
+    "max_tries",
+    "backoff_s",
+    "max_backoff_s",
+    "max_retry_after_s",
+    "ready_timeout_s",
+    "outage_timeout_s",
+    "breaker_failures",
+    "media_uuid",
+    "lead_request",
+    "store",
+)
+"""Of ``judge``: where it is, how long it is waited for and how requests travel. The rest decides scores: who judges,
+how it draws, what it is shown, how much it may write."""
+
+ROLLOUT_SERVERS_MAY_DIFFER = ("urls", "weights_dir", "concurrency", "timeout_s", "attempts", "load_timeout_s")
+"""Of ``rollout.vllm``: where the servers are and how long they are waited for."""
+
+MAY_DIFFER = (
+    "logging",
+    "alarms",
+    *(f"judge.{name}" for name in JUDGE_MAY_DIFFER),
+    *(f"second_judge.judge.{name}" for name in JUDGE_MAY_DIFFER),
+    "second_judge.max_pending",
+    "distributed",
+    "mesh",
+    "grpo.groups_per_micro_batch",
+    "sft.groups_per_micro_batch",
+    "rollout.groups_per_batch",
+    *(f"rollout.vllm.{name}" for name in ROLLOUT_SERVERS_MAY_DIFFER),
+    "data.threads",
+    "data.prefetch",
+    "compilation_cache",
+)
+"""What an undertaking may be resumed with that it was not begun with: how it reports, whom it asks, what it runs on."""
+
+STAGE_MAY_DIFFER = (*MAY_DIFFER, "data.references", "sft.captions")
+"""Of a stage that is resumed. The folder of the whole may have moved, or be named from elsewhere: which captions a
+stage began with is known by their digest (``references.remember_pool``), not by their path."""
+
+
+_UNKEPT = ("distributed",)
+"""Says where a run was done, and is another at every start."""
+
+
+def open_whole(
+    config: RunConfig,
+    root: Path,
+    processes: Processes = ALONE,
+    *,
+    resume: bool = True,
+    work: Work = "training",
+) -> tuple[RunConfig, RunFolder]:
+    """The run folder ``root`` of an undertaking or a single run, and the configuration to do it with: where it starts
+    from a run, ``model.step`` says which checkpoint, in the folder's config.yaml too, and stays when that run goes on.
+
+    All processes must call it together. resume: go on with what is there, if anything is. work: what the folder is for.
+    Raises RunFolderError and, for a new one and before it is made, what ``check_inputs``, ``check_start`` and
+    ``starting_source`` raise.
+    """
+
+    def opened() -> tuple[bool, int | None]:
+        there = RunFolder(root)
+        if not there.begun:
+            for note in check_inputs(config, work):
+                logger.info("%s", note)
+        pinned = _pinned(config, there)
+        folder = _open(root, pinned, MAY_DIFFER, resume=resume)
+        return folder.resumed, pinned.model.step
+
+    resumed, step = processes.by_first("run folder", opened)
+    return _starting_at(config, step), RunFolder(root, resumed=resumed)
+
+
+def _pinned(config: RunConfig, folder: RunFolder) -> RunConfig:
+    """``config`` with the step of the run it starts from: as ``folder`` was begun, else the one that is there now."""
+    begun_with = _section(folder, "model")
+    if not folder.config.exists() or (begun_with.get("path") != config.model.path and not folder.begun):
+        check_start(config)
+        return _starting_at(config, starting_source(config).step)
+    if config.model.step is not None:
+        return config
+    return _starting_at(config, begun_with.get("step"))
+
+
+def _starting_at(config: RunConfig, step: int | None) -> RunConfig:
+    return replace(config, model=replace(config.model, step=step))
+
+
+def _open(root: Path, config: RunConfig, may_differ: tuple[str, ...], *, resume: bool) -> RunFolder:
+    there = RunFolder(root)
+    noted = noted_judge(there) or _section(there, "judge").get("model")
+    remedies = _step_remedies(root, config)
+    if config.judge.model is None or noted in (None, config.judge.model):
+        # Null takes what answers, which the note is compared with as soon as it does.
+        may_differ = (*may_differ, "judge.model")
+    else:
+        remedies["judge.model"] = (
+            f"The run was judged by {noted}, and rewards of two judges do not compare: set judge.model={noted}, or "
+            "start a new run in another folder."
+        )
+    folder = RunFolder.open(
+        root, config, resume=resume, may_differ=may_differ, unkept=_UNKEPT, remedies=remedies
+    )
+    if folder.resumed and config.judge.model is None and noted is not None and noted_judge(folder) is None:
+        note_judge(folder, noted, {})  # of a run older than the note: config.yaml has forgotten it by now
+    return folder
+
+
+def _section(folder: RunFolder, name: str) -> Mapping[str, Any]:
+    """Of the configuration that a run was last started with, as it was written; nothing where there is none."""
+    if not folder.config.exists():
+        return {}
+    return (parse_yaml(folder.config.read_text(encoding="utf-8")) or {}).get(name) or {}
+
+
+def _step_remedies(root: Path, config: RunConfig) -> dict[str, str]:
+    """What to do instead of giving a run another number of steps."""
+    steps = {
+        "max_steps": config.max_steps,
+        "epochs": config.epochs,
+        "sft.max_steps": config.sft.max_steps,
+        "sft.epochs": config.sft.epochs,
+    }
+    return {
+        key: (
+            "The learning rate's schedule spans all steps, so a run keeps their number. To train on from where it is, "
+            f"begin a run from its last checkpoint: the same command without --resume, with --run-dir {root}-2 "
+            f"model.path={root} {key}={'null' if value is None else value} (those of the new run alone). To end it "
+            "earlier, stop it with Ctrl-C: its last checkpoint can be used like that of a run that has ended."
+        )
+        for key, value in steps.items()
+    }
+
+
+def open_stage(config: RunConfig, whole: RunFolder, root: Path, processes: Processes = ALONE) -> RunFolder:
+    """The run folder ``root`` of a stage of ``whole``, new or to go on with. All processes must call it together.
+
+    config: made of the one that ``open_whole`` returned. The stages share the embedded world of the whole, which is
+    rendered once. Raises RunFolderError.
+    """
+
+    def opened() -> bool:
+        stage = _open(root, config, STAGE_MAY_DIFFER, resume=True)
+        siblings = (noted_judge(RunFolder(entry)) for entry in sorted(whole.root.iterdir()))
+        judged_by = next(filter(None, siblings), None)
+        if judged_by is not None and noted_judge(stage) is None:
+            note_judge(stage, judged_by, {})  # stages are compared with each other
+        _share_world(config, whole, stage)
+        return stage.resumed
+
+    return RunFolder(root, resumed=processes.by_first(f"stage {root.name}", opened))
+
+
+def _share_world(config: RunConfig, whole: RunFolder, stage: RunFolder) -> None:
+    if config.data.manifest is None and not stage.data.exists():
+        whole.data.mkdir(parents=True, exist_ok=True)
+        stage.data.symlink_to(os.path.relpath(whole.data, stage.root), target_is_directory=True)

@@ -1,0 +1,222 @@
+"""What a command is given beside its settings (files, folders, a reward family), looked at before any work is done and
+before there is a folder: a mistake costs one line and nothing to remove."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Literal
+
+from vcap_jax.configuration import ConfigError
+from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.manifest import Sample, missing_files
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.models.qwen3_vl.lora_files import CONFIG_FILE
+from vcap_jax.models.qwen3_vl.weights import INDEX_FILE, SINGLE_FILE
+from vcap_jax.reward.questions import read_questions
+from vcap_jax.reward.templates import load_instruction
+from vcap_jax.reward.vqa import load_vqa_template
+from vcap_jax.run.checkpoint_source import check_start, lineage
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.judge import reward_family
+from vcap_jax.run.model_loading import PARAMS_FOLDER
+from vcap_jax.run.setup import manifest_samples
+from vcap_jax.sft.targets import caption_pool
+from vcap_jax.system.errors import VCapError
+
+Work = Literal["training", "supervised", "distillation", "captions"]
+"""What the inputs are for: launch/train.py and self_improve.py, sft.py, distill.py, references.py."""
+
+_HUB = re.compile(r"(?:https?://(?:www\.)?huggingface\.co/)?([\w.-]+/[\w.-]+)(?:/(?:tree|blob)/.*)?/?")
+
+
+class InputError(VCapError, ValueError):
+    """Several inputs that cannot be used; the message lists all."""
+
+
+def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = True) -> list[str]:
+    """What a user should know about the inputs that ``work`` will read, a line each.
+
+    policy: whether ``model.path`` is among them.
+    Raises InputError for several problems, or the one there is: of the checkpoint, the manifest, the references or
+    captions, the reward family and its files, and data that do not fill a step.
+    """
+    problems: list[Exception] = []
+    notes: list[str] = []
+    checks = _Checks(config, notes)
+
+    @contextmanager
+    def noted() -> Iterator[None]:
+        try:
+            yield
+        except (VCapError, FileNotFoundError) as error:
+            problems.append(error)
+
+    if policy:
+        with noted():
+            check_checkpoint(config.model.path, config.model.step)
+            check_start(config)
+            checks.adapter()
+    if work in ("training", "distillation"):
+        with noted():
+            checks.reward()
+    with noted():
+        samples = checks.manifest()
+        count = config.world.train_scenes if samples is None else len(samples)
+        if work in ("training", "distillation"):
+            count = checks.references(samples, count)
+            checks.questions(samples)
+        if work == "training":
+            config.total_steps(count)
+        elif work == "distillation":
+            config.sft.total_steps(count)
+        elif work == "supervised":
+            config.sft.total_steps(checks.captions(samples, count))
+    if len(problems) > 1:
+        listed = [
+            line
+            for error in problems
+            for line in (error.problems if isinstance(error, ConfigError) else (str(error),))
+        ]
+        raise InputError("\n  - ".join([f"{len(listed)} problems:", *listed]))
+    if problems:
+        raise problems[0]
+    return notes
+
+
+def check_checkpoint(path: str, step: int | None = None, *, key: str = "model.path") -> None:
+    """Raises ConfigError unless ``path`` holds a policy: a checkpoint folder with its weights, or a run whose line
+    begins with one.
+
+    key: the setting or option that names it.
+    """
+    folder = lineage(path, step).origin
+    if not (folder / "config.json").is_file():
+        raise ConfigError([_no_checkpoint(path, folder, key)])
+    if (folder / PARAMS_FOLDER).is_dir() or (folder / SINGLE_FILE).is_file():
+        return
+    index = folder / INDEX_FILE
+    if not index.is_file():
+        raise ConfigError(
+            [f"{key} {path} has no weights: neither {SINGLE_FILE} nor {INDEX_FILE}, nor Orbax's"]
+        )
+    try:
+        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            [f"{key} {path}: {INDEX_FILE} cannot be read ({error}); download it again"]
+        ) from error
+    missing = [name for name in shards if not (folder / name).is_file()]
+    if missing:
+        raise ConfigError(
+            [
+                (
+                    f"{key} {path} lacks {len(missing)} of its {len(shards)} files of weights, the first {missing[0]}: "
+                    "download the rest"
+                )
+            ]
+        )
+
+
+def _no_checkpoint(path: str, folder: Path, key: str) -> str:
+    if folder.is_dir():
+        return (
+            f"{key} {path} is no checkpoint (it has no config.json) and no run with checkpoints: name a folder of a "
+            "Hugging Face checkpoint, an Orbax checkpoint, or a run"
+        )
+    if found := _HUB.fullmatch(path):
+        return (
+            f"{key} {path} is no folder on this machine. If it is a checkpoint of the Hugging Face hub, download it "
+            f"first: hf download {found[1]} --local-dir FOLDER, and give {key}=FOLDER"
+        )
+    if "://" in path:
+        return f"{key} {path} is an address: download the checkpoint first and give its folder"
+    return f"{key} {path} does not exist: give the folder of a checkpoint or of a run"
+
+
+class _Checks:
+    """The single checks; each raises what is wrong with its input."""
+
+    def __init__(self, config: RunConfig, notes: list[str]) -> None:
+        self._config, self._notes = config, notes
+
+    def adapter(self) -> None:
+        lora = self._config.model.lora
+        if lora is not None and lora.adapter is not None and not (Path(lora.adapter) / CONFIG_FILE).is_file():
+            raise ConfigError(
+                [f"model.lora.adapter {lora.adapter} has no {CONFIG_FILE}: give a folder in PEFT's format"]
+            )
+
+    def reward(self) -> None:
+        reward = self._config.reward
+        reward_family(self._config)
+        for field in fields(reward.instructions):
+            if (path := getattr(reward.instructions, field.name)) is not None:
+                load_instruction(field.name, path)  # type: ignore[arg-type]  # the fields are its names
+        if reward.family == "vqa":
+            load_vqa_template(reward.vqa.instruction)
+
+    def manifest(self) -> list[Sample] | None:
+        """The samples of the run's modality whose files are there; None for the embedded world."""
+        config = self._config
+        if config.data.manifest is None:
+            return None
+        samples = manifest_samples(config, lambda _: None)  # the run says what is left out
+        ignored = sorted({key for sample in samples for key in sample.extra})
+        if ignored:
+            self._notes.append(f"{config.data.manifest}: ignored keys: {', '.join(ignored)}")
+        missing = missing_files(samples)
+        if not missing:
+            return samples
+        sample, file = missing[0]
+        if config.data.on_bad_sample == "refuse" or len(missing) == len(samples):
+            raise ManifestError(
+                f"{sample.origin}: {file} does not exist, as files of {len(missing)} of {len(samples)} samples: "
+                "correct their paths, which are relative to the manifest's folder, or drop the rows"
+            )
+        self._notes.append(
+            f"{len(missing)} of {len(samples)} samples have files that do not exist and will be skipped, the first: "
+            f"{sample.origin}: {file}"
+        )
+        gone = {sample.id for sample, _ in missing}
+        return [sample for sample in samples if sample.id not in gone]
+
+    def references(self, samples: Sequence[Sample] | None, count: int) -> int:
+        """How many of the ``count`` samples can be trained on as far as references are concerned."""
+        config = self._config
+        path = config.data.references
+        if path is None or not reward_family(config).uses_reference(config.reward):
+            return count
+        return self._in_pool(ReferencePool.read(path), path, samples, count)
+
+    def captions(self, samples: Sequence[Sample] | None, count: int) -> int:
+        """How many of the ``count`` samples have captions to learn."""
+        if samples is None and self._config.sft.captions is None:
+            samples = []  # scenes bring none
+        pool, source = caption_pool(self._config.sft.captions, samples or ())
+        return self._in_pool(pool, source, samples, count)
+
+    def _in_pool(self, pool: ReferencePool, source: str, samples: Sequence[Sample] | None, count: int) -> int:
+        if samples is None:
+            return count  # the scenes' ids are known when they are made
+        found = sum(sample.id in pool for sample in samples)
+        if not found:
+            raise ManifestError(
+                f"{source} has nothing for any of the {len(samples)} samples: its first id is "
+                f'"{pool.entries()[0].id}", the manifest\'s "{samples[0].id}"'
+            )
+        return found
+
+    def questions(self, samples: Sequence[Sample] | None) -> None:
+        path = self._config.reward.vqa.questions
+        if self._config.reward.family != "vqa" or path is None:
+            return
+        asked = read_questions(path)
+        if samples is not None and not any(sample.id in asked for sample in samples):
+            raise ManifestError(
+                f"{path} (reward.vqa.questions) asks nothing about any of the {len(samples)} samples"
+            )

@@ -1,0 +1,149 @@
+"""The reward of a run: its family, its judge and, in the embedded world, the questions of a family that needs some."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.reward.client import JudgeClient
+from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.family import FamilyError, RewardFamily, load_family
+from vcap_jax.reward.questions import Question, question_lines
+from vcap_jax.reward.second_judge import SECOND, SecondJudgeConfig
+from vcap_jax.reward.session import RewardSession
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.context import Workplace, own_file
+from vcap_jax.run.judge_record import remember_judge
+from vcap_jax.world.judge_process import embedded_judge
+from vcap_jax.world.questions import scene_questions
+from vcap_jax.world.splits import EmbeddedData
+
+
+def reward_family(config: RunConfig) -> type[RewardFamily]:
+    """The class of the configured family. Raises FamilyError for one that cannot be used in this run."""
+    family = load_family(config.reward)
+    if config.second_judge is not None and not family.asks_judge(config.reward):
+        raise FamilyError(
+            f"reward.family {config.reward.family!r} asks no judge, so a second one has nothing to agree with: leave "
+            "out second_judge"
+        )
+    if config.reward.family == "vqa" and config.reward.vqa.questions is None and config.data.manifest:
+        raise FamilyError(
+            "reward.vqa.questions is null, which is for the scenes of the embedded world: give a JSONL file with "
+            "questions about the samples of data.manifest"
+        )
+    return family
+
+
+def reward_settings(place: Workplace, pool: ReferencePool | None, world: EmbeddedData | None) -> RewardConfig:
+    """The configured reward with what the run adds: a file of questions about the embedded world's scenes."""
+    reward = place.config.reward
+    if reward.family != "vqa" or reward.vqa.questions is not None:
+        return reward
+    if world is None:
+        raise FamilyError(
+            "reward.vqa.questions is null and there are no scenes to ask about: give a JSONL file"
+        )
+    asked = {}
+    for identity, scene in world.train_scenes.items():
+        if reward.vqa.about == "scene":
+            captions = None
+        elif pool is None or identity not in pool:
+            continue
+        else:
+            captions = pool[identity].references
+        asked[identity] = [
+            Question(text=text, options=options, answer=answer)
+            for text, options, answer in scene_questions(scene, captions)
+        ]
+    path = place.own_file("questions.jsonl")
+    replace_file(path, question_lines(asked).encode())
+    place.say(f"{sum(map(len, asked.values()))} questions about {len(asked)} scenes: {path}")
+    return dataclasses.replace(reward, vqa=dataclasses.replace(reward.vqa, questions=str(path)))
+
+
+@contextmanager
+def answering_judge(
+    config: RunConfig,
+    folder: RunFolder,
+    say: Callable[[str], None],
+    processes: Processes = ALONE,
+    *,
+    second: SecondJudgeConfig | None = None,
+) -> Iterator[JudgeConfig]:
+    """The judge that a run will ask, which answers now: a wrong address or key costs a run no other work.
+
+    One that is not up yet is waited for, which is told; where none is configured the embedded one is started, and ends
+    with the context. All processes must enter it together. Nothing is asked for a reward that asks no judge.
+    second: a judge that is tried too, but not waited for.
+    Raises JudgeUnavailable, JudgeStartError, RunFolderError for another judge than the run had before, and PeerFailed
+    where another process cannot reach it.
+    """
+    judge = config.judge
+    with ExitStack() as stack:
+
+        def found() -> JudgeConfig:
+            if not load_family(config.reward).asks_judge(config.reward):
+                say(f"the reward family {config.reward.family} asks no judge")
+                return judge
+            if judge.urls:
+                answering = judge
+            else:
+                say("no judge.urls are configured: starting the embedded judge")
+                log = own_file(folder, "judge.log", processes)
+                url = stack.enter_context(embedded_judge(log, config.world.judge_perception, say=say))
+                answering = dataclasses.replace(judge, urls=(url,))
+            model = asyncio.run(_ready(answering, say))
+            remember_judge(folder, model, config.reward, first=processes.first)
+            say(f"judge {model} at {', '.join(answering.urls)} is ready")
+            if second is not None:
+                _check_second_judge(second, say)
+            return answering
+
+        yield processes.together("judge", found)
+
+
+async def _ready(judge: JudgeConfig, say: Callable[[str], None]) -> str:
+    async with JudgeClient(judge, say=say) as client:
+        return await client.wait_until_ready(judge.ready_timeout_s)
+
+
+def _check_second_judge(second: SecondJudgeConfig, say: Callable[[str], None]) -> None:
+    """Raises JudgeUnavailable for one that can never answer. Nobody waits for one that does not answer yet."""
+
+    async def look() -> str | None:
+        async with JudgeClient(second.judge, role=SECOND, say=say) as client:
+            return await client.look()
+
+    wrong = asyncio.run(look())
+    where = f"{SECOND.who} at {', '.join(second.judge.urls)}"
+    if wrong is None:
+        say(f"{where} is ready")
+    else:
+        say(f"{where} does not answer yet ({wrong}): the run begins without it; second_judge/failed counts")
+
+
+@contextmanager
+def reward_session(
+    place: Workplace, reward: RewardConfig, pool: ReferencePool | None, judge: JudgeConfig
+) -> Iterator[RewardSession]:
+    """A session that is ready to score groups. judge: of ``answering_judge``.
+
+    Raises FamilyError, JudgeUnavailable, StoreError, TemplateError.
+    """
+    # Of several processes each has its own: SQLite's locks do not reach over a network's storage.
+    named = "judgements.sqlite" if judge.store is None else str(Path(judge.store).absolute())
+    judge = dataclasses.replace(judge, store=str(place.own_file(named)))
+    references = {} if pool is None else {entry.id: entry.references for entry in pool.entries()}
+    with RewardSession(
+        reward, judge, seed=place.config.seed, references=references, say=place.say
+    ) as session:
+        session.wait_until_ready()  # again: the work since it was first asked may have taken hours
+        yield session

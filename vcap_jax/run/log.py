@@ -1,0 +1,112 @@
+"""What a run leaves behind of its steps: the row of metrics, alarms, the progress line, samples and plots.
+
+Of several processes the first one keeps the log; the others are silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vcap_jax.grpo.advantages import overlong_penalty
+from vcap_jax.grpo.records import StepReport
+from vcap_jax.grpo.step_metrics import alarm_metrics, judge_metrics, reward_metrics
+from vcap_jax.report.metrics import MetricsWriter, read_metrics
+from vcap_jax.report.progress import Progress
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.world_facts import fact_metrics
+from vcap_jax.reward.alarms import AlarmWatch
+from vcap_jax.reward.second_judge import SecondJudge
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.observers import RunObserver
+from vcap_jax.world.splits import EmbeddedData
+
+
+class RunLog:
+    """Implements ``grpo.trainer.Log`` in the run's folder; close it at the end.
+
+    total, done: steps of the whole run, and those of earlier starts. What was logged after ``done`` is dropped: it is
+    done again, and comes out the same. learning_rate: step (from 0) -> rate.
+    world: where given, facts that captions cover and make up are counted. second_judge: whose agreement is logged; of
+    several processes each has its own, and the log shows that of the first, on its share of the groups.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        *,
+        total: int,
+        done: int,
+        learning_rate: Callable[[int], Any],
+        world: EmbeddedData | None,
+        second_judge: SecondJudge | None,
+    ) -> None:
+        self._config, self._world, self._second_judge = config, world, second_judge
+        self._learning_rate = learning_rate
+        self._metrics = MetricsWriter(folder.metrics)
+        self._metrics.truncate_after(done)
+        self._progress = Progress(total, start=done, every=config.logging.print_every)
+        self._observer = RunObserver(config, folder, world, done=done, total=total)
+        self._alarms = AlarmWatch(config.alarms, read_metrics(folder.metrics))
+
+    def message(self, text: str) -> None:
+        """A line of its own above the progress line."""
+        self._progress.message(text)
+
+    def step(self, report: StepReport) -> None:
+        """Writes the row, then whatever shows it."""
+        results, outcome = report.outcome.results, report.outcome
+        row: dict[str, Any] = {"step": report.step}
+        row |= reward_metrics(results, report.advantages)
+        overlong = self._config.grpo.overlong
+        if overlong.weight:
+            lengths = np.stack([result.lengths for result in results])
+            longest = self._config.rollout.max_completion_length
+            row["reward/overlong"] = float(overlong_penalty(lengths, longest, overlong).mean())
+        if self._world is not None:
+            groups = [(result.sample_id, result.captions) for result in results]
+            row |= fact_metrics(self._world.train_scenes, groups)
+        alarms, warnings = alarm_metrics(self._alarms, report.step, results, {**row, **report.update})
+        row |= alarms
+        if self._second_judge is not None:
+            row |= self._second_judge.metrics()
+        row |= {**report.update, "lr": float(self._learning_rate(report.step - 1))}
+        row |= judge_metrics(report.judge)
+        row["data/skipped"] = report.skipped_samples
+        tokens = sum(int(result.lengths.sum()) for result in results)
+        row |= {
+            "seconds/rollout": outcome.rollout_seconds,
+            "seconds/judge": outcome.judge_seconds,
+            "seconds/update": report.update_seconds,
+            "seconds/step": report.step_seconds,
+            "tokens_per_s/rollout": tokens / outcome.rollout_seconds,
+            "tokens_per_s/update": tokens / report.update_seconds,
+            "compiles": report.compiles,
+        }
+        self._metrics.write(row)
+        self._observer(report)
+        for warning in warnings:
+            self._progress.message(f"step {report.step}: {warning}")
+        self._progress.update(report.step, row)
+
+    def close(self) -> None:
+        """Ends the progress line, draws page and plots a last time."""
+        self._progress.close()
+        self._observer.close()
+        self._metrics.close()
+
+
+class SilentLog:
+    """The log of a process that is not the first."""
+
+    def message(self, text: str) -> None:
+        del text
+
+    def step(self, report: Any) -> None:
+        del report
+
+    def close(self) -> None:
+        pass

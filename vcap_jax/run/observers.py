@@ -1,0 +1,158 @@
+"""What a user looks at while a run goes on: samples of groups on a page, and plots."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Sequence
+
+from PIL import Image
+
+from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.grpo.records import GroupRecord, StepReport
+from vcap_jax.report.metrics import read_metrics
+from vcap_jax.report.plots import plot_run
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.samples import (
+    Sample,
+    SampleCandidate,
+    SampleFact,
+    SampleFrame,
+    SamplesWriter,
+    read_samples,
+)
+from vcap_jax.report.samples_page import write_samples_page
+from vcap_jax.report.world_facts import fact_list
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.judge_domain import domain_warning
+from vcap_jax.world.splits import EmbeddedData
+
+_MOST_FRAMES = 16
+_LONGEST = 512
+
+
+class Shown:
+    """Which samples a run has shown: how often, and at which step the last time."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, tuple[int, int]] = {}
+
+    def add(self, identity: str, step: int) -> None:
+        """A sample is shown at a step; steps never go back."""
+        self._shown[identity] = (self._shown.get(identity, (0, 0))[0] + 1, step)
+
+    def choose(self, identities: Sequence[str], most: int) -> list[int]:
+        """Places of at most ``most`` of a step's groups, given the samples they are of: each sample once, those shown
+        least often first, of these the ones shown longest ago, else in the step's order."""
+        first: dict[str, int] = {}
+        for place, identity in enumerate(identities):
+            first.setdefault(identity, place)
+        order = sorted(first, key=lambda identity: (*self._shown.get(identity, (0, 0)), first[identity]))
+        return [first[identity] for identity in order[:most]]
+
+
+class RunObserver:
+    """Called after every step; writes samples and redraws the pictures as often as the configuration says.
+
+    world: where given, facts of the captions are shown as true, false or missing. done: steps of earlier
+    processes; samples logged after them are dropped, for they will be written again. total: steps of the whole run.
+    """
+
+    def __init__(
+        self, config: RunConfig, folder: RunFolder, world: EmbeddedData | None, *, done: int, total: int
+    ) -> None:
+        self._config, self._folder, self._world, self._total = config, folder, world, total
+        self._writer = SamplesWriter(folder.samples)
+        self._writer.truncate_after(done)
+        # From what is written, so that a resumed run goes on like one left alone.
+        self._shown = Shown()
+        for sample in read_samples(folder.samples):
+            self._shown.add(sample.id, sample.step)
+
+    def __call__(self, report: StepReport) -> None:
+        logging = self._config.logging
+        if report.step in (1, self._total) or report.step % logging.samples_every == 0:
+            chosen = self._shown.choose([r.sample_id for r in report.records], logging.samples_per_step)
+            self._writer.write(self._sample(report, report.records[place]) for place in chosen)
+            for place in chosen:
+                self._shown.add(report.records[place].sample_id, report.step)
+        if report.step % logging.plot_every == 0:
+            self._draw()
+
+    def close(self) -> None:
+        self._draw()
+        self._writer.close()
+
+    def _draw(self) -> None:
+        rows = read_metrics(self._folder.metrics)
+        if rows:
+            plot_run(rows, self._folder.plots, title=self._config.name)
+        samples = read_samples(self._folder.samples)
+        if samples:
+            write_samples_page(
+                samples,
+                self._folder.samples_page,
+                title=self._config.name,
+                warning=domain_warning(self._config, self._folder),
+            )
+
+    def _sample(self, report: StepReport, record: GroupRecord) -> Sample:
+        identity = record.sample_id
+        facts = self._facts(identity)
+        return Sample(
+            step=report.step,
+            id=identity,
+            frames=frames_of(record.example.media),
+            candidates=tuple(
+                _candidate(record, g, float(report.advantages.advantages[record.place, g]), facts)
+                for g in range(len(record.captions))
+            ),
+            reference=record.reference,
+            prompt=record.example.sample.prompt or "",
+            reference_facts=facts(record.reference) if record.reference else (),
+        )
+
+    def _facts(self, identity: str) -> Callable[[str], tuple[SampleFact, ...]]:
+        if self._world is None:
+            return lambda caption: ()
+        scene = self._world.train_scenes[identity]
+        return lambda caption: fact_list(scene, caption)
+
+
+def _candidate(
+    record: GroupRecord, g: int, advantage: float, facts: Callable[[str], tuple[SampleFact, ...]]
+) -> SampleCandidate:
+    score = record.scores.candidates[g]
+    window = record.scores.window
+    return SampleCandidate(
+        caption=record.captions[g],
+        reward=score.reward,
+        full_reward=record.scores.full_reward,
+        scores=dict(score.components),
+        notes=dict(score.notes),
+        failure=None if score.failure is None else f"{score.failure.reason}: {score.failure.detail}",
+        advantage=advantage,
+        truncated=bool(record.truncated[g]),
+        segment=None if window is None else (window.start, window.end),
+        facts=facts(record.captions[g]),
+    )
+
+
+def frames_of(media: EncodedMedia) -> tuple[SampleFrame, ...]:
+    """The pictures the judge saw, shrunk for the page; of a long video an evenly spaced choice."""
+    pictures = media.pictures
+    if len(pictures) > _MOST_FRAMES:
+        step = (len(pictures) - 1) / (_MOST_FRAMES - 1)
+        pictures = tuple(pictures[round(i * step)] for i in range(_MOST_FRAMES))
+    frames = []
+    for encoded in pictures:
+        image = Image.open(io.BytesIO(encoded.data))
+        data, mime = encoded.data, encoded.mime
+        if max(image.size) > _LONGEST:
+            image.thumbnail((_LONGEST, _LONGEST))
+            buffer = io.BytesIO()
+            image.convert("RGB").save(buffer, "JPEG", quality=82)
+            data, mime = buffer.getvalue(), "image/jpeg"
+        url = f"data:{mime};base64,{base64.b64encode(data).decode('ascii')}"
+        frames.append(SampleFrame(url=url, width=image.width, height=image.height, timestamp=encoded.seconds))
+    return tuple(frames)

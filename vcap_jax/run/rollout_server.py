@@ -1,0 +1,84 @@
+"""The vLLM server of ``rollout.engine: vllm``: the folder it starts from and the command that starts it.
+
+vLLM lives in an environment of its own and is never imported here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax.numpy as jnp
+
+from vcap_jax.models.qwen3_vl.weights import save_pretrained
+from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.run.checkpoint_source import configured_processor, lineage
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.model_loading import load_model
+
+SERVER_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
+"""What the command needs in its environment: the routes that load weights and reset caches."""
+
+_SMALL_FILES = ("config.json", "generation_config.json")
+
+
+def export_policy(config: RunConfig, target: Path) -> None:
+    """Makes ``target`` a Hugging Face folder of the configured model with the run's own visual budget.
+
+    Safetensors are linked, not copied; an Orbax checkpoint is written out. The folder is a starting point: the
+    trainer loads the weights of every step. Raises FileExistsError if ``target`` is not empty.
+    """
+    if target.exists() and any(target.iterdir()):
+        raise FileExistsError(f"{target} is not empty: give a new folder")
+    # Of a run, the checkpoint at the beginning: it has the same architecture.
+    source = lineage(config.model.path, config.model.step).origin
+    processor = configured_processor(config, source)
+    target.mkdir(parents=True, exist_ok=True)
+    weights = sorted(source.glob("*.safetensors*"))
+    if not weights:
+        model = load_model(source, placement=Placement.build(MeshConfig()))
+        save_pretrained(model, target, dtype=jnp.dtype(config.model.dtype))
+    for file in weights:
+        (target / file.name).symlink_to(file.resolve())
+    for name in _SMALL_FILES:
+        if (source / name).exists() and not (target / name).exists():
+            (target / name).write_bytes((source / name).read_bytes())
+    processor.save_pretrained(target)
+
+
+def serve_command(
+    config: RunConfig, folder: Path, *, port: int, vllm: str, cpu: bool = False, more: Sequence[str] = ()
+) -> list[str]:
+    """The arguments that start a rollout server on ``folder``; run it with ``SERVER_ENVIRONMENT``.
+
+    vllm: the executable. cpu: it is a CPU build. more: further arguments, which win over these.
+    """
+    buckets, completion = config.data.buckets, config.rollout.max_completion_length
+    prompt = buckets.tokens[-1] if buckets.tokens else buckets.max_tokens
+    # A video is one item whatever its frames; every frame of an image prompt is an image.
+    images = (buckets.frames[-1] if buckets.frames else buckets.max_frames) or 1
+    limits = {"image": images, "video": 0} if config.modality == "image" else {"image": 0, "video": 1}
+    return [
+        vllm,
+        "serve",
+        str(folder),
+        "--served-model-name=policy",
+        "--host=127.0.0.1",
+        f"--port={port}",
+        f"--dtype={config.model.dtype}",
+        # Log-probabilities of the distribution that is sampled from: temperature, penalty, top-k and top-p applied.
+        "--logprobs-mode=processed_logprobs",
+        # Logits that are not rounded to the model's precision, as the trainer's are not.
+        '--hf-overrides={"head_dtype": "float32"}',
+        # The folder's own sampling defaults would otherwise fill in what a request leaves out.
+        "--generation-config=vllm",
+        f"--limit-mm-per-prompt={json.dumps(limits)}",
+        # The times of a video's frames come with the request.
+        "--trust-request-mm-kwargs",
+        *([f"--max-model-len={prompt + completion}"] if prompt else []),
+        # There a seeded request whose prompt is computed in parts ends the server ("CPU Generator does not use
+        # offset"), and compiling takes longer than it saves.
+        *(["--no-enable-chunked-prefill", "--enforce-eager"] if cpu else []),
+        *more,
+    ]

@@ -1,0 +1,1 @@
+"""What every process meets: errors, signals, clocks, waiting, files. Imports nothing heavy."""

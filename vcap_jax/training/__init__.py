@@ -1,0 +1,1 @@
+"""What GRPO and supervised training share: optimizer, checkpoints, compilation counts."""

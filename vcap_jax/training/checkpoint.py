@@ -1,0 +1,313 @@
+"""Checkpoints of a run: Orbax, asynchronous, atomic, the last few kept.
+
+A checkpoint is a folder named after its step with the array state, the place in the data and a small JSON of
+facts. It appears under that name only when it is complete, so a run killed in the middle of a save finds the
+previous one. Arrays are stored under their pytree paths, not under the classes that hold them: state written
+by one program can be read into any tree with the same paths, on another mesh or in another dtype.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers as policies
+
+from vcap_jax.system.errors import VCapError, system_message
+from vcap_jax.system.shutdown import Stopped
+
+State = Any
+
+_STATE, _DATA, _META = "state", "data", "meta"
+
+# Orbax warns when a save is waited for and when a folder is opened for reading: both are what was asked.
+_EXPECTED = ("Waiting for previous save", "read_only=True", "directory is read only")
+
+
+def _worth_showing(record: logging.LogRecord) -> bool:
+    if any(text in str(record.msg) for text in _EXPECTED):
+        return False
+    # Its threads log what the disk refuses with a traceback each, before it is raised here and told in one line.
+    error = record.exc_info[1] if record.exc_info else None
+    return error is None or system_message(error) is None
+
+
+logging.getLogger("absl").addFilter(_worth_showing)
+
+
+class CheckpointError(VCapError, RuntimeError):
+    """A checkpoint that is not there, or that does not fit; the message names the folder and the remedy."""
+
+
+class DiskError(CheckpointError):
+    """A checkpoint that could not be written; a run goes on from the one before it."""
+
+    resumable = True
+
+
+class Checkpointer:
+    """The checkpoints of one run.
+
+    folder: made if absent, unless read_only. keep: how many of the latest stay. best: a key of ``meta`` whose
+    highest value also keeps its checkpoint. read_only: never changes the folder; for looking into a run that
+    another process may be writing. Use as a context manager, or call ``close``.
+    """
+
+    def __init__(
+        self, folder: Path | str, *, keep: int = 3, best: str | None = None, read_only: bool = False
+    ) -> None:
+        if keep < 1:
+            raise ValueError(f"keep is {keep}; at least the latest checkpoint must be kept")
+        self.folder = Path(folder).absolute()
+        if read_only and not self.folder.is_dir():
+            raise CheckpointError(f"{self.folder} does not exist: give the checkpoints folder of a run")
+        kept: list[Any] = [policies.LatestN(n=keep)]
+        if best is not None:
+            kept.append(
+                policies.BestN(
+                    n=1, get_metric_fn=lambda meta: meta[best], keep_checkpoints_without_metrics=False
+                )
+            )
+        self._best = best
+        self._manager = ocp.CheckpointManager(
+            self.folder,
+            options=ocp.CheckpointManagerOptions(
+                create=not read_only,
+                read_only=read_only,
+                # All processes would have to meet for it; one alone may look into a run.
+                save_root_metadata=not read_only,
+                # What a killed process left half written. A reader must not touch it: it may be in work.
+                cleanup_tmp_directories=not read_only,
+                preservation_policy=policies.AnyPreservationPolicy(kept),
+            ),
+            item_names=(_STATE, _DATA, _META),
+            item_handlers={
+                _STATE: ocp.PyTreeCheckpointHandler(),
+                _DATA: ocp.JsonCheckpointHandler(),
+                _META: ocp.JsonCheckpointHandler(),
+            },
+        )
+
+    def __enter__(self) -> Checkpointer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def steps(self) -> list[int]:
+        """Steps with a complete checkpoint, ascending; waits for one that is being written."""
+        # Orbax counts a step as soon as its save begins.
+        self.wait()
+        return sorted(self._manager.all_steps())
+
+    def latest_step(self) -> int | None:
+        """The newest complete checkpoint's step, or None; waits like ``steps``."""
+        return max(self.steps(), default=None)
+
+    def save(
+        self, step: int, state: State, data_state: Any = None, meta: Mapping[str, Any] | None = None
+    ) -> None:
+        """Starts writing a checkpoint and returns as soon as the arrays are copied: they may be donated then.
+
+        state: any pytree of arrays. data_state, meta: what JSON can hold. Waits for an earlier save that is
+        still being written, and raises what went wrong with it.
+        Raises DiskError if the disk refuses, CheckpointError if the step is already there (replacing it would
+        leave a moment without it), TypeError if a leaf of ``state`` is not an array, ValueError if ``best`` is not in
+        ``meta``.
+        """
+        meta = dict(meta or {})
+        if self._best is not None and self._best not in meta:
+            raise ValueError(
+                f"the best checkpoint is chosen by {self._best!r}, which meta {sorted(meta)} lacks"
+            )
+        tree = _nested({path: _own_copy(path, leaf) for path, leaf in _paths(state).items()})
+        if step in self.steps():
+            raise CheckpointError(
+                f"{self.folder} already has a checkpoint of step {step}: resume from it or use another folder"
+            )
+        with self._writing():
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(
+                    **{
+                        _STATE: ocp.args.PyTreeSave(tree),
+                        _DATA: ocp.args.JsonSave({"value": data_state}),
+                        _META: ocp.args.JsonSave(meta),
+                    }
+                ),
+                metrics=None if self._best is None else {self._best: float(meta[self._best])},
+                force=True,
+            )
+
+    def wait(self) -> None:
+        """Returns when everything is written; raises what went wrong in the background."""
+        with self._writing():
+            self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits and ends the background threads."""
+        with self._writing():
+            self._manager.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What the disk refuses comes out of Orbax as errors of its own, of TensorStore's and of the system's."""
+        try:
+            yield
+        except Exception as error:
+            refused = system_message(error)
+            if refused is None:
+                raise
+            raise DiskError(
+                f"a checkpoint could not be written to {self.folder}: {refused}. Those before it are whole"
+            ) from error
+
+    def restore(
+        self, template: State, step: int | None = None, *, partial: bool = False
+    ) -> tuple[State, Any]:
+        """(state, data state) of a step, by default the latest.
+
+        template: a pytree of arrays or jax.ShapeDtypeStruct with the paths and shapes to read. Every array
+            comes in its template's dtype and sharding (without one: the first device; numpy arrays come as
+            numpy). Abstract leaves cost no memory (``sharding.Placement.abstract``).
+        partial: the template may name only a part of what is stored, for instance ``{"params": ...}``;
+            nothing else is read.
+        Raises CheckpointError if there is no such checkpoint, or if paths or shapes differ (all are listed).
+        """
+        step = self.existing_step(step)
+        wanted = _paths(template)
+        self._check(step, wanted, partial)
+        restored = self._manager.restore(
+            step,
+            args=ocp.args.Composite(
+                **{
+                    _STATE: ocp.args.PyTreeRestore(
+                        item=_nested({path: _abstract(leaf) for path, leaf in wanted.items()}),
+                        restore_args=_nested({path: _restore_args(leaf) for path, leaf in wanted.items()}),
+                        partial_restore=partial,
+                    ),
+                    _DATA: ocp.args.JsonRestore(),
+                }
+            ),
+        )
+        arrays = {path: _at(restored[_STATE], path) for path in wanted}
+        leaves = [arrays[path] for path in wanted]
+        return jax.tree.unflatten(jax.tree.structure(template), leaves), restored[_DATA]["value"]
+
+    def meta(self, step: int | None = None) -> dict[str, Any]:
+        """What was saved as ``meta`` with a step, by default the latest. Raises CheckpointError if absent."""
+        args = ocp.args.Composite(**{_META: ocp.args.JsonRestore()})
+        return dict(self._manager.restore(self.existing_step(step), args=args)[_META])
+
+    def stored(self, step: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
+        """Dotted path -> shape and dtype of every array of a step, by default the latest."""
+        tree = self._manager.item_metadata(self.existing_step(step))[_STATE].tree
+        leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+        return {
+            ".".join(str(key.key) for key in path): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+            for path, leaf in leaves
+        }
+
+    def existing_step(self, step: int | None = None) -> int:
+        """``step``, or the latest if None. Raises CheckpointError if there is no complete checkpoint of it."""
+        steps = self.steps()
+        if not steps:
+            raise CheckpointError(
+                f"{self.folder} holds no complete checkpoint: start the run anew, or give another folder"
+            )
+        if step is None:
+            return steps[-1]
+        if step not in steps:
+            raise CheckpointError(f"{self.folder} has no checkpoint of step {step}; there are {steps}")
+        return step
+
+    def _check(self, step: int, wanted: Mapping[tuple[str, ...], Any], partial: bool) -> None:
+        stored = self.stored(step)
+        names = {".".join(path): leaf for path, leaf in wanted.items()}
+        absent = sorted(names.keys() - stored.keys())
+        problems = [f"missing: {name} {tuple(names[name].shape)}" for name in absent]
+        if not partial:
+            extra = sorted(stored.keys() - names.keys())
+            problems += [f"not asked for: {name} {tuple(stored[name].shape)}" for name in extra]
+        for name in sorted(names.keys() & stored.keys()):
+            here, there = tuple(names[name].shape), tuple(stored[name].shape)
+            if here != there:
+                problems.append(f"shape: {name} is {there}, wanted {here}")
+        if problems:
+            raise CheckpointError(
+                f"{self.folder / str(step)} does not fit this model and optimizer; resume with the "
+                "configuration that wrote it, or start a new run folder:\n  " + "\n  ".join(problems)
+            )
+
+
+def _paths(tree: State) -> dict[tuple[str, ...], Any]:
+    """Leaves by path, in the tree's order."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {
+        tuple(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path): leaf
+        for path, leaf in leaves
+    }
+
+
+def _nested(flat: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    root: dict[str, Any] = {}
+    for path, leaf in flat.items():
+        node = root
+        for key in path[:-1]:
+            node = node.setdefault(key, {})
+        node[path[-1]] = leaf
+    return root
+
+
+def _at(tree: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def _own_copy(path: tuple[str, ...], leaf: Any) -> Any:
+    """An array that nothing else writes to."""
+    if isinstance(leaf, np.ndarray | np.generic):
+        return np.array(leaf)
+    if not isinstance(leaf, jax.Array):
+        raise TypeError(
+            f"state{list(path)} is a {type(leaf).__name__}, not an array: keep such facts in meta"
+        )
+    return leaf
+
+
+def _abstract(leaf: Any) -> Any:
+    return leaf if isinstance(leaf, np.ndarray) else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+def _restore_args(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray):
+        return ocp.RestoreArgs(restore_type=np.ndarray, dtype=leaf.dtype)
+    sharding = getattr(leaf, "sharding", None) or jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return ocp.ArrayRestoreArgs(
+        restore_type=jax.Array, dtype=leaf.dtype, sharding=sharding, global_shape=leaf.shape, strict=True
+    )
+
+
+def save_step(
+    checkpoints: Checkpointer, done: int, total: int, state: Any, data_state: Any, *, every: int, stop: bool
+) -> None:
+    """The end of step ``done`` of ``total``: a checkpoint every so many steps, after the last and before a stop.
+
+    stop: of any process, and the same in all. Raises Stopped then, unless all steps are done.
+    """
+    last = done == total
+    if last or stop or done % every == 0:
+        checkpoints.save(done, state, data_state)
+    if stop and not last:
+        checkpoints.wait()
+        raise Stopped(f"stopped after step {done} of {total}, which is saved")

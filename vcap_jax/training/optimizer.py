@@ -1,0 +1,214 @@
+"""AdamW and the learning-rate schedules of the training-configuration table, as one optax chain.
+
+Matches what ms-swift runs (the Hugging Face Trainer's optimizer and schedules): gradients clipped by their
+global norm, decoupled weight decay on everything but norms and biases, and a schedule whose step 0 has
+learning rate 0 whenever there is a warm-up.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from vcap_jax.models.policy import Params
+from vcap_jax.parallel.sharding import Placement
+
+# The Trainer exempts parameters by name; ours carry the same words (q_norm, input_layernorm, norm, bias).
+_NO_DECAY = re.compile(r"(^|_)(bias|norm|layernorm|rmsnorm)\d*$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW (defaults: the paper where it says, ms-swift where it does not).
+
+    learning_rate: the peak.
+    schedule: shape after the warm-up; "cosine_with_min_lr" and "linear_with_min_lr" end at
+        min_lr_ratio * learning_rate, "constant" ignores the ratio.
+    warmup_ratio: share of all steps, rounded up, over which the learning rate rises from 0 to its peak.
+    min_lr_ratio: of the last step's learning rate to the peak.
+    beta1, beta2, adam_epsilon: Adam's decay of the two moments, and what is added to the root of the second.
+    moment_dtype: what the first moment is kept in, None for the parameters' type. "bfloat16" saves 2 bytes of each
+        trained parameter's 16; the second moment, whose small changes it would lose, stays in the parameters' type.
+    weight_decay: decoupled, scaled by the learning rate.
+    max_grad_norm: the gradient's global norm is cut to this; None leaves it.
+    """
+
+    learning_rate: float = 5e-7
+    schedule: Literal["cosine_with_min_lr", "linear_with_min_lr", "constant"] = "cosine_with_min_lr"
+    warmup_ratio: float = 0.01
+    min_lr_ratio: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.95
+    adam_epsilon: float = 1e-8
+    moment_dtype: Literal["float32", "bfloat16"] | None = None
+    weight_decay: float = 0.1
+    max_grad_norm: float | None = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "adam_epsilon"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"optimizer.{name} is {getattr(self, name)}; it must be positive and finite")
+        if self.schedule not in ("cosine_with_min_lr", "linear_with_min_lr", "constant"):
+            raise ValueError(
+                f"optimizer.schedule is {self.schedule!r}; "
+                "it must be cosine_with_min_lr, linear_with_min_lr or constant"
+            )
+        for name in ("warmup_ratio", "min_lr_ratio"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"optimizer.{name} is {getattr(self, name)}; it must be in [0, 1]")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"optimizer.{name} is {getattr(self, name)}; it must be in [0, 1)")
+        if self.moment_dtype not in (None, "float32", "bfloat16"):
+            raise ValueError(
+                f"optimizer.moment_dtype is {self.moment_dtype!r}; it must be float32, bfloat16 or null"
+            )
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(
+                f"optimizer.weight_decay is {self.weight_decay}; it must be 0 or positive, and finite"
+            )
+        if self.max_grad_norm is not None and not 0 < self.max_grad_norm < math.inf:
+            raise ValueError(
+                f"optimizer.max_grad_norm is {self.max_grad_norm}; it must be positive and finite, or null to leave "
+                "the gradient as it is"
+            )
+
+
+def warmup_steps(config: OptimizerConfig, total_steps: int) -> int:
+    """ceil(warmup_ratio * total_steps), the Trainer's rounding."""
+    return math.ceil(config.warmup_ratio * total_steps)
+
+
+def learning_rate_schedule(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
+    """Step index (0 for the first update) -> learning rate.
+
+    With W warm-up steps of N: lr * k / max(1, W) for k < W; then, at progress p = (k - W) / max(1, N - W),
+    lr * (f (1 - r) + r) with f = (1 + cos(pi p)) / 2, or f = 1 - p for the linear one. Past N, p stays 1.
+    Raises ValueError if there is no step to take.
+    """
+    if total_steps < 1:
+        raise ValueError(f"the run has {total_steps} optimizer steps; it needs at least one")
+    warmup = warmup_steps(config, total_steps)
+    floor = config.min_lr_ratio
+
+    def schedule(step: Any) -> jax.Array:
+        step = jnp.asarray(step, jnp.float32)
+        progress = jnp.clip((step - warmup) / max(1, total_steps - warmup), 0.0, 1.0)
+        if config.schedule == "cosine_with_min_lr":
+            factor = (1 + jnp.cos(jnp.pi * progress)) / 2 * (1 - floor) + floor
+        elif config.schedule == "linear_with_min_lr":
+            factor = (1 - progress) * (1 - floor) + floor
+        else:
+            factor = jnp.ones_like(progress)
+        return config.learning_rate * jnp.where(step < warmup, step / max(1, warmup), factor)
+
+    return schedule
+
+
+def decays(path: tuple[Any, ...]) -> bool:
+    """Whether weight decay applies to the parameter at this pytree path: no part of it is a norm or bias."""
+    names = (str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", "")))) for key in path)
+    return not any(_NO_DECAY.search(name) for name in names)
+
+
+def decay_mask(params: Params) -> Params:
+    """A pytree of bool like ``params``: True where weight decay applies.
+
+    By name, not by rank: layers are stacked, so a norm's scale has two axes here.
+    """
+    return jax.tree_util.tree_map_with_path(lambda path, _: decays(path), params)
+
+
+def build_optimizer(config: OptimizerConfig, total_steps: int) -> optax.GradientTransformation:
+    """Clipping, Adam, weight decay and schedule for any pytree of parameters (nnx.State included).
+
+    ``update`` needs the parameters as its third argument. Frozen parameters are simply not handed in.
+    """
+    limit = config.max_grad_norm
+    return optax.chain(
+        optax.identity() if limit is None else optax.clip_by_global_norm(limit),
+        optax.adamw(
+            learning_rate_schedule(config, total_steps),
+            b1=config.beta1,
+            b2=config.beta2,
+            eps=config.adam_epsilon,
+            mu_dtype=config.moment_dtype,
+            weight_decay=config.weight_decay,
+            mask=decay_mask,
+        ),
+    )
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class TrainState:
+    """What an update changes. step: number of updates done; params: the trainable tree; opt_state: optax's."""
+
+    step: jax.Array
+    params: Params
+    opt_state: Any
+
+
+class InPlace:
+    """``jax.jit`` of ``(state, ...) -> (state, result)``, the new state in the memory and on the devices of the old.
+
+    Left alone XLA may cut differently what comes out, norms as their gradients were: the next step would compile again,
+    and what the rules of the mesh say would no longer hold.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._jitted: Any = None
+
+    def __call__(self, state: Any, *arguments: Any) -> Any:
+        return self._for(state)(state, *arguments)
+
+    def lower(self, state: Any, *arguments: Any) -> Any:
+        """As the method of a jitted function; arguments may be ``jax.ShapeDtypeStruct`` with shardings."""
+        return self._for(state).lower(state, *arguments)
+
+    def _for(self, state: Any) -> Any:
+        if self._jitted is None:
+            shardings = jax.tree.map(lambda x: x.sharding, state)
+            self._jitted = jax.jit(self._function, donate_argnums=(0,), out_shardings=(shardings, None))
+        return self._jitted
+
+
+class OptimizerPrograms:
+    """Jitted programs around one optimizer: its state, gradient sums and updates, whatever the objective."""
+
+    def __init__(self, optimizer: optax.GradientTransformation) -> None:
+        self._optimizer = optimizer
+        self.apply = InPlace(self._apply)
+        self._make_zeros: Any = None
+
+    def initial_state(self, params: Params, placement: Placement) -> TrainState:
+        """A state at step 0 with its own copy of ``params`` (the state is donated from update to update); the
+        optimizer's moments are cut as the parameters are."""
+        copy = jax.tree.map(jnp.copy, params)
+        shardings = placement.shardings(jax.eval_shape(self._optimizer.init, copy))
+        opt_state = jax.jit(self._optimizer.init, out_shardings=shardings)(copy)
+        return TrainState(placement.replicated(jnp.zeros((), jnp.int32)), copy, opt_state)
+
+    def zeros(self, params: Params) -> Params:
+        """A gradient sum to begin with, cut as ``params`` are."""
+        if self._make_zeros is None:
+            shardings = jax.tree.map(lambda x: x.sharding, params)
+            self._make_zeros = jax.jit(
+                lambda params: jax.tree.map(jnp.zeros_like, params), out_shardings=shardings
+            )
+        return self._make_zeros(params)
+
+    def _apply(self, state: TrainState, gradients: Params) -> tuple[TrainState, dict[str, jax.Array]]:
+        """One optimizer update; the state is donated."""
+        norm = optax.global_norm(gradients)
+        updates, opt_state = self._optimizer.update(gradients, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return TrainState(state.step + 1, params, opt_state), {"grad_norm": norm}
