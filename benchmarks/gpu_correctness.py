@@ -22,7 +22,7 @@ from benchmarks.small_policy import policy_config
 from vcap_jax.grpo.objective import ObjectiveConfig, step_totals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.kernels import attention
-from vcap_jax.models.policy import split_model
+from vcap_jax.models.policy import split_model, vision_encoder
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
@@ -167,8 +167,9 @@ def outcome(config: Qwen3VLConfig, kernel: attention.Kernel, dtype: Any) -> Outc
     programs = UpdatePrograms(
         graphdef, ObjectiveConfig(beta=0.0), optax.sgd(1.0), temperature=1.0, logprob_chunk=64
     )
+    encode = vision_encoder(graphdef)
     prompt, batch = _prompts(config), _captions(config)
-    features = programs.encode(trainable, frozen, prompt)
+    features = encode(trainable, frozen, prompt)
     totals = step_totals(jnp.asarray(batch.lengths), jnp.asarray(batch.contributes))
     zeros = jax.tree.map(jnp.zeros_like, trainable)
     update = (trainable, frozen, zeros, prompt, features, batch, totals, None, None, None)
@@ -185,7 +186,7 @@ def outcome(config: Qwen3VLConfig, kernel: attention.Kernel, dtype: Any) -> Outc
         mesh=local_mesh(devices=jax.devices()[:1]),
     )
     for lowered in (
-        programs.encode.lower(trainable, frozen, prompt),
+        encode.lower(trainable, frozen, prompt),
         programs.logprobs.lower(trainable, frozen, prompt, features, batch.tokens),
         programs.accumulate.lower(*update),
         sampler.abstract_calls(trainable, frozen, prompt, features).fill(),

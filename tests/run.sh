@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Passes the tests on a machine that has only Python: environment, lint, format, types, tests.
+# Passes the tests on a machine that has only Python: environment, lint, format, types, order of the rooms, tests.
 #
 #   bash tests/run.sh                  # without torch: the comparisons with PyTorch use the golden files
 #   bash tests/run.sh --live           # also installs the PyTorch implementations and compares with them live
@@ -23,7 +23,7 @@ else
 fi
 python=$venv/bin/python
 
-# All four are run even if one fails, so that one run tells everything.
+# All are run even if one fails, so that one run tells everything.
 failed=()
 step() {
   local name=$1 start=$SECONDS
@@ -35,6 +35,7 @@ step() {
 step lint "$python" -m ruff check --quiet --output-format concise .
 step format "$python" -m ruff format --check --quiet --output-format concise .
 step types "$python" -m mypy --no-error-summary
+step rooms "$venv/bin/lint-imports" --no-logo
 # Two at a time: most of the time goes into compiling, which uses one core. More would want more memory than a laptop has.
 step tests "$python" -m pytest -q -n 2 --dist loadfile -m "not slow" "$@"
 
@@ -42,4 +43,4 @@ if ((${#failed[@]})); then
   echo "failed: ${failed[*]}"
   exit 1
 fi
-echo "passed: lint, format, types, tests"
+echo "passed: lint, format, types, rooms, tests"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.signals import ask_to_stop
+from vcap_jax.data.batching import PromptBatcher
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupBatch
 from vcap_jax.grpo.collect import Collector
@@ -76,14 +77,11 @@ def collect(tokens: list[int], places: tuple[int, ...], session: Session | None 
     )
     collector = Collector(
         policy=policy,  # type: ignore[arg-type]
-        programs=None,  # type: ignore[arg-type]  # no prompt has a picture
         engine=engine,
         session=session or Session(),  # type: ignore[arg-type]
         pool=None,
-        buckets=Buckets(token_multiple=10),
-        groups_per_batch=2,
+        batcher=PromptBatcher(policy, Buckets(token_multiple=10), 2, lambda batch: batch),  # type: ignore[arg-type]
         seed=0,
-        place=lambda batch: batch,
     )
     batch = GroupBatch(examples=tuple(map(example, tokens)), places=places, skipped=())
     return engine, collector.collect(None, batch, step=1)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.processes_in_threads import in_threads
+from vcap_jax.data.pipeline import GroupBatch
+from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.records import StepRollout
 from vcap_jax.grpo.step_metrics import judge_metrics
 from vcap_jax.grpo.trainer import Training
@@ -18,7 +22,9 @@ from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.statistics import StatisticsRecorder
+from vcap_jax.run.log import SilentLog
 from vcap_jax.system.shutdown import TrainingStopped
+from vcap_jax.training.optimizer import TrainState
 
 
 class Clock:
@@ -93,17 +99,45 @@ class Checkpoints:
         self.waited += 1
 
 
+class Data:
+    """The samples of steps that nobody gets to collect."""
+
+    skipped_total = 0
+
+    def get_state(self) -> Any:
+        return {"place": "before the step"}
+
+    def __next__(self) -> GroupBatch:
+        return GroupBatch(examples=(), places=(), skipped=())
+
+
+def training(
+    collect: Callable[..., StepRollout], checkpoints: Checkpoints, step: int, processes: Processes = ALONE
+) -> Training:
+    """Of which ``step`` is the last."""
+    return Training(
+        config=GRPOConfig(),
+        max_completion_length=1,
+        total_steps=step + 1,
+        data=Data(),  # type: ignore[arg-type]
+        collector=SimpleNamespace(  # type: ignore[arg-type]
+            collect=collect, session=SimpleNamespace(statistics=StatisticsRecorder(("judge",)).snapshot)
+        ),
+        update=None,  # type: ignore[arg-type]  # no step is collected
+        own_params=lambda params: params,
+        checkpoints=checkpoints,  # type: ignore[arg-type]
+        save_every=1,
+        log=SilentLog(),
+        processes=processes,
+    )
+
+
 def stopped(checkpoints: Checkpoints, step: int) -> str:
-    def collect(*_: Any) -> None:
+    def collect(*_: Any) -> StepRollout:
         raise JudgeOutage("the judge did not answer for 600 s")
 
-    training = Training.__new__(Training)
-    object.__setattr__(training, "checkpoints", checkpoints)
-    object.__setattr__(training, "collector", SimpleNamespace(collect=collect))
-    object.__setattr__(training, "processes", ALONE)
-    object.__setattr__(training, "own_params", lambda params: params)
     with pytest.raises(TrainingStopped) as ended:
-        training._collect(SimpleNamespace(params=None), [], step, {"place": "before the step"})  # type: ignore[arg-type]
+        training(collect, checkpoints, step).run(TrainState(np.int32(step), {}, ()))
     assert checkpoints.waited == 1
     return str(ended.value)
 
@@ -131,16 +165,9 @@ def test_a_reward_family_that_fails_in_one_process_stops_all_with_the_same_saved
                 raise FamilyError("reward.family 'own:Mine' failed on sample 'a': KeyError: 'x'")
             return StepRollout(batches=(), records=(), rollout_seconds=1.0, judge_seconds=1.0)
 
-        training, checkpoints = Training.__new__(Training), Checkpoints()
-        for name, value in {
-            "checkpoints": checkpoints,
-            "collector": SimpleNamespace(collect=collect),
-            "processes": processes,
-            "own_params": lambda params: params,
-        }.items():
-            object.__setattr__(training, name, value)
+        checkpoints = Checkpoints()
         with pytest.raises(TrainingStopped) as ended:
-            training._collect(SimpleNamespace(params=None), [], 3, "before")  # type: ignore[arg-type]
+            training(collect, checkpoints, 3, processes).run(TrainState(np.int32(3), {}, ()))
         return str(ended.value), [saved[0] for saved in checkpoints.saved]
 
     for message, saved in in_threads(2, work):

@@ -17,7 +17,7 @@ from tests.tiny_policy import VOCABULARY, some_groups, tiny_model, tiny_prompts
 from vcap_jax.grpo.objective import ObjectiveConfig, caption_mask, grpo_loss, step_totals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.kernels.attention import Chunked, Dense
-from vcap_jax.models.policy import split_model
+from vcap_jax.models.policy import split_model, vision_encoder
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.training.logprobs import token_logprobs
@@ -58,7 +58,7 @@ def gradients(parts, captions, micro_size):
     update, prompts = programs(graphdef), tiny_prompts(GROUPS)
     anchor = jax.tree.map(lambda x: x * 1.1, trainable)
     totals = step_totals(captions.lengths, captions.contributes, GROUPS // micro_size)
-    features = update.encode(trainable, frozen, prompts)
+    features = vision_encoder(graphdef)(trainable, frozen, prompts)
     total, metrics = update.zeros(trainable), []
     for first in range(0, GROUPS, micro_size):
         prompt, feature, caption = (
@@ -159,7 +159,7 @@ def test_logits_of_a_chunk_of_positions_exist_at_a_time(parts, captions):
     """Forward and backward: of [captions * tokens, vocabulary] there is never more than a chunk."""
     graphdef, trainable, frozen = parts
     update, prompts = programs(graphdef, beta=0.0), tiny_prompts(GROUPS)
-    features = update.encode(trainable, frozen, prompts)
+    features = vision_encoder(graphdef)(trainable, frozen, prompts)
     totals = step_totals(captions.lengths, captions.contributes)
 
     def arrays(jaxpr):
@@ -181,7 +181,7 @@ def test_gradients_add_up_without_the_host(parts, captions):
     """Micro-batch after micro-batch, nothing is sent to the devices (what is fetched, a CPU cannot tell)."""
     graphdef, trainable, frozen = parts
     update, placed = programs(graphdef), jax.device_put(tiny_prompts(GROUPS))
-    features = update.encode(trainable, frozen, placed)
+    features = vision_encoder(graphdef)(trainable, frozen, placed)
     totals = step_totals(captions.lengths, captions.contributes)
     reference = update.logprobs(trainable, frozen, placed, features, captions.tokens)
     total, frozen = update.zeros(trainable), jax.device_put(frozen)

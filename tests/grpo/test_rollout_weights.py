@@ -16,7 +16,7 @@ from vcap_jax.grpo.mismatch import mismatch_metrics
 from vcap_jax.grpo.objective import ObjectiveConfig, step_totals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
-from vcap_jax.models.policy import split_model
+from vcap_jax.models.policy import split_model, vision_encoder
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.vllm_config import VllmConfig
@@ -41,7 +41,7 @@ def case():
         contributes=jnp.ones((GROUPS, SIZE), bool),
     )
     prompts = tiny_prompts(GROUPS)
-    features = update.encode(trainable, frozen, prompts)
+    features = vision_encoder(graphdef)(trainable, frozen, prompts)
 
     @jax.jit
     def own(params):

@@ -14,6 +14,7 @@ from vcap_jax.data.examples import Example
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupBatch, GroupIterator, PipelineSettings
+from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.records import GroupRecord, StepRollout
 from vcap_jax.grpo.trainer import Training
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
@@ -22,7 +23,6 @@ from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.statistics import StatisticsRecorder
 from vcap_jax.reward.store import StoreError
-from vcap_jax.run.config import LoggingConfig, RunConfig
 from vcap_jax.run.log import SilentLog
 from vcap_jax.system.shutdown import TrainingStopped
 from vcap_jax.training.checkpoint import Checkpointer
@@ -99,13 +99,15 @@ def run(folder: Path, silent: int | None = None, error: Exception | None = None)
             state, place = checkpoints.restore(state)
             data.set_state(place)
         training = Training(
-            config=RunConfig(logging=LoggingConfig(save_every=STEPS)),
+            config=GRPOConfig(),
+            max_completion_length=1,
             total_steps=STEPS,
             data=data,
             collector=collector,
             update=update,
             own_params=lambda params: params,
             checkpoints=checkpoints,
+            save_every=STEPS,
             log=SilentLog(),
         )
         try:

@@ -17,11 +17,9 @@ from vcap_jax.grpo.objective import ObjectiveConfig
 from vcap_jax.grpo.programs import UpdatePrograms
 from vcap_jax.grpo.records import GroupRecord, StepRollout
 from vcap_jax.grpo.update import StepUpdate
-from vcap_jax.models.policy import split_model
+from vcap_jax.models.policy import split_model, vision_encoder
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.engine import RolloutBatch
-from vcap_jax.rollout.sampler import RolloutConfig
-from vcap_jax.run.config import RunConfig
 
 GROUPS, SIZE, TOKENS = 5, 2, 6
 PARTS = split_model(tiny_model(), ("visual",))
@@ -53,11 +51,8 @@ def updated(
 ) -> tuple[Any, dict[str, float]]:
     """order: of the groups in the batches."""
     _, trainable, frozen = PARTS
-    config = RunConfig(
-        grpo=GRPOConfig(
-            groups_per_step=GROUPS, groups_per_micro_batch=micro, objective=ObjectiveConfig(beta=0.1)
-        ),
-        rollout=RolloutConfig(group_size=SIZE, max_completion_length=TOKENS, groups_per_batch=per_batch),
+    config = GRPOConfig(
+        groups_per_step=GROUPS, groups_per_micro_batch=micro, objective=ObjectiveConfig(beta=0.1)
     )
     programs = programs or update_programs()
     placement = Placement.build(MeshConfig(fsdp=devices), jax.devices()[:devices])
@@ -71,7 +66,7 @@ def updated(
     for first in range(0, GROUPS, per_batch):
         places = order[first : first + per_batch]
         prompt = placement.batch(padded(ordered, first, per_batch))
-        features = programs.encode(trainable, frozen, prompt)
+        features = vision_encoder(PARTS[0])(trainable, frozen, prompt)
         batches.append(RolloutBatch([SimpleNamespace()] * len(places), places, prompt, features))
     records = [
         GroupRecord(
@@ -89,6 +84,8 @@ def updated(
     ]
     update = StepUpdate(
         config=config,
+        groups_per_batch=per_batch,
+        max_completion_length=TOKENS,
         programs=programs,
         frozen=frozen,
         reference=jax.tree.map(lambda x: x * 1.1, trainable),
@@ -99,7 +96,7 @@ def updated(
         programs.initial_state(trainable, placement),
         StepRollout(batches=tuple(batches), records=tuple(records), rollout_seconds=0, judge_seconds=0),
         lengths,
-        group_advantages(rewards, np.isfinite(rewards), config.grpo.advantages),
+        group_advantages(rewards, np.isfinite(rewards), config.advantages),
     )
     return state.params, metrics
 

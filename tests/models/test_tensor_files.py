@@ -13,7 +13,7 @@ WRITE = """
 import os, sys
 from pathlib import Path
 import numpy as np
-from vcap_jax.qwen3_vl.tensor_files import write_tensors
+from vcap_jax.models.tensor_files import write_tensors
 os.umask(int(sys.argv[2], 8))
 write_tensors({"a": np.arange(3)}, Path(sys.argv[1]))
 """

@@ -160,7 +160,7 @@ MEETING = """
 import os, signal, sys, time
 sys.path.insert(0, {root!r})
 os.environ["JAX_PLATFORMS"] = "cpu"
-from vcap_jax.distributed import DistributedConfig, PeerFailed, joined
+from vcap_jax.parallel.processes import DistributedConfig, PeerFailed, joined
 index, case = int(sys.argv[1]), sys.argv[2]
 config = DistributedConfig(coordinator=sys.argv[3], processes=2, process_id=index, peer_timeout_s=30)
 with joined(config) as processes:

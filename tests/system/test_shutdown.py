@@ -120,7 +120,7 @@ def test_a_background_job_goes_on_ignoring_ctrl_c() -> None:
 
 BUSY = """
 import ctypes, os, signal, sys
-from vcap_jax.stopping import finishing
+from vcap_jax.system.shutdown import finishing
 reading, writing = os.pipe()
 with finishing("the step in work"):
     signal.siginterrupt(signal.SIGINT, False)  # as in a compilation: the interpreter does not come to a word

@@ -125,7 +125,7 @@ def test_errors_name_the_folder_what_differs_and_the_remedy(tmp_path: Path) -> N
 
 KILLED_WHILE_SAVING = """
 import sys, jax, jax.numpy as jnp
-from vcap_jax.checkpoint import Checkpointer
+from vcap_jax.training.checkpoint import Checkpointer
 
 checkpoints = Checkpointer(sys.argv[1])
 def state(seed):
@@ -163,8 +163,8 @@ def test_a_kill_in_mid_save_leaves_the_previous_checkpoint(tmp_path: Path) -> No
 
 WRITTEN_WHERE_THERE_IS_NO_ROOM = """
 import resource, sys, jax, jax.numpy as jnp
-from vcap_jax.checkpoint import Checkpointer
-from vcap_jax.command_line import guarded
+from vcap_jax.training.checkpoint import Checkpointer
+from vcap_jax.run.command_line import guarded
 
 def save():
     with Checkpointer(sys.argv[1]) as checkpoints:

@@ -26,7 +26,7 @@ from vcap_jax.grpo.objective import (
     truncated_importance_weights,
 )
 from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
-from vcap_jax.models.policy import Params, vision_encoder
+from vcap_jax.models.policy import Params
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.parallel.group_sharding import JitByGroup
 from vcap_jax.rollout.sampler import RolloutConfig
