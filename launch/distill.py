@@ -51,7 +51,7 @@ def main() -> int:
         from vcap_jax.recipes.distill import Teacher, distill
         from vcap_jax.recipes.grpo import device_summary
         from vcap_jax.run.checks import check_sft_run
-        from vcap_jax.run.folders import open_whole
+        from vcap_jax.run.folders import open_run
         from vcap_jax.run.inputs import check_checkpoint
 
         root = args.dir or Path("runs") / f"{config.name}-distill"
@@ -59,7 +59,7 @@ def main() -> int:
         for name, source in args.teacher or []:
             if source is not None:
                 check_checkpoint(source, key=f"--teacher {name}")
-        config, folder = open_whole(config, root, processes, work="distillation")
+        config, folder = open_run(config, root, processes, work="distillation")
         say = speaker(processes)
         say(f"distillation in {root} on {device_summary(processes)}")
         teachers = [Teacher(name=name, source=source) for name, source in args.teacher or [("self", None)]]

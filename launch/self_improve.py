@@ -29,11 +29,11 @@ def main() -> int:
         from vcap_jax.recipes.grpo import device_summary
         from vcap_jax.recipes.self_improve import self_improve
         from vcap_jax.run.checks import check_run
-        from vcap_jax.run.folders import open_whole
+        from vcap_jax.run.folders import open_run
 
         root = args.dir or Path("runs") / f"{config.name}-self-improve"
         check_run(config, processes)  # before there is a folder
-        config, folder = open_whole(config, root, processes)
+        config, folder = open_run(config, root, processes)
         say = speaker(processes)
         say(f"{args.rounds} rounds in {root} on {device_summary(processes)}")
         self_improve(config, folder, rounds=args.rounds, say=say, processes=processes)

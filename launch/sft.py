@@ -32,11 +32,11 @@ def main() -> int:
         from vcap_jax.recipes.grpo import device_summary
         from vcap_jax.recipes.sft import run_sft
         from vcap_jax.run.checks import check_sft_run
-        from vcap_jax.run.folders import open_whole
+        from vcap_jax.run.folders import open_run
 
         root = args.run_dir or Path("runs") / f"{config.name}-sft"
         check_sft_run(config, processes)  # before there is a folder, which another start would find used
-        config, folder = open_whole(config, root, processes, resume=args.resume, work="supervised")
+        config, folder = open_run(config, root, processes, resume=args.resume, work="supervised")
         say = speaker(processes)
         say(f"run {root} on {device_summary(processes)}")
         if args.resume and not folder.resumed:

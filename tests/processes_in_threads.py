@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 
 class _Thread(Processes):
-    """``exchange`` through shared memory; the rest is what processes do."""
+    """``all_gather_objects`` through shared memory; the rest is what processes do."""
 
     def __init__(self, index: int, count: int, table: dict[int, Any], gate: threading.Barrier) -> None:
         super().__init__(index, count)
         self._table, self._gate = table, gate
 
-    def exchange(self, what: str, value: Any) -> list[Any]:
+    def all_gather_objects(self, what: str, value: Any) -> list[Any]:
         try:
             self._table[self.index] = (what, value)
             self._gate.wait(timeout=GUARD_S)

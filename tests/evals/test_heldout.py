@@ -40,14 +40,14 @@ def test_processes_without_a_scene_of_their_own_wait_for_the_others(count: int, 
     world: Any = SimpleNamespace(heldout=tmp_path / "heldout" / "manifest.jsonl")
 
     def captions(processes: Processes) -> None:
-        place: Any = SimpleNamespace(
+        ctx: Any = SimpleNamespace(
             folder=RunFolder(tmp_path),
             processes=processes,
             config=SimpleNamespace(seed=1),
             own_params=lambda params: params,
             captioner=_Captioner,
         )
-        HeldOut(place, world).captions("start", {})
+        HeldOut(ctx, world).captions("start", {})
 
     in_threads(count, captions)
     rows = [row for _, row in read_objects(tmp_path / "heldout" / "start.jsonl", "captions")]
@@ -61,7 +61,7 @@ def test_every_scene_counts_also_one_without_a_reference(tmp_path: Path) -> None
     full = {name: full_caption(scene, np.random.default_rng(0)) for name, scene in scenes.items()}
     first, *others = scenes
     world: Any = SimpleNamespace(heldout=tmp_path / "data" / "manifest.jsonl", heldout_scenes=scenes)
-    place: Any = SimpleNamespace(
+    ctx: Any = SimpleNamespace(
         folder=RunFolder(tmp_path), config=SimpleNamespace(references=SimpleNamespace(per_sample=1))
     )
     folder = tmp_path / "heldout"
@@ -70,7 +70,7 @@ def test_every_scene_counts_also_one_without_a_reference(tmp_path: Path) -> None
     lines = [json.dumps({"id": name, "captions": [full[name]] * 8}) for name in scenes]
     for row in ("start", "trained"):
         (folder / f"{row}.jsonl").write_text("\n".join(lines))
-    summary = HeldOut(place, world).summary(1.0)
+    summary = HeldOut(ctx, world).summary(1.0)
     facts = {name: len(scene_facts(scene)) for name, scene in scenes.items()}
     assert [summary[row]["scenes"] for row in ("references", "start", "trained")] == [4, 4, 4]
     assert summary["references"]["coverage"] == 1 - facts[first] / sum(facts.values())

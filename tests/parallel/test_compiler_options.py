@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from vcap_jax.parallel import compiler_options as compiler
-from vcap_jax.parallel.group_sharding import JitByGroup
+from vcap_jax.parallel.group_sharding import GroupShardedJit
 
 LIBRARY = "ynn_fusion"
 
@@ -20,7 +20,7 @@ def test_programs_of_a_model_leave_the_library_out() -> None:
     alone = jax.jit(_norm_gradient).lower(x, y).compile().as_text()
     if LIBRARY not in alone:
         pytest.skip("this XLA does not use the library")
-    assert LIBRARY not in JitByGroup(_norm_gradient).lower(x, y).compile().as_text()
+    assert LIBRARY not in GroupShardedJit(_norm_gradient).lower(x, y).compile().as_text()
 
 
 def test_there_are_none_for_an_accelerator() -> None:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vcap_jax.parallel.group_sharding import JitByGroup
+from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.training.compile_counter import CompileCounter
 
@@ -26,12 +26,12 @@ def test_the_text_of_the_next_program_is_checked_once_and_nothing_compiled_for_i
         traced.append(x.shape)
         return total + x @ params["w"]
 
-    program = JitByGroup(product, donate_argnums=(1,))
+    program = GroupShardedJit(product, donate_argnums=(1,))
     if checked:
         program.check_next(seen.append)
     totals = [placement.replicated(np.zeros((2, 4), np.float32)) for _ in range(3)]
     x = placement.replicated(np.ones((2, 8), np.float32))
-    JitByGroup(lambda params, x: x + params["w"][0, 0])(
+    GroupShardedJit(lambda params, x: x + params["w"][0, 0])(
         params, x
     )  # what any first program of a process brings
     with CompileCounter() as compiles:
@@ -46,7 +46,7 @@ def test_a_program_that_fails_its_check_does_not_run() -> None:
     def refuse(text: str) -> None:
         raise ValueError("not in it")
 
-    program = JitByGroup(lambda params: params * 2)
+    program = GroupShardedJit(lambda params: params * 2)
     program.check_next(refuse)
     with pytest.raises(ValueError, match="not in it"):
         program(jnp.ones(3))

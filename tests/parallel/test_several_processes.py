@@ -164,8 +164,8 @@ from vcap_jax.parallel.processes import DistributedConfig, PeerFailed, joined
 index, case = int(sys.argv[1]), sys.argv[2]
 config = DistributedConfig(coordinator=sys.argv[3], processes=2, process_id=index, peer_timeout_s=30)
 with joined(config) as processes:
-    assert processes.exchange("first", [index, float("nan")])[1 - index][0] == 1 - index
-    assert processes.by_first("led", lambda: "by 0") == "by 0"
+    assert processes.all_gather_objects("first", [index, float("nan")])[1 - index][0] == 1 - index
+    assert processes.on_process_0("led", lambda: "by 0") == "by 0"
     for number in range(20):
         processes.barrier(f"round {{number}}")
     if case == "agreed":

@@ -96,7 +96,7 @@ def test_a_complete_teacher_is_used_for_what_it_is(
     def prepare(config, folder, say, *, captioner, processes):
         loaded.append(captioner)
         policy = SimpleNamespace(trainable={"w": jnp.full(3, weights[captioner])}, frozen={})
-        return SimpleNamespace(place=SimpleNamespace(policy=policy))
+        return SimpleNamespace(ctx=SimpleNamespace(policy=policy))
 
     def run_sft(*_, **__):
         raise Reached

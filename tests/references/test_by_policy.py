@@ -44,12 +44,12 @@ def prepared(tmp_path_factory) -> Prepared:
 @pytest.fixture(scope="module")
 def writer(prepared: Prepared) -> PolicyWriter:
     return PolicyWriter(
-        prepared.place,
-        prepared.place.own_policy.trainable,
+        prepared.ctx,
+        prepared.ctx.own_policy.trainable,
         prepared.samples,
         name="the backbone",
         seed=3,
-        rollout=reference_rollout(prepared.place.config),
+        rollout=reference_rollout(prepared.ctx.config),
         segments=2,
     )
 
@@ -75,14 +75,14 @@ def test_two_processes_write_what_one_does(prepared, writer, tmp_path) -> None:
 
 
 def test_other_weights_are_another_writer(prepared, writer) -> None:
-    changed = jax.tree.map(lambda leaf: leaf * 1.001, prepared.place.own_policy.trainable)
+    changed = jax.tree.map(lambda leaf: leaf * 1.001, prepared.ctx.own_policy.trainable)
     other = PolicyWriter(
-        prepared.place,
+        prepared.ctx,
         changed,
         prepared.samples,
         name="the backbone",
         seed=3,
-        rollout=reference_rollout(prepared.place.config),
+        rollout=reference_rollout(prepared.ctx.config),
         segments=2,
     )
     assert other.provenance != writer.provenance
@@ -102,15 +102,15 @@ def test_a_sample_that_nothing_was_said_of_is_reported(prepared) -> None:
                 yield Captioned(sample, captions, (1, 1), truncated)
 
     for ended_only, kept in ((False, [("A dog.",), ("A cat.", "A cow.")]), (True, [("A cat.",)])):
-        place = SimpleNamespace(
-            config=prepared.place.config,
+        ctx = SimpleNamespace(
+            config=prepared.ctx.config,
             policy=SimpleNamespace(frozen={}),
             sampler=None,
             own_params=lambda params: params,
             captioner=lambda sampler: Speaking(),
         )
         one = PolicyWriter(
-            place, {}, prepared.samples, name="", seed=0, rollout=place.config.rollout, ended_only=ended_only
+            ctx, {}, prepared.samples, name="", seed=0, rollout=ctx.config.rollout, ended_only=ended_only
         )
         bad = []
         written = list(one.whole(prepared.samples, 0, bad.append))
@@ -125,11 +125,11 @@ def test_a_sample_that_cannot_be_read_may_be_refused(prepared) -> None:
     def load(sample):
         raise MediaError(f"{sample.video}: broken")
 
-    config = prepared.place.config
+    config = prepared.ctx.config
     data = dataclasses.replace(config.data, on_bad_sample="refuse")
-    place = dataclasses.replace(prepared.place, config=dataclasses.replace(config, data=data), load=load)
+    ctx = dataclasses.replace(prepared.ctx, config=dataclasses.replace(config, data=data), load=load)
     one = PolicyWriter(
-        place, place.own_policy.trainable, prepared.samples, name="", seed=0, rollout=config.rollout
+        ctx, ctx.own_policy.trainable, prepared.samples, name="", seed=0, rollout=config.rollout
     )
     with pytest.raises(MediaError, match=r"\.\w+: broken.*data\.on_bad_sample"):
         next(one.whole(prepared.samples, 0, pytest.fail))

@@ -307,9 +307,9 @@ def test_nobody_who_holds_a_place_waits_for_another(
     """An endpoint is found ill while its only place is taken by a question that is answered all the same: what its
     server is must not be asked for again before the answer is read, which takes a place.
     """
-    from vcap_jax.reward.shown import Shown
+    from vcap_jax.reward.encoded_view import EncodedView
 
-    shown = Shown(parts=(), key="k", pictures=0)
+    shown = EncodedView(parts=(), key="k", pictures=0)
 
     async def run() -> Any:
         async with JudgeClient(settings(concurrency=1, breaker_failures=1), clock=clock) as client:

@@ -8,11 +8,11 @@ import pytest
 from vcap_jax.data.media import JudgeFrame
 from vcap_jax.reward.client import Answer, JudgeClient, MediaMismatch
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.encoded_view import EncodedView
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.media_cache import Lru, address, media_uuids
 from vcap_jax.reward.prompts import build_messages, media_parts
 from vcap_jax.reward.scores import Scores, parse_scores
-from vcap_jax.reward.shown import Shown
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.templates import QUALITY_KEYS
 
@@ -216,9 +216,9 @@ def test_no_lead_where_it_is_switched_off_or_no_use(
 # Whether the pictures have arrived
 
 
-def shown(pictures: int) -> Shown:
+def shown(pictures: int) -> EncodedView:
     parts = media_parts(PICTURES[:1] * pictures)
-    return Shown(parts=tuple(parts), key="k", pictures=pictures)
+    return EncodedView(parts=tuple(parts), key="k", pictures=pictures)
 
 
 def test_a_prompt_with_fewer_pictures_than_sent_ends_the_run(judge: Any, settings: Any, replies: Any) -> None:

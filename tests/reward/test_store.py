@@ -15,8 +15,8 @@ import pytest
 from tests.patience import GUARD_S
 from vcap_jax.reward import store_schema
 from vcap_jax.reward.aggregation import RewardWeights
-from vcap_jax.reward.asking import instruction_version
 from vcap_jax.reward.http_answers import Usage
+from vcap_jax.reward.judge_query import instruction_version
 from vcap_jax.reward.restudy import Coverage, restudy
 from vcap_jax.reward.scores import Scores
 from vcap_jax.reward.store import (

@@ -7,9 +7,9 @@ import pytest
 
 from vcap_jax.data.media import JudgeFrame, JudgeVideo, TimeWindow
 from vcap_jax.reward.client import JudgeClient, MediaMismatch
+from vcap_jax.reward.encoded_view import EncodedView, PromptedVideo, pair_times, show
 from vcap_jax.reward.prompts import build_messages, video_parts
 from vcap_jax.reward.scores import Scores, parse_scores
-from vcap_jax.reward.shown import PromptedVideo, Shown, pair_times, show
 from vcap_jax.reward.templates import QUALITY_KEYS
 from vcap_jax.reward.visual_check import check_video, collapsed, runs
 
@@ -165,7 +165,7 @@ class Vllm:
         judge.answer = lambda body, n: self.reply
 
 
-def ask(config: Any, shown: Shown, times: int = 1) -> list[Any]:
+def ask(config: Any, shown: EncodedView, times: int = 1) -> list[Any]:
     async def run() -> list[Any]:
         async with JudgeClient(config) as client:
             assert await client.takes_video()

@@ -15,7 +15,7 @@ from tests.tiny_policy import END, VOCABULARY, some_groups, tiny_model, tiny_pro
 from vcap_jax.rollout import sampler as sampler_module
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
-from vcap_jax.rollout.schedule import Ladder
+from vcap_jax.rollout.schedule import ShapeBuckets
 from vcap_jax.training.compile_counter import CompileCounter
 
 PLAIN = SamplingConfig(temperature=1.0, top_p=1.0, top_k=0, repetition_penalty=1.0)
@@ -191,14 +191,14 @@ def test_what_has_ended_is_not_decoded(policy, warm, monkeypatch):
     """The shapes of the calls follow the captions: they shrink, and grow again with a new group."""
     _, params, frozen = policy
     shapes = []
-    turn = Ladder.turn
+    turn = ShapeBuckets.turn
 
     def spied(self, live, steps):
         made = turn(self, live, steps)
         shapes.append((made.shape, int(live.any(-1).sum()), int(live.sum(-1).max())))
         return made
 
-    monkeypatch.setattr(Ladder, "turn", spied)
+    monkeypatch.setattr(ShapeBuckets, "turn", spied)
     for step in range(4):
         list(warm.stream_batches(params, frozen, batches_of(policy, (7,)), seed=0, step=step))
     assert {shape.candidates for shape, _, _ in shapes} == {1, 2}

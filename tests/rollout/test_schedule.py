@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vcap_jax.rollout.schedule import Ladder, Shape, sizes_down_to
+from vcap_jax.rollout.schedule import Shape, ShapeBuckets, sizes_down_to
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,9 @@ def test_sizes(largest: int, smallest: int, factor: int, sizes: tuple[int, ...])
     assert sizes_down_to(largest, smallest, factor) == sizes
 
 
-def ladder(**changed: int) -> Ladder:
+def ladder(**changed: int) -> ShapeBuckets:
     settings = {"slots": 4, "candidates": 8, "width": 512, "chunk": 32, "factor": 2, "rows": 1} | changed
-    return Ladder.build(**settings)
+    return ShapeBuckets.build(**settings)
 
 
 def test_every_turn_holds_what_is_unfinished_in_a_known_shape() -> None:

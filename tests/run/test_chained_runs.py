@@ -27,7 +27,7 @@ from vcap_jax.recipes.sft import run_sft
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.run.checkpoint_source import lineage, load_captioner, load_start
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.folders import open_whole
+from vcap_jax.run.folders import open_run
 from vcap_jax.run.rollout_server import export_policy
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 from vcap_jax.world.backbone import BACKBONE_FOLDER
@@ -44,7 +44,7 @@ def config(path: Path | str = "embedded", **model: Any) -> RunConfig:
 
 def left_by(root: Path, started: RunConfig, *steps: int) -> Path:
     """What a run leaves that was started with these settings, its parameters moved at random in every step."""
-    settings, folder = open_whole(started, root)
+    settings, folder = open_run(started, root)
     save(folder, load_start(settings, PLACEMENT), *(steps or (3,)))
     return root
 
@@ -156,7 +156,7 @@ def test_adapters_of_a_run_are_gone_on_with(adapted, tmp_path) -> None:
 def test_other_adapters_than_the_runs_are_refused(adapted, tmp_path, lora, remedy) -> None:
     new = tmp_path / "new"
     with pytest.raises(ConfigError, match=remedy) as raised:
-        open_whole(config(adapted, lora=lora), new)
+        open_run(config(adapted, lora=lora), new)
     assert f"launch/convert.py to-hf {adapted} FOLDER" in str(raised.value)
     assert not new.exists()
     with pytest.raises(ConfigError, match="trained adapters"):
@@ -180,33 +180,33 @@ def test_exported_adapters_name_what_they_were_trained_on(full, adapted, tmp_pat
 
 def test_the_step_that_a_run_starts_from_stays(full, tmp_path) -> None:
     source, new = shutil.copytree(full, tmp_path / "source"), tmp_path / "new"
-    begun, folder = open_whole(config(source), new)
+    begun, folder = open_run(config(source), new)
     assert (begun.model.step, folder.resumed) == (3, False)
     assert load_config(RunConfig, [folder.config]).model.step == 3
     start = arrays(load_start(begun, PLACEMENT))
     save(RunFolder(source), load_captioner(RunConfig(), str(source), PLACEMENT), 4, keep=2)
-    resumed, folder = open_whole(config(source), new)
+    resumed, folder = open_run(config(source), new)
     assert (resumed.model.step, folder.resumed) == (3, True)
     same(arrays(load_start(resumed, PLACEMENT)), start)
-    assert open_whole(config(source), tmp_path / "newer")[0].model.step == 4
-    assert open_whole(config(source, step=3), tmp_path / "older")[0].model.step == 3
+    assert open_run(config(source), tmp_path / "newer")[0].model.step == 4
+    assert open_run(config(source, step=3), tmp_path / "older")[0].model.step == 3
     folder.metrics.write_text('{"step": 1}\n')
     with pytest.raises(RunFolderError, match=r"model\.step: 3 then, 4 now"):
-        open_whole(config(source, step=4), new)
+        open_run(config(source, step=4), new)
     with pytest.raises(CheckpointError, match="no checkpoint of step 9"):
-        open_whole(config(source, step=9), tmp_path / "none")
+        open_run(config(source, step=9), tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
     save(RunFolder(source), load_captioner(RunConfig(), str(source), PLACEMENT), 5, keep=2)
     with pytest.raises(CheckpointError, match=r"no checkpoint of step 3 .*there are \[4, 5\]") as raised:
-        load_start(open_whole(config(source), new)[0], PLACEMENT)
+        load_start(open_run(config(source), new)[0], PLACEMENT)
     assert f"launch/convert.py to-hf {source} FOLDER --step 5" in str(raised.value)
 
 
 def test_only_runs_have_steps(tmp_path) -> None:
-    assert open_whole(config(), tmp_path / "run")[0].model.step is None
+    assert open_run(config(), tmp_path / "run")[0].model.step is None
     with pytest.raises(ConfigError, match="leave the step out"):
-        open_whole(config(step=3), tmp_path / "other")
+        open_run(config(step=3), tmp_path / "other")
 
 
 def test_what_is_at_the_beginning_serves_processor_and_shapes(full, adapted, tmp_path) -> None:
@@ -257,12 +257,12 @@ def test_a_run_of_a_run_is_trained_and_resumed_after_the_first_went_on(full, tmp
         ),
     )
     said: list[str] = []
-    run_sft(*open_whole(settings, tmp_path / "run", work="supervised"), say=said.append)
+    run_sft(*open_run(settings, tmp_path / "run", work="supervised"), say=said.append)
     assert f"starting policy: {source} at step 3" in said
     before = arrays(load_captioner(RunConfig(), str(tmp_path / "run"), PLACEMENT))
     base = arrays(load_captioner(RunConfig(), str(source), PLACEMENT))
     same({path: array for path, array in before.items() if path in base}, base)
     assert any(np.any(array) for path, array in before.items() if path[-2:] == ("adapter", "b"))
     save(RunFolder(source), load_captioner(RunConfig(), str(source), PLACEMENT), 4)
-    run_sft(*open_whole(settings, tmp_path / "run", work="supervised"), say=said.append)
+    run_sft(*open_run(settings, tmp_path / "run", work="supervised"), say=said.append)
     same(arrays(load_captioner(RunConfig(), str(tmp_path / "run"), PLACEMENT)), before)

@@ -8,30 +8,30 @@ import jax.numpy as jnp
 import pytest
 
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.run.checkpoint_source import captioner_source
+from vcap_jax.run.checkpoint_source import checkpoint_source
 from vcap_jax.run.config import RunConfig
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
 
 def test_a_checkpoint_folder_has_no_steps() -> None:
-    source = captioner_source("embedded")
+    source = checkpoint_source("embedded")
     assert (source.folder, source.run, str(source)) == (BACKBONE_FOLDER, False, "embedded")
     with pytest.raises(ValueError, match="leave the step out"):
-        captioner_source("embedded", 3)
+        checkpoint_source("embedded", 3)
 
 
 def test_a_run_has_its_last_checkpoint_or_the_one_asked_for(tmp_path: Path) -> None:
     folder = RunFolder.open(tmp_path / "run", RunConfig())
     with Checkpointer(folder.checkpoints, keep=2) as checkpoints:
         with pytest.raises(CheckpointError, match="no complete checkpoint"):
-            captioner_source(str(folder.root))
+            checkpoint_source(str(folder.root))
         for step in (4, 8):
             checkpoints.save(step, {"params": jnp.zeros(2)})
         checkpoints.wait()
-    source = captioner_source(str(folder.root))
+    source = checkpoint_source(str(folder.root))
     assert (source.run, source.step) == (True, 8)
     assert str(source).endswith("run at step 8")
-    assert captioner_source(str(folder.root), 4).step == 4
+    assert checkpoint_source(str(folder.root), 4).step == 4
     with pytest.raises(CheckpointError, match="no checkpoint of step 5"):
-        captioner_source(str(folder.root), 5)
+        checkpoint_source(str(folder.root), 5)

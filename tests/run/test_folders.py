@@ -11,7 +11,7 @@ from vcap_jax.configuration import dump_config, load_config, parse_yaml
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.reward.config import InstructionPaths, JudgeConfig, RewardConfig
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.folders import JUDGE_MAY_DIFFER, open_stage, open_whole
+from vcap_jax.run.folders import JUDGE_MAY_DIFFER, open_run, open_subrun
 from vcap_jax.run.judge_record import note_judge, noted_judge, remember_judge
 
 DECIDES_SCORES = {
@@ -28,13 +28,13 @@ SECOND = "second_judge.judge.urls=[http://127.0.0.1:9]"
 
 def begun(root: Path, *overrides: str) -> RunFolder:
     """A run that has done a step."""
-    _, folder = open_whole(load_config(RunConfig, [], overrides), root)
+    _, folder = open_run(load_config(RunConfig, [], overrides), root)
     folder.metrics.write_text('{"step": 1}\n')
     return folder
 
 
 def resumed(root: Path, *overrides: str) -> RunFolder:
-    _, folder = open_whole(load_config(RunConfig, [], overrides), root)
+    _, folder = open_run(load_config(RunConfig, [], overrides), root)
     assert folder.resumed
     return folder
 
@@ -125,11 +125,11 @@ def test_texts_that_decide_scores_may_not_be_edited(tmp_path: Path) -> None:
 
 
 def test_stages_are_judged_by_one_judge(tmp_path: Path) -> None:
-    config, whole = open_whole(RunConfig(), tmp_path / "all")
-    one = open_stage(config, whole, whole.root / "e1")
+    config, whole = open_run(RunConfig(), tmp_path / "all")
+    one = open_subrun(config, whole, whole.root / "e1")
     assert noted_judge(one) is None
     note_judge(one, "A", {})
-    assert noted_judge(open_stage(config, whole, whole.root / "e2")) == "A"
+    assert noted_judge(open_subrun(config, whole, whole.root / "e2")) == "A"
 
 
 def test_a_run_of_before_resumes_without_the_settings_that_it_did_not_know(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ UPDATES: dict[str, dict[str, Any]] = {
         "grpo.objective.beta": 0.0,
     },
     "dapo": {
-        "grpo.updates_per_step": 2,
+        "grpo.num_iterations": 2,
         "grpo.advantages.drop_flat": True,
         "grpo.objective.aggregation": "dapo",
         "grpo.objective.epsilon_high": 0.28,
@@ -41,7 +41,7 @@ UPDATES: dict[str, dict[str, Any]] = {
         "grpo.overlong.weight": 0.5,
     },
     "gspo": {
-        "grpo.updates_per_step": 2,
+        "grpo.num_iterations": 2,
         "grpo.objective.importance": "sequence",
         "grpo.objective.epsilon_low": 3e-4,
         "grpo.objective.epsilon_high": 4e-4,

@@ -23,16 +23,16 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.questions import read_questions
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import Workplace
+from vcap_jax.run.context import RunContext
 from vcap_jax.run.judge import answering_judge, reward_session, reward_settings
 from vcap_jax.world.config import WorldConfig
 from vcap_jax.world.splits import prepare_embedded_data
 
 
-def place_of(index: int, config: RunConfig, root: Path) -> Workplace:
+def place_of(index: int, config: RunConfig, root: Path) -> RunContext:
     """Of one of two processes."""
     nothing: Any = None
-    return Workplace(
+    return RunContext(
         *(config, RunFolder(root), *[nothing] * 4), say=lambda _: None, processes=Processes(index, 2)
     )
 

@@ -17,7 +17,7 @@ from vcap_jax.parallel.processes import Processes
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import Workplace
+from vcap_jax.run.context import RunContext
 from vcap_jax.run.judge_domain import JudgeDomain, check_judge_domain, domain_warning, judge_domain
 from vcap_jax.world.dataset import write_mp4, write_png
 from vcap_jax.world.rendering import render_image, render_video
@@ -39,16 +39,16 @@ def pictures(folder: Path, world: int, others: int) -> list[Sample]:
     return [Sample(id=path.stem, images=(path,)) for path in paths]
 
 
-def place(config: RunConfig, root: Path, said: list[str], index: int = 0) -> Workplace:
+def ctx(config: RunConfig, root: Path, said: list[str], index: int = 0) -> RunContext:
     nothing: Any = None
-    return Workplace(
+    return RunContext(
         *(config, RunFolder(root), *[nothing] * 4), say=said.append, processes=Processes(index, 2)
     )
 
 
 def test_a_run_of_photographs_is_told_once_at_its_start_and_again_when_it_is_resumed(tmp_path: Path) -> None:
     samples, root, said = pictures(tmp_path, 0, 5), tmp_path / "run", []
-    check_judge_domain(place(OWN, root, said), samples)
+    check_judge_domain(ctx(OWN, root, said), samples)
     line = (
         "These rewards mean nothing here: the embedded judge reads only pictures of the embedded world, and 5 of 5 "
         "samples are not its own. Set judge.urls to a vision-language model."
@@ -58,7 +58,7 @@ def test_a_run_of_photographs_is_told_once_at_its_start_and_again_when_it_is_res
     # A resumed run takes what was found: the files are not read again.
     for sample in samples:
         sample.images[0].unlink()
-    check_judge_domain(place(OWN, root, said), samples)
+    check_judge_domain(ctx(OWN, root, said), samples)
     assert said == [f"warning: {line}"] * 2
 
 
@@ -66,14 +66,14 @@ def test_nothing_is_said_where_the_judge_can_see_or_is_another(tmp_path: Path) -
     said: list[str] = []
     theirs = dataclasses.replace(OWN, judge=JudgeConfig(urls=("http://localhost:1",)))
     photographs = pictures(tmp_path, 0, 3)
-    check_judge_domain(place(theirs, tmp_path / "theirs", said), photographs)
-    check_judge_domain(place(RunConfig(), tmp_path / "scenes", said), photographs)
-    check_judge_domain(place(OWN, tmp_path / "second", said, index=1), photographs)
-    check_judge_domain(place(OWN, tmp_path / "world", said), pictures(tmp_path, 3, 0))
+    check_judge_domain(ctx(theirs, tmp_path / "theirs", said), photographs)
+    check_judge_domain(ctx(RunConfig(), tmp_path / "scenes", said), photographs)
+    check_judge_domain(ctx(OWN, tmp_path / "second", said, index=1), photographs)
+    check_judge_domain(ctx(OWN, tmp_path / "world", said), pictures(tmp_path, 3, 0))
     assert said == []
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["world"]
     # A run that began with the embedded judge and goes on with another.
-    check_judge_domain(place(OWN, tmp_path / "then", []), photographs)
+    check_judge_domain(ctx(OWN, tmp_path / "then", []), photographs)
     assert domain_warning(theirs, RunFolder(tmp_path / "then")) is None
 
 
@@ -102,7 +102,7 @@ def test_clips_are_looked_at_and_unreadable_files_left_out(tmp_path: Path) -> No
 
 
 def test_what_was_found_is_kept_in_the_run_folder(tmp_path: Path) -> None:
-    check_judge_domain(place(OWN, tmp_path / "run", []), pictures(tmp_path, 4, 0))
+    check_judge_domain(ctx(OWN, tmp_path / "run", []), pictures(tmp_path, 4, 0))
     assert json.loads((tmp_path / "run" / "judge_domain.json").read_text()) == {
         "samples": 4,
         "looked_at": 4,

@@ -17,7 +17,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.samples import read_samples
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.config import LoggingConfig, RunConfig
-from vcap_jax.run.context import Workplace
+from vcap_jax.run.context import RunContext
 from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.observers import RunObserver, Shown
 
@@ -106,7 +106,7 @@ def test_a_resumed_run_shows_what_one_left_alone_does(tmp_path: Path) -> None:
 def test_the_page_of_a_run_of_photographs_says_that_its_rewards_mean_nothing(tmp_path: Path) -> None:
     own = dataclasses.replace(CONFIG, data=DataConfig(manifest="mine.jsonl"))
     folder, nothing = RunFolder(tmp_path / "run"), None
-    place: Any = Workplace(own, folder, *[nothing] * 4, say=lambda _: None)  # type: ignore[arg-type]
+    place: Any = RunContext(own, folder, *[nothing] * 4, say=lambda _: None)  # type: ignore[arg-type]
     check_judge_domain(place, pictures(tmp_path, 0, 3))
     observe(folder.root, range(1, 3), "abc", 2, own)
     assert "These rewards mean nothing here" in folder.samples_page.read_text()

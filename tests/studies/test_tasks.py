@@ -61,7 +61,7 @@ def test_an_arm_changes_what_it_names_and_nothing_else(full):
     assert full.configs["image/imitation/0"].reward.family == "imitation"
     assert full.configs["image/no_completeness/0"].reward.weights.completeness == 0
     assert full.configs["image/noise_20/0"].world.judge_perception.miss == 0.2
-    assert full.configs["image/dapo/0"].grpo.updates_per_step == 2
+    assert full.configs["image/dapo/0"].grpo.num_iterations == 2
     for key, config in full.configs.items():
         if key.startswith("image/") and key.endswith("/0"):
             assert (config.max_steps, config.optimizer, config.seed) == (base.max_steps, base.optimizer, 0)

@@ -98,16 +98,18 @@ class Store:
 def test_a_process_says_whom_it_waits_for_at_a_meeting() -> None:
     now, said = Now(), []
     processes = Processes(0, 2, Store(now, comes_at=185), say=said.append, now=now)
-    assert processes.exchange("samples", "mine") == ["mine", "theirs"]
+    assert processes.all_gather_objects("samples", "mine") == ["mine", "theirs"]
     assert said == [
         f"waiting for process 1 at 'samples' for {seconds} s: it has not come yet" for seconds in (60, 70, 80)
     ]
     said.clear()
     with pytest.raises(PeerFailed, match=r"process 1 ended while this one waited at 'samples'.*no judge"):
-        Processes(0, 2, Store(now, comes_at=None), say=said.append, now=now).exchange("samples", "mine")
+        Processes(0, 2, Store(now, comes_at=None), say=said.append, now=now).all_gather_objects(
+            "samples", "mine"
+        )
 
 
 def test_processes_that_find_each_other_at_once_say_nothing() -> None:
     now, said = Now(), []
-    Processes(0, 2, Store(now, comes_at=0), say=said.append, now=now).exchange("samples", 1)
+    Processes(0, 2, Store(now, comes_at=0), say=said.append, now=now).all_gather_objects("samples", 1)
     assert said == []

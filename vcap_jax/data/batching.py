@@ -66,6 +66,8 @@ def common_sizes(processes: Processes, sizes: list[PaddedSizes]) -> list[PaddedS
     if processes.count == 1:
         return sizes
     names = [field.name for field in fields(PaddedSizes)]
-    told = processes.exchange("sizes of prompts", [[getattr(s, name) for name in names] for s in sizes])
+    told = processes.all_gather_objects(
+        "sizes of prompts", [[getattr(s, name) for name in names] for s in sizes]
+    )
     largest = np.max(np.asarray(told), axis=0).tolist()
     return [PaddedSizes(**dict(zip(names, batch, strict=True))) for batch in largest]

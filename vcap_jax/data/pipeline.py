@@ -163,7 +163,9 @@ class GroupIterator(Iterator[GroupBatch]):
                         bad.append((position, element))
                     else:
                         own.append((position, element))
-            told = processes.exchange("samples", [[position, b.id, b.reason] for position, b in bad])
+            told = processes.all_gather_objects(
+                "samples", [[position, b.id, b.reason] for position, b in bad]
+            )
             found = {
                 position: BadSample(id=name, reason=reason)
                 for share in told

@@ -28,7 +28,7 @@ from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.qwen3_vl.weights import save_pretrained
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.run.checkpoint_source import Lineage, captioner_source, lineage, load_captioner
+from vcap_jax.run.checkpoint_source import Lineage, checkpoint_source, lineage, load_captioner
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import PARAMS_FOLDER, load_model
 from vcap_jax.system.errors import VCapError
@@ -106,7 +106,7 @@ def _trained(source: Path, step: int | None, placement: Placement) -> tuple[Line
             f"{source} is neither a run folder (config.yaml) nor a checkpoint ({PARAMS_FOLDER}/)"
         )
     path = str(source.absolute())
-    step = captioner_source(path, step).step
+    step = checkpoint_source(path, step).step
     policy = load_captioner(load_config(RunConfig, [run.config]), path, placement, step=step)
     return lineage(path, step), policy.merge()
 

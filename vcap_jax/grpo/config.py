@@ -15,7 +15,7 @@ class GRPOConfig:
     groups_per_step: prompts per optimizer step; times rollout.group_size it is the effective batch (paper: 256).
     groups_per_micro_batch: prompts whose gradients are computed at a time; best a multiple of the devices. Where it
         does not divide groups_per_step, the last micro-batch of a step is filled up with groups that take no part.
-    updates_per_step: optimizer updates on the same captions; beyond 1 the old policy's log-probabilities are
+    num_iterations: optimizer updates on the same captions; beyond 1 the old policy's log-probabilities are
         computed once and the clip begins to matter.
     logprob_chunk: caption positions whose vocabulary logits exist at a time.
     caption_buckets: lengths that a step's captions are padded to in the update (rollout.max_completion_length is
@@ -24,7 +24,7 @@ class GRPOConfig:
 
     groups_per_step: int = 32
     groups_per_micro_batch: int = 4
-    updates_per_step: int = 1
+    num_iterations: int = 1
     logprob_chunk: int = 512
     caption_buckets: tuple[int, ...] = ()
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
@@ -32,7 +32,7 @@ class GRPOConfig:
     overlong: OverlongConfig = field(default_factory=OverlongConfig)
 
     def __post_init__(self) -> None:
-        for name in ("groups_per_step", "groups_per_micro_batch", "updates_per_step", "logprob_chunk"):
+        for name in ("groups_per_step", "groups_per_micro_batch", "num_iterations", "logprob_chunk"):
             if getattr(self, name) < 1:
                 raise ValueError(f"grpo.{name} is {getattr(self, name)}; it must be at least 1")
         if any(length < 1 for length in self.caption_buckets):

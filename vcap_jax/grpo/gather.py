@@ -50,7 +50,7 @@ def outcome_of_all(processes: Processes, rollout: StepRollout | Exception) -> St
             "seconds": [rollout.rollout_seconds, rollout.judge_seconds],
             "results": _written(rollout.records) if processes.count > 1 else None,
         }
-    told = processes.exchange("captions and scores", mine)
+    told = processes.all_gather_objects("captions and scores", mine)
     problems = [(peer, share["problem"]) for peer, share in enumerate(told) if share["problem"] is not None]
     if problems:
         named = processes.count > 1
@@ -75,7 +75,7 @@ def end_of_step(processes: Processes, judge: JudgeStatistics, stop: bool) -> tup
     """
     if processes.count == 1:
         return judge, stop
-    told = processes.exchange("end of step", [_STATISTICS.dump_python(judge, mode="json"), stop])
+    told = processes.all_gather_objects("end of step", [_STATISTICS.dump_python(judge, mode="json"), stop])
     return _sum([_STATISTICS.validate_python(share) for share, _ in told]), any(stop for _, stop in told)
 
 

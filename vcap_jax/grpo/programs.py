@@ -28,7 +28,7 @@ from vcap_jax.grpo.objective import (
 from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
 from vcap_jax.models.policy import Params
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
-from vcap_jax.parallel.group_sharding import JitByGroup
+from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.training.logprobs import token_statistics
 from vcap_jax.training.optimizer import OptimizerPrograms
@@ -73,8 +73,8 @@ class UpdatePrograms(OptimizerPrograms):
         self._objective = objective
         self._temperature = temperature
         self._chunk = logprob_chunk
-        self.logprobs = JitByGroup(self._logprobs)
-        self.accumulate = JitByGroup(self._accumulate, donate_argnums=(2,))
+        self.logprobs = GroupShardedJit(self._logprobs)
+        self.accumulate = GroupShardedJit(self._accumulate, donate_argnums=(2,))
 
     def _statistics(
         self,
@@ -144,7 +144,7 @@ class UpdatePrograms(OptimizerPrograms):
             )
             return weights, mismatch_moments(trainer, batch.sampler_logprobs, mask, cap=cap)
 
-        return JitByGroup(program)
+        return GroupShardedJit(program)
 
     def _accumulate(
         self,

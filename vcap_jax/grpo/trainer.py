@@ -76,7 +76,7 @@ class Training:
         """
         compiles = CompileCounter()
         with compiles, finishing("the step in work"):
-            done = int(state.step) // self.config.updates_per_step
+            done = int(state.step) // self.config.num_iterations
             for step in range(done, self.total_steps):
                 begin = time.monotonic()
                 compiled = compiles.count

@@ -78,10 +78,10 @@ class StepUpdate:
         reference = [self._logprobs(self.reference, part) for part in micro]
         weights, moments = self._rollout_weights(state.params, micro)
         old: list[jax.Array | None] = [None] * len(micro)
-        if self.config.updates_per_step > 1:
+        if self.config.num_iterations > 1:
             old = [self._logprobs(state.params, part) for part in micro]
         shares: list[Any] = []
-        for _ in range(self.config.updates_per_step):
+        for _ in range(self.config.num_iterations):
             gradients = self.programs.zeros(state.params)
             shares = []
             for part, before, anchor, weight in zip(micro, old, reference, weights, strict=True):

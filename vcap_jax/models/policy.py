@@ -26,7 +26,7 @@ from vcap_jax.models.qwen3_vl.lora import LoraConfig, is_adapter
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.remat import Remat, check_remat
-from vcap_jax.parallel.group_sharding import JitByGroup
+from vcap_jax.parallel.group_sharding import GroupShardedJit
 
 Params = Any  # nnx.State, a pytree of arrays
 
@@ -140,7 +140,7 @@ def vision_encoder(graphdef: Any) -> Callable[[Params, Params, PromptBatch], Vis
     def encode(trainable: Params, frozen: Params, prompt: PromptBatch) -> VisualFeatures:
         return nnx.merge(graphdef, trainable, frozen).encode_vision(prompt.vision)
 
-    return JitByGroup(encode)
+    return GroupShardedJit(encode)
 
 
 def frozen_filter(prefixes: tuple[str, ...]) -> Callable[[tuple[Any, ...], Any], bool]:

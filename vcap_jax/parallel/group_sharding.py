@@ -39,8 +39,9 @@ def group_ways() -> int:
 def by_group(x: jax.Array, axis: int = 0) -> jax.Array:
     """``x`` [B, ...], B groups, kept split by group under the mesh of the surrounding program.
 
-    Groups are on ``axis``, alone or each with as many rows of it. Nothing happens outside a mesh (see ``JitByGroup``),
-    if its devices do not divide B, or inside a ``shard_map`` whose devices each have groups of their own.
+    Groups are on ``axis``, alone or each with as many rows of it. Nothing happens outside a mesh (see
+    ``GroupShardedJit``), if its devices do not divide B, or inside a ``shard_map`` whose devices each have groups of
+    their own.
     """
     ways = group_ways()
     if ways == 1 or x.shape[axis] % ways:
@@ -62,7 +63,7 @@ def whole_stack(x: jax.Array) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, PartitionSpec(None, *free))
 
 
-class JitByGroup:
+class GroupShardedJit:
     """``jax.jit`` for programs whose first argument is a tree of placed parameters: they are traced under those
     parameters' mesh, which ``by_group`` needs to know, and compiled with the options of its platform. Options are
     jit's."""

@@ -1,9 +1,10 @@
 """The processes of a run: how they find each other, agree, and end together.
 
 Processes work side by side between meeting points: each reads, captions and judges its own groups at its own pace. At
-a meeting point (``Processes.exchange``) every process hands in a value and gets everybody's, over the key-value store
-of JAX's coordination service: on the host, without a compiled program, and however long the slowest takes. Programs
-over all devices are only started after such a meeting, so no device waits for a process that is still busy elsewhere.
+a meeting point (``Processes.all_gather_objects``) every process hands in a value and gets everybody's, over the
+key-value store of JAX's coordination service: on the host, without a compiled program, and however long the slowest
+takes. Programs over all devices are only started after such a meeting, so no device waits for a process that is still
+busy elsewhere.
 
 What goes wrong in one process reaches the others at the next meeting as PeerFailed, so all end with a message and with
 checkpoints in order. A process that dies without a word (SIGKILL, a lost node) is missed by JAX's heartbeats: after
@@ -132,7 +133,7 @@ class Processes:
         """This process's part of ``items`` things in order: ranges whose lengths differ by one at most."""
         return range(items * self.index // self.count, items * (self.index + 1) // self.count)
 
-    def exchange(self, what: str, value: Any) -> list[Any]:
+    def all_gather_objects(self, what: str, value: Any) -> list[Any]:
         """Everybody's ``value`` (anything JSON holds, NaN included), by process index; returns when all have come.
 
         what: the name of this meeting. Raises PeerFailed if another process has failed, or is at another meeting.
@@ -156,8 +157,8 @@ class Processes:
         return values
 
     def barrier(self, what: str) -> None:
-        """Returns when all processes are here; see ``exchange``."""
-        self.exchange(what, None)
+        """Returns when all processes are here; see ``all_gather_objects``."""
+        self.all_gather_objects(what, None)
 
     def together(self, what: str, work: Callable[[], T]) -> T:
         """``work()`` of every process; if it raises in one, that one raises its exception and the others PeerFailed."""
@@ -166,7 +167,7 @@ class Processes:
             result = work()
         except Exception as raised:  # handed to the others first, then raised
             error = raised
-        told = self.exchange(what, None if error is None else f"{type(error).__name__}: {error}")
+        told = self.all_gather_objects(what, None if error is None else f"{type(error).__name__}: {error}")
         if error is not None:
             raise error
         for peer, message in enumerate(told):
@@ -174,10 +175,10 @@ class Processes:
                 raise PeerFailed(f"process {peer}, {what}: {message}")
         return result  # type: ignore[return-value]  # work has returned
 
-    def by_first(self, what: str, work: Callable[[], T]) -> T:
+    def on_process_0(self, what: str, work: Callable[[], T]) -> T:
         """``work()``, done by process 0 alone; all get what it returned (which JSON must hold), or PeerFailed."""
         value = self.together(what, lambda: work() if self.first else None)
-        return self.exchange(f"{what}: result", value)[0]
+        return self.all_gather_objects(f"{what}: result", value)[0]
 
     def led(self, what: str, work: Callable[[], T]) -> T:
         """``work()`` of process 0 first, then of the others, which find the files that it has left."""

@@ -176,7 +176,7 @@ def _update(
     state = TrainState(count, params, moments)
     part = bytes_per_device((prompt, features))
     anchor = None if reference is None else logprobs
-    old = logprobs if grpo.updates_per_step > 1 else None
+    old = logprobs if grpo.num_iterations > 1 else None
     work = [
         Work(
             name="gradient",
@@ -184,7 +184,7 @@ def _update(
             lower=lambda: programs.accumulate.lower(
                 params, frozen, params, prompt, features, captions, totals, old, anchor, None
             ),
-            count=shapes.micro_batches * grpo.updates_per_step,
+            count=shapes.micro_batches * grpo.num_iterations,
             arguments=part + bytes_per_device(captions),
             attention=True,
         ),
@@ -192,10 +192,10 @@ def _update(
             name="optimizer",
             phase="update",
             lower=lambda: programs.apply.lower(state, params),
-            count=grpo.updates_per_step,
+            count=grpo.num_iterations,
         ),
     ]
-    passes = (reference is not None) + (grpo.updates_per_step > 1)
+    passes = (reference is not None) + (grpo.num_iterations > 1)
     if passes:
         anchor_params = params if reference is None else reference
         work.insert(
@@ -238,7 +238,7 @@ def _rollout(
     """Each host decodes its share of a batch with a copy of the parameters in the computation's type.
 
     everywhere: of all hosts, where parameters lie for training. own: where this host's prompts are encoded. One of
-    several hosts has the parameters whole for that, see ``Workplace.own_params``.
+    several hosts has the parameters whole for that, see ``RunContext.own_params``.
     """
     mesh = local_mesh(config.mesh.tensor, devices)
     whole = NamedSharding(mesh, PartitionSpec())

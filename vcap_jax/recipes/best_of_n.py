@@ -76,7 +76,7 @@ def score_candidates(
     processes: each asks about a share of the samples and calls this with the same path; an attempt of as many is gone
     on with. on_bad_sample: "refuse" raises MediaError for one that cannot be read. on_progress counts this process's.
     """
-    if processes.by_first(f"{path.name} complete", path.exists):
+    if processes.on_process_0(f"{path.name} complete", path.exists):
         return
     mine = processes.share(len(samples))
     parts = [_part(path, index, processes.count) for index in range(processes.count)]
@@ -117,7 +117,7 @@ def score_candidates(
             part.unlink()
 
     processes.together("scores", score_own)
-    processes.by_first("scores joined", join)
+    processes.on_process_0("scores joined", join)
 
 
 def _part(path: Path, index: int, count: int) -> Path:

@@ -33,10 +33,10 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import fact_shares, shares_table, write_summary
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.run.checkpoint_source import CaptionerSource, captioner_source, starting_source
+from vcap_jax.run.checkpoint_source import CheckpointSource, checkpoint_source, starting_source
 from vcap_jax.run.checks import check_sft_run
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.folders import open_stage
+from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.setup import Prepared, prepare
@@ -97,7 +97,7 @@ def distill(
 
     with ExitStack() as stack:
         judge = config.judge
-        if processes.by_first("anything to judge", anything_to_judge):
+        if processes.on_process_0("anything to judge", anything_to_judge):
             judge = stack.enter_context(answering_judge(config, folder, say, processes))
         whole = _Undertaking(
             config=config, folder=folder, candidates=candidates, judge=judge, say=say, processes=processes
@@ -128,7 +128,7 @@ def _stages(whole: _Undertaking, teachers: Sequence[Teacher]) -> tuple[dict[str,
         stage = folder.root / teacher.name
         say(f"-- teacher {teacher.name}: {teacher.source or config.model.path}")
         best = stage / "best.jsonl"
-        if not processes.by_first(f"{teacher.name} complete", (stage / "teacher.json").exists):
+        if not processes.on_process_0(f"{teacher.name} complete", (stage / "teacher.json").exists):
             _candidates_to_best(whole, teacher, stage)
         else:
             _check_same_teacher(whole, teacher, stage)
@@ -138,8 +138,8 @@ def _stages(whole: _Undertaking, teachers: Sequence[Teacher]) -> tuple[dict[str,
             name=f"{config.name}-from-{teacher.name}",
             sft=dataclasses.replace(config.sft, captions=str(best)),
         )
-        run = open_stage(student, folder, stage / "student", processes)
-        if processes.by_first(f"student of {teacher.name} complete", run.summary.exists):
+        run = open_subrun(student, folder, stage / "student", processes)
+        if processes.on_process_0(f"student of {teacher.name} complete", run.summary.exists):
             say(f"{run.root} is complete")
         else:
             run_sft(student, run, say=say, processes=processes)
@@ -154,8 +154,8 @@ def _stages(whole: _Undertaking, teachers: Sequence[Teacher]) -> tuple[dict[str,
     return rows, stages
 
 
-def _source(config: RunConfig, teacher: Teacher) -> CaptionerSource:
-    return starting_source(config) if teacher.source is None else captioner_source(teacher.source)
+def _source(config: RunConfig, teacher: Teacher) -> CheckpointSource:
+    return starting_source(config) if teacher.source is None else checkpoint_source(teacher.source)
 
 
 def _check_same_teacher(whole: _Undertaking, teacher: Teacher, stage: Path) -> None:
@@ -179,7 +179,7 @@ def _check_same_teacher(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
     if now == before:
         return
     # A folder may have moved, or be named from elsewhere: the weights tell.
-    policy = whole.prepare(teacher.source).place.policy
+    policy = whole.prepare(teacher.source).ctx.policy
     if fingerprint(policy.trainable, policy.frozen) != begun.weights:
         raise ConfigError(
             [
@@ -199,37 +199,37 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
     base = whole.prepare()
     samples = base.samples
     if family.asks_judge(config.reward):
-        check_judge_domain(base.place, samples)
+        check_judge_domain(base.ctx, samples)
     if family.uses_reference(config.reward):
         # By the base or as configured, once for all teachers.
-        references = reference_pool(base.place, samples)
+        references = reference_pool(base.ctx, samples)
         samples = [sample for sample in samples if sample.id in references]
     source = _source(config, teacher)
     taught = base
     if teacher.source is not None:
         taught = whole.prepare(teacher.source)
-    stage_place = dataclasses.replace(taught.place, folder=RunFolder(stage))
+    subrun_ctx = dataclasses.replace(taught.ctx, folder=RunFolder(stage))
 
     writer = PolicyWriter(
-        taught.place,
-        taught.place.policy.trainable,
+        taught.ctx,
+        taught.ctx.policy.trainable,
         samples,
         name=teacher.name,
         seed=config.seed + _SEED,
         rollout=dataclasses.replace(config.rollout, group_size=candidates),
         ended_only=True,
     )
-    drawn = write_shared_pool(taught.place, stage / "candidates.jsonl", writer, samples)
+    drawn = write_shared_pool(taught.ctx, stage / "candidates.jsonl", writer, samples)
     written = writer.provenance
     del writer  # and with it this process's copy of the teacher
     told: dict[str, Any] = {"teacher": str(source), "weights": written.weights}
     if taught.world is not None:
-        heldout = HeldOut(stage_place, taught.world)
-        heldout.captions("teacher", taught.place.policy.trainable)
+        heldout = HeldOut(subrun_ctx, taught.world)
+        heldout.captions("teacher", taught.ctx.policy.trainable)
         told["heldout"] = fact_shares(heldout.counts("teacher"))
     scored = stage / "scores.jsonl"
-    if not processes.by_first(f"scores of {teacher.name}", scored.exists):
-        _score(stage_place, taught, whole.judge, drawn, samples, references, scored)
+    if not processes.on_process_0(f"scores of {teacher.name}", scored.exists):
+        _score(subrun_ctx, taught, whole.judge, drawn, samples, references, scored)
 
     def choose() -> None:
         best, selection = choose_best(scored, drawn)
@@ -246,11 +246,11 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
             told["best"] = pool_shares(best, taught.world)
         replace_file(stage / "teacher.json", (json.dumps(told, indent=2) + "\n").encode())
 
-    processes.by_first(f"best of {teacher.name}", choose)
+    processes.on_process_0(f"best of {teacher.name}", choose)
 
 
 def _score(
-    place: Any,
+    ctx: Any,
     prepared: Prepared,
     judge: JudgeConfig,
     drawn: ReferencePool,
@@ -258,20 +258,20 @@ def _score(
     references: ReferencePool | None,
     path: Path,
 ) -> None:
-    config: RunConfig = place.config
-    reward = reward_settings(place, references, prepared.world)
-    with reward_session(place, reward, references, judge) as session:
+    config: RunConfig = ctx.config
+    reward = reward_settings(ctx, references, prepared.world)
+    with reward_session(ctx, reward, references, judge) as session:
         score_candidates(
             path,
             drawn,
             [sample for sample in samples if sample.id in drawn],
-            place.load,
+            ctx.load,
             session,
             references,
             seed=config.seed,
             threads=config.data.threads,
             on_bad_sample=config.data.on_bad_sample,
-            on_progress=PoolProgress(place.say, seconds=10),
-            on_bad=place.report_bad_sample,
-            processes=place.processes,
+            on_progress=PoolProgress(ctx.say, seconds=10),
+            on_bad=ctx.report_bad_sample,
+            processes=ctx.processes,
         )

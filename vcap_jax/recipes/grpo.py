@@ -61,14 +61,14 @@ def run(
         )
         # -- data, starting policy ------------------------------------------------------------------------
         prepared = prepare(config, folder, say, processes=processes)
-        place, samples, world = prepared.place, prepared.samples, prepared.world
+        ctx, samples, world = prepared.ctx, prepared.samples, prepared.world
         if family.asks_judge(config.reward):
-            check_judge_domain(place, samples)
+            check_judge_domain(ctx, samples)
         # Before there is any other work: its servers may not answer.
-        engine = stack.enter_context(rollout_engine(place))
+        engine = stack.enter_context(rollout_engine(ctx))
 
         # -- references -----------------------------------------------------------------------------------
-        pool = reference_pool(place, samples) if family.uses_reference(config.reward) else None
+        pool = reference_pool(ctx, samples) if family.uses_reference(config.reward) else None
         if pool is not None:
             without = pool.missing(samples)
             if without:
@@ -78,18 +78,18 @@ def run(
             samples = [sample for sample in samples if sample.id in pool]
 
         # -- the starting policy on held-out scenes --------------------------------------------------------
-        evaluation = None if world is None else HeldOut(place, world)
+        evaluation = None if world is None else HeldOut(ctx, world)
         if evaluation is not None:
             evaluation.references()
-            evaluation.captions("start", place.policy.trainable)
+            evaluation.captions("start", ctx.policy.trainable)
 
         # -- training -------------------------------------------------------------------------------------
-        reward = reward_settings(place, pool, world)
-        session = stack.enter_context(reward_session(place, reward, pool, judge))
+        reward = reward_settings(ctx, pool, world)
+        session = stack.enter_context(reward_session(ctx, reward, pool, judge))
         second = None
         if config.second_judge is not None:
             second = stack.enter_context(SecondJudge(config.second_judge, reward, seed=config.seed, say=say))
-        state = train(place, samples, pool, engine, session, second, world)
+        state = train(ctx, samples, pool, engine, session, second, world)
 
     # -- the trained policy, summary and pictures ----------------------------------------------------------
     if evaluation is not None:
@@ -98,7 +98,7 @@ def run(
         return {}
     rows = read_metrics(folder.metrics)
     seconds = _elapsed(folder.root / "elapsed.json", time.monotonic() - begin)
-    how = {"steps": len(rows), "attention": place.policy.attention}
+    how = {"steps": len(rows), "attention": ctx.policy.attention}
     summary: Mapping[str, Any] = {"seconds": seconds, **how}
     if evaluation is not None:
         summary = evaluation.summary(seconds, **how)

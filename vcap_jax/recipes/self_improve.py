@@ -24,9 +24,9 @@ from vcap_jax.references.by_policy import reference_rollout, reference_seed
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import shares_table, write_summary
-from vcap_jax.run.checkpoint_source import captioner_source
+from vcap_jax.run.checkpoint_source import checkpoint_source
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.folders import open_stage
+from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family
 from vcap_jax.run.setup import prepare
 
@@ -56,8 +56,8 @@ def self_improve(
         if number > 1:
             path = folder.root / "pools" / f"e{number - 1}.jsonl"
             own = dataclasses.replace(own, data=dataclasses.replace(config.data, references=str(path)))
-        stage = open_stage(own, folder, folder.root / name, processes)
-        if processes.by_first(f"{name} complete", stage.summary.exists):
+        stage = open_subrun(own, folder, folder.root / name, processes)
+        if processes.on_process_0(f"{name} complete", stage.summary.exists):
             say(f"{stage.root} is complete")
         else:
             if number > 1:
@@ -99,9 +99,9 @@ def _references_by(
     def complete() -> bool:
         return pool.exists() and (heldout.exists() or config.data.manifest is not None)
 
-    if processes.by_first(f"references by {writer}", complete):
+    if processes.on_process_0(f"references by {writer}", complete):
         return
-    source = captioner_source(str(folder.root / writer))
+    source = checkpoint_source(str(folder.root / writer))
     prepared = prepare(
         config, folder, say, captioner=source.path, step=source.step, judged=False, processes=processes
     )
@@ -109,15 +109,15 @@ def _references_by(
     def write(path: Path, samples: list[Sample]) -> None:
         say(f"{source} writes references for {len(samples)} samples: {path}")
         references = PolicyWriter(
-            prepared.place,
-            prepared.place.policy.trainable,
+            prepared.ctx,
+            prepared.ctx.policy.trainable,
             samples,
             name=f"{writer} at step {source.step}",
             seed=reference_seed(config),
             rollout=reference_rollout(config),
             segments=config.references.segments,
         )
-        write_shared_pool(prepared.place, path, references, samples)
+        write_shared_pool(prepared.ctx, path, references, samples)
 
     write(pool, prepared.samples)
     if prepared.world is not None:

@@ -29,7 +29,7 @@ from vcap_jax.report.summary import fact_shares, shares_table, write_summary
 from vcap_jax.report.world_facts import count_captions
 from vcap_jax.run.checks import check_sft_run
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import Workplace
+from vcap_jax.run.context import RunContext
 from vcap_jax.run.log import SilentLog
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import prepare
@@ -58,21 +58,21 @@ def run_sft(
     check_sft_run(config, processes)
     folder.claim("supervised")
     prepared = prepare(config, folder, say, judged=False, processes=processes)
-    place, world = prepared.place, prepared.world
+    ctx, world = prepared.ctx, prepared.world
     pool, source = caption_pool(config.sft.captions, prepared.samples)
-    remember_pool(place, pool, source)
+    remember_pool(ctx, pool, source)
     max_tokens = config.sft.max_caption_tokens or config.rollout.max_completion_length
-    targets = tokenise_targets(pool, prepared.samples, place.policy.processor, max_tokens)
+    targets = tokenise_targets(pool, prepared.samples, ctx.policy.processor, max_tokens)
     samples = [sample for sample in prepared.samples if sample.id in targets.captions]
     if len(samples) < len(prepared.samples):
         say(f"{len(prepared.samples) - len(samples)} samples have no caption that fits and are left out")
     if targets.too_long:
         say(f"{targets.too_long} captions are longer than {max_tokens} tokens and are left out")
-    heldout = None if world is None else HeldOut(place, world)
+    heldout = None if world is None else HeldOut(ctx, world)
     if heldout is not None:
-        heldout.captions("start", place.policy.trainable)
+        heldout.captions("start", ctx.policy.trainable)
 
-    state = _train(place, samples, targets, max_tokens)
+    state = _train(ctx, samples, targets, max_tokens)
 
     if heldout is not None:
         heldout.captions("trained", state.params)
@@ -96,11 +96,11 @@ def run_sft(
 class _Log:
     """Metrics and the progress line (implements ``sft.trainer.Log``)."""
 
-    def __init__(self, place: Workplace, *, total: int, done: int) -> None:
-        self._metrics = MetricsWriter(place.folder.metrics)
+    def __init__(self, ctx: RunContext, *, total: int, done: int) -> None:
+        self._metrics = MetricsWriter(ctx.folder.metrics)
         # What was logged after the last checkpoint is done again, and comes out the same.
         self._metrics.truncate_after(done)
-        self._progress = Progress(total, start=done, every=place.config.logging.print_every, shown=SHOWN)
+        self._progress = Progress(total, start=done, every=ctx.config.logging.print_every, shown=SHOWN)
 
     def message(self, text: str) -> None:
         self._progress.message(text)
@@ -114,11 +114,11 @@ class _Log:
         self._metrics.close()
 
 
-def _train(place: Workplace, samples: list[Sample], targets: Targets, max_tokens: int) -> TrainState:
+def _train(ctx: RunContext, samples: list[Sample], targets: Targets, max_tokens: int) -> TrainState:
     """Trains to the last step, from the last checkpoint if there is one, which may have been written by another number
     of processes and on another mesh; returns the final state."""
-    config, policy, sft = place.config, place.policy, place.config.sft
-    processes = place.processes
+    config, policy, sft = ctx.config, ctx.policy, ctx.config.sft
+    processes = ctx.processes
     total = sft.total_steps(len(samples))
     programs = SFTPrograms(
         policy.graphdef, build_optimizer(sft.optimizer, total), logprob_chunk=sft.logprob_chunk
@@ -126,13 +126,13 @@ def _train(place: Workplace, samples: list[Sample], targets: Targets, max_tokens
     programs.accumulate.check_next(partial(require_kernel, policy.merge().kernel))
     with ExitStack() as stack:
         resumed = resume(
-            stack, place, samples, programs, groups_per_step=sft.groups_per_step, total_steps=total
+            stack, ctx, samples, programs, groups_per_step=sft.groups_per_step, total_steps=total
         )
         data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
         done = int(state.step)
         log: _Log | SilentLog = SilentLog()
         if processes.first:
-            log = _Log(place, total=total, done=done)
+            log = _Log(ctx, total=total, done=done)
         stack.callback(log.close)
         training = SupervisedTraining(
             config=sft,
@@ -146,7 +146,7 @@ def _train(place: Workplace, samples: list[Sample], targets: Targets, max_tokens
             merge_size=policy.processor.merge_size,
             checkpoints=checkpoints,
             log=log,
-            placement=place.placement,
+            placement=ctx.placement,
             learning_rate=learning_rate_schedule(sft.optimizer, total),
             save_every=config.logging.save_every,
             processes=processes,

@@ -18,7 +18,7 @@ from vcap_jax.models.qwen3_vl.processing import Buckets
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.rollout.engine import RolloutEngine
-from vcap_jax.run.context import Workplace
+from vcap_jax.run.context import RunContext
 from vcap_jax.run.log import RunLog, SilentLog
 from vcap_jax.run.resume import resume
 from vcap_jax.training.optimizer import TrainState, build_optimizer, learning_rate_schedule
@@ -29,7 +29,7 @@ _FEW_SIZES = 16
 
 
 def train(
-    place: Workplace,
+    ctx: RunContext,
     samples: Sequence[Sample],
     pool: ReferencePool | None,
     engine: RolloutEngine,
@@ -43,9 +43,9 @@ def train(
     Raises what ``Training.run`` raises, and UnsupportedAttention if the compiled gradient lacks the attention kernel
     that was chosen.
     """
-    config, folder, policy, processes = place.config, place.folder, place.policy, place.processes
+    config, folder, policy, processes = ctx.config, ctx.folder, ctx.policy, ctx.processes
     total = config.total_steps(len(samples))
-    updates = config.grpo.updates_per_step
+    updates = config.grpo.num_iterations
     schedule = learning_rate_schedule(config.optimizer, total * updates)
     programs = UpdatePrograms(
         policy.graphdef,
@@ -57,7 +57,7 @@ def train(
     programs.accumulate.check_next(partial(require_kernel, policy.merge().kernel))
     with ExitStack() as stack:
         resumed = resume(
-            stack, place, samples, programs, groups_per_step=config.grpo.groups_per_step, total_steps=total
+            stack, ctx, samples, programs, groups_per_step=config.grpo.groups_per_step, total_steps=total
         )
         data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
         done = int(state.step) // updates
@@ -80,11 +80,11 @@ def train(
             total_steps=total,
             data=data,
             collector=Collector(
-                policy=place.own_policy,
+                policy=ctx.own_policy,
                 engine=engine,
                 session=session,
                 pool=pool,
-                batcher=place.batcher(groups_per_batch),
+                batcher=ctx.batcher(groups_per_batch),
                 seed=config.seed,
                 processes=processes,
                 second_judge=second,
@@ -98,20 +98,20 @@ def train(
                 reference=policy.reference_params(config.model.frozen_dtype)
                 if config.grpo.objective.beta > 0
                 else None,
-                placement=place.placement,
+                placement=ctx.placement,
                 rollout_weights=programs.rollout_weights(config.rollout, policy.processor.banned_token_ids)
                 if config.rollout.engine == "vllm"
                 else None,
                 processes=processes.count,
             ),
-            own_params=place.own_params,
+            own_params=ctx.own_params,
             checkpoints=checkpoints,
             save_every=config.logging.save_every,
             log=log,
             processes=processes,
         )
         try:
-            _compile_decoding(place)
+            _compile_decoding(ctx)
             return training.run(state)
         except BaseException as error:
             # Before anything is closed: the others may be waiting for this process, and closing for them.
@@ -128,20 +128,20 @@ def prompt_sizes(buckets: Buckets) -> tuple[int, ...]:
     return sizes if len(sizes) <= _FEW_SIZES else ()
 
 
-def _compile_decoding(place: Workplace) -> None:
+def _compile_decoding(ctx: RunContext) -> None:
     """Before the first step, where the sizes of prompts are known: which shapes captions decode in follows from how
     they end, so some would turn up, and be compiled, much later."""
-    if place.config.rollout.engine != "jax" or place.config.rollout.shrink == 1:
+    if ctx.config.rollout.engine != "jax" or ctx.config.rollout.shrink == 1:
         return
-    sizes = prompt_sizes(place.config.data.buckets)
+    sizes = prompt_sizes(ctx.config.data.buckets)
     if not sizes:
-        place.say(
+        ctx.say(
             "prompts may have too many padded lengths to compile decoding for all of them now: it is compiled as they "
             "come. Name a few in data.buckets.tokens, or give data.buckets.max_tokens and a larger token_multiple"
         )
         return
     begin = time.monotonic()
-    own = place.own_policy
-    count = place.sampler.warm(own.trainable, own.frozen, sizes)
+    own = ctx.own_policy
+    count = ctx.sampler.warm(own.trainable, own.frozen, sizes)
     if count:
-        place.say(f"{count} decode programs compiled in {time.monotonic() - begin:.0f} s")
+        ctx.say(f"{count} decode programs compiled in {time.monotonic() - begin:.0f} s")

@@ -14,7 +14,7 @@ from vcap_jax.references.writing import PoolError, Shard, write_pool
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.run.checkpoint_source import starting_source
-from vcap_jax.run.context import Workplace
+from vcap_jax.run.context import RunContext
 
 __all__ = [
     "PolicyWriter",
@@ -28,55 +28,55 @@ __all__ = [
 ]
 
 
-def reference_pool(place: Workplace, samples: Sequence[Sample]) -> ReferencePool:
+def reference_pool(ctx: RunContext, samples: Sequence[Sample]) -> ReferencePool:
     """The pool that the configuration names, else the manifest's own references, else one by the policy.
 
     Which one it is, and its digest, is kept in the run folder; a resumed run that would get another is refused.
     """
-    if place.config.data.references is not None:
-        pool = ReferencePool.read(place.config.data.references)
-        remember_pool(place, pool, place.config.data.references)
+    if ctx.config.data.references is not None:
+        pool = ReferencePool.read(ctx.config.data.references)
+        remember_pool(ctx, pool, ctx.config.data.references)
         return pool
     own = ReferencePool.of_samples(samples)
     missing = own.missing(samples)
     if not missing:
-        remember_pool(place, own, "the manifest")
+        remember_pool(ctx, own, "the manifest")
         return own
     if len(own):
-        place.say(
+        ctx.say(
             f"{len(missing)} of {len(samples)} samples bring no reference: the starting policy writes them"
         )
-    path = place.folder.root / "references" / "train.jsonl"
-    written = references_by_policy(place, path, [sample for sample in samples if sample.id not in own])
+    path = ctx.folder.root / "references" / "train.jsonl"
+    written = references_by_policy(ctx, path, [sample for sample in samples if sample.id not in own])
     pool = ReferencePool([*(own[s.id] for s in samples if s.id in own), *written.entries()], written.header)
-    remember_pool(place, pool, str(path))
+    remember_pool(ctx, pool, str(path))
     return pool
 
 
-def references_by_policy(place: Workplace, path: Path, samples: Sequence[Sample]) -> ReferencePool:
+def references_by_policy(ctx: RunContext, path: Path, samples: Sequence[Sample]) -> ReferencePool:
     """The starting policy's captions of ``samples`` as a pool at ``path``, as ``config.references`` asks."""
-    processes = place.processes
-    if processes.by_first(f"references {path.name}", path.exists):
+    processes = ctx.processes
+    if processes.on_process_0(f"references {path.name}", path.exists):
         return ReferencePool.read(path)
-    config = place.config
-    place.say(f"the starting policy writes references for {len(samples)} samples: {path}")
+    config = ctx.config
+    ctx.say(f"the starting policy writes references for {len(samples)} samples: {path}")
     writer = PolicyWriter(
-        place,
-        place.policy.trainable,
+        ctx,
+        ctx.policy.trainable,
         samples,
         name=str(starting_source(config)),
         seed=reference_seed(config),
         rollout=reference_rollout(config),
         segments=config.references.segments,
     )
-    return write_shared_pool(place, path, writer, samples)
+    return write_shared_pool(ctx, path, writer, samples)
 
 
 def write_shared_pool(
-    place: Workplace, path: Path, writer: PolicyWriter, samples: Sequence[Sample]
+    ctx: RunContext, path: Path, writer: PolicyWriter, samples: Sequence[Sample]
 ) -> ReferencePool:
     """``write_pool`` by all processes together, each a share of the samples; goes on with an attempt of as many."""
-    processes = place.processes
+    processes = ctx.processes
 
     def write() -> ReferencePool | None:
         return write_pool(
@@ -84,23 +84,23 @@ def write_shared_pool(
             writer,
             samples,
             shard=Shard(index=processes.index, count=processes.count),
-            on_progress=PoolProgress(place.say, seconds=10),
-            on_bad=place.report_bad_sample,
+            on_progress=PoolProgress(ctx.say, seconds=10),
+            on_bad=ctx.report_bad_sample,
         )
 
     # Whoever wrote the last part has joined them all.
     return processes.together(f"pool {path.name}", write) or ReferencePool.read(path)
 
 
-def remember_pool(place: Workplace, pool: ReferencePool, source: str) -> None:
+def remember_pool(ctx: RunContext, pool: ReferencePool, source: str) -> None:
     """Notes in the run folder (references.json) which captions the run uses; refuses others when it is resumed."""
-    path = place.folder.root / "references.json"
+    path = ctx.folder.root / "references.json"
     digest = pool.digest()
     if path.exists():
         before = json.loads(path.read_text(encoding="utf-8"))
         if before["digest"] != digest:
             raise PoolError(
-                f"the run in {place.folder.root} began with the captions of {before['source']}, digest "
+                f"the run in {ctx.folder.root} began with the captions of {before['source']}, digest "
                 f"{before['digest']}; {source} has {digest}. Give it the pool it began with, or start a new run"
             )
         return

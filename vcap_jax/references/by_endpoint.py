@@ -23,10 +23,10 @@ from vcap_jax.references.windows import WindowDraw, description
 from vcap_jax.references.writing import Written
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.encoded_view import show
 from vcap_jax.reward.endpoint import Role
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.prompts import build_messages
-from vcap_jax.reward.shown import show
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.system.shutdown import requested

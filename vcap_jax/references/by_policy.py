@@ -17,7 +17,7 @@ from vcap_jax.references.writing import Written
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import Workplace, group_sampler
+from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.run.setup import sample_reader
 from vcap_jax.system.shutdown import requested
 
@@ -72,14 +72,14 @@ def caption_settings(config: RunConfig, rollout: RolloutConfig, segments: int) -
 class PolicyWriter:
     """Captions by a policy (implements ``ReferenceWriter``).
 
-    place: its policy gives the model; params: its trainable parameters, on the whole mesh. name: the writer in words.
+    ctx: its policy gives the model; params: its trainable parameters, on the whole mesh. name: the writer in words.
     samples: all that the pool is for. rollout: how captions are drawn. seed: of the draws. ended_only: leave out
     captions that the token budget cut off, as targets of imitation must. All processes must make it at the same time.
     """
 
     def __init__(
         self,
-        place: Workplace,
+        ctx: RunContext,
         params: Params,
         samples: Sequence[Sample],
         *,
@@ -89,12 +89,12 @@ class PolicyWriter:
         segments: int = 0,
         ended_only: bool = False,
     ) -> None:
-        self._place, self._params, self._seed = place, place.own_params(params), seed
-        own = rollout == place.config.rollout
-        self._sampler = place.sampler if own else group_sampler(place.policy, rollout, place.processes)
+        self._ctx, self._params, self._seed = ctx, ctx.own_params(params), seed
+        own = rollout == ctx.config.rollout
+        self._sampler = ctx.sampler if own else group_sampler(ctx.policy, rollout, ctx.processes)
         self._ended_only = ended_only
-        self.segments = segments if place.config.modality == "video" else 0
-        config = place.config
+        self.segments = segments if ctx.config.modality == "video" else 0
+        config = ctx.config
         settings = caption_settings(config, rollout, self.segments) | {
             "dtype": config.model.dtype,
             "ended_only": ended_only,
@@ -102,7 +102,7 @@ class PolicyWriter:
         self.provenance = Provenance(
             writer=name,
             # As they are trained and kept: the same whatever the number of processes.
-            weights=fingerprint(params, place.policy.frozen),
+            weights=fingerprint(params, ctx.policy.frozen),
             seed=seed,
             settings=settings,
             asked=asked_digest(samples),
@@ -112,7 +112,7 @@ class PolicyWriter:
         self, samples: Sequence[Sample], first: int, on_bad: Callable[[BadSample], None]
     ) -> Iterator[Written]:
         """See ``ReferenceWriter``."""
-        captioner = self._place.captioner(self._sampler)
+        captioner = self._ctx.captioner(self._sampler)
         places = {sample.id: first + index for index, sample in enumerate(samples)}
         for done in captioner.run(
             self._params, samples, seed=self._seed, first=first, on_bad=on_bad, stop=requested
@@ -127,12 +127,12 @@ class PolicyWriter:
         self, samples: Sequence[Sample], first: int, on_bad: Callable[[BadSample], None]
     ) -> Iterator[Written]:
         """See ``ReferenceWriter``."""
-        config = self._place.config
+        config = self._ctx.config
         draw = WindowDraw(config.reward.local, seed=self._seed, prompt=config.references.segment_prompt)
         items = draw.items(samples, self.segments, first % self.segments)
         places = {item.id: first + index for index, item in enumerate(items)}
-        load = sample_reader(config, self._place.policy.processor, window=draw, judged=False)
-        captioner = self._place.captioner(self._sampler, load)
+        load = sample_reader(config, self._ctx.policy.processor, window=draw, judged=False)
+        captioner = self._ctx.captioner(self._sampler, load)
         seed = self._seed + WINDOW_SEED
         for done in captioner.run(self._params, items, seed=seed, first=first, on_bad=on_bad, stop=requested):
             texts = tuple(filter(None, map(description, self._texts(done))))

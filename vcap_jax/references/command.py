@@ -16,7 +16,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import fact_shares
 from vcap_jax.report.world_facts import count_captions
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.run.checkpoint_source import captioner_source, configured_processor, lineage, starting_source
+from vcap_jax.run.checkpoint_source import checkpoint_source, configured_processor, lineage, starting_source
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import check_checkpoint, check_inputs
 from vcap_jax.run.setup import prepare, read_samples, sample_reader
@@ -78,14 +78,14 @@ def write_requested_pool(
         if request.captioner is None and request.step is None:
             source = starting_source(config)
         else:
-            source = captioner_source(request.captioner or config.model.path, request.step)
+            source = checkpoint_source(request.captioner or config.model.path, request.step)
         # Captioning trains nothing: a run's policy is taken as the run split it.
         captioner = source.path if source.run else request.captioner
         prepared = prepare(config, folder, say, captioner=captioner, step=source.step, judged=False)
         samples, world = prepared.samples, prepared.world
         writer = PolicyWriter(
-            prepared.place,
-            prepared.place.policy.trainable,
+            prepared.ctx,
+            prepared.ctx.policy.trainable,
             samples,
             name=str(source),
             seed=reference_seed(config),

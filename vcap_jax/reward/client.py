@@ -20,6 +20,7 @@ from typing import Any, Generic, Self, TypeVar
 import aiohttp
 
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.encoded_view import EncodedView
 from vcap_jax.reward.endpoint import JUDGE, Endpoint, Role, authorisation
 from vcap_jax.reward.endpoints import EndpointPool, Lease
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable, MediaMismatch, NotReachable
@@ -29,7 +30,6 @@ from vcap_jax.reward.media_cache import Lru, address, media_uuids
 from vcap_jax.reward.prompts import content_hash
 from vcap_jax.reward.readiness import look, wait_until_ready
 from vcap_jax.reward.request_id import HEADER, new_identity
-from vcap_jax.reward.shown import Shown
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
 from vcap_jax.reward.tries import Try, owned, read_reply
 from vcap_jax.reward.visual_check import (
@@ -77,7 +77,7 @@ class _Question:
     response_format: dict[str, Any] | None
     route: str
     prefix: str | None
-    shown: Shown | None
+    shown: EncodedView | None
 
 
 class JudgeClient:
@@ -161,7 +161,7 @@ class JudgeClient:
         read: Reader[T],
         *,
         response_format: dict[str, Any] | None = None,
-        shown: Shown | None = None,
+        shown: EncodedView | None = None,
         route: str | None = None,
         prefix: str | None = None,
     ) -> Answer[T]:
@@ -348,7 +348,7 @@ class JudgeClient:
         return tried, False
 
     async def _check(
-        self, endpoint: Endpoint, shown: Shown, completion: Completion, seen: Mapping[str, int] | None
+        self, endpoint: Endpoint, shown: EncodedView, completion: Completion, seen: Mapping[str, int] | None
     ) -> None:
         """Raises MediaMismatch unless the judge got what was sent, as far as its server tells."""
         tokens = completion.usage.media_tokens

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+from vcap_jax.reward.encoded_view import EncodedView, PromptedVideo
 from vcap_jax.reward.errors import MediaMismatch
-from vcap_jax.reward.shown import PromptedVideo, Shown
 
 IMAGE_PAD, VIDEO_PAD = "<|image_pad|>", "<|video_pad|>"
 
@@ -37,7 +37,7 @@ def collapsed(ids: Sequence[int], token: int) -> list[int]:
     return short
 
 
-def check_pictures(shown: Shown, ids: Sequence[int], image_pad: int) -> None:
+def check_pictures(shown: EncodedView, ids: Sequence[int], image_pad: int) -> None:
     """Raises MediaMismatch unless the prompt holds as many images as were sent."""
     found = runs(ids, image_pad)
     if len(found) != shown.pictures:
@@ -79,7 +79,7 @@ def _times_before(text: str) -> list[str]:
     return times
 
 
-def check_same(shown: Shown, first: Mapping[str, int], now: Mapping[str, int]) -> None:
+def check_same(shown: EncodedView, first: Mapping[str, int], now: Mapping[str, int]) -> None:
     """Raises MediaMismatch if the same media make another number of tokens than at first."""
     if first and now and dict(first) != dict(now):
         raise MediaMismatch(

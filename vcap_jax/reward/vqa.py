@@ -16,12 +16,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from vcap_jax.reward.asking import Asker, Form, Pass, Verdict
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyError, FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, all_failed
 from vcap_jax.reward.json_objects import head, read_objects
+from vcap_jax.reward.judge_query import Form, JudgeQuery, Pass, Verdict
 from vcap_jax.reward.prompts import content_hash, delimited
 from vcap_jax.reward.questions import UNKNOWN, Question, read_questions
 from vcap_jax.reward.templates import TemplateError
@@ -46,7 +46,7 @@ class VqaReward:
             )
         self._questions = read_questions(config.vqa.questions)
         self._template = load_vqa_template(config.vqa.instruction)
-        self._asker = Asker(tools.client(), tools.store)
+        self._asker = JudgeQuery(tools.client(), tools.store)
 
     @classmethod
     def uses_reference(cls, config: RewardConfig) -> bool:

@@ -16,11 +16,11 @@ from typing import Any
 
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.reward.aggregation import video_reward, weighted_reward
-from vcap_jax.reward.asking import Asker, Looking, Verdict, verdict_form, verdict_pass
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, all_failed
+from vcap_jax.reward.judge_query import JudgeQuery, MediaViews, Verdict, verdict_form, verdict_pass
 from vcap_jax.reward.scores import Scores, full_scores, zero_scores
 from vcap_jax.reward.segments import (
     SegmentedCaption,
@@ -45,7 +45,7 @@ class WitnessAdjudicatorReward:
     def __init__(self, config: RewardConfig, tools: FamilyTools) -> None:
         self._config = config
         self._judge = tools.client()
-        self._asker = Asker(self._judge, tools.store)
+        self._asker = JudgeQuery(self._judge, tools.store)
         self._seed = tools.seed
         self._instructions = load_instructions(config)
         most = tools.judge_config.max_analysis_chars
@@ -82,7 +82,7 @@ class WitnessAdjudicatorReward:
         if group.media.modality == "video" and not 0 < group.media.duration < math.inf:
             detail = f"{group.sample_id!r}: a video of {group.media.duration} seconds"
             return all_failed(group, Failure(reason="media", detail=detail))
-        looking = Looking(
+        looking = MediaViews(
             group.media, sample_id=group.sample_id, use_image=self._config.use_image, judge=self._judge
         )
         verdicts: list[dict[str, Verdict[Scores]]]
@@ -100,7 +100,7 @@ class WitnessAdjudicatorReward:
         )
 
     async def _judge_image(
-        self, group: GroupForReward, reference: str | None, looking: Looking
+        self, group: GroupForReward, reference: str | None, looking: MediaViews
     ) -> list[dict[str, Verdict[Scores]]]:
         whole = await self._judge_texts("image", reference, looking, list(group.captions), None)
         return [{"global": whole[caption]} for caption in group.captions]
@@ -109,7 +109,7 @@ class WitnessAdjudicatorReward:
         self,
         group: GroupForReward,
         reference: str | None,
-        looking: Looking,
+        looking: MediaViews,
     ) -> tuple[list[dict[str, Verdict[Scores]]], TimeWindow | None]:
         passes: list[Coroutine[Any, Any, Mapping[str, Verdict[Scores]]]] = [
             self._judge_texts("video_global", reference, looking, list(group.captions), None)
@@ -130,7 +130,7 @@ class WitnessAdjudicatorReward:
         self,
         group: GroupForReward,
         reference: str | None,
-        looking: Looking,
+        looking: MediaViews,
         texts: list[str],
         window: TimeWindow,
     ) -> Mapping[str, Verdict[Scores]]:
@@ -148,7 +148,7 @@ class WitnessAdjudicatorReward:
         self,
         name: InstructionName,
         reference: str | None,
-        looking: Looking,
+        looking: MediaViews,
         texts: Sequence[str],
         window: TimeWindow | None,
     ) -> Mapping[str, Verdict[Scores]]:

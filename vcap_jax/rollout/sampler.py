@@ -25,7 +25,7 @@ from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.rollout.decoding import LANES, DecodePrograms, DecodeSettings, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement, mesh_of
 from vcap_jax.rollout.sampling import SamplingConfig
-from vcap_jax.rollout.schedule import Ladder
+from vcap_jax.rollout.schedule import ShapeBuckets
 from vcap_jax.rollout.slots import Incoming, PromptGroups, SampledGroup, Slots
 from vcap_jax.rollout.vllm_config import VllmConfig
 
@@ -133,10 +133,10 @@ class GroupSampler:
             )
         return self._programs[mesh]
 
-    def ladder(self, lanes: int) -> Ladder:
+    def ladder(self, lanes: int) -> ShapeBuckets:
         """The shapes that decode calls may have on that many ``data`` devices."""
         config = self.config
-        return Ladder.build(
+        return ShapeBuckets.build(
             slots=max(1, -(-config.groups_per_batch // lanes)),
             candidates=config.group_size,
             width=config.max_completion_length,

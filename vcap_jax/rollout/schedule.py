@@ -48,7 +48,7 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ladder:
+class ShapeBuckets:
     """The shapes that a run may use.
 
     slots, candidates, widths: allowed sizes, ascending; the last of each is everything.
@@ -59,7 +59,9 @@ class Ladder:
     widths: tuple[int, ...]
 
     @classmethod
-    def build(cls, *, slots: int, candidates: int, width: int, chunk: int, factor: int, rows: int) -> Ladder:
+    def build(
+        cls, *, slots: int, candidates: int, width: int, chunk: int, factor: int, rows: int
+    ) -> ShapeBuckets:
         """factor: between neighbouring sizes; 1 for one shape only. A cache of less than two chunks is not worth a
         shape of its own. rows: slots x candidates of a lane below which nothing shrinks any more."""
         worthwhile = [

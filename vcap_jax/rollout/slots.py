@@ -18,7 +18,7 @@ from vcap_jax.models.qwen3_vl.decoding import DecodeParams
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.rollout.decoding import DecodePrograms, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement
-from vcap_jax.rollout.schedule import Ladder
+from vcap_jax.rollout.schedule import ShapeBuckets
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Slots:
     def __init__(
         self,
         programs: DecodePrograms,
-        ladder: Ladder,
+        ladder: ShapeBuckets,
         params: DecodeParams,
         placement: RolloutPlacement,
         prompt_tokens: int,

@@ -29,7 +29,7 @@ from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptionerSource:
+class CheckpointSource:
     """Where parameters come from.
 
     path: as the user named it; folder: of the checkpoint; run: it is a run; step: of a run's checkpoint.
@@ -48,7 +48,7 @@ class CaptionerSource:
 class TrainedRun:
     """A run that parameters went through. model: what it trained, and what it started from."""
 
-    source: CaptionerSource
+    source: CheckpointSource
     model: ModelConfig
 
 
@@ -60,7 +60,7 @@ class Lineage:
     runs: tuple[TrainedRun, ...] = ()
 
 
-def captioner_source(path: str, step: int | None = None) -> CaptionerSource:
+def checkpoint_source(path: str, step: int | None = None) -> CheckpointSource:
     """What ``path`` is. A run's step is ``step`` or that of its last checkpoint.
 
     Raises CheckpointError if a run has no such checkpoint, ConfigError for a step of something that is no run.
@@ -73,9 +73,9 @@ def captioner_source(path: str, step: int | None = None) -> CaptionerSource:
         return dataclasses.replace(source, step=checkpoints.existing_step(step))
 
 
-def starting_source(config: RunConfig) -> CaptionerSource:
-    """What a run with ``config`` starts from; raises what ``captioner_source`` raises."""
-    return captioner_source(config.model.path, config.model.step)
+def starting_source(config: RunConfig) -> CheckpointSource:
+    """What a run with ``config`` starts from; raises what ``checkpoint_source`` raises."""
+    return checkpoint_source(config.model.path, config.model.step)
 
 
 def lineage(path: str, step: int | None = None) -> Lineage:
@@ -124,8 +124,8 @@ def load_start(config: RunConfig, placement: Placement) -> Policy:
 
 def load_captioner(config: RunConfig, path: str, placement: Placement, *, step: int | None = None) -> Policy:
     """The policy at ``path``, in the precision and with the visual budget of ``config``; that of a run is split as the
-    run split it. Raises what ``captioner_source`` and ``lineage`` raise."""
-    line = lineage(path, captioner_source(path, step).step)
+    run split it. Raises what ``checkpoint_source`` and ``lineage`` raise."""
+    line = lineage(path, checkpoint_source(path, step).step)
     model = dataclasses.replace(config.model, lora=None)
     if line.runs:
         theirs = line.runs[0].model.for_restoring()
@@ -144,23 +144,23 @@ def configured_processor(config: RunConfig, origin: Path) -> Processor:
     )
 
 
-def export_command(source: CaptionerSource) -> str:
+def export_command(source: CheckpointSource) -> str:
     """How a run's checkpoint is made a folder that stays."""
     step = "" if source.step is None else f" --step {source.step}"
     return f"python launch/convert.py to-hf {shlex.quote(source.path)} FOLDER{step}"
 
 
-def _source(path: str, step: int | None) -> CaptionerSource:
+def _source(path: str, step: int | None) -> CheckpointSource:
     """What ``path`` is; the step is not looked for."""
     folder = checkpoint_folder(path)
     run = RunFolder(folder)
     is_run = run.config.exists() and run.checkpoints.is_dir()
     if step is not None and not is_run:
         raise ConfigError([f"{path} is a single checkpoint, not a run: leave the step out"])
-    return CaptionerSource(path=path, folder=folder, run=is_run, step=step)
+    return CheckpointSource(path=path, folder=folder, run=is_run, step=step)
 
 
-def _check_same_adapters(source: CaptionerSource, theirs: LoraConfig, ours: LoraConfig | None) -> None:
+def _check_same_adapters(source: CheckpointSource, theirs: LoraConfig, ours: LoraConfig | None) -> None:
     there = _adapter_settings(theirs) | {"adapter": None}  # a folder would be another start
     here = {} if ours is None else _adapter_settings(ours)
     differing = [key for key in there if here.get(key) != there[key]]
@@ -205,7 +205,7 @@ def _with_trained(model: Qwen3VL, runs: Sequence[TrainedRun], placement: Placeme
     return nnx.merge(graphdef, nnx.from_flat_state(arrays.items()))
 
 
-def _restored(source: CaptionerSource, params: Any, placement: Placement) -> Any:
+def _restored(source: CheckpointSource, params: Any, placement: Placement) -> Any:
     """The parameters of a run's checkpoint that are named in ``params``, in their types."""
     with Checkpointer(RunFolder(source.folder).checkpoints, read_only=True) as checkpoints:
         steps = checkpoints.steps()

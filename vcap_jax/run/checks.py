@@ -83,7 +83,7 @@ def check_same_attention(kernel: str, processes: Processes) -> None:
 
     kernel: this process's.
     """
-    chosen = processes.exchange("attention", [kernel, socket.gethostname()])
+    chosen = processes.all_gather_objects("attention", [kernel, socket.gethostname()])
     if len({name for name, _ in chosen}) == 1:
         return
     listed = ", ".join(f"{name} in process {index} on {host}" for index, (name, host) in enumerate(chosen))

@@ -26,7 +26,7 @@ from vcap_jax.run.config import RunConfig
 
 
 @dataclass(frozen=True)
-class Workplace:
+class RunContext:
     """A run's settings, folder, starting policy and devices.
 
     placement: on the devices of all processes; ``own_placement``, ``own_policy`` and ``own_params`` are on this
@@ -101,16 +101,16 @@ def group_sampler(policy: Policy, rollout: RolloutConfig, processes: Processes =
 
 
 @contextmanager
-def rollout_engine(place: Workplace) -> Iterator[RolloutEngine]:
+def rollout_engine(ctx: RunContext) -> Iterator[RolloutEngine]:
     """Who draws the captions that are trained on, as configured; raises RolloutError if it cannot."""
-    config = place.config
+    config = ctx.config
     if config.rollout.engine == "jax":
-        place.say("captions are drawn by the JAX sampler")
-        yield JaxEngine(place.sampler, place.own_policy.frozen, config.seed)
+        ctx.say("captions are drawn by the JAX sampler")
+        yield JaxEngine(ctx.sampler, ctx.own_policy.frozen, config.seed)
         return
     with VllmEngine(
-        place.policy, config.rollout, seed=config.seed, dtype=config.model.dtype, say=place.say
+        ctx.policy, config.rollout, seed=config.seed, dtype=config.model.dtype, say=ctx.say
     ) as engine:
         for server in engine.connect():
-            place.say(f"captions are drawn by vLLM at {server.url}, model {server.model}")
+            ctx.say(f"captions are drawn by vLLM at {server.url}, model {server.model}")
         yield engine

@@ -59,7 +59,7 @@ MAY_DIFFER = (
 )
 """What an undertaking may be resumed with that it was not begun with: how it reports, whom it asks, what it runs on."""
 
-STAGE_MAY_DIFFER = (*MAY_DIFFER, "data.references", "sft.captions")
+SUBRUN_MAY_DIFFER = (*MAY_DIFFER, "data.references", "sft.captions")
 """Of a stage that is resumed. The folder of the whole may have moved, or be named from elsewhere: which captions a
 stage began with is known by their digest (``references.remember_pool``), not by their path."""
 
@@ -68,7 +68,7 @@ _UNKEPT = ("distributed",)
 """Says where a run was done, and is another at every start."""
 
 
-def open_whole(
+def open_run(
     config: RunConfig,
     root: Path,
     processes: Processes = ALONE,
@@ -93,7 +93,7 @@ def open_whole(
         folder = _open(root, pinned, MAY_DIFFER, resume=resume)
         return folder.resumed, pinned.model.step
 
-    resumed, step = processes.by_first("run folder", opened)
+    resumed, step = processes.on_process_0("run folder", opened)
     return _starting_at(config, step), RunFolder(root, resumed=resumed)
 
 
@@ -158,15 +158,15 @@ def _step_remedies(root: Path, config: RunConfig) -> dict[str, str]:
     }
 
 
-def open_stage(config: RunConfig, whole: RunFolder, root: Path, processes: Processes = ALONE) -> RunFolder:
+def open_subrun(config: RunConfig, whole: RunFolder, root: Path, processes: Processes = ALONE) -> RunFolder:
     """The run folder ``root`` of a stage of ``whole``, new or to go on with. All processes must call it together.
 
-    config: made of the one that ``open_whole`` returned. The stages share the embedded world of the whole, which is
+    config: made of the one that ``open_run`` returned. The stages share the embedded world of the whole, which is
     rendered once. Raises RunFolderError.
     """
 
     def opened() -> bool:
-        stage = _open(root, config, STAGE_MAY_DIFFER, resume=True)
+        stage = _open(root, config, SUBRUN_MAY_DIFFER, resume=True)
         siblings = (noted_judge(RunFolder(entry)) for entry in sorted(whole.root.iterdir()))
         judged_by = next(filter(None, siblings), None)
         if judged_by is not None and noted_judge(stage) is None:
@@ -174,7 +174,7 @@ def open_stage(config: RunConfig, whole: RunFolder, root: Path, processes: Proce
         _share_world(config, whole, stage)
         return stage.resumed
 
-    return RunFolder(root, resumed=processes.by_first(f"stage {root.name}", opened))
+    return RunFolder(root, resumed=processes.on_process_0(f"stage {root.name}", opened))
 
 
 def _share_world(config: RunConfig, whole: RunFolder, stage: RunFolder) -> None:

@@ -19,7 +19,7 @@ from vcap_jax.reward.questions import Question, question_lines
 from vcap_jax.reward.second_judge import SECOND, SecondJudgeConfig
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import Workplace, own_file
+from vcap_jax.run.context import RunContext, own_file
 from vcap_jax.run.judge_record import remember_judge
 from vcap_jax.world.judge_process import embedded_judge
 from vcap_jax.world.questions import scene_questions
@@ -42,9 +42,9 @@ def reward_family(config: RunConfig) -> type[RewardFamily]:
     return family
 
 
-def reward_settings(place: Workplace, pool: ReferencePool | None, world: EmbeddedData | None) -> RewardConfig:
+def reward_settings(ctx: RunContext, pool: ReferencePool | None, world: EmbeddedData | None) -> RewardConfig:
     """The configured reward with what the run adds: a file of questions about the embedded world's scenes."""
-    reward = place.config.reward
+    reward = ctx.config.reward
     if reward.family != "vqa" or reward.vqa.questions is not None:
         return reward
     if world is None:
@@ -63,9 +63,9 @@ def reward_settings(place: Workplace, pool: ReferencePool | None, world: Embedde
             Question(text=text, options=options, answer=answer)
             for text, options, answer in scene_questions(scene, captions)
         ]
-    path = place.own_file("questions.jsonl")
+    path = ctx.own_file("questions.jsonl")
     replace_file(path, question_lines(asked).encode())
-    place.say(f"{sum(map(len, asked.values()))} questions about {len(asked)} scenes: {path}")
+    ctx.say(f"{sum(map(len, asked.values()))} questions about {len(asked)} scenes: {path}")
     return dataclasses.replace(reward, vqa=dataclasses.replace(reward.vqa, questions=str(path)))
 
 
@@ -132,7 +132,7 @@ def _check_second_judge(second: SecondJudgeConfig, say: Callable[[str], None]) -
 
 @contextmanager
 def reward_session(
-    place: Workplace, reward: RewardConfig, pool: ReferencePool | None, judge: JudgeConfig
+    ctx: RunContext, reward: RewardConfig, pool: ReferencePool | None, judge: JudgeConfig
 ) -> Iterator[RewardSession]:
     """A session that is ready to score groups. judge: of ``answering_judge``.
 
@@ -140,10 +140,8 @@ def reward_session(
     """
     # Of several processes each has its own: SQLite's locks do not reach over a network's storage.
     named = "judgements.sqlite" if judge.store is None else str(Path(judge.store).absolute())
-    judge = dataclasses.replace(judge, store=str(place.own_file(named)))
+    judge = dataclasses.replace(judge, store=str(ctx.own_file(named)))
     references = {} if pool is None else {entry.id: entry.references for entry in pool.entries()}
-    with RewardSession(
-        reward, judge, seed=place.config.seed, references=references, say=place.say
-    ) as session:
+    with RewardSession(reward, judge, seed=ctx.config.seed, references=references, say=ctx.say) as session:
         session.wait_until_ready()  # again: the work since it was first asked may have taken hours
         yield session

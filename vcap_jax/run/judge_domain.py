@@ -23,7 +23,7 @@ from vcap_jax.data.videos import index_video, read_frames
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import Workplace
+from vcap_jax.run.context import RunContext
 from vcap_jax.world.recognition import is_world_image, is_world_video
 from vcap_jax.world.scenes import CELL, IMAGE_GRID, VIDEO_FRAMES
 
@@ -56,21 +56,21 @@ class JudgeDomain:
         )
 
 
-def check_judge_domain(place: Workplace, samples: Sequence[Sample]) -> None:
+def check_judge_domain(ctx: RunContext, samples: Sequence[Sample]) -> None:
     """Looks at some of the samples, says the warning if there is one, and keeps it for page and card. For a run that
     asks a judge; nothing is done where ``judge.urls`` name one, or where the samples are rendered scenes.
 
     Of several processes the first one does it. A resumed run finds what was kept.
     """
-    config, folder = place.config, place.folder
-    if config.judge.urls or config.data.manifest is None or not place.processes.first:
+    config, folder = ctx.config, ctx.folder
+    if config.judge.urls or config.data.manifest is None or not ctx.processes.first:
         return
     path = folder.root / _FILE
     if not path.exists():
         domain = judge_domain(samples, threads=config.data.threads)
         replace_file(path, (json.dumps(asdict(domain)) + "\n").encode())
     if (warning := domain_warning(config, folder)) is not None:
-        place.say(f"warning: {warning}")
+        ctx.say(f"warning: {warning}")
 
 
 def domain_warning(config: RunConfig, folder: RunFolder) -> str | None:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
-from vcap_jax.run.context import Workplace
+from vcap_jax.run.context import RunContext
 from vcap_jax.training.checkpoint import Checkpointer
 from vcap_jax.training.optimizer import OptimizerPrograms, TrainState
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """data: at the place that ``state`` has come to. state: of the last checkpoint, or the initial one."""
+    """data: at the ctx that ``state`` has come to. state: of the last checkpoint, or the initial one."""
 
     data: GroupIterator
     checkpoints: Checkpointer
@@ -24,7 +24,7 @@ class Resumed:
 
 def resume(
     stack: ExitStack,
-    place: Workplace,
+    ctx: RunContext,
     samples: Sequence[Sample],
     programs: OptimizerPrograms,
     *,
@@ -35,7 +35,7 @@ def resume(
 
     A checkpoint may have been written by another number of processes and on another mesh.
     """
-    config, folder, processes = place.config, place.folder, place.processes
+    config, folder, processes = ctx.config, ctx.folder, ctx.processes
     settings = PipelineSettings(
         batch_groups=groups_per_step,
         seed=config.seed,
@@ -43,14 +43,14 @@ def resume(
         prefetch=config.data.prefetch,
         on_bad_sample=config.data.on_bad_sample,
     )
-    data = stack.enter_context(closing(GroupIterator(samples, place.load, settings, processes=processes)))
+    data = stack.enter_context(closing(GroupIterator(samples, ctx.load, settings, processes=processes)))
     checkpoints = stack.enter_context(Checkpointer(folder.checkpoints, keep=config.logging.keep))
-    state = programs.initial_state(place.policy.trainable, place.placement)
-    latest = processes.by_first("latest checkpoint", checkpoints.latest_step) if folder.resumed else None
+    state = programs.initial_state(ctx.policy.trainable, ctx.placement)
+    latest = processes.on_process_0("latest checkpoint", checkpoints.latest_step) if folder.resumed else None
     if latest is not None:
-        state, data_state = checkpoints.restore(place.placement.abstract(state), latest)
+        state, data_state = checkpoints.restore(ctx.placement.abstract(state), latest)
         data.set_state(data_state)
-        place.say(f"resuming after step {latest} of {total_steps}")
+        ctx.say(f"resuming after step {latest} of {total_steps}")
     elif folder.resumed:
-        place.say("no checkpoint yet: training begins anew")
+        ctx.say("no checkpoint yet: training begins anew")
     return Resumed(data, checkpoints, state)

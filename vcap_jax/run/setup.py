@@ -15,7 +15,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import load_captioner, load_start
 from vcap_jax.run.checks import check_same_attention, mesh_placement
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import Workplace, group_sampler
+from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.world.splits import EmbeddedData, prepare_embedded_data
 
 
@@ -26,7 +26,7 @@ class Prepared:
     world: the scenes behind the samples, where they are the embedded world's; else None.
     """
 
-    place: Workplace
+    ctx: RunContext
     samples: list[Sample]
     world: EmbeddedData | None
 
@@ -59,8 +59,8 @@ def prepare(
     check_same_attention(policy.attention, processes)
     load = sample_reader(config, policy.processor, judged=judged)
     sampler = group_sampler(policy, config.rollout, processes)
-    place = Workplace(config, folder, policy, placement, sampler, load, say, processes)
-    return Prepared(place, samples, world)
+    ctx = RunContext(config, folder, policy, placement, sampler, load, say, processes)
+    return Prepared(ctx, samples, world)
 
 
 def read_samples(

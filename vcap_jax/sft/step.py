@@ -22,7 +22,7 @@ from flax import nnx
 
 from vcap_jax.models.policy import Params
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch
-from vcap_jax.parallel.group_sharding import JitByGroup
+from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.training.logprobs import token_logprobs
 from vcap_jax.training.optimizer import OptimizerPrograms, TrainState
 
@@ -61,7 +61,7 @@ class SFTPrograms(OptimizerPrograms):
     ) -> None:
         super().__init__(optimizer)
         self._graphdef, self._chunk = graphdef, logprob_chunk
-        self.accumulate = JitByGroup(self._accumulate, donate_argnums=(2,))
+        self.accumulate = GroupShardedJit(self._accumulate, donate_argnums=(2,))
 
     def update(
         self,

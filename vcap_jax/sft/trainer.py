@@ -132,7 +132,7 @@ class SupervisedTraining:
                     "compiles": compiles.count - compiled,
                 }
                 self.log.step(row)
-                stop = any(self.processes.exchange("end of step", requested()))
+                stop = any(self.processes.all_gather_objects("end of step", requested()))
                 save_step(
                     self.checkpoints,
                     step + 1,
@@ -169,7 +169,7 @@ class SupervisedTraining:
             sum(int(prompt.lengths.sum()) for prompt, _ in micro),
             sum(int(targets.lengths.sum()) for _, targets in micro),
         ]
-        told = self.processes.exchange("tokens of the step", own)
+        told = self.processes.all_gather_objects("tokens of the step", own)
         positions = sum(prompt.tokens.size + targets.tokens.size for prompt, targets in micro)
         return StepBatches(
             micro=micro,
@@ -180,7 +180,7 @@ class SupervisedTraining:
 
     def _largest(self, longest: list[int]) -> list[int]:
         """Of each micro-batch, over all processes."""
-        told = self.processes.exchange("longest captions", longest)
+        told = self.processes.all_gather_objects("longest captions", longest)
         return [max(lengths) for lengths in zip(*told, strict=True)]
 
     def _longest(self, example: Example) -> int:

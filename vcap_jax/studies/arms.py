@@ -99,7 +99,7 @@ _ARMS = (
         name="judge_noise_20",
         label="VLM as judge, misses 20%, invents 10%",
     ),
-    Arm(name="grpo_2", label="GRPO, two updates for each step", overrides=("grpo.updates_per_step=2",)),
+    Arm(name="grpo_2", label="GRPO, two updates for each step", overrides=("grpo.num_iterations=2",)),
     _update("dapo", "DAPO (two updates)"),
     _update("gspo", "GSPO (two updates)"),
     _update("dr_grpo", "Dr. GRPO"),

@@ -50,7 +50,7 @@ def perform(out: Path, key: str) -> None:
     from vcap_jax.recipes.self_improve import self_improve
     from vcap_jax.report.run_folder import RunFolder
     from vcap_jax.run.config import RunConfig
-    from vcap_jax.run.folders import open_stage
+    from vcap_jax.run.folders import open_subrun
 
     path = _task_file(out, key)
     told = json.loads(path.read_text(encoding="utf-8"))
@@ -64,7 +64,7 @@ def perform(out: Path, key: str) -> None:
     if task.cut is not None:
         pool = _cut_pool(out, task, sources["e1"])
         config = replace(config, data=replace(config.data, references=str(pool)))
-    folder = open_stage(config, RunFolder(out / "worlds" / task.world), root)
+    folder = open_subrun(config, RunFolder(out / "worlds" / task.world), root)
     if task.kind == "improve":
         self_improve(config, folder, rounds=task.rounds, say=_say)
     elif task.kind == "distill":

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from vcap_jax.data.media import JudgeMedia, TimeWindow
 from vcap_jax.reward.client import JudgeClient
+from vcap_jax.reward.encoded_view import EncodedView, show, show_nothing
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.prompts import (
     build_messages,
@@ -19,7 +20,6 @@ from vcap_jax.reward.prompts import (
     verdict_schema,
 )
 from vcap_jax.reward.scores import Scores, parse_scores, scores_of
-from vcap_jax.reward.shown import Shown, show, show_nothing
 from vcap_jax.reward.store import Judgement, JudgementKey, JudgementStore
 from vcap_jax.reward.templates import Instruction
 
@@ -68,7 +68,7 @@ class Pass(Generic[T]):
     form: Form[T]
     fill: Callable[[str], str]
     reference: str | None
-    shown: Shown | None
+    shown: EncodedView | None
     route: str
     prefix: str
 
@@ -93,7 +93,7 @@ def instruction_version(instruction: Instruction, max_analysis_chars: int) -> st
 
 
 def verdict_pass(
-    instruction: Instruction, form: Form[Scores], *, reference: str | None, shown: Shown, route: str
+    instruction: Instruction, form: Form[Scores], *, reference: str | None, shown: EncodedView, route: str
 ) -> Pass[Scores]:
     """The pass of one instruction over one view of the media."""
     return Pass(
@@ -106,7 +106,7 @@ def verdict_pass(
     )
 
 
-class Looking:
+class MediaViews:
     """The pictures of one group, each view encoded once.
 
     sample_id: for messages. use_image: False shows words in their place. judge: says whether it takes videos.
@@ -114,9 +114,9 @@ class Looking:
 
     def __init__(self, media: JudgeMedia, *, sample_id: str, use_image: bool, judge: JudgeClient) -> None:
         self._media, self._sample_id, self._use_image, self._judge = media, sample_id, use_image, judge
-        self._views: dict[TimeWindow | None, asyncio.Task[Shown | Failure]] = {}
+        self._views: dict[TimeWindow | None, asyncio.Task[EncodedView | Failure]] = {}
 
-    async def at(self, window: TimeWindow | None) -> Shown | Failure:
+    async def at(self, window: TimeWindow | None) -> EncodedView | Failure:
         """The whole, or a window of a video; a Failure for media that cannot be read."""
         if window not in self._views:
             self._views[window] = asyncio.create_task(self._look(window))
@@ -125,9 +125,9 @@ class Looking:
     async def route(self) -> str:
         """What decides the group's endpoint: the content of its media, whatever window is looked at."""
         whole = await self.at(None) if self._use_image else None
-        return whole.key if isinstance(whole, Shown) else content_hash(self._sample_id)
+        return whole.key if isinstance(whole, EncodedView) else content_hash(self._sample_id)
 
-    async def _look(self, window: TimeWindow | None) -> Shown | Failure:
+    async def _look(self, window: TimeWindow | None) -> EncodedView | Failure:
         if not self._use_image:
             return show_nothing(self._media, window)
         as_video = self._media.modality == "video" and await self._judge.takes_video()
@@ -137,7 +137,7 @@ class Looking:
             return Failure(reason="media", detail=f"{self._sample_id!r}: {type(error).__name__}: {error}")
 
 
-class Asker:
+class JudgeQuery:
     """Asks one judge. store: where answers are kept; None keeps none."""
 
     def __init__(self, judge: JudgeClient, store: JudgementStore | None) -> None:

@@ -22,7 +22,7 @@ class PromptedVideo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class EncodedView:
     """The visual part of a question.
 
     parts: content parts that lead the message; none of them is a picture where nothing is shown.
@@ -38,7 +38,7 @@ class Shown:
     video: PromptedVideo | None = None
 
 
-def show(media: JudgeMedia, window: TimeWindow | None, *, as_video: bool) -> Shown:
+def show(media: JudgeMedia, window: TimeWindow | None, *, as_video: bool) -> EncodedView:
     """The pictures of a group, or of a window of its video. Runs in a worker thread: it encodes and hashes.
 
     Raises ValueError for media without pictures, and whatever a decoder raises.
@@ -47,18 +47,18 @@ def show(media: JudgeMedia, window: TimeWindow | None, *, as_video: bool) -> Sho
         video = media.video(window)
         parts, fields = video_parts(video)
         told = PromptedVideo(frames=len(video.frames), pair_times=pair_times(video))
-        return Shown(parts=tuple(parts), key=_key(parts), fields=fields, video=told)
+        return EncodedView(parts=tuple(parts), key=_key(parts), fields=fields, video=told)
     frames = media.frames(window)
     if not frames:
         raise ValueError("no frames")
     parts = media_parts(frames)
-    return Shown(parts=tuple(parts), key=_key(parts), pictures=len(frames))
+    return EncodedView(parts=tuple(parts), key=_key(parts), pictures=len(frames))
 
 
-def show_nothing(media: JudgeMedia, window: TimeWindow | None) -> Shown:
+def show_nothing(media: JudgeMedia, window: TimeWindow | None) -> EncodedView:
     """The words that stand in for the pictures in the ablation without them."""
     parts = no_media_notice("picture" if media.modality == "image" else "frames", window)
-    return Shown(parts=tuple(parts), key=_key(parts))
+    return EncodedView(parts=tuple(parts), key=_key(parts))
 
 
 def pair_times(video: JudgeVideo) -> tuple[str, ...]:
