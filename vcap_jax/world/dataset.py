@@ -29,6 +29,9 @@ MANIFEST = "manifest.jsonl"
 SCENES = "scenes.jsonl"
 _CRF = "4"
 """x264's quality: high enough that hue and outline of small shapes survive halved colour resolution."""
+_X264 = "cpu-independent=1"
+"""x264's vector code for macroblock trees gives now and then another result for the same frames, one clip in a few
+thousand and more on a busy machine; its portable code gives one result, on any processor."""
 
 
 def write_png(path: Path, image: np.ndarray) -> None:
@@ -39,7 +42,8 @@ def write_png(path: Path, image: np.ndarray) -> None:
 def write_mp4(path: Path, frames: np.ndarray, fps: int = VIDEO_FPS) -> None:
     """Writes uint8 [T, H, W, 3] (H and W even) as H.264, yuv420p, frame k at k / fps seconds."""
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=fps, options={"crf": _CRF, "preset": "veryfast"})
+        options = {"crf": _CRF, "preset": "veryfast", "x264-params": _X264}
+        stream = container.add_stream("libx264", rate=fps, options=options)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
         # One thread: starting more costs more than a clip of this size.
