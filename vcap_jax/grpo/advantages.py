@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int
 
-Array = Any  # numpy.ndarray or jax.Array
+Array = np.ndarray | jax.Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +74,10 @@ class OverlongConfig:
             raise ValueError(f"overlong.buffer is {self.buffer}; it must be a share above 0 and up to 1")
 
 
-def overlong_penalty(lengths: Array, longest: int, config: OverlongConfig) -> Array:
+def overlong_penalty(lengths: Int[Array, "*N"], longest: int, config: OverlongConfig) -> Float[Array, "*N"]:
     """What is added to rewards for length: 0 down to ``-config.weight``, linear over the last tokens.
 
-    lengths: [...] tokens of each caption, end token included. longest: the most that a caption can have.
+    lengths: tokens of each caption, end token included. longest: the most that a caption can have.
     The same as TRL's ``get_soft_overlong_punishment`` for weight 1 and a whole number of tokens in the buffer.
     """
     xp = lengths.__array_namespace__()
@@ -88,30 +90,32 @@ def overlong_penalty(lengths: Array, longest: int, config: OverlongConfig) -> Ar
 class GroupAdvantages:
     """Advantages and what they were computed from.
 
-    advantages: [B, G], 0 where a candidate takes no part.
-    contributes: [B, G] bool, the candidates that enter the loss and its denominators: valid and in a group of
+    advantages: 0 where a candidate takes no part.
+    contributes: the candidates that enter the loss and its denominators: valid and in a group of
         at least two valid ones (whose rewards are not all equal, with ``drop_flat``).
-    mean, std: [B] over each group's valid candidates (ddof 1); 0 where a group has fewer than one or two.
-    valid: [B] int, valid candidates of each group.
-    skipped: [B] bool, groups with fewer than two valid candidates: they contribute nothing.
-    flat: [B] bool, other groups whose rewards are all equal: advantage 0, though the KL still acts unless they are
+    mean, std: over each group's valid candidates (ddof 1); 0 where a group has fewer than one or two.
+    valid: how many candidates of each group are.
+    skipped: groups with fewer than two valid candidates: they contribute nothing.
+    flat: other groups whose rewards are all equal: advantage 0, though the KL still acts unless they are
         dropped.
     """
 
-    advantages: Array
-    contributes: Array
-    mean: Array
-    std: Array
-    valid: Array
-    skipped: Array
-    flat: Array
+    advantages: Float[Array, "B G"]
+    contributes: Bool[Array, "B G"]
+    mean: Float[Array, " B"]
+    std: Float[Array, " B"]
+    valid: Int[Array, " B"]
+    skipped: Bool[Array, " B"]
+    flat: Bool[Array, " B"]
 
 
-def group_advantages(rewards: Array, valid: Array, config: AdvantageConfig) -> GroupAdvantages:
+def group_advantages(
+    rewards: Float[Array, "B G"], valid: Bool[Array, "B G"], config: AdvantageConfig
+) -> GroupAdvantages:
     """Advantages of B groups of G candidates.
 
-    rewards: [B, G] float; entries that are not valid may hold anything, NaN and inf included.
-    valid: [B, G] bool. A valid reward that is not finite is treated as not valid: a number that cannot be
+    rewards: entries that are not valid may hold anything, NaN and inf included.
+    valid: a valid reward that is not finite is treated as not valid: a number that cannot be
         compared must not reach the others of its group.
     Raises ValueError if the shapes are not equal and two-dimensional.
     """

@@ -20,6 +20,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int
 
 Array = jax.Array
 Metrics = dict[str, Array]
@@ -89,21 +90,22 @@ class StepTotals:
     sequences: contributing captions. tokens: their tokens. micro_batches: how many the step is cut into.
     """
 
-    sequences: Array
-    tokens: Array
-    micro_batches: Array
+    sequences: Float[Array, ""]
+    tokens: Float[Array, ""]
+    micro_batches: Float[Array, ""]
 
 
-def caption_mask(lengths: Array, contributes: Array, length: int) -> Array:
-    """[..., T] bool: the tokens that enter the loss: ``lengths`` [...] of each caption that contributes."""
+def caption_mask(
+    lengths: Int[Array, "*N"], contributes: Bool[Array, "*N"], length: int
+) -> Bool[Array, "*N T"]:
+    """The tokens that enter the loss: ``lengths`` of each caption that contributes."""
     return (jnp.arange(length) < lengths[..., None]) & contributes[..., None]
 
 
-def step_totals(lengths: Array, contributes: Array, micro_batches: int = 1) -> StepTotals:
-    """Denominators from all captions of a step.
-
-    lengths: [...] tokens of each caption, end token included. contributes: [...] bool.
-    """
+def step_totals(
+    lengths: Int[Array, "*N"], contributes: Bool[Array, "*N"], micro_batches: int = 1
+) -> StepTotals:
+    """Denominators from all captions of a step. lengths: tokens of each caption, end token included."""
     return StepTotals(
         sequences=jnp.sum(contributes, dtype=jnp.float32),
         tokens=jnp.sum(jnp.where(contributes, lengths, 0), dtype=jnp.float32),
@@ -111,7 +113,9 @@ def step_totals(lengths: Array, contributes: Array, micro_batches: int = 1) -> S
     )
 
 
-def k3_kl(new: Array, reference: Array, *, clamp: bool = False) -> Array:
+def k3_kl(
+    new: Float[Array, "*N"], reference: Float[Array, "*N"], *, clamp: bool = False
+) -> Float[Array, "*N"]:
     """Per-token estimate exp(d) - d - 1 with d = reference - new: never negative, unbiased for
     KL(new || reference) on tokens drawn from the new policy (Schulman's k3; used by TRL and ms-swift)."""
     difference = reference - new
@@ -122,8 +126,13 @@ def k3_kl(new: Array, reference: Array, *, clamp: bool = False) -> Array:
     return jnp.clip(kl, -10.0, 10.0) if clamp else kl
 
 
-def log_ratio(new: Array, old: Array, mask: Array, level: Literal["token", "sequence", "product"]) -> Array:
-    """log rho: [..., T] per token, or [..., 1], the mean (GSPO, Eq. 7) or the sum over each caption's tokens."""
+def log_ratio(
+    new: Float[Array, "*N T"],
+    old: Float[Array, "*N T"],
+    mask: Bool[Array, "*N T"],
+    level: Literal["token", "sequence", "product"],
+) -> Float[Array, "*N #T"]:
+    """log rho: per token, or [..., 1], the mean (GSPO, Eq. 7) or the sum over each caption's tokens."""
     difference = jnp.where(mask, new - old, 0.0)
     if level == "token":
         return difference
@@ -138,11 +147,16 @@ def clipped_surrogate(ratio: Array, advantages: Array, epsilon_low: float, epsil
 
 
 def truncated_importance_weights(
-    trainer: Array, rollout: Array, mask: Array, *, cap: float, level: Literal["token", "sequence"] = "token"
-) -> Array:
+    trainer: Float[Array, "*N T"],
+    rollout: Float[Array, "*N T"],
+    mask: Bool[Array, "*N T"],
+    *,
+    cap: float,
+    level: Literal["token", "sequence"] = "token",
+) -> Float[Array, "*N #T"]:
     """Weights min(pi_trainer / pi_rollout, cap) that correct for a rollout engine with other numerics.
 
-    trainer, rollout: [..., T] log-probabilities of the drawn tokens under the same weights. "token" gives
+    trainer, rollout: log-probabilities of the drawn tokens under the same weights. "token" gives
     [..., T], "sequence" the product over a caption, [..., 1]. A token whose rollout log-probability is NaN
     (the engine did not report it) gets weight 1. No gradient flows through. Same as TRL's *_truncate modes.
     """
@@ -153,11 +167,10 @@ def truncated_importance_weights(
     return jax.lax.stop_gradient(jnp.minimum(jnp.exp(difference), cap))
 
 
-def aggregate(token_losses: Array, mask: Array, totals: StepTotals, config: ObjectiveConfig) -> Array:
-    """This micro-batch's share (scalar) of the step's loss; the shares of a step add up to it.
-
-    token_losses, mask: [..., T].
-    """
+def aggregate(
+    token_losses: Float[Array, "*N T"], mask: Bool[Array, "*N T"], totals: StepTotals, config: ObjectiveConfig
+) -> Float[Array, ""]:
+    """This micro-batch's share of the step's loss; the shares of a step add up to it."""
     losses = jnp.where(mask, token_losses, 0.0)
     sequences = jnp.maximum(totals.sequences, 1.0)
     if config.aggregation == "grpo":
@@ -172,28 +185,27 @@ def aggregate(token_losses: Array, mask: Array, totals: StepTotals, config: Obje
 
 
 def grpo_loss(
-    new: Array,
-    advantages: Array,
-    mask: Array,
+    new: Float[Array, "*N T"],
+    advantages: Float[Array, "*N"],
+    mask: Bool[Array, "*N T"],
     totals: StepTotals,
     config: ObjectiveConfig,
     *,
-    old: Array | None = None,
-    reference: Array | None = None,
-    rollout_weights: Array | None = None,
-    entropy: Array | None = None,
-) -> tuple[Array, Metrics]:
+    old: Float[Array, "*N T"] | None = None,
+    reference: Float[Array, "*N T"] | None = None,
+    rollout_weights: Float[Array, "*N #T"] | None = None,
+    entropy: Float[Array, "*N T"] | None = None,
+) -> tuple[Float[Array, ""], Metrics]:
     """This micro-batch's share of the step's loss, and of its metrics.
 
-    new: [..., T] log-probabilities of the drawn tokens under the policy in training; only they get gradients.
-    advantages: [...].
-    mask: [..., T] bool (``caption_mask``); what stands elsewhere, NaN included, has no effect.
+    new: log-probabilities of the drawn tokens under the policy in training; only they get gradients.
+    mask: ``caption_mask``; what stands elsewhere, NaN included, has no effect.
     totals: the step's denominators.
-    old: [..., T] under the policy that sampled; default: ``new`` without gradient, exact when the batch is
+    old: under the policy that sampled; default: ``new`` without gradient, exact when the batch is
         used for one update.
-    reference: [..., T] under the frozen reference policy, needed unless beta is 0.
-    rollout_weights: [..., T] or [..., 1], multiply the policy term, not the KL.
-    entropy: [..., T] of the policy's token distributions, for the metric alone; without it the metric is the
+    reference: under the frozen reference policy, needed unless beta is 0.
+    rollout_weights: per token or per caption; multiply the policy term, not the KL.
+    entropy: of the policy's token distributions, for the metric alone; without it the metric is the
         sampled estimate -new.
 
     Metrics (add the shares of all micro-batches): ``kl``, ``entropy``, ``ratio`` token means; ``clip_low``,

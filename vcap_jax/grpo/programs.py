@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jaxtyping import Bool, Float, Int
 
 from vcap_jax.grpo.mismatch import Moments, mismatch_moments
 from vcap_jax.grpo.objective import (
@@ -28,6 +29,7 @@ from vcap_jax.grpo.objective import (
 from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
 from vcap_jax.models.policy import Params
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.training.logprobs import token_statistics
@@ -39,17 +41,16 @@ from vcap_jax.training.optimizer import OptimizerPrograms
 class CaptionBatch:
     """The captions of B groups and what the update needs to know of them.
 
-    tokens: [B, G, T] int32. lengths: [B, G] int32, the end token included. advantages: [B, G] float32.
-    contributes: [B, G] bool (see ``advantages.GroupAdvantages``).
-    sampler_logprobs: [B, G, T] float32 of the rollout engine, NaN where unknown; None if it is the JAX sampler.
+    lengths: the end token included. contributes: see ``advantages.GroupAdvantages``.
+    sampler_logprobs: of the rollout engine, NaN where unknown; None if it is the JAX sampler.
     NumPy arrays on the host, JAX arrays on the devices.
     """
 
-    tokens: Any
-    lengths: Any
-    advantages: Any
-    contributes: Any
-    sampler_logprobs: Any = None
+    tokens: Int[AnyArray, "B G T"]
+    lengths: Int[AnyArray, "B G"]
+    advantages: Float[AnyArray, "B G"]
+    contributes: Bool[AnyArray, "B G"]
+    sampler_logprobs: Float[AnyArray, "B G T"] | None = None
 
 
 class UpdatePrograms(OptimizerPrograms):
@@ -85,7 +86,7 @@ class UpdatePrograms(OptimizerPrograms):
         tokens: jax.Array,
         *,
         with_entropy: bool,
-    ) -> Any:
+    ) -> tuple[jax.Array, jax.Array | None]:
         model = nnx.merge(self._graphdef, params, frozen)
         hidden = model.caption_hidden(prompt, features, tokens)
         return token_statistics(
@@ -137,12 +138,12 @@ class UpdatePrograms(OptimizerPrograms):
                 # The rules hold several arrays of a chunk's scores where plain log-probabilities hold one.
                 chunk=max(self._chunk // 4, 1),
             )
+            sampler = batch.sampler_logprobs
+            assert sampler is not None  # the captions are another engine's, which says what it drew with
             mask = caption_mask(batch.lengths, batch.contributes, batch.tokens.shape[-1])
             cap, level = rollout.vllm.importance_cap, rollout.vllm.importance_level
-            weights = truncated_importance_weights(
-                trainer, batch.sampler_logprobs, mask, cap=cap, level=level
-            )
-            return weights, mismatch_moments(trainer, batch.sampler_logprobs, mask, cap=cap)
+            weights = truncated_importance_weights(trainer, sampler, mask, cap=cap, level=level)
+            return weights, mismatch_moments(trainer, sampler, mask, cap=cap)
 
         return GroupShardedJit(program)
 

@@ -19,9 +19,11 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jaxtyping import Int
 
 from vcap_jax.models.policy import Params
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch
+from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.training.logprobs import token_logprobs
 from vcap_jax.training.optimizer import OptimizerPrograms, TrainState
@@ -32,10 +34,10 @@ Metrics = dict[str, jax.Array]
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TargetBatch:
-    """Captions of B groups. tokens: [B, G, T] int32; lengths: [B, G] int32, the end token included, 0 for none."""
+    """Captions of B groups. lengths: the end token included, 0 for none."""
 
-    tokens: Any
-    lengths: Any
+    tokens: Int[AnyArray, "B G T"]
+    lengths: Int[AnyArray, "B G"]
 
 
 def caption_losses(model: Any, prompt: PromptBatch, batch: TargetBatch, chunk: int | None) -> jax.Array:

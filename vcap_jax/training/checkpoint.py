@@ -13,17 +13,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
+from pydantic import JsonValue
 
 from vcap_jax.system.errors import VCapError, system_message
 from vcap_jax.system.shutdown import Stopped
 
-State = Any
+State = TypeVar("State")
+"""A pytree of arrays."""
 
 _STATE, _DATA, _META = "state", "data", "meta"
 
@@ -68,7 +70,7 @@ class Checkpointer:
         self.folder = Path(folder).absolute()
         if read_only and not self.folder.is_dir():
             raise CheckpointError(f"{self.folder} does not exist: give the checkpoints folder of a run")
-        kept: list[Any] = [policies.LatestN(n=keep)]
+        kept: list[policies.PreservationPolicy] = [policies.LatestN(n=keep)]
         if best is not None:
             kept.append(
                 policies.BestN(
@@ -114,7 +116,11 @@ class Checkpointer:
         return max(self.steps(), default=None)
 
     def save(
-        self, step: int, state: State, data_state: Any = None, meta: Mapping[str, Any] | None = None
+        self,
+        step: int,
+        state: object,
+        data_state: JsonValue = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> None:
         """Starts writing a checkpoint and returns as soon as the arrays are copied: they may be donated then.
 
@@ -203,7 +209,7 @@ class Checkpointer:
         leaves = [arrays[path] for path in wanted]
         return jax.tree.unflatten(jax.tree.structure(template), leaves), restored[_DATA]["value"]
 
-    def meta(self, step: int | None = None) -> dict[str, Any]:
+    def meta(self, step: int | None = None) -> dict[str, JsonValue]:
         """What was saved as ``meta`` with a step, by default the latest. Raises CheckpointError if absent."""
         args = ocp.args.Composite(**{_META: ocp.args.JsonRestore()})
         return dict(self._manager.restore(self.existing_step(step), args=args)[_META])
@@ -249,7 +255,7 @@ class Checkpointer:
             )
 
 
-def _paths(tree: State) -> dict[tuple[str, ...], Any]:
+def _paths(tree: object) -> dict[tuple[str, ...], Any]:
     """Leaves by path, in the tree's order."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {
@@ -299,7 +305,14 @@ def _restore_args(leaf: Any) -> Any:
 
 
 def save_step(
-    checkpoints: Checkpointer, done: int, total: int, state: Any, data_state: Any, *, every: int, stop: bool
+    checkpoints: Checkpointer,
+    done: int,
+    total: int,
+    state: object,
+    data_state: JsonValue,
+    *,
+    every: int,
+    stop: bool,
 ) -> None:
     """The end of step ``done`` of ``total``: a checkpoint every so many steps, after the last and before a stop.
 

@@ -6,6 +6,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Int
 
 from vcap_jax.kernels.matmul import einsum_float32
 
@@ -13,11 +14,16 @@ Array = jax.Array
 
 
 def token_logprobs(
-    hidden: Array, head: Array, targets: Array, *, temperature: float = 1.0, chunk: int | None = 128
-) -> Array:
-    """log softmax(hidden @ head / temperature) at ``targets``: float32 [..., T].
+    hidden: Float[Array, "*N T D"],
+    head: Float[Array, "D V"],
+    targets: Int[Array, "*N T"],
+    *,
+    temperature: float = 1.0,
+    chunk: int | None = 128,
+) -> Float[Array, "*N T"]:
+    """log softmax(hidden @ head / temperature) at ``targets``, in float32.
 
-    hidden: [..., T, D]; head: [D, V] (the transposed embedding if tied); targets: [..., T] int32.
+    head: the transposed embedding if tied.
     chunk: positions of every row computed at a time; None takes all at once. Logits of one chunk exist at a
         time, [..., chunk, V], in the backward pass as well, where they are computed again. The position axis
         is cut and not the leading ones, so rows sharded over devices stay where they are.
@@ -29,15 +35,15 @@ def token_logprobs(
 
 
 def token_statistics(
-    hidden: Array,
-    head: Array,
-    targets: Array,
+    hidden: Float[Array, "*N T D"],
+    head: Float[Array, "D V"],
+    targets: Int[Array, "*N T"],
     *,
     temperature: float = 1.0,
     chunk: int | None = 128,
     with_entropy: bool = True,
-) -> tuple[Array, Array | None]:
-    """``token_logprobs`` and the entropy (nats, no gradient) of each token's distribution, both [..., T].
+) -> tuple[Float[Array, "*N T"], Float[Array, "*N T"] | None]:
+    """``token_logprobs`` and the entropy (nats, no gradient) of each token's distribution.
 
     Arguments and errors as for ``token_logprobs``; the entropy is None if ``with_entropy`` is False.
     """

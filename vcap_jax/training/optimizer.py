@@ -11,14 +11,19 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Generic, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.stages import Lowered, Wrapped
+from jax.typing import ArrayLike
 
 from vcap_jax.models.policy import Params
 from vcap_jax.parallel.sharding import Placement
+
+State = TypeVar("State")
+Result = TypeVar("Result")
 
 # The Trainer exempts parameters by name; ours carry the same words (q_norm, input_layernorm, norm, bias).
 _NO_DECAY = re.compile(r"(^|_)(bias|norm|layernorm|rmsnorm)\d*$")
@@ -98,7 +103,7 @@ def learning_rate_schedule(config: OptimizerConfig, total_steps: int) -> optax.S
     warmup = warmup_steps(config, total_steps)
     floor = config.min_lr_ratio
 
-    def schedule(step: Any) -> jax.Array:
+    def schedule(step: ArrayLike) -> jax.Array:
         step = jnp.asarray(step, jnp.float32)
         progress = jnp.clip((step - warmup) / max(1, total_steps - warmup), 0.0, 1.0)
         if config.schedule == "cosine_with_min_lr":
@@ -112,7 +117,7 @@ def learning_rate_schedule(config: OptimizerConfig, total_steps: int) -> optax.S
     return schedule
 
 
-def decays(path: tuple[Any, ...]) -> bool:
+def decays(path: tuple[object, ...]) -> bool:
     """Whether weight decay applies to the parameter at this pytree path: no part of it is a norm or bias."""
     names = (str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", "")))) for key in path)
     return not any(_NO_DECAY.search(name) for name in names)
@@ -153,28 +158,28 @@ class TrainState:
 
     step: jax.Array
     params: Params
-    opt_state: Any
+    opt_state: optax.OptState
 
 
-class InPlace:
+class InPlace(Generic[State, Result]):
     """``jax.jit`` of ``(state, ...) -> (state, result)``, the new state in the memory and on the devices of the old.
 
-    Left alone XLA may cut differently what comes out, norms as their gradients were: the next step would compile again,
-    and what the rules of the mesh say would no longer hold.
+    Jit with donated state and pinned output shardings: otherwise XLA cuts norms as their gradients were, the next step
+    compiles again, and the rules of the mesh no longer hold.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[[State, Params], tuple[State, Result]]) -> None:
         self._function = function
-        self._jitted: Any = None
+        self._jitted: Wrapped | None = None
 
-    def __call__(self, state: Any, *arguments: Any) -> Any:
-        return self._for(state)(state, *arguments)
+    def __call__(self, state: State, arguments: Params) -> tuple[State, Result]:
+        return self._for(state)(state, arguments)  # type: ignore[no-any-return]  # as ``function`` does
 
-    def lower(self, state: Any, *arguments: Any) -> Any:
+    def lower(self, state: State, arguments: Params) -> Lowered:
         """As the method of a jitted function; arguments may be ``jax.ShapeDtypeStruct`` with shardings."""
-        return self._for(state).lower(state, *arguments)
+        return self._for(state).lower(state, arguments)
 
-    def _for(self, state: Any) -> Any:
+    def _for(self, state: State) -> Wrapped:
         if self._jitted is None:
             shardings = jax.tree.map(lambda x: x.sharding, state)
             self._jitted = jax.jit(self._function, donate_argnums=(0,), out_shardings=(shardings, None))
@@ -187,7 +192,7 @@ class OptimizerPrograms:
     def __init__(self, optimizer: optax.GradientTransformation) -> None:
         self._optimizer = optimizer
         self.apply = InPlace(self._apply)
-        self._make_zeros: Any = None
+        self._make_zeros: Wrapped | None = None
 
     def initial_state(self, params: Params, placement: Placement) -> TrainState:
         """A state at step 0 with its own copy of ``params`` (the state is donated from update to update); the

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from vcap_jax.kernels.attention.chunked import CHUNKED
 from vcap_jax.kernels.attention.cudnn import CuDNN
@@ -40,7 +41,7 @@ class Dense:
     name: str = "dense"
     decode = staticmethod(decode)
 
-    def check(self, dtype: Any, head_size: int) -> None:
+    def check(self, dtype: DTypeLike, head_size: int) -> None:
         """Any type and size will do."""
 
     def parts(self, scores: int) -> None:
@@ -55,7 +56,7 @@ def kernel(name: str) -> Kernel:
     return kernels[name]
 
 
-def choose(name: str, *, platform: str, dtype: Any, head_sizes: Mapping[str, int]) -> Kernel:
+def choose(name: str, *, platform: str, dtype: DTypeLike, head_sizes: Mapping[str, int]) -> Kernel:
     """The kernel for a model on a platform.
 
     Args:
@@ -92,7 +93,7 @@ def choose(name: str, *, platform: str, dtype: Any, head_sizes: Mapping[str, int
     return chosen
 
 
-def _check(kernel: Kernel, dtype: Any, head_sizes: Mapping[str, int]) -> None:
+def _check(kernel: Kernel, dtype: DTypeLike, head_sizes: Mapping[str, int]) -> None:
     for part, size in head_sizes.items():
         try:
             kernel.check(dtype, size)

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from vcap_jax.kernels.attention.decode import decode
 from vcap_jax.kernels.attention.kernel import Attended
@@ -46,7 +47,7 @@ class Chunked:
     def parts(self, scores: int) -> Chunked | None:
         return self if scores > self.whole else None
 
-    def check(self, dtype: Any, head_size: int) -> None:
+    def check(self, dtype: DTypeLike, head_size: int) -> None:
         """Any type and size will do."""
 
     def _blocks(self, queries: Array, keys: Array, lengths: Array | None, *, causal: bool) -> _Blocks:

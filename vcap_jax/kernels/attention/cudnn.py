@@ -11,10 +11,11 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from vcap_jax.kernels.attention.decode import decode
 from vcap_jax.kernels.attention.kernel import Attended, UnsupportedAttention
@@ -45,7 +46,7 @@ LARGEST_HEAD = 128
 
 
 @functools.cache
-def _module() -> Any:
+def _module() -> ModuleType:
     """JAX's cuDNN attention. Raises UnsupportedAttention if this release has none that is known here."""
     try:
         from jax._src.cudnn import fused_attention_stablehlo as module
@@ -61,11 +62,11 @@ def _module() -> Any:
     return module
 
 
-def _parameters(module: Any, name: str) -> str:
+def _parameters(module: ModuleType, name: str) -> str:
     return " ".join(inspect.signature(getattr(module, name)).parameters)
 
 
-def _call(name: str, **arguments: Any) -> tuple[Array, ...]:
+def _call(name: str, **arguments: object) -> tuple[Array, ...]:
     """Calls that function of JAX's module with those of the arguments that this release has, by name."""
     module = _module()
     return getattr(module, name)(**{taken: arguments[taken] for taken in _parameters(module, name).split()})
@@ -82,7 +83,7 @@ class CuDNN:
         del scores
         return self
 
-    def check(self, dtype: Any, head_size: int) -> None:
+    def check(self, dtype: DTypeLike, head_size: int) -> None:
         if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float16):
             raise UnsupportedAttention(
                 f"model.attention cudnn computes in bfloat16, not in {jnp.dtype(dtype)}; set model.dtype=bfloat16, "
@@ -119,7 +120,7 @@ class CuDNN:
 
 def _arguments(
     queries: Array, keys: Array, values: Array, lengths: Array | None, *, causal: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, object], dict[str, object]]:
     """Arrays, in the order of all releases, and options: what the functions of any release take of these."""
     module, unused = _module(), jnp.zeros(0, queries.dtype)
     mask, (query_lengths, key_lengths) = _mask(queries, lengths, unused, causal=causal)
@@ -152,7 +153,7 @@ def _arguments(
 
 def _mask(
     queries: Array, lengths: Array | None, unused: Array, *, causal: bool
-) -> tuple[Any, tuple[Array, Array]]:
+) -> tuple[object, tuple[Array, Array]]:
     """cuDNN's mask type, and the lengths of queries and keys that go with it."""
     types = _module().MaskType
     if lengths is None:

@@ -8,9 +8,11 @@ pass gets the merged output and log-sum-exp, which makes its weights the ones of
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Int
 
 from vcap_jax.system.errors import VCapError
 
@@ -24,38 +26,48 @@ class UnsupportedAttention(VCapError, ValueError):
 class Attended(NamedTuple):
     """What a forward pass keeps for the backward pass.
 
-    queries: [N, S, H, d]. keys, values: [N, L, K, d] with H a multiple of K. lengths: [N] int32, how many keys are
-    seen; None: all L of them, and always if causal, where S = L. out: [N, S, H, d]; lse: [N, H, S] float32; both of the
-    whole softmax that these keys are a part of, so that the weights are exp(score - lse).
+    H is a multiple of K. lengths: how many keys are seen; None: all L of them, and always if causal, where S = L.
+    out, lse (float32): of the whole softmax that these keys are a part of, so that the weights are exp(score - lse).
     """
 
-    queries: Array
-    keys: Array
-    values: Array
-    lengths: Array | None
-    out: Array
-    lse: Array
+    queries: Float[Array, "N S H d"]
+    keys: Float[Array, "N L K d"]
+    values: Float[Array, "N L K d"]
+    lengths: Int[Array, " N"] | None
+    out: Float[Array, "N S H d"]
+    lse: Float[Array, "N H S"]
 
 
 class Cached(NamedTuple):
-    """Keys and values that a new token sees, and which of them; for shapes see ``attention.decode``."""
+    """Keys and values that a new token sees, and which of them.
 
-    keys: Array
-    values: Array
-    visible: Array
+    R: rows that one token's heads read, [B, K] of a prompt and [B G K] of captions, see ``attention.decode``.
+    """
+
+    keys: Float[Array, "*R d L"]
+    values: Float[Array, "*R L d"]
+    visible: Bool[Array, "B L"]
 
 
 class Parts(Protocol):
     """Computes parts of a pattern. A value: equal settings, equal hash, no state. For shapes see ``Attended``."""
 
     def forward(
-        self, queries: Array, keys: Array, values: Array, lengths: Array | None, *, causal: bool
-    ) -> tuple[Array, Array]:
+        self,
+        queries: Float[Array, "N S H d"],
+        keys: Float[Array, "N L K d"],
+        values: Float[Array, "N L K d"],
+        lengths: Int[Array, " N"] | None,
+        *,
+        causal: bool,
+    ) -> tuple[Float[Array, "N S H d"], Float[Array, "N H S"]]:
         """Output [N, S, H, d], float32 or the queries' type, and log-sum-exp [N, H, S] float32, natural, of the scaled
         scores. Rows that see no key may give anything."""
         ...
 
-    def backward(self, attended: Attended, gradient: Array, *, causal: bool) -> tuple[Array, Array, Array]:
+    def backward(
+        self, attended: Attended, gradient: Float[Array, "N S H d"], *, causal: bool
+    ) -> tuple[Array, Array, Array]:
         """Gradients of queries, keys and values, float32 or their own types.
 
         gradient: of the output, in the queries' type.
@@ -71,7 +83,7 @@ class Kernel(Protocol):
         """As in ``model.attention``."""
         ...
 
-    def check(self, dtype: Any, head_size: int) -> None:
+    def check(self, dtype: DTypeLike, head_size: int) -> None:
         """Raises UnsupportedAttention if the kernel cannot compute in ``dtype`` or with heads of that size."""
         ...
 

@@ -6,12 +6,11 @@ first cache and the sums of the products in registers (``cpp/``). They compute i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from vcap_jax.kernels.attention.kernel import Attended, Cached, UnsupportedAttention
 from vcap_jax.kernels.attention.per_device import Division
@@ -33,7 +32,7 @@ class Native:
         del scores
         return self
 
-    def check(self, dtype: Any, head_size: int) -> None:
+    def check(self, dtype: DTypeLike, head_size: int) -> None:
         """Any head size will do. Raises UnsupportedAttention also where the kernels cannot be compiled."""
         del head_size
         if jnp.dtype(dtype) not in (jnp.float32, jnp.bfloat16):
@@ -55,7 +54,7 @@ class Native:
         division = Division.of(queries.shape[0], keys.shape[2])
         sequence, rows = division.heads_third, division.heads_second
 
-        def run(q: Array, k: Array, v: Array, lengths: Array) -> Any:
+        def run(q: Array, k: Array, v: Array, lengths: Array) -> tuple[Array, ...]:
             lse = (q.shape[0], q.shape[2], q.shape[1])
             return _call("forward", (q.shape, lse), q, k, v, lengths, causal=causal)
 
@@ -70,12 +69,12 @@ class Native:
         division = Division.of(queries.shape[0], keys.shape[2])
         sequence, rows = division.heads_third, division.heads_second
 
-        def run(q: Array, k: Array, v: Array, *rest: Array) -> Any:
+        def run(q: Array, k: Array, v: Array, *rest: Array) -> tuple[Array, ...]:
             return _call("backward", (q.shape, k.shape, v.shape), q, k, v, *rest, causal=causal)
 
         inputs = (sequence, sequence, sequence, division.by_batch, sequence, rows, sequence)
         q, k, v, o, g = _float32(queries, keys, values, out, gradient)
-        run_on: Callable[..., Any] = division.run(run, inputs, (sequence, sequence, sequence))
+        run_on = division.run(run, inputs, (sequence, sequence, sequence))
         d_queries, d_keys, d_values = run_on(q, k, v, _lengths(lengths, keys), o, lse, g)
         return d_queries, d_keys, d_values
 
@@ -109,7 +108,9 @@ class Native:
         return out.astype(queries.dtype)
 
 
-def _call(function: str, shapes: tuple[tuple[int, ...], ...], *arrays: Array, **attributes: Any) -> Any:
+def _call(
+    function: str, shapes: tuple[tuple[int, ...], ...], *arrays: Array, **attributes: bool
+) -> tuple[Array, ...]:
     results = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
     return tuple(jax.ffi.ffi_call(targets()[f"attention_{function}"], results)(*arrays, **attributes))
 

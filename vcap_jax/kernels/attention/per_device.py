@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import jax
 from jax.sharding import PartitionSpec as Spec
 
 from vcap_jax.parallel.group_sharding import NOT_OF_GROUPS, group_axes
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ class Division:
         return Spec(self.batch, None, self.heads)
 
     def run(
-        self, function: Callable[..., Any], inputs: tuple[Spec, ...], outputs: tuple[Spec, ...] | Spec
-    ) -> Callable[..., Any]:
+        self, function: Callable[..., Result], inputs: tuple[Spec, ...], outputs: tuple[Spec, ...] | Spec
+    ) -> Callable[..., Result]:
         """``function`` of a device's part, of arguments that are divided as said."""
         if not self.free:
             return function

@@ -11,12 +11,12 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from vcap_jax.kernels.attention.decode import decode
 from vcap_jax.kernels.attention.kernel import Attended, UnsupportedAttention
@@ -69,7 +69,7 @@ class Splash:
         del scores
         return self
 
-    def check(self, dtype: Any, head_size: int) -> None:
+    def check(self, dtype: DTypeLike, head_size: int) -> None:
         del head_size  # padded
         if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float32):
             raise UnsupportedAttention(
@@ -102,7 +102,7 @@ class Splash:
         sequence, rows = division.heads_third, division.heads_second
         run = functools.partial(_backward, plan, _kernel(plan, queries.shape[2] // division.head_parts))
         inputs = (sequence, sequence, sequence, division.by_batch, sequence, rows, sequence)
-        run_on: Callable[..., Any] = division.run(run, inputs, (sequence, sequence, sequence))
+        run_on = division.run(run, inputs, (sequence, sequence, sequence))
         d_queries, d_keys, d_values = run_on(
             queries, keys, values, _lengths(lengths, keys), out, lse, gradient
         )

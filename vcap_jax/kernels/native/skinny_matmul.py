@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from vcap_jax.kernels.native.library import targets
 
@@ -23,7 +23,7 @@ MOST_ROWS = 64
 """Rows up to which the product is taken in C++: with more, XLA's is as quick."""
 
 
-def usable(dtype: Any) -> bool:
+def usable(dtype: DTypeLike) -> bool:
     """Whether ``product`` can take the place of XLA's in a computation in ``dtype`` here; says so in the log,
     once. The C++ kernels must be there (``library.targets``)."""
     mesh = jax.sharding.get_abstract_mesh()
