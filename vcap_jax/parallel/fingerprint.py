@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from vcap_jax.parallel.sharding import dotted_path
+from vcap_jax.parallel.sharding import Tree, dotted_path
 
 _WORDS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
 
 
 @jax.jit
-def _sums(tree: Any) -> Any:
+def _sums(tree: Tree) -> Tree:
     def of(leaf: jax.Array) -> jax.Array:
         words = jax.lax.bitcast_convert_type(leaf, _WORDS[leaf.dtype.itemsize]).astype(jnp.uint32)
         # A bijective mix of each word with its place, then a sum modulo 2**32: its order does not matter, so
@@ -28,7 +27,7 @@ def _sums(tree: Any) -> Any:
     return jax.tree.map(of, tree)
 
 
-def fingerprint(*trees: Any) -> str:
+def fingerprint(*trees: object) -> str:
     """16 hexadecimal digits of parameter trees: names, shapes, types and every bit of the values."""
     whole = hashlib.blake2b(digest_size=8)
     for tree in trees:

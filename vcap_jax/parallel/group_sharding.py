@@ -13,12 +13,16 @@ import functools
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.stages import Lowered, Wrapped
 
 from vcap_jax.parallel import compiler_options as compiler
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 NOT_OF_GROUPS = "tensor"
 """The axis of the mesh that cuts products; groups are split over all others."""
@@ -63,38 +67,38 @@ def whole_stack(x: jax.Array) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, PartitionSpec(None, *free))
 
 
-class GroupShardedJit:
+class GroupShardedJit(Generic[Arguments, Result]):
     """``jax.jit`` for programs whose first argument is a tree of placed parameters: they are traced under those
     parameters' mesh, which ``by_group`` needs to know, and compiled with the options of its platform. Options are
     jit's."""
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+    def __init__(self, function: Callable[Arguments, Result], **options: Any) -> None:
         self._jit = functools.partial(jax.jit, function, **options)
-        self._jitted: dict[str, Any] = {}
+        self._jitted: dict[str, Wrapped] = {}
         self._check: Callable[[str], None] | None = None
 
-    def __call__(self, params: Any, *arguments: Any) -> Any:
-        with _mesh_of(params):
-            jitted = self._on(params)
+    def __call__(self, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        with _mesh_of(arguments[0]):
+            jitted = self._on(arguments[0])
             if self._check is not None:
                 # The call finds what is compiled here: nothing is traced or compiled twice.
-                text = jitted.lower(params, *arguments).compile().as_text()
+                text = jitted.lower(*arguments, **named).compile().as_text()
                 if text is not None:
                     self._check(text)
                 self._check = None
-            return jitted(params, *arguments)
+            return jitted(*arguments, **named)  # type: ignore[no-any-return]  # as ``function`` does
 
     def check_next(self, check: Callable[[str], None]) -> None:
         """Hands the compiled text of the next call's program to ``check`` before it runs, where the platform gives it;
         what ``check`` raises, the call raises."""
         self._check = check
 
-    def lower(self, params: Any, *arguments: Any) -> Any:
+    def lower(self, params: object, *arguments: object) -> Lowered:
         """As the method of a jitted function; arguments may be ``jax.ShapeDtypeStruct`` with shardings."""
         with _mesh_of(params):
             return self._on(params).lower(params, *arguments)
 
-    def _on(self, params: Any) -> Any:
+    def _on(self, params: object) -> Wrapped:
         sharding = getattr(next(iter(jax.tree.leaves(params)), None), "sharding", None)
         platform = next(iter(sharding.device_set)).platform if sharding is not None else jax.default_backend()
         if platform not in self._jitted:
@@ -102,7 +106,7 @@ class GroupShardedJit:
         return self._jitted[platform]
 
 
-def _mesh_of(params: Any) -> AbstractContextManager[Any]:
+def _mesh_of(params: object) -> AbstractContextManager[object]:
     sharding = getattr(next(iter(jax.tree.leaves(params)), None), "sharding", None)
     mesh = sharding.mesh if isinstance(sharding, NamedSharding) else None
     if isinstance(mesh, Mesh) and mesh.size > 1:

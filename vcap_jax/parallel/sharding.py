@@ -22,12 +22,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TypeVar
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
+from jax.stages import Wrapped
+from jax.typing import DTypeLike
+
+Tree = TypeVar("Tree")
+"""A pytree: of arrays, NumPy or JAX, or of what stands for each, its shape or its sharding."""
 
 AXES = ("data", "fsdp", "odd", "tensor")
 FSDP_AXES = ("fsdp", "odd")
@@ -77,7 +82,7 @@ class MeshConfig:
         return data, fsdp, tensor
 
 
-def make_mesh(config: MeshConfig, devices: list[Any] | None = None) -> Mesh:
+def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
     """A mesh over ``devices`` (default: all of them), or over the first ones if the sizes name fewer.
 
     Raises ValueError if the sizes do not fit, or leave devices of another process without work.
@@ -178,13 +183,13 @@ def _entry(names: tuple[str, ...]) -> str | tuple[str, ...] | None:
     return names if len(names) > 1 else names[0] if names else None
 
 
-def dotted_path(path: tuple[Any, ...]) -> str:
+def dotted_path(path: tuple[object, ...]) -> str:
     """A pytree path as ``text.layers.mlp.down.kernel``, without the ``value`` that nnx variables end in."""
     keys = [str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path]
     return ".".join(keys[:-1] if len(keys) > 1 and keys[-1] == "value" else keys)
 
 
-def _slice_groups(x: Any, start: int, stop: int, sharding: NamedSharding) -> jax.Array:
+def _slice_groups(x: np.ndarray | jax.Array, start: int, stop: int, sharding: NamedSharding) -> jax.Array:
     if isinstance(x, np.ndarray):
         return jax.device_put(x[start:stop], sharding)
     return _slicer(start, stop, sharding)(x)
@@ -204,7 +209,7 @@ class Placement:
     _reported: set[str] = field(default_factory=set, repr=False, compare=False)
 
     @classmethod
-    def build(cls, config: MeshConfig, devices: list[Any] | None = None) -> Placement:
+    def build(cls, config: MeshConfig, devices: list[jax.Device] | None = None) -> Placement:
         """See ``make_mesh``."""
         return cls(make_mesh(config, devices))
 
@@ -215,13 +220,13 @@ class Placement:
             self._report(sentence)
         return NamedSharding(self.mesh, split.spec)
 
-    def shardings(self, tree: Any) -> Any:
+    def shardings(self, tree: Tree) -> Tree:
         """A pytree of NamedSharding like ``tree``: parameters or optimizer state, arrays or abstract."""
         return jax.tree_util.tree_map_with_path(
             lambda path, leaf: self.parameter(dotted_path(path), leaf.shape), tree
         )
 
-    def abstract(self, tree: Any) -> Any:
+    def abstract(self, tree: Tree) -> Tree:
         """``tree`` as jax.ShapeDtypeStruct with shardings, what a checkpoint is restored into."""
         return jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
@@ -229,11 +234,11 @@ class Placement:
             self.shardings(tree),
         )
 
-    def state(self, tree: Any) -> Any:
+    def state(self, tree: Tree) -> Tree:
         """``tree`` of parameters or optimizer state, on the devices."""
         return jax.device_put(tree, self.shardings(tree))
 
-    def fallbacks(self, tree: Any) -> list[str]:
+    def fallbacks(self, tree: object) -> list[str]:
         """What of ``tree`` an axis of the mesh does not divide, one sentence each."""
         sizes = dict(self.mesh.shape)
         leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
@@ -261,20 +266,20 @@ class Placement:
             )
         return NamedSharding(self.mesh, Spec(axes or None))
 
-    def batch(self, tree: Any) -> Any:
+    def batch(self, tree: Tree) -> Tree:
         """``tree`` on the devices, split by group: the first axis of every array.
 
         For the devices of one process; in a run of several, ``local`` gives the placement for it.
         """
         return jax.tree.map(self._put, tree)
 
-    def take(self, tree: Any, start: int, stop: int) -> Any:
+    def take(self, tree: Tree, start: int, stop: int) -> Tree:
         """Groups ``start`` to ``stop`` of a batch (see ``batch``), split by group as a batch of their number is.
 
         Devices hand on what others need; taken by an index, the part would lie whole on each of them.
         """
 
-        def cut(x: Any) -> jax.Array:
+        def cut(x: np.ndarray | jax.Array) -> jax.Array:
             if start == 0 and stop == x.shape[0]:
                 return self._put(x)
             return _slice_groups(x, start, stop, self.groups(stop - start))
@@ -300,7 +305,7 @@ class Placement:
         types = (AxisType.Auto,) * len(AXES)
         return Placement(Mesh(own.reshape(len(own), 1, 1, -1), AXES, axis_types=types))
 
-    def join(self, tree: Any) -> Any:
+    def join(self, tree: Tree) -> Tree:
         """Batches of all processes as one: ``tree``, this process's groups split over its devices, becomes its part of
         arrays over the whole mesh. Nothing is copied or sent where the devices hold their rows already.
         """
@@ -309,7 +314,7 @@ class Placement:
         local = self.local()
         return jax.tree.map(lambda x: self._join(local._put(x)), tree)
 
-    def gathered(self, tree: Any, types: Any) -> Any:
+    def gathered(self, tree: Tree, types: object) -> Tree:
         """Parameters, placed on the whole mesh, for the ``local`` placement: whole on each of this process's devices,
         or cut by ``tensor``. All processes must call it at the same time. With one process this is ``tree`` itself.
 
@@ -326,7 +331,7 @@ class Placement:
             local.shardings(tree),
         )
 
-    def gathering(self, tree: Any, types: Any, local: Placement) -> Any:
+    def gathering(self, tree: object, types: object, local: Placement) -> Wrapped:
         """The jitted program that ``gathered`` runs on ``tree`` (arrays or abstract): in ``types``, on the whole mesh
         cut as on ``local``."""
         here, there = self.shardings(tree), local.shardings(tree)
@@ -334,7 +339,7 @@ class Placement:
         structure = jax.tree.structure(tree)
         return _gathering(structure, tuple(jax.tree.leaves(types)), tuple(jax.tree.leaves(here)), everywhere)
 
-    def replicated(self, tree: Any) -> Any:
+    def replicated(self, tree: Tree) -> Tree:
         """``tree`` whole on every device: step totals, scalars. All processes must bring the same values."""
         sharding = NamedSharding(self.mesh, Spec())
         if jax.process_count() == 1:
@@ -344,7 +349,7 @@ class Placement:
             tree,
         )
 
-    def _put(self, x: Any) -> jax.Array:
+    def _put(self, x: np.ndarray | jax.Array) -> jax.Array:
         return jax.device_put(x, self.groups(x.shape[0]))
 
     def _join(self, x: jax.Array) -> jax.Array:
@@ -371,14 +376,14 @@ class Placement:
 
 @lru_cache(maxsize=16)
 def _gathering(
-    structure: Any,
-    types: tuple[Any, ...],
+    structure: jax.tree_util.PyTreeDef,
+    types: tuple[DTypeLike, ...],
     here: tuple[NamedSharding, ...],
     everywhere: tuple[NamedSharding, ...],
-) -> Any:
+) -> Wrapped:
     """One jitted program for trees of the same kind, so that a step compiles nothing."""
 
-    def program(tree: Any) -> Any:
+    def program(tree: Tree) -> Tree:
         # Cast where they lie: XLA is free to send the wide numbers and cast then.
         cast = [
             jax.lax.with_sharding_constraint(x.astype(dtype), sharding)

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.typing import ArrayLike
 from jaxtyping import Int
 
 from vcap_jax.models.policy import Params
@@ -90,7 +91,7 @@ class SFTPrograms(OptimizerPrograms):
         gradients: Params,
         prompt: PromptBatch,
         batch: TargetBatch,
-        tokens: jax.Array,
+        tokens: ArrayLike,
     ) -> tuple[Params, jax.Array]:
         """Adds a micro-batch's share of the step's gradient to ``gradients`` (donated); returns that of its loss."""
 
