@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.gpu_programs import (
+    DTYPE,
     Fitted,
     Shape,
     abstract_model,
@@ -24,11 +25,8 @@ from benchmarks.gpu_programs import (
     update_programs,
     width_8b,
 )
-from vcap_jax.plan.hardware import Chip, hardware
 from vcap_jax.plan.targets import devices
-
-ROOM = 0.92
-"""Of the card's memory; the rest is the driver's and the libraries'."""
+from vcap_jax.system.hardware import Chip, hardware
 
 
 def compile_rows(
@@ -43,7 +41,7 @@ def compile_rows(
     if machine.chip.platform != "cuda" or machine.devices != 1:
         raise ValueError(f"--compile-for {name}: give one GPU, such as h100x1 or h200x1")
     placement = one_device(devices(machine.chip, machine.topology)[0])
-    budget = int(ROOM * machine.chip.memory)
+    budget = int(machine.chip.usable * machine.chip.memory)
 
     def model_of(layers: int) -> Any:
         return abstract_model(width_8b(layers), placement, "cuda", remat)
@@ -73,7 +71,8 @@ def decode_bound(fitted: Fitted, shape: Shape, chip: Chip) -> dict[str, Any]:
     prefill, decode = fitted.programs
     needed = must_read(fitted.model, shape, shape.caption)
     cost = decode.cost
-    seconds = max(cost.moved / chip.bandwidth, cost.flops / chip.flops)
+    peak = chip.peak(DTYPE.dtype.name)
+    seconds = max(cost.moved / chip.bandwidth, cost.flops / peak)
     return {
         "prefill_temporary_bytes": prefill.temporary_bytes,
         "temporary_bytes": decode.temporary_bytes,
@@ -90,7 +89,8 @@ def update_bound(fitted: Fitted, shape: Shape, chip: Chip) -> dict[str, Any]:
     (program,) = fitted.programs
     model_flops = update_flops(fitted.model, shape)
     cost = program.cost
-    seconds = max(cost.moved / chip.bandwidth, cost.flops / chip.flops)
+    peak = chip.peak(DTYPE.dtype.name)
+    seconds = max(cost.moved / chip.bandwidth, cost.flops / peak)
     return {
         "temporary_bytes": program.temporary_bytes,
         "argument_bytes": program.argument_bytes,
@@ -100,8 +100,8 @@ def update_bound(fitted: Fitted, shape: Shape, chip: Chip) -> dict[str, Any]:
         "seconds_bound": seconds,
         # As if what is moved and what is computed did not overlap at all, and as if they did altogether.
         "utilisation_bound": [
-            model_flops / chip.flops / (cost.moved / chip.bandwidth + cost.flops / chip.flops),
-            model_flops / chip.flops / seconds,
+            model_flops / peak / (cost.moved / chip.bandwidth + cost.flops / peak),
+            model_flops / peak / seconds,
         ],
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 
 from benchmarks.gpu_programs import (
     CHUNK,
+    DTYPE,
     TEXT_TOKENS,
     Fitted,
     Shape,
@@ -32,7 +32,7 @@ from benchmarks.gpu_programs import (
 )
 from vcap_jax.grpo.objective import step_totals
 from vcap_jax.parallel.sharding import Placement, dotted_path
-from vcap_jax.plan.hardware import CHIPS, Chip
+from vcap_jax.system.hardware import Chip, chip_of
 
 ROOM = 0.95
 """Of the bytes that JAX may allocate; the rest is lost between buffers."""
@@ -51,16 +51,6 @@ def gpu() -> Any:
             "--compile-for h100x1, which needs none"
         )
     return device
-
-
-def chip_of(kind: str) -> Chip | None:
-    """The published figures of a device by its name ("NVIDIA H100 80GB HBM3"); None of one that is not known.
-
-    Cards of the same processor on a slower board (PCIe, NVL) have figures of their own and are not known.
-    """
-    if re.search("PCIe|NVL", kind):
-        return None
-    return next((chip for name, chip in CHIPS.items() if name.upper() in kind.split()), None)
 
 
 def random_parameters(shapes: Any, seed: int) -> Any:
@@ -236,7 +226,7 @@ def measure_update(
         "flops_per_second": flops / seconds,
     }
     if chip is not None:
-        figures["utilisation"] = flops / seconds / chip.flops
+        figures["utilisation"] = flops / seconds / chip.peak(DTYPE.dtype.name)
     return figures
 
 

@@ -3,7 +3,7 @@
     python benchmarks/judge_gaming.py                       # images and videos, 40 scenes each, the embedded judge
     python benchmarks/judge_gaming.py --scenes 200 --output gaming.json
 
-Every attack of ``gpu_judge.attacks`` is written upon two honest captions of each scene: the full one, which says every
+Every attack of ``benchmarks.attacks`` is written upon two honest captions of each scene: the full one, which says every
 fact, and a weak one, which says some and gets some of them wrong, as the starting policy does. All go through the
 reward as a trainer uses it: HTTP, parsing, weights, the local pass of videos. What counts is the gain, the reward of an
 attack less that of the honest caption it is built upon:
@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from gpu_judge.attacks import Attack, Modality, Target, attacks_for
+from benchmarks.attacks import Attack, Modality, Target, attacks_for
 from gpu_judge.embedded.judge import EmbeddedJudge
 from tests.reward.fault_server import FaultServer
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture

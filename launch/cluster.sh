@@ -61,6 +61,18 @@ set_groups() {
   done
 }
 
+# read_target PYTHON NAME : sets target_devices, target_gpus and so on, what the table of hardware says of NAME
+# (launch/target.py); ends the script if it says nothing.
+read_target() {
+  local told
+  if ! told=$("$1" launch/target.py "$2"); then
+    echo "error: --target $2 was not read by $1: see launch/target.py, or give another Python with --python" >&2
+    exit 2
+  fi
+  local line
+  while read -r line; do declare -g "$line"; done <<<"$told"
+}
+
 # preflight PYTHON ARGUMENT... : what launch/preflight.py finds, one line for each of its checks, as `check` says them.
 preflight() {
   local state what remedy seen=0 command=("$1" launch/preflight.py "${@:2}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The paper's run on one node of 8 GPUs (H800, H100, A100 ...): a vLLM judge on some, the policy on the others.
+# The paper's run on one node of GPUs (--target; 8 x H800 if none is given): a vLLM judge on some, the policy on the others.
 #
 #   bash launch/h800_8x.sh --model /models/Qwen3-VL-8B-Instruct --manifest /data/train.jsonl --dry-run
 #   bash launch/h800_8x.sh --model /models/Qwen3-VL-8B-Instruct --manifest /data/clips.jsonl --modality video
@@ -25,6 +25,8 @@ usage: bash launch/h800_8x.sh --model DIR --manifest FILE [options] [-- section.
                           files win. Groups are one per policy GPU in rollout and micro-batches whatever the files say;
                           behind -- other multiples may be given (rollout.groups_per_batch, grpo.groups_per_micro_batch)
   --run-dir DIR           default runs/vcap-MODALITY
+  --target NAME           the node, as the table of hardware names it (launch/target.py; default h800x8): what follows is
+                          its own, here that of h800x8
   --policy-gpus LIST      default 0,1,2,3,4,5; with a judge elsewhere 0,1,2,3,4,5,6,7
   --judge-gpus LIST       default 6,7; with a judge elsewhere none
   --judge-model DIR       default: the policy's checkpoint
@@ -44,7 +46,7 @@ TEXT
 }
 
 model='' manifest='' modality=image configs=() run_dir='' policy_gpus='' judge_gpus='' judge_model=''
-judge_urls=() judge_host=127.0.0.1 judge_port=8000 policy_memory=0.92 judge_memory=0.90
+judge_urls=() judge_host=127.0.0.1 judge_port=8000 policy_memory='' target=h800x8 judge_memory=0.90
 judge_timeout=1800 stop_timeout=1800 python=.venv/bin/python vllm=.venv-vllm/bin/vllm dry_run=false elsewhere=false more=()
 while (($#)); do
   case $1 in
@@ -53,7 +55,7 @@ while (($#)); do
     --elsewhere) elsewhere=true && shift && continue ;;
     --) shift && more=("$@") && break ;;
     --config) need_value "$1" $# && configs+=("$1" "$2") ;;
-    --model | --manifest | --modality | --run-dir | --policy-gpus | --judge-gpus | --judge-model | \
+    --model | --manifest | --modality | --run-dir | --target | --policy-gpus | --judge-gpus | --judge-model | \
       --judge-host | --judge-port | --policy-memory | --judge-memory | --judge-timeout | --stop-timeout | --python | --vllm)
       need_value "$1" $#
       name=${1#--}
@@ -79,11 +81,12 @@ if $elsewhere && ! $dry_run; then
   echo "error: --elsewhere is for a dry run" >&2
   exit 2
 fi
-: "${run_dir:=runs/vcap-$modality}" "${judge_model:=$model}"
+read_target "$python" "$target"
+: "${run_dir:=runs/vcap-$modality}" "${judge_model:=$model}" "${policy_memory:=$target_usable}"
 if ((${#judge_urls[@]})); then
-  : "${policy_gpus:=0,1,2,3,4,5,6,7}"
+  : "${policy_gpus:=$target_gpus}"
 else
-  : "${policy_gpus:=0,1,2,3,4,5}" "${judge_gpus:=6,7}"
+  : "${policy_gpus:=$target_policy_gpus}" "${judge_gpus:=$target_judge_gpus}"
   judge_at=$judge_host
   if [[ $judge_host == 0.0.0.0 ]]; then judge_at=127.0.0.1; fi
   for ((i = 0; i < $(count_list "$judge_gpus"); i++)); do
@@ -117,7 +120,7 @@ jax_computes_on_gpus() {
 }
 
 echo "checks"
-before_the_run=(--devices "$gpus")
+before_the_run=(--target "$target" --devices "$gpus")
 if ! $elsewhere; then
   before_the_run+=(--host-memory)
   check "nvidia-smi answers" "install the NVIDIA driver; a node without GPUs cannot run this" nvidia-smi

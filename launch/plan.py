@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    from vcap_jax.plan.hardware import known_names
+    from vcap_jax.system.hardware import known_names
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -66,11 +66,11 @@ def main() -> int:
     targets.prepare_environment()
     args = parse_arguments()
     from vcap_jax.configuration import load_config
-    from vcap_jax.plan.hardware import hardware
     from vcap_jax.plan.planning import make_plan
     from vcap_jax.plan.remedies import try_changes
     from vcap_jax.plan.tables import as_json, render
     from vcap_jax.run.config import RunConfig
+    from vcap_jax.system.hardware import hardware
 
     logging.getLogger("vcap_jax.parallel.sharding").setLevel(logging.WARNING)
 

@@ -2,8 +2,10 @@
 
     python launch/preflight.py --devices 6 --config configs/paper/image.yaml data.manifest=rows.jsonl
 
---devices are those of one process. Prints a line for each check, "ok" or "PROBLEM", what was checked, and the remedy,
-set apart by tabs, which launch/h800_8x.sh and launch/tpu.sh read; the exit status is 1 if there was a problem.
+--devices are those of one process. --target names hardware of the table (launch/target.py): its attention kernels, and
+its host's memory where --host-memory does not ask for this host's, and its devices where --devices gives none. Prints a
+line for each check, "ok" or "PROBLEM", what was checked, and the remedy, set apart by tabs, which
+launch/h800_8x.sh and launch/tpu.sh read; the exit status is 1 if there was a problem.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from vcap_jax.run.command_line import config_parser, read_config
+from vcap_jax.system.hardware import Hardware, UnknownHardware, hardware
 
 GIB = 2**30
 # What gpu_judge/serve.py keeps of preprocessed media for each of its servers, in two processes.
@@ -28,6 +31,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = config_parser(__doc__)
     parser.add_argument("--devices", type=int, help="of each process; left out, group counts are not checked")
     parser.add_argument("--host-memory", action="store_true", help="check this host's memory as well")
+    parser.add_argument("--target", help="hardware that the run is for, such as h800x8 or v5p-16")
     parser.add_argument("--judges", type=int, default=0, help="judge servers on this host")
     return parser.parse_intermixed_args()
 
@@ -35,21 +39,28 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     args = parse_arguments()
     from vcap_jax.configuration import ConfigError
-    from vcap_jax.run.checks import check_settings
+    from vcap_jax.run.checks import check_settings, check_target
 
+    target = None
     try:
+        target = hardware(args.target) if args.target else None
         config = read_config(args, say=lambda _: None)
         first_checkpoint(config)  # what a run started from may be gone
         check_settings(config)
-    except (ConfigError, FileNotFoundError) as error:
+        if target is not None:
+            check_target(config, target.chip)
+    except (ConfigError, FileNotFoundError, UnknownHardware) as error:
         return say("configuration", told(error))
     named = ", ".join(str(file) for file in args.config or ())
     wrong = say(f"configuration {named}")
     wrong |= say(*inputs(config))
-    if args.devices:
-        wrong |= say(*group_counts(config, args.devices))
+    # Of a slice that finds its processes itself, the devices of all of them count together.
+    if devices := args.devices or (target and target.devices // (config.distributed.processes or 1)):
+        wrong |= say(*group_counts(config, devices))
     if args.host_memory:
         wrong |= say(*host_memory(config, args.judges))
+    elif target is not None:
+        wrong |= say(*host_memory(config, args.judges, target))
     return wrong
 
 
@@ -102,15 +113,17 @@ def group_counts(config, devices: int) -> tuple[str, str]:
     return what, ""
 
 
-def host_memory(config, judges: int) -> tuple[str, str]:
-    """What is known to be needed of the memory of this host, against what it has (or this job, if that is less)."""
+def host_memory(config, judges: int, target: Hardware | None = None) -> tuple[str, str]:
+    """What is known to be needed of the memory of this host, against what it has (or this job, if that is less); of a
+    target, against what its hosts have."""
     needs = {
         "hidden states that wait for the backward pass (model.remat=offload)": offloaded_bytes(config),
         "the copy that a checkpoint is written from": saved_bytes(config),
         f"media caches of {judges} judge servers": judges * JUDGE_CACHES[config.modality],
     }
-    total, has = sum(needs.values()), memory_limit()
-    what = f"{total / GIB:.0f} GiB of this host's memory"
+    total = sum(needs.values())
+    whose, has = ("this host", memory_limit()) if target is None else (target.name, target.host_memory)
+    what = f"{total / GIB:.0f} GiB of {whose}'s memory"
     if has is None or total <= has:
         return what, ""
     parts = ", ".join(f"{need / GIB:.0f} for {name}" for name, need in needs.items() if need)

@@ -28,6 +28,8 @@ usage: bash launch/tpu.sh --model DIR --manifest FILE --judge-url URL [options] 
   --judge-key-file FILE   holds the judge's key, and nothing else (default: the key in VCAP_JUDGE_KEY, if it is set)
   --modality image|video  default image
   --config FILE           on top of configs/tpu/MODALITY.yaml; may be repeated, later files win
+  --target NAME           the slice, as the table of hardware names it (launch/target.py), such as v5p-16: its kernels and
+                          its hosts are checked as well
   --run-dir DIR           default runs/vcap-MODALITY
   --python FILE           default .venv/bin/python (made by VCAP_EXTRAS=tpu bash launch/quickstart.sh --help)
   --slice NAME --zone ZONE [--project NAME] [--remote-dir DIR]
@@ -38,7 +40,7 @@ TEXT
 }
 
 model='' manifest='' modality=image configs=() run_dir='' python=.venv/bin/python slice='' zone='' project=''
-remote_dir=vcap-jax judge_urls=() judge_key_file='' stop=false dry_run=false more=() forwarded=() pod=false
+remote_dir=vcap-jax judge_urls=() judge_key_file='' stop=false dry_run=false target='' more=() forwarded=() pod=false
 while (($#)); do
   case $1 in
     --help | -h) usage && exit 0 ;;
@@ -48,7 +50,7 @@ while (($#)); do
     --) shift && more=("$@") && break ;;
     --slice | --zone | --project | --remote-dir) need_value "$1" $# && name=${1#--} && printf -v "${name//-/_}" '%s' "$2" ;;
     --config) need_value "$1" $# && configs+=("$1" "$2") && forwarded+=("$1" "$2") ;;
-    --model | --manifest | --modality | --run-dir | --python | --judge-key-file)
+    --model | --manifest | --modality | --run-dir | --target | --python | --judge-key-file)
       need_value "$1" $#
       name=${1#--}
       printf -v "${name//-/_}" '%s' "$2"
@@ -149,8 +151,16 @@ check "JAX of $python computes on TPUs" "VCAP_EXTRAS=tpu bash launch/quickstart.
   jax_computes_on_tpus
 check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint, or of a run, with --model" holds_policy "$model"
 before_the_run=(--host-memory)
+if [[ -n $target ]]; then
+  read_target "$python" "$target"
+  before_the_run+=(--target "$target")
+  if [[ -n $seen ]]; then
+    # shellcheck disable=SC2154  # set by read_target
+    check "JAX sees the $target_per_host chips of a host of $target" "name the slice that this is: --target" \
+      test "$seen" == "tpu $target_per_host"
+  fi
 # The trainers of a slice compare the groups with the devices of all hosts themselves.
-if [[ -n $seen ]]; then before_the_run+=(--devices "${seen#tpu }"); fi
+elif [[ -n $seen ]]; then before_the_run+=(--devices "${seen#tpu }"); fi
 preflight "$python" "${before_the_run[@]}" "${settings[@]}"
 check "--judge-url is given" "start a judge on a GPU node (gpu_judge/README.md) and name its address" test ${#judge_urls[@]} -gt 0
 if [[ -n $judge_key_file ]]; then

@@ -22,10 +22,10 @@ import pytest
 
 from tests.tiny_policy import CONFIG
 from vcap_jax.configuration import load_config
-from vcap_jax.plan.hardware import hardware
 from vcap_jax.plan.planning import make_plan
 from vcap_jax.plan.tables import as_json
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.hardware import hardware
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("prefill", "decode", "log-probabilities", "gradient")

@@ -15,11 +15,11 @@ from vcap_jax.configuration import load_config
 from vcap_jax.plan import targets
 from vcap_jax.plan.abstract import largest_sizes, model_of
 from vcap_jax.plan.compiled import used_memory
-from vcap_jax.plan.hardware import Hardware, hardware
 from vcap_jax.plan.planning import Plan, layout, make_plan
 from vcap_jax.plan.remedies import changes, try_changes
 from vcap_jax.plan.tables import as_json, render, table
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.hardware import Hardware, hardware
 
 PAPER = Path(__file__).resolve().parents[2] / "configs" / "paper"
 DEVICES = 2

@@ -10,9 +10,9 @@ import pytest
 
 from tests.tiny_policy import CONFIG
 from vcap_jax.configuration import load_config
-from vcap_jax.plan.hardware import hardware
 from vcap_jax.plan.planning import make_plan
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.hardware import hardware
 
 
 def test_a_program_that_no_step_has_is_named_with_those_there_are(tmp_path: Path) -> None:

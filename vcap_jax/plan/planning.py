@@ -11,17 +11,16 @@ from vcap_jax.plan import targets
 from vcap_jax.plan.abstract import Sizes, abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import Compiled, compile_program
 from vcap_jax.plan.errors import PlanningError
-from vcap_jax.plan.hardware import Hardware, gpus
 from vcap_jax.plan.programs import Shapes, Step, Work, step_programs
+from vcap_jax.run.checks import check_target
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.hardware import Hardware, gpus
 
 SAMPLES = {"image": 29_000, "video": 13_000}
 """Of the paper's training sets (Appendix, Training Data)."""
 MEAN_CAPTION = {"image": 1500, "video": 2000}
 LONGEST_CAPTION = {"image": 2048, "video": 4096}
 """Tokens of a caption on average, and of the longest of a step: estimates, they depend on the policy."""
-RESERVED = 0.08
-"""Share of a GPU left to the driver, its libraries' workspaces and fragmentation."""
 
 Say = Callable[[str], None]
 
@@ -45,7 +44,7 @@ class Layout:
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One program in the plan. resident: bytes per device that stay in memory beside it; peak: everything together.
-    compute, memory, links, host: seconds of one run if that alone counted."""
+    compute, memory, links, host: seconds of one run if that alone counted; products at the bfloat16 peak."""
 
     name: str
     phase: str
@@ -149,9 +148,8 @@ def layout(config: RunConfig, hardware: Hardware, policy_devices: int | None) ->
 
 
 def capacity_of(hardware: Hardware, fraction: float | None = None) -> int:
-    """Bytes of a device that programs may use. fraction: of its memory, else all but ``RESERVED`` of a GPU's."""
-    usual = 1.0 - RESERVED if hardware.chip.platform == "cuda" else 1.0
-    return int(hardware.chip.memory * (usual if fraction is None else fraction))
+    """Bytes of a device that programs may use. fraction: of its memory, else what is usable of the chip's."""
+    return int(hardware.chip.memory * (hardware.chip.usable if fraction is None else fraction))
 
 
 def make_plan(
@@ -170,9 +168,10 @@ def make_plan(
     typical: with captions of the estimated lengths instead of the longest allowed. only: names of the programs to
     compile (their first word). devices: (all, one host's) instead of the hardware's own, for tests.
 
-    Raises MissingPlugin, PlanningError (sizes, names), UnsupportedAttention if an attention kernel is not in its
-    program.
+    Raises MissingPlugin, PlanningError (sizes, names), ConfigError for an attention kernel that the chip has not,
+    UnsupportedAttention if one is not in its program.
     """
+    check_target(config, hardware.chip)
     model = model_of(config.model.path)
     laid = layout(config, hardware, policy_devices)
     config = dataclasses.replace(
@@ -244,7 +243,7 @@ def _row(work: Work, step: Step, hardware: Hardware, kernel: Any) -> Row:
         compiled=compiled,
         # A refused program's temporaries are all that it needs, its arguments included.
         peak=max(resident, compiled.temporaries) if compiled.refused else peak,
-        compute=cost.flops / chip.flops,
+        compute=cost.flops / chip.peak("bfloat16"),
         memory=cost.moved / chip.bandwidth,
         links=cost.sent / hardware.link,
         # Out in the forward pass and back in the backward pass, one after the other.

@@ -6,43 +6,44 @@ without one. Both live in the ``plan`` extra of the package.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 from typing import Any
 
-from vcap_jax.plan.hardware import Chip
+from vcap_jax.plan.errors import PlanningError
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.hardware import Chip
 
 
 class MissingPlugin(VCapError, RuntimeError):
     """The compiler for this hardware is not installed; the message names the extra that brings it."""
 
 
-# XLA's device descriptions in text form. An H100, and the H800 and H200 made of the same processor; an A100.
-_HOPPER = """
+_DESCRIPTION = """
 gpu_device_info {{
-  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 shared_memory_per_core: 233472
-  threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128 block_dim_limit_x: 2147483647
-  block_dim_limit_y: 65535 block_dim_limit_z: 65535 memory_bandwidth: {bandwidth} l2_cache_size: 52428800
-  clock_rate_ghz: 1.98 device_memory_size: {memory} shared_memory_per_block_optin: 232448
-  cuda_compute_capability {{ major: 9 }} registers_per_core_limit: 65536 registers_per_block_limit: 65536
+  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
+  shared_memory_per_core: {shared_memory_per_core} threads_per_core_limit: 2048 core_count: {cores}
+  fpus_per_core: {fpus_per_core} block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  memory_bandwidth: {bandwidth} l2_cache_size: {l2_cache} clock_rate_ghz: {clock_ghz} device_memory_size: {memory}
+  shared_memory_per_block_optin: {shared_memory_per_block} cuda_compute_capability {{ major: {capability} }}
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
 }}
 platform_name: "CUDA"
 dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
-device_description_str: "NVIDIA H100 80GB HBM3"
+device_description_str: "{board}"
 """
-_AMPERE = """
-gpu_device_info {{
-  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 shared_memory_per_core: 167936
-  threads_per_core_limit: 2048 core_count: 108 fpus_per_core: 64 block_dim_limit_x: 2147483647
-  block_dim_limit_y: 65535 block_dim_limit_z: 65535 memory_bandwidth: {bandwidth} l2_cache_size: 41943040
-  clock_rate_ghz: 1.41 device_memory_size: {memory} shared_memory_per_block_optin: 166912
-  cuda_compute_capability {{ major: 8 }} registers_per_core_limit: 65536 registers_per_block_limit: 65536
-}}
-platform_name: "CUDA"
-dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
-device_description_str: "NVIDIA A100-SXM4-80GB"
-"""
+
+
+def description(chip: Chip) -> str:
+    """A GPU as XLA's text form of device descriptions. Raises PlanningError for a chip without a processor."""
+    if chip.processor is None:
+        raise PlanningError(
+            f"{chip.name} has no processor in the table of hardware: XLA cannot compile for it"
+        )
+    return _DESCRIPTION.format(
+        bandwidth=int(chip.bandwidth), memory=chip.memory, **dataclasses.asdict(chip.processor)
+    )
 
 
 def prepare_environment() -> None:
@@ -71,12 +72,10 @@ def devices(chip: Chip, topology: str) -> list[Any]:
         _require("libtpu", "TPUs")
         return list(topologies.get_topology_desc(topology_name=topology, platform="tpu").devices)
     _require("jax_cuda12_plugin", "GPUs")
-    description = _AMPERE if chip.name.startswith("a") else _HOPPER
-    target = description.format(bandwidth=int(chip.bandwidth), memory=chip.memory)
-    topology_description = topologies.get_topology_desc(
-        platform="cuda", topology_name=chip.name.upper(), topology=topology, target_config=target
+    described = topologies.get_topology_desc(
+        platform="cuda", topology_name=chip.name.upper(), topology=topology, target_config=description(chip)
     )
-    return list(topology_description.devices)
+    return list(described.devices)
 
 
 def _require(module: str, what: str) -> None:

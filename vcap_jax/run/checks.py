@@ -8,10 +8,11 @@ import socket
 from collections.abc import Mapping
 
 from vcap_jax.configuration import ConfigError
-from vcap_jax.kernels.attention import UnsupportedAttention
+from vcap_jax.kernels.attention import OWN, UnsupportedAttention
 from vcap_jax.parallel.processes import Processes
 from vcap_jax.parallel.sharding import GROUP_AXES, MeshConfig, Placement
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.hardware import Chip, chip_of
 
 logger = logging.getLogger(__name__)
 
@@ -30,15 +31,30 @@ def check_run(config: RunConfig, processes: Processes) -> None:
                 )
             ]
         )
+    placement = mesh_placement(config.mesh)
+    if (chip := chip_of(placement.mesh.devices.flat[0].device_kind)) is not None:
+        check_target(config, chip)
     check_equal_shares(
         {
             "grpo.groups_per_micro_batch": grpo.groups_per_micro_batch,
             "rollout.groups_per_batch": config.rollout.groups_per_batch,
         },
         processes,
-        mesh_placement(config.mesh),
+        placement,
         embedded=config.data.manifest is None,
     )
+
+
+def check_target(config: RunConfig, chip: Chip) -> None:
+    """Raises ConfigError for an attention kernel that does not run on the chip, by the table of hardware."""
+    name = config.model.attention
+    kernel = OWN[chip.platform] if name == "auto" else name
+    if kernel in OWN.values() and kernel not in chip.kernels:
+        meant = f"{name}, here {kernel}" if name == "auto" else name
+        others = ", ".join((*chip.kernels, "chunked"))
+        raise ConfigError(
+            [f"model.attention is {meant}, which does not run on {chip.name}; set one of {others}"]
+        )
 
 
 def check_settings(config: RunConfig) -> None:

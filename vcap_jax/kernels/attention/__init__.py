@@ -4,7 +4,16 @@
 ``decode`` is the pattern of a generated token in plain XLA, which most kernels take for it.
 """
 
-from vcap_jax.kernels.attention.backends import NAMES, Dense, Name, choose, kernel, kernels_in, require_kernel
+from vcap_jax.kernels.attention.backends import (
+    NAMES,
+    OWN,
+    Dense,
+    Name,
+    choose,
+    kernel,
+    kernels_in,
+    require_kernel,
+)
 from vcap_jax.kernels.attention.chunked import CHUNKED, Chunked
 from vcap_jax.kernels.attention.cudnn import CuDNN
 from vcap_jax.kernels.attention.decode import decode
@@ -18,6 +27,7 @@ __all__ = [
     "LOG_SUM_EXP",
     "NAMES",
     "OUTPUT",
+    "OWN",
     "Cached",
     "Chunked",
     "CuDNN",

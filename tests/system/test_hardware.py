@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vcap_jax.plan.hardware import CHIPS, hardware, known_names, larger
+from vcap_jax.kernels.attention import OWN
+from vcap_jax.system.hardware import CHIPS, Chip, UnknownHardware, chip_of, hardware, known_names, larger
 
 
 def test_a_node_of_gpus() -> None:
@@ -45,3 +46,35 @@ def test_larger_hardware_is_of_the_same_chip_and_ends() -> None:
         machine = larger(machine)
     assert seen == [4, 8, 16]
     assert larger(hardware("h100x4")).devices == 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA L4", None),
+        ("TPU v5 lite", "v5e"),
+        ("TPU v5", "v5p"),
+        ("TPU v4", None),
+        ("cpu", None),
+    ],
+)
+def test_devices_by_what_jax_calls_them(kind: str, name: str | None) -> None:
+    assert chip_of(kind) == (None if name is None else CHIPS[name])
+
+
+@pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
+def test_every_entry_is_whole(chip: Chip) -> None:
+    assert set(chip.kernels) <= {OWN[chip.platform]}
+    assert chip.peak("bfloat16") >= chip.peak("float32") > 0
+    with pytest.raises(UnknownHardware, match="bfloat16, float32, not in int4"):
+        chip.peak("int4")
+    assert 0.5 < chip.usable <= 1
+    if chip.platform == "cuda":
+        assert chip.processor is not None
+        assert 0 < chip.judges < chip.per_host
+    else:
+        assert chip.kinds
+        assert {s.chips_per_host for s in chip.slices.values()} <= {s.chips for s in chip.slices.values()}

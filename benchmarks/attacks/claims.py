@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from gpu_judge.attacks.attack import Attack, Target, appended, guessed, instead
+from benchmarks.attacks.attack import Attack, Target, appended, guessed, instead
 from vcap_jax.world.scenes import (
     BACKGROUNDS,
     COLOURS,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from benchmarks.attacks import CORPUS, Modality, Target, attacks_for
 from benchmarks.judge_gaming import Outcome, Shapes, play
-from gpu_judge.attacks import CORPUS, Modality, Target, attacks_for
 from tests.gpu_judge.requests_of_the_world import about
 from vcap_jax.reward.prompts import neutralise
 from vcap_jax.world.captions import full_caption, weak_caption

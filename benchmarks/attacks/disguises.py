@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import codecs
 
-from gpu_judge.attacks.attack import Attack, Target, appended, instead, prepended
+from benchmarks.attacks.attack import Attack, Target, appended, instead, prepended
 
 _CYRILLIC = str.maketrans(
     "aceopxyABCEHKMOPTX",

@@ -4,10 +4,10 @@ Each attack is a function from what an attacker knows to the text it would write
 any judge and both modalities. Nothing here is used by the server.
 """
 
-from gpu_judge.attacks.attack import Attack, Category, Modality, Target
-from gpu_judge.attacks.claims import CLAIM_ATTACKS
-from gpu_judge.attacks.disguises import DISGUISE_ATTACKS
-from gpu_judge.attacks.orders import ORDER_ATTACKS
+from benchmarks.attacks.attack import Attack, Category, Modality, Target
+from benchmarks.attacks.claims import CLAIM_ATTACKS
+from benchmarks.attacks.disguises import DISGUISE_ATTACKS
+from benchmarks.attacks.orders import ORDER_ATTACKS
 
 CORPUS: tuple[Attack, ...] = (*ORDER_ATTACKS, *DISGUISE_ATTACKS, *CLAIM_ATTACKS)
 
