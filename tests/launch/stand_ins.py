@@ -1,14 +1,17 @@
 """A node of stand-ins for what this machine lacks: nvidia-smi, SLURM, gcloud, and a Python whose judge and trainer only
-note how they were called. The configuration is checked by the real launch/train.py."""
+note how they were called. Settings and manifest are checked by the real launch/preflight.py."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
+from tests.launch import preflight_server
 from tests.patience import GUARD_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,6 +23,13 @@ case "$*" in
   *--id=*) id=${1#--id=}; ((id < 8)) && echo H800 ;;
 esac
 """
+
+
+# A second of the scripts is a twentieth here: they look again after each whether something has begun or ended.
+SLEEP = """#!/bin/bash
+[[ $* == 1 ]] && exec {sleep} 0.05
+exec {sleep} "$@"
+""".format(sleep=shutil.which("sleep"))
 
 
 PYTHON = """#!{python}
@@ -38,7 +48,9 @@ if "--check" in words:
 if "preflight.py" in words[0] or "target.py" in words[0]:
     if "HOST_MEMORY" not in os.environ:  # this machine's is not what a node has
         words = [word for word in words if word != "--host-memory"]
-    os.execv({python!r}, [{python!r}, *words])
+    if not os.environ.get({address!r}):
+        os.execv({python!r}, [{python!r}, *words])
+{ask_server}
 name = "judge" if "serve.py" in words[0] else "trainer"
 platforms = os.environ["JAX_PLATFORMS"]
 def end(*_):
@@ -50,7 +62,7 @@ note(name + " " + " ".join(words[1:]) + " GPUs=" + os.environ.get("CUDA_VISIBLE_
 if name == "judge":
     if os.environ.get("JUDGE") == "dies":
         print("no memory on GPU 7"); sys.exit(3)
-    time.sleep(0.5)
+    time.sleep(0.2)
     pathlib.Path(words[words.index("--port-file") + 1]).write_text("http://127.0.0.1:8000\\n")
     note("judge ready")
     time.sleep(600)
@@ -137,7 +149,12 @@ def make_node(tmp_path: Path) -> Path:
     """A folder with the stand-ins in bin/, a checkpoint and a manifest."""
     for name, text in {
         "nvidia-smi": NVIDIA_SMI,
-        "python": PYTHON.format(python=sys.executable),
+        "python": PYTHON.format(
+            python=sys.executable,
+            address=preflight_server.ADDRESS,
+            ask_server=textwrap.indent(preflight_server.CLIENT.strip(), "    "),
+        ),
+        "sleep": SLEEP,
         "curl": "#!/bin/bash\n[[ -z $JUDGE_DOWN ]]\n",
         "hostname": "#!/bin/bash\necho ${NODE:-here}\n",
         "srun": SRUN,

@@ -7,13 +7,16 @@ import signal
 import subprocess
 from pathlib import Path
 
+from tests.launch import preflight_server
 from tests.launch.stand_ins import ROOT, command, environment, notes, start, wait_for
 from tests.patience import GUARD_S
 from tests.signals import in_foreground
 
 
 def test_a_dry_run_prints_everything_and_starts_nothing(node: Path) -> None:
-    done = start(node, "h800_8x.sh", "--dry-run", "--", "optimizer.learning_rate=1e-6")
+    """With launch/preflight.py started as a user's is; the other tests share its imports."""
+    anew = {preflight_server.ADDRESS: ""}
+    done = start(node, "h800_8x.sh", "--dry-run", "--", "optimizer.learning_rate=1e-6", **anew)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing was started" in done.stdout
     assert "PROBLEM" not in done.stdout

@@ -39,7 +39,7 @@ def test_a_run_outlives_its_terminal(node: Path, script: str) -> None:
     master, terminal = pty.openpty()
     process = subprocess.Popen(
         command(node, script, *JUDGE_ELSEWHERE),
-        env=environment(node, TRAINER_SECONDS="4", **TPU),
+        env=environment(node, TRAINER_SECONDS="2", **TPU),
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
