@@ -11,15 +11,15 @@ import pytest
 from tests.patience import GUARD_S
 from tests.reward import own_families
 from vcap_jax.configuration import ConfigError, load_config
-from vcap_jax.reward import family_errors
 from vcap_jax.reward.alarms import step_alarms
 from vcap_jax.reward.config import FAMILIES, JudgeConfig, RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyError, load_family
-from vcap_jax.reward.family_errors import described
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.store import read_candidates
+from vcap_jax.system import plugins
+from vcap_jax.system.plugins import described
 
 OWN = "tests.reward.own_families"
 NOTHING: Any = None
@@ -152,7 +152,7 @@ def test_the_place_is_the_last_one_in_the_users_own_code() -> None:
 def test_a_family_that_is_installed_is_its_users_own_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(family_errors, "_OTHERS", (tmp_path,))
+    monkeypatch.setattr(plugins, "_OTHERS", (tmp_path,))
     source = "def fails():\n    raise ValueError\n"
     (tmp_path / "installed").mkdir()
     for file in ("installed/__init__.py", "installed/family.py", "library.py"):

@@ -165,7 +165,9 @@ def test_distillation_by_two_processes_and_by_one(tmp_path):
         assert ReferencePool.read(one / name).digest() == ReferencePool.read(two / name).digest()
     assert (one / "scores.jsonl").read_text() == (two / "scores.jsonl").read_text()
     assert not list(two.glob("scores.jsonl.partial*"))
-    assert (one / "heldout" / "teacher.jsonl").read_text() == (two / "heldout" / "teacher.jsonl").read_text()
+    for name in ("teacher.jsonl", "teacher.items.jsonl", "teacher.json"):
+        ours, theirs = (RunFolder(stage).evaluation("heldout") / name for stage in (one, two))
+        assert ours.read_text() == theirs.read_text()
     same_losses(one / "student", two / "student")
     told = [json.loads((folder / "summary.json").read_text()) for folder in folders]
     assert told[0]["stages"]["self"]["weights"] == told[1]["stages"]["self"]["weights"]

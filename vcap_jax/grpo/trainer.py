@@ -30,7 +30,7 @@ from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.store import StoreError
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.system.shutdown import TrainingStopped, finishing, requested
-from vcap_jax.training.checkpoint import Checkpointer, save_step
+from vcap_jax.training.checkpoint import Checkpointer, between_steps, no_work, save_before, save_step
 from vcap_jax.training.compile_counter import CompileCounter
 from vcap_jax.training.optimizer import TrainState
 
@@ -52,7 +52,8 @@ class Training:
     """Everything a run is made of; ``run`` goes through the steps.
 
     max_completion_length: tokens of a caption at most. own_params: the trained parameters as this process's devices
-    decode with them. save_every: steps between checkpoints.
+    decode with them. save_every: steps between checkpoints. between: is given the steps done and the trained parameters
+    after each step, and where a run goes on, for work that leaves them as they are; all processes do it together.
     """
 
     config: GRPOConfig
@@ -66,6 +67,7 @@ class Training:
     save_every: int
     log: Log
     processes: Processes = ALONE
+    between: Callable[[int, Params], None] = no_work
 
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
@@ -77,6 +79,8 @@ class Training:
         compiles = CompileCounter()
         with compiles, finishing("the step in work"):
             done = int(state.step) // self.config.num_iterations
+            # An earlier start may have been stopped in it.
+            between_steps(self.between, self.checkpoints, done, state, self.data.get_state())
             for step in range(done, self.total_steps):
                 begin = time.monotonic()
                 compiled = compiles.count
@@ -88,7 +92,7 @@ class Training:
                 rollout, outcome = self._collect(state, batch, step, place_in_data)
                 advantages = self._advantages(outcome.results)
                 if advantages.skipped.all():
-                    self._save_before(step, state, place_in_data)
+                    save_before(self.checkpoints, step, state, place_in_data)
                     self._stop_without_rewards(outcome, step)
                 update_begin = time.monotonic()
                 lengths = np.stack([result.lengths for result in outcome.results])
@@ -122,6 +126,7 @@ class Training:
                     every=self.save_every,
                     stop=stop,
                 )
+                between_steps(self.between, self.checkpoints, step + 1, state, self.data.get_state())
             self.checkpoints.wait()
         return state
 
@@ -141,19 +146,13 @@ class Training:
         try:
             outcome = outcome_of_all(self.processes, rollout)
         except StepNotDone as error:
-            self._save_before(step, state, place_in_data)
+            save_before(self.checkpoints, step, state, place_in_data)
             raise TrainingStopped(
                 f"step {step + 1}: {error}. The {step} steps before it are saved; once it is mended, continue "
                 "with --resume"
             ) from (rollout if isinstance(rollout, Exception) else error)
         assert isinstance(rollout, StepRollout)  # or somebody's problem would have been told
         return rollout, outcome
-
-    def _save_before(self, step: int, state: TrainState, place_in_data: Any) -> None:
-        """Saves what was done before a step that cannot be ended, so that --resume repeats this step alone."""
-        if step > 0 and step not in self.checkpoints.steps():
-            self.checkpoints.save(step, state, place_in_data)
-        self.checkpoints.wait()
 
     def _advantages(self, results: Sequence[GroupResult]) -> GroupAdvantages:
         rewards = np.array(

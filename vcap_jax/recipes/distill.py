@@ -21,7 +21,7 @@ from typing import Any
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.evals.heldout import HeldOut
+from vcap_jax.evals.config import HELDOUT
 from vcap_jax.parallel.fingerprint import fingerprint
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.recipes.best_of_n import choose_best, score_candidates
@@ -31,11 +31,12 @@ from vcap_jax.references.command import pool_shares
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
-from vcap_jax.report.summary import fact_shares, shares_table, write_summary
+from vcap_jax.report.summary import fact_row, shares_table, write_summary
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import CheckpointSource, checkpoint_source, starting_source
 from vcap_jax.run.checks import check_sft_run
 from vcap_jax.run.config import RunConfig
+from vcap_jax.run.evaluation import Evaluations
 from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
@@ -223,10 +224,11 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
     written = writer.provenance
     del writer  # and with it this process's copy of the teacher
     told: dict[str, Any] = {"teacher": str(source), "weights": written.weights}
-    if taught.world is not None:
-        heldout = HeldOut(subrun_ctx, taught.world)
-        heldout.captions("teacher", taught.ctx.policy.trainable)
-        told["heldout"] = fact_shares(heldout.counts("teacher"))
+    evaluations = Evaluations(subrun_ctx, taught.world)
+    measured = evaluations.of_policy("teacher", taught.ctx.policy.trainable)
+    if HELDOUT in measured:
+        told["heldout"] = fact_row(measured[HELDOUT].metrics)
+    told["evaluations"] = evaluations.summary()
     scored = stage / "scores.jsonl"
     if not processes.on_process_0(f"scores of {teacher.name}", scored.exists):
         _score(subrun_ctx, taught, whole.judge, drawn, samples, references, scored)

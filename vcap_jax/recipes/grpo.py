@@ -1,6 +1,6 @@
 """A whole run, from a configuration to a folder with a better captioner in it.
 
-    judge -> data -> starting policy -> references -> training -> held-out captions -> summary and pictures
+    judge -> data -> starting policy -> references -> evaluation -> training -> evaluation -> summary and pictures
 
 Every phase leaves a file and is skipped when an earlier start of the same run has left it, so ``--resume`` after a
 kill at any moment goes on where the work stopped. The judge comes first because it is what a run needs and does not
@@ -9,31 +9,47 @@ hold itself: if it cannot be asked, nothing has been done in vain.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import jax
 
-from vcap_jax.evals.heldout import HeldOut
+from vcap_jax.data.manifest import Sample, read_manifest
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.evals.config import HELDOUT
+from vcap_jax.grpo.collect import Collector
+from vcap_jax.grpo.programs import UpdatePrograms
+from vcap_jax.grpo.trainer import Training
+from vcap_jax.grpo.update import StepUpdate
+from vcap_jax.kernels.attention import require_kernel
 from vcap_jax.parallel.processes import ALONE, Processes
-from vcap_jax.recipes.training import train
-from vcap_jax.references import reference_pool
+from vcap_jax.references import reference_pool, references_by_policy
+from vcap_jax.report.evaluations import Results, evaluations_of
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.plots import plot_comparison, plot_run
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import replace_file
-from vcap_jax.report.summary import comparison_table, write_summary
+from vcap_jax.report.summary import fact_row, shares_table, write_summary
 from vcap_jax.reward.second_judge import SecondJudge
+from vcap_jax.reward.session import RewardSession
+from vcap_jax.rollout.engine import RolloutEngine
 from vcap_jax.run.checks import check_run
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import rollout_engine
+from vcap_jax.run.context import RunContext, rollout_engine
+from vcap_jax.run.evaluation import START, TRAINED, Evaluations
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
+from vcap_jax.run.log import RunLog, SilentLog
+from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import prepare
+from vcap_jax.run.warm_up import compile_decoding
+from vcap_jax.training.optimizer import TrainState, build_optimizer, learning_rate_schedule
+from vcap_jax.world.splits import EmbeddedData
+
+HELDOUT_REFERENCES = "references.jsonl"
+"""The pool for the held-out scenes, in the folder of their evaluations."""
 
 
 def run(
@@ -77,11 +93,10 @@ def run(
                 )
             samples = [sample for sample in samples if sample.id in pool]
 
-        # -- the starting policy on held-out scenes --------------------------------------------------------
-        evaluation = None if world is None else HeldOut(ctx, world)
-        if evaluation is not None:
-            evaluation.references()
-            evaluation.captions("start", ctx.policy.trainable)
+        # -- the starting policy, evaluated -----------------------------------------------------------------
+        evaluations = Evaluations(ctx, world, judge)
+        compared = _references(ctx, evaluations, world)
+        compared |= {START: evaluations.of_policy(START, ctx.policy.trainable, step=0).get(HELDOUT)}
 
         # -- training -------------------------------------------------------------------------------------
         reward = reward_settings(ctx, pool, world)
@@ -89,32 +104,135 @@ def run(
         second = None
         if config.second_judge is not None:
             second = stack.enter_context(SecondJudge(config.second_judge, reward, seed=config.seed, say=say))
-        state = train(ctx, samples, pool, engine, session, second, world)
+        state = _train(ctx, samples, pool, engine, session, second, world, evaluations)
 
-    # -- the trained policy, summary and pictures ----------------------------------------------------------
-    if evaluation is not None:
-        evaluation.captions("trained", state.params)
+        # -- the trained policy, evaluated ------------------------------------------------------------------
+        steps = config.total_steps(len(samples))
+        compared |= {TRAINED: evaluations.of_policy(TRAINED, state.params, step=steps).get(HELDOUT)}
+
+    # -- summary and pictures ------------------------------------------------------------------------------
     if not processes.first:
         return {}
     rows = read_metrics(folder.metrics)
-    seconds = _elapsed(folder.root / "elapsed.json", time.monotonic() - begin)
-    how = {"steps": len(rows), "attention": ctx.policy.attention}
-    summary: Mapping[str, Any] = {"seconds": seconds, **how}
-    if evaluation is not None:
-        summary = evaluation.summary(seconds, **how)
+    summary: dict[str, Any] = {row: fact_row(found.metrics) for row, found in compared.items() if found}
+    if summary:
         plot_comparison(summary, folder.comparison_plot, title=f"Held-out {config.modality} scenes")
-        say(comparison_table(summary))
+        say(shares_table(summary))
+    summary |= {
+        "seconds": folder.add_seconds(time.monotonic() - begin),
+        "steps": len(rows),
+        "attention": ctx.policy.attention,
+        "evaluations": evaluations.summary(),
+    }
     write_summary(folder.summary, summary)
-    plot_run(rows, folder.plots, title=config.name)
+    plot_run(rows, folder.plots, title=config.name, evaluations=evaluations_of(folder))
     say(f"{folder.root}: summary.json, plots.png, samples.html, checkpoints/")
     return summary
 
 
-def _elapsed(path: Path, seconds: float) -> float:
-    """Adds this process's seconds to those of the run's earlier processes."""
-    before = json.loads(path.read_text())["seconds"] if path.exists() else 0.0
-    replace_file(path, json.dumps({"seconds": before + seconds}).encode())
-    return before + seconds
+def _references(
+    ctx: RunContext, evaluations: Evaluations, world: EmbeddedData | None
+) -> dict[str, Results | None]:
+    """The starting policy's references of the held-out scenes, evaluated as its captions are."""
+    if world is None or HELDOUT not in evaluations:
+        return {}
+    path = ctx.folder.evaluation(HELDOUT) / HELDOUT_REFERENCES
+    pool = references_by_policy(ctx, path, read_manifest(world.heldout))
+    each = ctx.config.references.per_sample
+    return {"references": evaluations.of_pool(HELDOUT, "references", pool, each=each)}
+
+
+def _train(
+    ctx: RunContext,
+    samples: Sequence[Sample],
+    pool: ReferencePool | None,
+    engine: RolloutEngine,
+    session: RewardSession,
+    second: SecondJudge | None,
+    world: EmbeddedData | None,
+    evaluations: Evaluations,
+) -> TrainState:
+    """Trains to the last step, from the last checkpoint if there is one; returns the final state.
+
+    A checkpoint may have been written by another number of processes and on another mesh.
+    Raises what ``Training.run`` raises, and UnsupportedAttention if the compiled gradient lacks the attention kernel
+    that was chosen.
+    """
+    config, folder, policy, processes = ctx.config, ctx.folder, ctx.policy, ctx.processes
+    total = config.total_steps(len(samples))
+    updates = config.grpo.num_iterations
+    schedule = learning_rate_schedule(config.optimizer, total * updates)
+    programs = UpdatePrograms(
+        policy.graphdef,
+        config.objective,
+        build_optimizer(config.optimizer, total * updates),
+        temperature=config.rollout.sampling.temperature,
+        logprob_chunk=config.grpo.logprob_chunk,
+    )
+    programs.accumulate.check_next(partial(require_kernel, policy.merge().kernel))
+    with ExitStack() as stack:
+        resumed = resume(
+            stack, ctx, samples, programs, groups_per_step=config.grpo.groups_per_step, total_steps=total
+        )
+        data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
+        done = int(state.step) // updates
+        log: RunLog | SilentLog = SilentLog()
+        if processes.first:
+            log = RunLog(
+                config,
+                folder,
+                total=total,
+                done=done,
+                learning_rate=lambda step: schedule(step * updates),
+                world=world,
+                second_judge=second,
+            )
+        stack.callback(log.close)
+        groups_per_batch = config.rollout.share(processes.count).groups_per_batch
+        training = Training(
+            config=config.grpo,
+            max_completion_length=config.rollout.max_completion_length,
+            total_steps=total,
+            data=data,
+            collector=Collector(
+                policy=ctx.own_policy,
+                engine=engine,
+                session=session,
+                pool=pool,
+                batcher=ctx.batcher(groups_per_batch),
+                seed=config.seed,
+                processes=processes,
+                second_judge=second,
+            ),
+            update=StepUpdate(
+                config=config.grpo,
+                groups_per_batch=groups_per_batch,
+                max_completion_length=config.rollout.max_completion_length,
+                programs=programs,
+                frozen=policy.frozen,
+                reference=policy.reference_params(config.model.frozen_dtype)
+                if config.grpo.objective.beta > 0
+                else None,
+                placement=ctx.placement,
+                rollout_weights=programs.rollout_weights(config.rollout, policy.processor.banned_token_ids)
+                if config.rollout.engine == "vllm"
+                else None,
+                processes=processes.count,
+            ),
+            own_params=ctx.own_params,
+            checkpoints=checkpoints,
+            save_every=config.logging.save_every,
+            log=log,
+            processes=processes,
+            between=partial(evaluations.after_step, total=total, log=log),
+        )
+        try:
+            compile_decoding(ctx)
+            return training.run(state)
+        except BaseException as error:
+            # Before anything is closed: the others may be waiting for this process, and closing for them.
+            processes.fail(error)
+            raise
 
 
 def device_summary(processes: Processes = ALONE) -> str:

@@ -17,8 +17,9 @@ from typing import Any
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample, read_manifest
+from vcap_jax.evals.config import HELDOUT
 from vcap_jax.parallel.processes import ALONE, Processes
-from vcap_jax.recipes.grpo import run
+from vcap_jax.recipes.grpo import HELDOUT_REFERENCES, run
 from vcap_jax.references import PolicyWriter, write_shared_pool
 from vcap_jax.references.by_policy import reference_rollout, reference_seed
 from vcap_jax.report.metrics import read_metrics
@@ -94,7 +95,7 @@ def _references_by(
 ) -> None:
     """The pool that ``stage`` trains on and, in the embedded world, that of its held-out scenes."""
     pool = folder.root / "pools" / f"{writer}.jsonl"
-    heldout = stage.root / "heldout" / "references.jsonl"
+    heldout = stage.evaluation(HELDOUT) / HELDOUT_REFERENCES
 
     def complete() -> bool:
         return pool.exists() and (heldout.exists() or config.data.manifest is not None)

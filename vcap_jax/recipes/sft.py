@@ -8,7 +8,6 @@ Face, reference pools, distillation.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -16,20 +15,21 @@ from functools import partial
 from typing import Any
 
 from vcap_jax.data.manifest import Sample
-from vcap_jax.evals.heldout import HeldOut
+from vcap_jax.evals.config import HELDOUT
 from vcap_jax.kernels.attention import require_kernel
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.references import remember_pool
+from vcap_jax.report.evaluations import evaluations_of
 from vcap_jax.report.metrics import MetricsWriter, read_metrics
 from vcap_jax.report.plots import plot_run
 from vcap_jax.report.progress import Progress
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import replace_file
-from vcap_jax.report.summary import fact_shares, shares_table, write_summary
+from vcap_jax.report.summary import fact_row, fact_shares, shares_table, write_summary
 from vcap_jax.report.world_facts import count_captions
 from vcap_jax.run.checks import check_sft_run
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
+from vcap_jax.run.evaluation import START, TRAINED, Evaluations
 from vcap_jax.run.log import SilentLog
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import prepare
@@ -68,27 +68,27 @@ def run_sft(
         say(f"{len(prepared.samples) - len(samples)} samples have no caption that fits and are left out")
     if targets.too_long:
         say(f"{targets.too_long} captions are longer than {max_tokens} tokens and are left out")
-    heldout = None if world is None else HeldOut(ctx, world)
-    if heldout is not None:
-        heldout.captions("start", ctx.policy.trainable)
+    evaluations = Evaluations(ctx, world)
+    start = evaluations.of_policy(START, ctx.policy.trainable, step=0)
 
-    state = _train(ctx, samples, targets, max_tokens)
+    state = _train(ctx, samples, targets, max_tokens, evaluations)
 
-    if heldout is not None:
-        heldout.captions("trained", state.params)
+    trained = evaluations.of_policy(TRAINED, state.params, step=config.sft.total_steps(len(samples)))
     if not processes.first:
         return {}
     rows = read_metrics(folder.metrics)
-    summary: dict[str, Any] = {"steps": len(rows), "seconds": _elapsed(folder, time.monotonic() - begin)}
-    if heldout is not None and world is not None:
-        summary |= {
+    summary: dict[str, Any] = {"steps": len(rows), "seconds": folder.add_seconds(time.monotonic() - begin)}
+    if world is not None and HELDOUT in trained:
+        told = {
             "targets": fact_shares(count_captions(world.train_scenes, targets.texts)),
-            "start": fact_shares(heldout.counts("start")),
-            "trained": fact_shares(heldout.counts("trained")),
+            START: fact_row(start[HELDOUT].metrics),
+            TRAINED: fact_row(trained[HELDOUT].metrics),
         }
-        say(shares_table({name: summary[name] for name in ("targets", "start", "trained")}))
+        summary |= told
+        say(shares_table(told))
+    summary["evaluations"] = evaluations.summary()
     write_summary(folder.summary, summary)
-    plot_run(rows, folder.plots, title=config.name)
+    plot_run(rows, folder.plots, title=config.name, evaluations=evaluations_of(folder))
     say(f"{folder.root}: summary.json, plots.png, checkpoints/")
     return summary
 
@@ -109,12 +109,17 @@ class _Log:
         self._metrics.write(row)
         self._progress.update(row["step"], row)
 
+    def evaluated(self, step: int, columns: Mapping[str, float]) -> None:
+        self._metrics.complete(step, columns)
+
     def close(self) -> None:
         self._progress.close()
         self._metrics.close()
 
 
-def _train(ctx: RunContext, samples: list[Sample], targets: Targets, max_tokens: int) -> TrainState:
+def _train(
+    ctx: RunContext, samples: list[Sample], targets: Targets, max_tokens: int, evaluations: Evaluations
+) -> TrainState:
     """Trains to the last step, from the last checkpoint if there is one, which may have been written by another number
     of processes and on another mesh; returns the final state."""
     config, policy, sft = ctx.config, ctx.policy, ctx.config.sft
@@ -150,6 +155,7 @@ def _train(ctx: RunContext, samples: list[Sample], targets: Targets, max_tokens:
             learning_rate=learning_rate_schedule(sft.optimizer, total),
             save_every=config.logging.save_every,
             processes=processes,
+            between=partial(evaluations.after_step, total=total, log=log),
         )
         try:
             return training.run(state)
@@ -157,11 +163,3 @@ def _train(ctx: RunContext, samples: list[Sample], targets: Targets, max_tokens:
             # Before anything is closed: the others may be waiting for this process, and closing for them.
             processes.fail(error)
             raise
-
-
-def _elapsed(folder: RunFolder, seconds: float) -> float:
-    """Adds this process's seconds to those of the run's earlier processes."""
-    path = folder.root / "elapsed.json"
-    before = json.loads(path.read_text())["seconds"] if path.exists() else 0.0
-    replace_file(path, json.dumps({"seconds": before + seconds}).encode())
-    return before + seconds

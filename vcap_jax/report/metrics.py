@@ -4,7 +4,8 @@ Names are ``area/what``: ``step``, ``reward/mean``, ``reward/std``, ``reward/NAM
 (``reward/correctness``, ``reward/local/correctness``, ...), ``kl``, ``clip/low``, ``clip/high``, ``length/mean``,
 ``length/max``, ``length/truncated``, ``judge/failed``, ``judge/retries``, ``groups/dropped``; of a supervised run
 ``nll``, ``tokens/...``, ``positions/real``; of both ``lr``, ``grad_norm``, ``seconds/...``, ``tokens_per_s/...``,
-``compiles``. Not-a-number and infinity are written as Python, pandas and jq read them.
+``compiles``; where evaluations run between steps, ``eval/EVALUATOR/METRIC`` of the policy after that step.
+Not-a-number and infinity are written as Python, pandas and jq read them.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ class MetricsWriter:
             raise ValueError(f"{self._log.path}: step {self.last_step} has a row already")
         self._log.append([plain])
         return plain
+
+    def complete(self, step: int, columns: Mapping[str, Any]) -> None:
+        """Adds columns to the row of ``step``, the last one; those that it has stay. Whoever reads the file meanwhile
+        finds the row without them or with them. Raises ValueError if another row is the last."""
+        self._log.complete(step, {name: _scalar(name, value) for name, value in columns.items()})
 
     def truncate_after(self, step: int) -> int:
         """Removes rows of later steps, before a run goes on from the checkpoint of ``step``; how many."""

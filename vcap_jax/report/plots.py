@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from vcap_jax.report.evaluations import Results
+from vcap_jax.report.intervals import Value
 from vcap_jax.report.step_log import write_through
 
 Rows = Sequence[Mapping[str, Any]]
@@ -50,9 +53,16 @@ Panel = tuple[tuple[str, ...], Callable[[Axes, Rows], None]]
 """The keys that a panel speaks of, and what draws it."""
 
 
-def plot_run(rows: Rows, path: str | Path, *, title: str = "") -> None:
+def plot_run(
+    rows: Rows,
+    path: str | Path,
+    *,
+    title: str = "",
+    evaluations: Mapping[str, Sequence[Results]] = MappingProxyType({}),
+) -> None:
     """Draws the metrics of a run into a PNG, one panel for each matter that the rows speak of.
 
+    evaluations: by evaluator, each drawn with its intervals if the policy was evaluated at two steps or more.
     Thin lines are the values, thick ones their moving average. Panels whose keys no row has are left out;
     facts are drawn where rows have ``facts/coverage`` and ``facts/hallucination``. Rows may be empty.
     """
@@ -60,6 +70,8 @@ def plot_run(rows: Rows, path: str | Path, *, title: str = "") -> None:
     reward, *others = _PANELS
     candidates = [reward, *_component_panels(keys), *others]
     panels = [draw for wanted, draw in candidates if any(key in keys for key in wanted)]
+    measured = [draw for name, several in evaluations.items() for draw in _evaluation_panels(name, several)]
+    panels[1:1] = measured  # beside the reward, which they are held against
     columns = 4 if len(panels) > 9 else 3 if len(panels) > 4 else max(1, min(2, len(panels)))
     lines = max(1, math.ceil(len(panels) / columns))
     figure = Figure(figsize=(4.4 * columns, 3.0 * lines + 0.5))
@@ -240,6 +252,47 @@ def _component_panels(keys: Iterable[str]) -> list[Panel]:
         title = "Components of the reward" + (f": {area.split('/')[1]}" if "/" in area else "")
         panels.append(_lines_panel(title, *lines, zero=False))
     return panels
+
+
+def _evaluation_panels(name: str, several: Sequence[Results]) -> list[Callable[[Axes, Rows], None]]:
+    """One panel for all metrics that are shares, and one for each other metric."""
+    by_policy = [results for results in several if results.step is not None]
+    if len(by_policy) < 2:
+        return []
+    metrics = list(dict.fromkeys(metric for results in by_policy for metric in results.metrics))
+    shares = [metric for metric in metrics if all(map(_is_share, _values(by_policy, metric)))]
+    return [
+        *([_evaluation_panel(name, by_policy, shares, percent=True)] if shares else []),
+        *(_evaluation_panel(name, by_policy, [m], percent=False) for m in metrics if m not in shares),
+    ]
+
+
+def _evaluation_panel(
+    name: str, several: Sequence[Results], metrics: Sequence[str], *, percent: bool
+) -> Callable[[Axes, Rows], None]:
+    def draw(axes: Axes, rows: Rows) -> None:
+        del rows
+        for metric, color in zip(metrics, itertools.cycle(_CATEGORICAL), strict=False):
+            there = [results for results in several if metric in results.metrics]
+            steps = [float(results.step or 0) for results in there]
+            values = _values(there, metric)
+            lows, highs = [value.low for value in values], [value.high for value in values]
+            axes.fill_between(steps, lows, highs, color=color, alpha=0.18, linewidth=0)
+            means = [value.value for value in values]
+            label = metric.replace("_", " ")
+            axes.plot(steps, means, color=color, linewidth=1.8, label=label, marker="o", markersize=3)
+        subject = f": {metrics[0].replace('_', ' ')}" if len(metrics) == 1 else ""
+        _finish(axes, f"Evaluation {name}{subject}, 95% intervals", percent=percent, zero=True)
+
+    return draw
+
+
+def _values(several: Iterable[Results], metric: str) -> list[Value]:
+    return [results.metrics[metric] for results in several if metric in results.metrics]
+
+
+def _is_share(value: Value) -> bool:
+    return math.isnan(value.value) or 0 <= value.value <= 1
 
 
 def _lengths(axes: Axes, rows: Rows) -> None:

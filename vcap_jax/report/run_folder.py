@@ -7,6 +7,7 @@ on, with the step and the time up to which they held.
 
 from __future__ import annotations
 
+import json
 import logging
 import shlex
 from collections.abc import Collection, Iterator, Mapping
@@ -70,6 +71,20 @@ class RunFolder:
     def data(self) -> Path:
         """Where an embedded world renders its files."""
         return self.root / "data"
+
+    def evaluation(self, name: str) -> Path:
+        """Where the evaluator of that name keeps what it captioned and found."""
+        begun_before = self.root / name
+        if name == "heldout" and begun_before.is_dir():  # by a version that knew no other evaluator
+            return begun_before
+        return self.root / "evaluations" / name
+
+    def add_seconds(self, seconds: float) -> float:
+        """Adds this process's seconds to those of the run's earlier processes; all of them."""
+        path = self.root / "elapsed.json"
+        before = json.loads(path.read_text(encoding="utf-8"))["seconds"] if path.exists() else 0.0
+        replace_file(path, json.dumps({"seconds": before + seconds}).encode())
+        return float(before + seconds)
 
     @property
     def begun(self) -> bool:

@@ -45,7 +45,7 @@ class StepLog:
                     f"{self.path}: step {step} comes after step {last}; truncate_after({step - 1}) allows it"
                 )
             last = step
-            lines.append(json.dumps(row, ensure_ascii=False, separators=(", ", ": ")) + "\n")
+            lines.append(_line(row))
         with naming(self.path):
             self._file.write("".join(lines).encode())
             self._file.flush()
@@ -69,6 +69,19 @@ class StepLog:
             self._file = self.path.open("ab")
         return removed
 
+    def complete(self, step: int, columns: Mapping[str, Any]) -> None:
+        """Adds ``columns`` to the last row, which must be of ``step``; those that it has stay. Raises ValueError."""
+        found = list(_complete_lines(self.path))
+        if not found or found[-1][1]["step"] != step:
+            raise ValueError(f"{self.path}: the last row is not that of step {step}")
+        row = found[-1][1]
+        if columns.keys() <= row.keys():
+            return
+        self._file.close()
+        whole = _line({**row, **columns, **row}).encode()
+        replace_file(self.path, b"".join([*(line for line, _ in found[:-1]), whole]))
+        self._file = self.path.open("ab")
+
     def close(self) -> None:
         self._file.close()
 
@@ -79,6 +92,10 @@ class StepLog:
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
             os.truncate(self.path, whole)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, separators=(", ", ": ")) + "\n"
 
 
 def read_rows(path: str | Path) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from vcap_jax.report.intervals import Value, ratio
 from vcap_jax.report.step_log import replace_file
 
 
@@ -43,69 +44,30 @@ class FactCounts:
             )
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A ratio and its interval; all NaN where the denominator is 0 over all scenes."""
+def fact_values(counts: FactCounts) -> dict[str, Value]:
+    """coverage, hallucination and claims_per_caption (facts that a caption claims, on average over all captions of all
+    scenes), each with its interval over the S scenes."""
+    return {
+        "coverage": ratio(counts.correct, counts.facts),
+        "hallucination": ratio(np.subtract(counts.claims, counts.correct), counts.claims),
+        "claims_per_caption": ratio(counts.claims, counts.captions),
+    }
 
-    value: float
-    low: float
-    high: float
 
-
-def ratio(
-    numerators: np.ndarray,
-    denominators: np.ndarray,
-    *,
-    level: float = 0.95,
-    resamples: int = 4000,
-    seed: int = 0,
-) -> Estimate:
-    """Ratio of the sums of two [S] arrays, with a percentile bootstrap interval over the S scenes."""
-    over, under = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
-    if over.size == 0 or under.sum() == 0:
-        return Estimate(math.nan, math.nan, math.nan)
-    # How often each scene is drawn is all a resample says, so S counts stand for S drawn scenes.
-    generator = np.random.default_rng(seed)
-    drawn = generator.multinomial(over.size, np.full(over.size, 1 / over.size), size=resamples)
-    sums = drawn @ under
-    ratios = (drawn @ over)[sums > 0] / sums[sums > 0]
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
-    return Estimate(float(over.sum() / under.sum()), float(low), float(high))
+def fact_row(values: Mapping[str, Value]) -> dict[str, Any]:
+    """One row of a comparison, out of ``fact_values``: the values, the intervals of the two shares, how many scenes."""
+    shares = ("coverage", "hallucination")
+    return {
+        **{name: values[name].value for name in shares},
+        **{f"{name}_interval": [values[name].low, values[name].high] for name in shares},
+        "claims_per_caption": values["claims_per_caption"].value,
+        "scenes": values["coverage"].n,
+    }
 
 
 def fact_shares(counts: FactCounts) -> dict[str, Any]:
-    """One row of the comparison: coverage and hallucination, their intervals, and how much was counted.
-
-    ``claims_per_caption``: facts that a caption claims, on average over all captions of all scenes.
-    """
-    coverage = ratio(counts.correct, counts.facts)
-    hallucination = ratio(np.subtract(counts.claims, counts.correct), counts.claims)
-    captions = int(np.sum(counts.captions))
-    return {
-        "coverage": coverage.value,
-        "hallucination": hallucination.value,
-        "coverage_interval": [coverage.low, coverage.high],
-        "hallucination_interval": [hallucination.low, hallucination.high],
-        "claims_per_caption": float(np.sum(counts.claims) / captions) if captions else math.nan,
-        "scenes": len(counts.facts),
-    }
-
-
-def comparison(
-    references: FactCounts, start: FactCounts, trained: FactCounts, seconds: float, **more: Any
-) -> dict[str, Any]:
-    """The summary of a run on scenes of known facts: the references, the policy before and after, and the
-    time.
-
-    ``more`` adds keys of the caller, for instance ``steps``.
-    """
-    return {
-        "references": fact_shares(references),
-        "start": fact_shares(start),
-        "trained": fact_shares(trained),
-        "seconds": seconds,
-        **more,
-    }
+    """``fact_row`` of counts."""
+    return fact_row(fact_values(counts))
 
 
 def write_summary(path: str | Path, summary: Mapping[str, Any]) -> None:

@@ -8,7 +8,6 @@ A family is a class. It is told what to do by the ``reward`` section of the conf
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,17 +16,16 @@ from typing import Any, Protocol, cast
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import FAMILIES, JudgeConfig, RewardConfig
 from vcap_jax.reward.errors import JudgeUnavailable
-from vcap_jax.reward.family_errors import FamilyError, described
+from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.family_results import misfit_scores
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.store import JudgementStore, StoreError
+from vcap_jax.system.plugins import RAISED, described, named_object
 
 __all__ = ["FamilyError", "FamilyTools", "RewardFamily", "load_family", "made_family", "scores_by"]
 
 _SAYS = ("uses_reference", "asks_judge")
 _METHODS = (*_SAYS, "score_group")
-_RAISED = (Exception, SystemExit)
-"""What a user's own code may raise; a SystemExit would end the thread that scores, and the run would wait for ever."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,33 +79,21 @@ class RewardFamily(Protocol):
 def load_family(config: RewardConfig) -> type[RewardFamily]:
     """The class that ``config.family`` names. Raises FamilyError for one that cannot be used with ``config``."""
     where = _named(config.family)
-    path = FAMILIES.get(config.family, config.family)
-    module_name, colon, class_name = path.partition(":")
-    if not (colon and module_name and class_name):
-        raise FamilyError(
-            f"{where} is no family of this project: give one of {', '.join(FAMILIES)}, or the import path of your "
-            "own as package.module:Class"
-        )
-    try:
-        module = importlib.import_module(module_name)
-    except _RAISED as error:
-        remedy = ""
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            remedy = "; it must be installed or on PYTHONPATH"
-        raise FamilyError(
-            f"{where}: {module_name} cannot be imported: {described(error, module_name)}{remedy}"
-        ) from error
-    found = getattr(module, class_name, None)
-    if found is None:
-        raise FamilyError(f"{where}: {module_name} has no {class_name}")
+    found = named_object(
+        FAMILIES.get(config.family, config.family),
+        where=where,
+        kind="family",
+        known=FAMILIES,
+        error=FamilyError,
+    )
     if problem := _misfit(found):
         raise FamilyError(f"{where} {problem}; see vcap_jax.reward.family.RewardFamily")
     for name in _SAYS:
         try:
             said = getattr(found, name)(config)
-        except _RAISED as error:
+        except RAISED as error:
             raise FamilyError(
-                f"{where} failed when it was asked {name}: {described(error, module_name)}"
+                f"{where} failed when it was asked {name}: {described(error, found.__module__)}"
             ) from error
         if not isinstance(said, bool):
             raise FamilyError(
@@ -126,7 +112,7 @@ def made_family(config: RewardConfig, tools: FamilyTools) -> RewardFamily:
         return family(config, tools)
     except (JudgeUnavailable, StoreError):
         raise
-    except _RAISED as error:
+    except RAISED as error:
         raise FamilyError(
             f"{_named(config.family)} cannot be made with these settings: {described(error, family.__module__)}"
         ) from error
@@ -148,7 +134,7 @@ async def scores_by(family: RewardFamily, name: str, group: GroupForReward) -> G
         if task is None or task.cancelling():  # by us, when the session is closed
             raise
         raise FamilyError(f"{where}: {described(error, type(family).__module__)}") from error
-    except _RAISED as error:
+    except RAISED as error:
         if name in FAMILIES:  # a defect of this project, which keeps its trace
             raise
         raise FamilyError(f"{where}: {described(error, type(family).__module__)}") from error

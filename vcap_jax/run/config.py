@@ -11,6 +11,7 @@ from typing import Literal
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.config import DataConfig
+from vcap_jax.evals.config import EvaluationConfig
 from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.objective import ObjectiveConfig
 from vcap_jax.models.policy import ModelConfig
@@ -114,6 +115,7 @@ class RunConfig:
     sft: SFTConfig = field(default_factory=SFTConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
     compilation_cache: str | None = None
 

@@ -43,6 +43,7 @@ ROLLOUT_SERVERS_MAY_DIFFER = ("urls", "weights_dir", "concurrency", "timeout_s",
 
 MAY_DIFFER = (
     "logging",
+    "evaluation.every",
     "alarms",
     *(f"judge.{name}" for name in JUDGE_MAY_DIFFER),
     *(f"second_judge.judge.{name}" for name in JUDGE_MAY_DIFFER),

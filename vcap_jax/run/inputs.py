@@ -15,6 +15,7 @@ from vcap_jax.configuration import ConfigError
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.manifest import Sample, missing_files
 from vcap_jax.data.references import ReferencePool
+from vcap_jax.evals.registry import load_evaluators
 from vcap_jax.models.qwen3_vl.lora_files import CONFIG_FILE
 from vcap_jax.models.qwen3_vl.weights import INDEX_FILE, SINGLE_FILE
 from vcap_jax.reward.questions import read_questions
@@ -43,7 +44,7 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
 
     policy: whether ``model.path`` is among them.
     Raises InputError for several problems, or the one there is: of the checkpoint, the manifest, the references or
-    captions, the reward family and its files, and data that do not fill a step.
+    captions, the reward family and its files, the evaluators, and data that do not fill a step.
     """
     problems: list[Exception] = []
     notes: list[str] = []
@@ -64,6 +65,9 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
     if work in ("training", "distillation"):
         with noted():
             checks.reward()
+    if work != "captions":
+        with noted():
+            load_evaluators(config.evaluation, config.modality)
     with noted():
         samples = checks.manifest()
         count = config.world.train_scenes if samples is None else len(samples)

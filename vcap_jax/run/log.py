@@ -5,7 +5,7 @@ Of several processes the first one keeps the log; the others are silent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,10 @@ class RunLog:
             self._progress.message(f"step {report.step}: {warning}")
         self._progress.update(report.step, row)
 
+    def evaluated(self, step: int, columns: Mapping[str, float]) -> None:
+        """Adds an evaluation's columns to the row of ``step``, the last one."""
+        self._metrics.complete(step, columns)
+
     def close(self) -> None:
         """Ends the progress line, draws page and plots a last time."""
         self._progress.close()
@@ -107,6 +111,9 @@ class SilentLog:
 
     def step(self, report: Any) -> None:
         del report
+
+    def evaluated(self, step: int, columns: Mapping[str, float]) -> None:
+        del step, columns
 
     def close(self) -> None:
         pass

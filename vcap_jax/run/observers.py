@@ -10,6 +10,7 @@ from PIL import Image
 
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.grpo.records import GroupRecord, StepReport
+from vcap_jax.report.evaluations import evaluations_of
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.plots import plot_run
 from vcap_jax.report.run_folder import RunFolder
@@ -86,7 +87,9 @@ class RunObserver:
     def _draw(self) -> None:
         rows = read_metrics(self._folder.metrics)
         if rows:
-            plot_run(rows, self._folder.plots, title=self._config.name)
+            plot_run(
+                rows, self._folder.plots, title=self._config.name, evaluations=evaluations_of(self._folder)
+            )
         samples = read_samples(self._folder.samples)
         if samples:
             write_samples_page(

@@ -29,7 +29,7 @@ from vcap_jax.sft.config import SFTConfig
 from vcap_jax.sft.step import SFTPrograms, TargetBatch
 from vcap_jax.sft.targets import Targets, pad_captions
 from vcap_jax.system.shutdown import finishing, requested
-from vcap_jax.training.checkpoint import Checkpointer, save_step
+from vcap_jax.training.checkpoint import Checkpointer, between_steps, no_work, save_step
 from vcap_jax.training.compile_counter import CompileCounter
 from vcap_jax.training.optimizer import TrainState
 
@@ -82,7 +82,7 @@ class SupervisedTraining:
     """Everything a supervised run is made of; ``run`` goes through the steps.
 
     targets: the captions of every sample that ``data`` yields. max_tokens: of a caption. learning_rate: step -> rate,
-    for the log. save_every: steps between checkpoints.
+    for the log. save_every: steps between checkpoints. between: see ``vcap_jax.grpo.trainer.Training``.
     """
 
     config: SFTConfig
@@ -100,6 +100,7 @@ class SupervisedTraining:
     learning_rate: Callable[[int], Any]
     save_every: int
     processes: Processes = ALONE
+    between: Callable[[int, Params], None] = no_work
 
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
@@ -109,7 +110,9 @@ class SupervisedTraining:
         """
         compiles, local = CompileCounter(), self.placement.local()
         with compiles, finishing("the step in work"):
-            for step in range(int(state.step), self.total_steps):
+            done = int(state.step)
+            between_steps(self.between, self.checkpoints, done, state, self.data.get_state())
+            for step in range(done, self.total_steps):
                 begin, compiled = time.monotonic(), compiles.count
                 batch = next(self.data)
                 for bad in batch.skipped:
@@ -142,6 +145,7 @@ class SupervisedTraining:
                     every=self.save_every,
                     stop=stop,
                 )
+                between_steps(self.between, self.checkpoints, step + 1, state, self.data.get_state())
             self.checkpoints.wait()
         return state
 

@@ -13,7 +13,7 @@ from vcap_jax.data.references import ReferencePool
 from vcap_jax.data.videos import index_video, read_frames
 from vcap_jax.report.samples import SampleFact, SampleFrame, picture
 from vcap_jax.report.world_facts import fact_list
-from vcap_jax.studies.collect import Worlds, heldout_captions
+from vcap_jax.studies.collect import Worlds, heldout_captions, heldout_folder
 from vcap_jax.studies.tasks import Plan
 from vcap_jax.world.facts import count_facts
 from vcap_jax.world.scenes import Modality, Scene
@@ -49,13 +49,13 @@ def case_study(plan: Plan, out: Path, modality: Modality, *, seed: int) -> Case 
         return None
     e1, e2 = (task for task in tasks if task is not None)
     worlds = Worlds(out / "worlds" / e1.world / "data")
-    pool = ReferencePool.read(e1.run(out) / "heldout" / "references.jsonl")
+    pool = ReferencePool.read(heldout_folder(e1.run(out)) / "references.jsonl")
     references = {entry.id: entry.references for entry in pool.entries()}
     identity = choose_scene(worlds["heldout"], references)
     scene = worlds["heldout"][identity]
     captions = [("reference of e1, by the base", references[identity][0])]
     for who, run, name in (("base", e1, "start"), ("VCap e1", e1, "trained"), ("VCap e2", e2, "trained")):
-        captions.append((who, heldout_captions(run.run(out) / "heldout" / f"{name}.jsonl")[identity][0]))
+        captions.append((who, heldout_captions(heldout_folder(run.run(out)) / f"{name}.jsonl")[identity][0]))
     media = out / "worlds" / e1.world / "data" / "heldout" / f"{modality}s"
     return Case(
         modality=modality,

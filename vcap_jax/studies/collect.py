@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from vcap_jax.data.references import ReferencePool
+from vcap_jax.evals.config import HELDOUT
 from vcap_jax.report.metrics import read_metrics
+from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import FactCounts
 from vcap_jax.report.world_facts import count_captions
 from vcap_jax.studies.arms import ACCOMPANY, MODALITIES
@@ -92,8 +94,13 @@ def in_common(
     return [first[seed] for seed in seeds], [second[seed] for seed in seeds]
 
 
+def heldout_folder(run: Path) -> Path:
+    """Where a run keeps the captions of its held-out scenes."""
+    return RunFolder(run).evaluation(HELDOUT)
+
+
 def heldout_captions(path: Path) -> dict[str, list[str]]:
-    """Captions by scene, as ``vcap_jax.evals.heldout`` writes them."""
+    """Captions by scene, as ``vcap_jax.run.evaluation`` writes them."""
     rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     return {row["id"]: row["captions"] for row in rows}
 
@@ -115,7 +122,7 @@ def _result(task: Task, out: Path, worlds: Worlds) -> SeedResult:
     run = task.run(out)
     rows = read_metrics(run / "metrics.jsonl")
     curve = [(row["facts/coverage"], row["facts/hallucination"]) for row in rows if "facts/coverage" in row]
-    captions = heldout_captions(run / "heldout" / "trained.jsonl")
+    captions = heldout_captions(heldout_folder(run) / "trained.jsonl")
     return SeedResult(
         counts=count_captions(worlds["heldout"], captions),
         meetings=_meetings(run, captions, worlds) if task.arm in _MET else None,
@@ -125,7 +132,7 @@ def _result(task: Task, out: Path, worlds: Worlds) -> SeedResult:
 
 
 def _beside(row: str, task: Task, out: Path, worlds: Worlds) -> SeedResult:
-    heldout = task.run(out) / "heldout"
+    heldout = heldout_folder(task.run(out))
     if row == "base":
         captions: Mapping[str, Sequence[str]] = heldout_captions(heldout / "start.jsonl")
     else:
@@ -139,7 +146,7 @@ def _beside(row: str, task: Task, out: Path, worlds: Worlds) -> SeedResult:
 
 
 def _meetings(run: Path, captions: Mapping[str, Sequence[str]], worlds: Worlds) -> Meetings:
-    pool = ReferencePool.read(run / "heldout" / "references.jsonl")
+    pool = ReferencePool.read(heldout_folder(run) / "references.jsonl")
     references = {entry.id: entry.references for entry in pool.entries()}
     return meet(worlds["heldout"], captions, references)
 

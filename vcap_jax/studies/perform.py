@@ -24,7 +24,7 @@ from vcap_jax.studies.tasks import CANDIDATES, Plan, PlanError, Task
 if TYPE_CHECKING:  # the cores are chosen before JAX starts its threads
     from vcap_jax.report.run_folder import RunFolder
 
-_LENT = ("references/train.jsonl", "heldout/references.jsonl", "heldout/start.jsonl")
+_LENT_HELDOUT = ("references.jsonl", "start.jsonl")
 _LENDERS = ("model", "data", "world", "references", "rollout", "mesh", "modality", "seed")
 
 
@@ -108,6 +108,8 @@ def _borrow(folder: RunFolder, lender: Path) -> None:
     A run writes nothing that is there already, and would have written the same.
     """
     from vcap_jax.configuration import parse_yaml
+    from vcap_jax.evals.config import HELDOUT
+    from vcap_jax.report.run_folder import RunFolder
 
     mine, theirs = (
         parse_yaml(p.read_text(encoding="utf-8")) for p in (folder.config, lender / "config.yaml")
@@ -119,8 +121,13 @@ def _borrow(folder: RunFolder, lender: Path) -> None:
     if differing:
         _say(f"{', '.join(differing)} are not e1's, so the base writes references of its own for this run")
         return
-    for name in _LENT:
-        source, target = lender / name, folder.root / name
+    pool = Path("references", "train.jsonl")
+    kept = (RunFolder(lender).evaluation(HELDOUT), folder.evaluation(HELDOUT))
+    lent = [
+        (lender / pool, folder.root / pool),
+        *((kept[0] / name, kept[1] / name) for name in _LENT_HELDOUT),
+    ]
+    for source, target in lent:
         if source.exists() and not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             partial = target.with_name(f".{target.name}.partial")

@@ -9,7 +9,7 @@ by one program can be read into any tree with the same paths, on another mesh or
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -324,3 +324,27 @@ def save_step(
     if stop and not last:
         checkpoints.wait()
         raise Stopped(f"stopped after step {done} of {total}, which is saved")
+
+
+def save_before(checkpoints: Checkpointer, done: int, state: Any, data_state: Any) -> None:
+    """Saves the state after ``done`` steps, unless it is saved or there are none, before a run ends in what comes next:
+    --resume then begins with that. Returns when it is written."""
+    if done > 0 and done not in checkpoints.steps():
+        checkpoints.save(done, state, data_state)
+    checkpoints.wait()
+
+
+def between_steps(
+    work: Callable[[int, Any], None], checkpoints: Checkpointer, done: int, state: Any, data_state: Any
+) -> None:
+    """``work(done, state.params)`` after ``done`` steps. If a signal stops it (Stopped), they are saved first."""
+    try:
+        work(done, state.params)
+    except Stopped as stopped:
+        save_before(checkpoints, done, state, data_state)
+        raise Stopped(f"{stopped} after step {done}, which is saved") from None
+
+
+def no_work(done: int, params: Any) -> None:
+    """Nothing is done between steps."""
+    del done, params

@@ -9,9 +9,9 @@ import pytest
 
 from vcap_jax.configuration import load_config
 from vcap_jax.models.qwen3_vl.processing import Buckets
-from vcap_jax.recipes.training import _compile_decoding, prompt_sizes
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.config import RunConfig
+from vcap_jax.run.warm_up import compile_decoding, prompt_sizes
 
 PAPER = Path(__file__).resolve().parents[2] / "configs" / "paper"
 
@@ -70,7 +70,7 @@ def test_decoding_is_compiled_or_it_is_said_that_it_is_not(settings, asked, said
         warmed.append(sizes)
         return len(sizes)
 
-    _compile_decoding(
+    compile_decoding(
         SimpleNamespace(
             config=load_config(RunConfig, [], settings),
             own_policy=SimpleNamespace(trainable={}, frozen={}),

@@ -1,0 +1,160 @@
+"""What an evaluator is: a captioner goes in; names, values, intervals and items come out.
+
+A captioner is asked for captions of samples and says nothing of itself, so that a policy in training, a served model
+and a folder of captions are evaluated alike. A sample brings its own question (``Sample.prompt``) where a benchmark
+has one. How captions are drawn is the captioner's matter (``EvaluatorConfig``).
+
+A value is a number or a failure. A sample without a caption, or whose judgement failed, is an item with a ``failure``:
+it is counted, and enters no metric.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from vcap_jax.data.manifest import Sample
+from vcap_jax.evals.config import EvaluatorConfig
+from vcap_jax.report.intervals import Value, mean, ratio
+from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.system.errors import VCapError
+from vcap_jax.world.splits import EmbeddedData
+
+
+class EvaluatorError(VCapError, ValueError):
+    """An evaluator that cannot be used, or has failed; the message names it and what is wrong."""
+
+    resumable = True
+
+
+class NothingToEvaluate(Exception):
+    """Raised by an evaluator's constructor where this run has nothing for it; the message says why. The run says so
+    and goes on without it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captions:
+    """What a captioner gave for a sample.
+
+    texts: its captions. tokens: of each, the end token included; empty where they are not known. failure: why there is
+    no caption; None where there are some.
+    """
+
+    id: str
+    texts: tuple[str, ...] = ()
+    tokens: tuple[int, ...] = ()
+    failure: str | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.texts) == (self.failure is not None):
+            raise ValueError(f"sample {self.id}: give captions, or why there are none")
+
+
+class Captioner(Protocol):
+    """Captions samples: a policy in a run, a served model, a folder."""
+
+    def captions(self, samples: Sequence[Sample], *, seed: int = 0) -> list[Captions]:
+        """One entry for each sample, in their order.
+
+        The same samples and seed give the same captions; another seed draws others, where they are drawn. Ids of the
+        samples must differ. Raises Stopped if a signal has come.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """A sample of an evaluation.
+
+    values: what was measured of it, finite. failure: why nothing was; then there are no values.
+    """
+
+    id: str
+    captions: tuple[str, ...]
+    values: Mapping[str, float] = field(default_factory=dict)
+    failure: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.failure is not None and self.values:
+            raise ValueError(f"item {self.id} has failed ({self.failure}), so it has no values")
+        for name, value in self.values.items():
+            if not math.isfinite(value):
+                raise ValueError(
+                    f"item {self.id}: {name} is {value}; a value is finite, or the item a failure"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What an evaluator found. metrics: by name, over the items without failure. items: one for each sample that was
+    asked for, in order."""
+
+    metrics: Mapping[str, Value]
+    items: tuple[Item, ...]
+
+    @property
+    def failed(self) -> int:
+        """Items without a value."""
+        return sum(item.failure is not None for item in self.items)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatorTools:
+    """What an evaluator may use.
+
+    modality: of the run's data. world: scenes with known facts, where the data are the embedded world's. judge: the
+    endpoints that answer, where the run asks a judge.
+    """
+
+    modality: Literal["image", "video"]
+    world: EmbeddedData | None = None
+    judge: JudgeConfig | None = None
+
+
+class Evaluator(Protocol):
+    """Measures a captioner. Depends on its settings and the captions alone, so that a resumed run repeats it.
+
+    name: of its columns and folder, unless the configuration gives another: letters, digits, - and _.
+    modality: what it captions; None for either. The constructor raises NothingToEvaluate, and ValueError and its kinds
+    for settings that cannot work.
+    """
+
+    name: str
+    modality: Literal["image", "video"] | None
+
+    def __init__(self, config: EvaluatorConfig, tools: EvaluatorTools) -> None: ...
+
+    def evaluate(self, captioner: Captioner) -> Evaluation:
+        """Asks for captions, once or several times, and measures them.
+
+        Called in one process, whoever else captions. Raises for what must end the run (JudgeUnavailable); what is
+        lacking for single samples is a failure of their items.
+        """
+        ...
+
+
+def measured(
+    captions: Iterable[Captions], measure: Callable[[Captions], Mapping[str, float]]
+) -> tuple[Item, ...]:
+    """An item for each of ``captions``: its values by ``measure``, or the captioner's failure."""
+    return tuple(
+        Item(id=one.id, captions=one.texts, failure=one.failure)
+        if one.failure is not None
+        else Item(id=one.id, captions=one.texts, values=measure(one))
+        for one in captions
+    )
+
+
+def mean_of(items: Iterable[Item], name: str) -> Value:
+    """The mean of a value over the items that have it, with a bootstrap interval."""
+    return mean(np.array([item.values[name] for item in items if name in item.values], np.float64))
+
+
+def ratio_of(items: Iterable[Item], over: str, under: str) -> Value:
+    """The ratio of the sums of two values over the items that have both, with a bootstrap interval over items."""
+    both = [item.values for item in items if over in item.values and under in item.values]
+    return ratio(np.array([values[over] for values in both]), np.array([values[under] for values in both]))

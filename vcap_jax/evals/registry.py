@@ -1,0 +1,153 @@
+"""Finds and makes the evaluators that a configuration names."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from vcap_jax.configuration import ConfigError
+from vcap_jax.evals.config import EVALUATORS, EvaluationConfig, EvaluatorConfig
+from vcap_jax.evals.protocol import (
+    Captioner,
+    Evaluation,
+    Evaluator,
+    EvaluatorError,
+    EvaluatorTools,
+    Item,
+    NothingToEvaluate,
+)
+from vcap_jax.report.intervals import Value
+from vcap_jax.system.errors import VCapError
+from vcap_jax.system.plugins import RAISED, described, named_object
+
+_PROTOCOL = "see vcap_jax.evals.protocol.Evaluator"
+
+
+def load_evaluator(config: EvaluatorConfig) -> type[Evaluator]:
+    """The class that ``config.use`` names. Raises EvaluatorError for what is no evaluator."""
+    where = _where(config)
+    found = named_object(
+        EVALUATORS.get(config.use, config.use),
+        where=where,
+        kind="evaluator",
+        known=EVALUATORS,
+        error=EvaluatorError,
+    )
+    if problem := _misfit(found, config):
+        raise EvaluatorError(f"{where} {problem}; {_PROTOCOL}")
+    return cast(type[Evaluator], found)
+
+
+def load_evaluators(config: EvaluationConfig, modality: str) -> dict[str, type[Evaluator]]:
+    """The configured classes by the names that they have in the run, in their order.
+
+    Raises EvaluatorError for what is no evaluator, ConfigError for two of one name and one of another modality.
+    """
+    found: dict[str, type[Evaluator]] = {}
+    for entry in config.evaluators:
+        evaluator = load_evaluator(entry)
+        name = entry.name or evaluator.name
+        if name in found:
+            raise ConfigError([f"evaluation.evaluators has {name!r} twice: give one of them another name"])
+        if evaluator.modality not in (None, modality):
+            raise ConfigError(
+                [f"evaluation.evaluators: {name} captions {evaluator.modality}s, and modality is {modality}"]
+            )
+        found[name] = evaluator
+    return found
+
+
+@dataclass(frozen=True)
+class NamedEvaluator:
+    """name: in the run. config: what it was made from."""
+
+    name: str
+    config: EvaluatorConfig
+    evaluator: Evaluator
+
+
+def made_evaluators(
+    config: EvaluationConfig, tools: EvaluatorTools, say: Callable[[str], None]
+) -> list[NamedEvaluator]:
+    """The configured evaluators in their order. Those that have nothing to evaluate here are left out, which is said.
+
+    Raises EvaluatorError for one that cannot be made, and what ``load_evaluators`` raises.
+    """
+    classes = load_evaluators(config, tools.modality)
+    made: list[NamedEvaluator] = []
+    for (name, evaluator), entry in zip(classes.items(), config.evaluators, strict=True):
+        try:
+            made.append(NamedEvaluator(name, entry, evaluator(entry, tools)))
+        except NothingToEvaluate as nothing:
+            say(f"no evaluation by {name}: {nothing}")
+        except VCapError:
+            raise
+        except RAISED as error:
+            if entry.use in EVALUATORS:  # a defect of this project, which keeps its trace
+                raise
+            told = described(error, evaluator.__module__)
+            raise EvaluatorError(f"{_where(entry)} cannot be made with these settings: {told}") from error
+    return made
+
+
+def evaluated_by(named: NamedEvaluator, captioner: Captioner) -> Evaluation:
+    """What the evaluator finds.
+
+    Raises EvaluatorError for other results and for whatever an evaluator of a user's own raises; errors with a remedy
+    (VCapError) and those of this project's evaluators come through.
+    """
+    where = f"the evaluation {named.name!r}"
+    try:
+        found = named.evaluator.evaluate(captioner)
+    except VCapError:
+        raise
+    except RAISED as error:
+        if named.config.use in EVALUATORS:
+            raise
+        told = described(error, type(named.evaluator).__module__)
+        raise EvaluatorError(f"{where} failed: {told}") from error
+    if problem := _misfit_result(found):
+        raise EvaluatorError(f"{where} gave {problem}; {_PROTOCOL}")
+    return found
+
+
+def _where(config: EvaluatorConfig) -> str:
+    return f"evaluation.evaluators: use {config.use!r}"
+
+
+def _misfit(found: Any, config: EvaluatorConfig) -> str | None:
+    """Why something is no evaluator; None if it is one."""
+    if not isinstance(found, type):
+        return "is not a class"
+    if not callable(getattr(found, "evaluate", None)):
+        return "lacks evaluate"
+    name, modality = getattr(found, "name", None), getattr(found, "modality", "absent")
+    if not isinstance(name, str):
+        return "has no name, a text of its class"
+    try:
+        dataclasses.replace(config, name=config.name or name)
+    except ValueError as error:
+        return f"cannot be used: {error}"
+    if modality not in (None, "image", "video"):
+        return "has no modality, one of 'image', 'video' and None, on its class"
+    try:
+        inspect.signature(found).bind(None, None)
+    except TypeError:
+        return "is not made from (config, tools)"
+    return None
+
+
+def _misfit_result(found: Any) -> str | None:
+    """What is wrong with an evaluator's result, in words that follow "gave"; None if nothing is."""
+    if not isinstance(found, Evaluation):
+        return f"a {type(found).__name__}, not an Evaluation"
+    given: Any = found  # whatever the annotations say
+    for name, value in given.metrics.items():
+        if not isinstance(name, str) or not isinstance(value, Value):
+            return f"the metric {name!r} of type {type(value).__name__}, not Value"
+    if not isinstance(given.items, tuple) or not all(isinstance(item, Item) for item in given.items):
+        return "items that are no tuple of Item"
+    return None

@@ -1,0 +1,77 @@
+"""What evaluations came to, as a run folder holds it: ``evaluations/NAME/WHEN.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vcap_jax.report.intervals import Value
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.step_log import replace_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """An evaluation without its items.
+
+    evaluator: its name. when: "start", "step-40", "trained", or who else captioned ("references"). step: updates
+    that the captioner had seen; None for one that is no policy of the run. metrics: by name. items: samples that were
+    asked for. failed: those of them that have no value and enter no metric.
+    """
+
+    evaluator: str
+    when: str
+    step: int | None
+    metrics: Mapping[str, Value]
+    items: int
+    failed: int
+
+    def row(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        metrics = {name: value.row() for name, value in self.metrics.items()}
+        return {**vars(self), "metrics": metrics}
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Results:
+        """The results whose ``row`` this is. Raises TypeError for another mapping."""
+        metrics = {name: Value.of_row(value) for name, value in row["metrics"].items()}
+        return cls(**{**row, "metrics": metrics})
+
+    def columns(self) -> dict[str, float]:
+        """For metrics.jsonl: ``eval/NAME/METRIC`` and, as a share, ``eval/NAME/failed``."""
+        area = f"eval/{self.evaluator}"
+        columns = {f"{area}/{name}": value.value for name, value in self.metrics.items()}
+        return columns | {f"{area}/failed": self.failed / self.items if self.items else 0.0}
+
+    def write(self, path: Path) -> None:
+        """Writes the file, whole or not at all."""
+        replace_file(path, (json.dumps(self.row(), indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_results(path: Path) -> Results | None:
+    """What ``Results.write`` wrote; None if there is no file."""
+    if not path.exists():
+        return None
+    return Results.of_row(json.loads(path.read_text(encoding="utf-8")))
+
+
+def evaluations_of(folder: RunFolder) -> dict[str, list[Results]]:
+    """Every evaluation of a run, by evaluator; in order of steps, those without a step last."""
+    found: dict[str, list[Results]] = {}
+    for path in _files(folder):
+        results = read_results(path)
+        assert results is not None
+        found.setdefault(results.evaluator, []).append(results)
+    for several in found.values():
+        several.sort(key=lambda results: (results.step is None, results.step or 0, results.when))
+    return found
+
+
+def _files(folder: RunFolder) -> Iterator[Path]:
+    everywhere = folder.root / "evaluations"
+    names = {entry.name for entry in everywhere.iterdir()} if everywhere.is_dir() else set()
+    for name in sorted(names | {"heldout"}):
+        yield from sorted(folder.evaluation(name).glob("*.json"))

@@ -1,0 +1,78 @@
+"""Values with intervals: ratios and means over samples, by a seeded percentile bootstrap.
+
+What is drawn again is the sample, never a claim, a question or a caption: those of one sample are not independent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """A measured value and its interval.
+
+    value, low, high: NaN where nothing could be measured. n: samples that it is over. method: how the interval was
+    found, in words.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+    method: str
+
+    def row(self) -> dict[str, Any]:
+        """As JSON holds it: null for NaN."""
+        return {
+            name: None if isinstance(part, float) and math.isnan(part) else part
+            for name, part in asdict(self).items()
+        }
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Self:
+        """The value whose ``row`` this is. Raises TypeError for another mapping."""
+        parts: dict[str, Any] = {name: math.nan if part is None else part for name, part in row.items()}
+        return cls(**parts)
+
+    def __str__(self) -> str:
+        if math.isnan(self.value):
+            return "nothing measured"
+        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+
+def ratio(
+    numerators: np.ndarray,
+    denominators: np.ndarray,
+    *,
+    level: float = 0.95,
+    resamples: int = 4000,
+    seed: int = 0,
+) -> Value:
+    """The ratio of the sums of two [S] arrays, with a percentile bootstrap interval over the S samples.
+
+    NaN where there are no samples or the denominators' sum is 0. The same arguments give the same interval.
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap, chapter 13.
+    """
+    over, under = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
+    method = f"percentile bootstrap over samples, {level:.0%}, {resamples} resamples"
+    if over.size == 0 or under.sum() == 0:
+        return Value(value=math.nan, low=math.nan, high=math.nan, n=int(over.size), method=method)
+    # How often each sample is drawn is all a resample says, so S counts stand for S drawn samples.
+    generator = np.random.default_rng(seed)
+    drawn = generator.multinomial(over.size, np.full(over.size, 1 / over.size), size=resamples)
+    sums = drawn @ under
+    ratios = (drawn @ over)[sums > 0] / sums[sums > 0]
+    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
+    value = float(over.sum() / under.sum())
+    return Value(value=value, low=float(low), high=float(high), n=int(over.size), method=method)
+
+
+def mean(values: np.ndarray, *, level: float = 0.95, resamples: int = 4000, seed: int = 0) -> Value:
+    """The mean of an array [S] with its interval; see ``ratio``, whose denominators are 1 here."""
+    return ratio(values, np.ones(np.shape(values)), level=level, resamples=resamples, seed=seed)

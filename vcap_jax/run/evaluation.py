@@ -1,0 +1,323 @@
+"""Evaluations of a run: at the start, between steps, at the end, each kept in the run folder and made once.
+
+    evaluations/NAME/WHEN.jsonl         the captions, a line per sample
+    evaluations/NAME/WHEN.items.jsonl   what was measured of each sample, or why nothing was
+    evaluations/NAME/WHEN.json          metrics with intervals; once it is there the evaluation is complete
+
+Captions are written before they are measured, so that a start that comes after a kill asks for none of them twice.
+Nothing of the training is touched: captions are drawn with numbers of their own, on this process's devices, while no
+step is under way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+from vcap_jax.data.errors import NoUsableSamplesError
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import BadSample
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.evals.captioners import PoolCaptioner
+from vcap_jax.evals.protocol import Captioner, Captions, EvaluatorError, EvaluatorTools
+from vcap_jax.evals.registry import NamedEvaluator, evaluated_by, made_evaluators
+from vcap_jax.models.policy import Params
+from vcap_jax.report.evaluations import Results, evaluations_of, read_results
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.rollout.sampler import GroupSampler
+from vcap_jax.run.context import RunContext, group_sampler
+from vcap_jax.system.shutdown import Stopped, finishing, requested
+from vcap_jax.world.splits import EmbeddedData
+
+START, TRAINED = "start", "trained"
+"""Before the first step, and after the last."""
+
+_SEED = 2_000_003
+"""Added to the run's seed: never met by the training rollouts, whose fold is (seed, step)."""
+_STOPPED = "stopped in an evaluation"
+
+
+class EvaluationLog(Protocol):
+    """Where evaluations between steps are told."""
+
+    def message(self, text: str) -> None:
+        """Something the user should know."""
+        ...
+
+    def evaluated(self, step: int, columns: Mapping[str, float]) -> None:
+        """Columns for the row of ``step``, the last one."""
+        ...
+
+
+class Evaluations:
+    """The evaluators of a run. All processes must call each method together.
+
+    world: the scenes behind the data, where they are the embedded world's. judge: the endpoints that answer, where the
+    run asks a judge. Raises EvaluatorError and ConfigError for evaluators that cannot be used.
+    """
+
+    def __init__(self, ctx: RunContext, world: EmbeddedData | None, judge: JudgeConfig | None = None) -> None:
+        tools = EvaluatorTools(modality=ctx.config.modality, world=world, judge=judge)
+        self._ctx = ctx
+        self._named = {one.name: one for one in made_evaluators(ctx.config.evaluation, tools, ctx.say)}
+        self._samplers: dict[str, GroupSampler] = {}
+
+    def __contains__(self, name: object) -> bool:
+        """Whether an evaluator of that name has something to evaluate."""
+        return name in self._named
+
+    def of_policy(
+        self,
+        when: str,
+        params: Params,
+        *,
+        step: int | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> dict[str, Results]:
+        """Evaluates the policy with ``params`` (of the whole mesh), or finds that this has been done; by evaluator.
+
+        when: names the files. step: updates that the policy has had. say: where it is told, ``ctx.say`` where None.
+        Raises Stopped, in all processes, if a signal has come to one of them; what the evaluators raise.
+        """
+        own: Params | None = None
+        found: dict[str, Results] = {}
+        for name, named in self._named.items():
+            results = self._known(name, when)
+            if results is None:
+                own = self._ctx.own_params(params) if own is None else own
+                captioner = PolicyCaptioner(self._ctx, self._sampler(named), own, self._file(name, when))
+                results = self._shared(named, when, step, captioner)
+                (say or self._ctx.say)(_told(results))
+            found[name] = results
+        return found
+
+    def of_pool(self, name: str, when: str, pool: ReferencePool, *, each: int) -> Results:
+        """Evaluates a pool's captions by one evaluator, or finds that this has been done. each: see ``PoolCaptioner``.
+
+        Raises what the evaluator raises.
+        """
+
+        def evaluate() -> dict[str, Any]:
+            return self._written(self._named[name], when, None, PoolCaptioner(pool, each=each)).row()
+
+        results = self._known(name, when)
+        if results is None:
+            results = Results.of_row(
+                self._ctx.processes.on_process_0(f"evaluation {name} of {when}", evaluate)
+            )
+            self._ctx.say(_told(results))
+        return results
+
+    def after_step(self, step: int, params: Params, *, total: int, log: EvaluationLog) -> None:
+        """What is due after ``step`` updates of ``total``: an evaluation every ``evaluation.every`` steps."""
+        every = self._ctx.config.evaluation.every
+        if every is None or not step or step % every or not self._named:
+            return
+        begin = time.monotonic()
+        when = TRAINED if step == total else f"step-{step}"
+        found = self.of_policy(when, params, step=step, say=log.message)
+        columns = {key: value for results in found.values() for key, value in results.columns().items()}
+        log.evaluated(step, columns | {"seconds/evaluation": time.monotonic() - begin})
+
+    def summary(self) -> dict[str, Any]:
+        """Every evaluation that the folder holds, by evaluator and ``when``: metrics with intervals."""
+        return {
+            name: {results.when: results.row() for results in several}
+            for name, several in evaluations_of(self._ctx.folder).items()
+        }
+
+    def _file(self, name: str, when: str) -> Path:
+        return self._ctx.folder.evaluation(name) / f"{when}.jsonl"
+
+    def _known(self, name: str, when: str) -> Results | None:
+        path = self._file(name, when).with_suffix(".json")
+
+        def read() -> dict[str, Any] | None:
+            results = read_results(path)
+            return None if results is None else results.row()
+
+        row = self._ctx.processes.on_process_0(f"evaluation {name}, {when}", read)
+        return None if row is None else Results.of_row(row)
+
+    def _sampler(self, named: NamedEvaluator) -> GroupSampler:
+        """The run's own, whose programs are compiled already, unless other captions are asked for."""
+        if named.name not in self._samplers:
+            asked, rollout = named.config, self._ctx.config.rollout
+            wanted = dataclasses.replace(
+                rollout,
+                group_size=asked.captions or rollout.group_size,
+                sampling=asked.sampling or rollout.sampling,
+                max_completion_length=asked.max_completion_length or rollout.max_completion_length,
+            )
+            self._samplers[named.name] = (
+                self._ctx.sampler
+                if wanted == rollout
+                else group_sampler(self._ctx.policy, wanted, self._ctx.processes)
+            )
+        return self._samplers[named.name]
+
+    def _shared(
+        self, named: NamedEvaluator, when: str, step: int | None, captioner: PolicyCaptioner
+    ) -> Results:
+        """The first process evaluates and writes; the others caption their shares of what it asks for."""
+        processes = self._ctx.processes
+        row: dict[str, Any] | None = None
+        # Of several processes none may leave the others waiting.
+        with finishing("the evaluation in work") if processes.count > 1 else nullcontext():
+            if processes.first:
+                try:
+                    row = self._written(named, when, step, captioner).row()
+                except Stopped:
+                    captioner.end(stopped=True)
+                    raise
+                captioner.end(stopped=False)
+            else:
+                captioner.serve()
+            return Results.of_row(processes.all_gather_objects(f"results of {named.name}, {when}", row)[0])
+
+    def _written(self, named: NamedEvaluator, when: str, step: int | None, captioner: Captioner) -> Results:
+        evaluation = evaluated_by(named, captioner)
+        results = Results(
+            evaluator=named.name,
+            when=when,
+            step=step,
+            metrics=evaluation.metrics,
+            items=len(evaluation.items),
+            failed=evaluation.failed,
+        )
+        path = self._file(named.name, when)
+        lines = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in evaluation.items]
+        replace_file(path.with_suffix(".items.jsonl"), "".join(lines).encode())
+        results.write(path.with_suffix(".json"))  # last: it says that all is there
+        return results
+
+
+class PolicyCaptioner:
+    """The run's policy with given parameters (implements ``Captioner``). The first process asks for captions, the
+    others ``serve`` until it says ``end``; each captions a share of the samples.
+
+    own: parameters for this process's devices. path: where captions are kept, and found when they are asked for again.
+    """
+
+    def __init__(self, ctx: RunContext, sampler: GroupSampler, own: Params, path: Path) -> None:
+        self._ctx, self._sampler, self._own, self._path = ctx, sampler, own, path
+        self._over = False
+
+    def captions(self, samples: Sequence[Sample], *, seed: int = 0) -> list[Captions]:
+        """See ``Captioner``. A caption depends on the run's seed, ``seed`` and the sample's place in ``samples``."""
+        ids = [sample.id for sample in samples]
+        if len(set(ids)) < len(ids):
+            twice = next(identity for identity in ids if ids.count(identity) > 1)
+            raise EvaluatorError(
+                f"captions of {twice!r} are asked for twice at once: ids of samples must differ"
+            )
+        kept = self._kept()
+        if any((seed, identity) not in kept for identity in ids):
+            self._tell({"samples": [_sample_row(sample) for sample in samples], "seed": seed})
+            for row in self._together(samples, seed):
+                kept[seed, row["id"]] = row
+            lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in kept.values()]
+            replace_file(self._path, "".join(lines).encode())
+        return [_captions(kept[seed, identity]) for identity in ids]
+
+    def serve(self) -> None:
+        """Captions this process's shares until the first process has what it needs. Raises Stopped if it stops."""
+        while (asked := self._told()) is not None:
+            if asked == _STOPPED:
+                raise Stopped(_STOPPED)
+            self._together([_sample(row) for row in asked["samples"]], asked["seed"])
+
+    def end(self, *, stopped: bool) -> None:
+        """Tells the other processes that no more captions are asked for."""
+        if not self._over:
+            self._tell(_STOPPED if stopped else None)
+
+    def _tell(self, what: Any) -> None:
+        self._ctx.processes.all_gather_objects("captions asked for", what)
+
+    def _told(self) -> Any:
+        return self._ctx.processes.all_gather_objects("captions asked for", None)[0]
+
+    def _together(self, samples: Sequence[Sample], seed: int) -> list[dict[str, Any]]:
+        """Rows of all processes' shares, in order."""
+        processes, config = self._ctx.processes, self._ctx.config
+        mine = processes.share(len(samples))
+        own, bad = samples[mine.start : mine.stop], list[BadSample]()
+        captioned = self._ctx.captioner(self._sampler).run(
+            self._own,
+            own,
+            seed=config.seed + _SEED + seed,
+            first=mine.start,
+            on_bad=bad.append,
+            stop=requested,
+        )
+        numbered = {} if seed == 0 else {"seed": seed}
+        rows: dict[str, dict[str, Any]] = {}
+        with suppress(NoUsableSamplesError):  # then each of them is in ``bad``
+            for c in captioned:
+                rows[c.sample.id] = {
+                    "id": c.sample.id,
+                    "captions": c.captions,
+                    "tokens": c.lengths,
+                    **numbered,
+                }
+        for one in bad:
+            rows[one.id] = {"id": one.id, "failure": one.reason, **numbered}
+        told = processes.all_gather_objects(
+            f"captions, {self._path.stem}",
+            {
+                "rows": [rows[sample.id] for sample in own if sample.id in rows],
+                "stopped": requested(),
+            },
+        )
+        if any(share["stopped"] for share in told):
+            self._over = True
+            raise Stopped(_STOPPED)
+        return [row for share in told for row in share["rows"]]
+
+    def _kept(self) -> dict[tuple[int, str], dict[str, Any]]:
+        if not self._path.exists():
+            return {}
+        rows = map(json.loads, self._path.read_text(encoding="utf-8").splitlines())
+        return {(row.get("seed", 0), row["id"]): row for row in rows}
+
+
+def _captions(row: Mapping[str, Any]) -> Captions:
+    return Captions(
+        id=row["id"],
+        texts=tuple(row.get("captions", ())),
+        tokens=tuple(row.get("tokens", ())),
+        failure=row.get("failure"),
+    )
+
+
+def _sample_row(sample: Sample) -> dict[str, Any]:
+    return {
+        **vars(sample),
+        "images": [str(path) for path in sample.images],
+        "video": None if sample.video is None else str(sample.video),
+    }
+
+
+def _sample(row: Mapping[str, Any]) -> Sample:
+    return Sample(
+        **{
+            **row,
+            "images": tuple(map(Path, row["images"])),
+            "video": None if row["video"] is None else Path(row["video"]),
+            "references": tuple(row["references"]),
+        }
+    )
+
+
+def _told(results: Results) -> str:
+    values = ", ".join(f"{name} {value}" for name, value in results.metrics.items())
+    failed = f"; {results.failed} of {results.items} failed" if results.failed else ""
+    return f"{results.evaluator}, {results.when}: {values}{failed}"

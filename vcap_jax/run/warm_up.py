@@ -1,0 +1,39 @@
+"""What is compiled before the first step."""
+
+from __future__ import annotations
+
+import time
+
+from vcap_jax.models.qwen3_vl.processing import Buckets
+from vcap_jax.run.context import RunContext
+
+_FEW_SIZES = 16
+"""Of prompts, for which decoding is compiled before the first step: each has programs of its own, and takes minutes."""
+
+
+def prompt_sizes(buckets: Buckets) -> tuple[int, ...]:
+    """The padded lengths that a prompt may have, ascending; none where they are unbounded or more than a few."""
+    if buckets.tokens or not buckets.max_tokens:
+        return buckets.tokens
+    multiple, longest = buckets.token_multiple, buckets.fit("tokens", buckets.max_tokens)
+    sizes = tuple(range(multiple, longest + 1, multiple))
+    return sizes if len(sizes) <= _FEW_SIZES else ()
+
+
+def compile_decoding(ctx: RunContext) -> None:
+    """Before the first step, where the sizes of prompts are known: which shapes captions decode in follows from how
+    they end, so some would turn up, and be compiled, much later."""
+    if ctx.config.rollout.engine != "jax" or ctx.config.rollout.shrink == 1:
+        return
+    sizes = prompt_sizes(ctx.config.data.buckets)
+    if not sizes:
+        ctx.say(
+            "prompts may have too many padded lengths to compile decoding for all of them now: it is compiled as they "
+            "come. Name a few in data.buckets.tokens, or give data.buckets.max_tokens and a larger token_multiple"
+        )
+        return
+    begin = time.monotonic()
+    own = ctx.own_policy
+    count = ctx.sampler.warm(own.trainable, own.frozen, sizes)
+    if count:
+        ctx.say(f"{count} decode programs compiled in {time.monotonic() - begin:.0f} s")
