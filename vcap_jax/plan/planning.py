@@ -173,7 +173,7 @@ def make_plan(
     Raises MissingPlugin, PlanningError (sizes, names), UnsupportedAttention if an attention kernel is not in its
     program.
     """
-    model = model_of(config.model.path)
+    model = model_of(config.model)
     laid = layout(config, hardware, policy_devices)
     config = dataclasses.replace(
         config,

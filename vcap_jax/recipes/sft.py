@@ -143,7 +143,7 @@ def _train(ctx: RunContext, samples: list[Sample], targets: Targets, max_tokens:
             targets=targets,
             max_tokens=max_tokens,
             buckets=config.data.buckets,
-            merge_size=policy.processor.merge_size,
+            processor=policy.processor,
             checkpoints=checkpoints,
             log=log,
             placement=ctx.placement,

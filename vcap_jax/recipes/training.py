@@ -14,7 +14,7 @@ from vcap_jax.grpo.programs import UpdatePrograms
 from vcap_jax.grpo.trainer import Training
 from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.kernels.attention import require_kernel
-from vcap_jax.models.qwen3_vl.processing import Buckets
+from vcap_jax.models.buckets import Buckets
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.rollout.engine import RolloutEngine

@@ -20,8 +20,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from vcap_jax.models.policy import Params
-from vcap_jax.models.qwen3_vl.inputs import PromptBatch
+from vcap_jax.models.family import Params, PromptBatch
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.training.logprobs import token_logprobs
 from vcap_jax.training.optimizer import OptimizerPrograms, TrainState
