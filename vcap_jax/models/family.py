@@ -173,7 +173,7 @@ class ModelSpec(Protocol):
 
     @property
     def head_sizes(self) -> Mapping[str, int]:
-        """Numbers of an attention head, by the part of the model that attends."""
+        """Numbers of an attention head, by the part of the model that attends: "text", and "vision" if it does."""
         ...
 
     @property

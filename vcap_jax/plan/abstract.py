@@ -10,8 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 from vcap_jax.models.family import (
+    CaptionModel,
     Features,
     LargestPrompt,
     ModelFamily,
@@ -22,7 +24,7 @@ from vcap_jax.models.family import (
     VisualBudget,
 )
 from vcap_jax.models.lora import attach
-from vcap_jax.models.policy import ModelConfig, attention_kernel, split_adapters, split_model, vision_encoder
+from vcap_jax.models.policy import ModelConfig, attention_kernel, split_adapters, split_model
 from vcap_jax.models.registry import FAMILIES, family_at, load_family
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.plan.errors import PlanningError
@@ -157,8 +159,12 @@ def placed(tree: Any, sharding: Any) -> Any:
 
 def features_of(policy: AbstractPolicy, prompt: PromptBatch) -> Features:
     """What the vision side gives for the prompts."""
-    params = (policy.trainable, policy.frozen)
-    return jax.eval_shape(vision_encoder(policy.graphdef), *params, prompt)
+
+    def encode(trainable: Params, frozen: Params, vision: Any) -> Features:
+        model: CaptionModel = nnx.merge(policy.graphdef, trainable, frozen)
+        return model.encode_vision(vision)
+
+    return jax.eval_shape(encode, policy.trainable, policy.frozen, prompt.vision)
 
 
 def bytes_per_device(tree: Any) -> int:

@@ -291,7 +291,7 @@ def _rollout(
             count=shapes.batches,
             arguments=part,
             kept=True,
-            attention=True,
+            attention="vision" in model.spec.head_sizes,
         ),
         Work(
             name="prefill",
