@@ -37,8 +37,9 @@ from benchmarks.small_policy import picture, write_policy
 from benchmarks.vllm_parity import rules_of, served
 from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.manifest import read_manifest
+from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.policy import ModelConfig, Policy, vision_encoder
-from vcap_jax.models.qwen3_vl.processing import Buckets, collate
+from vcap_jax.models.qwen3_vl.processing import collate
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig

@@ -20,9 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from vcap_jax.models.buckets import Buckets
+from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
+from vcap_jax.models.qwen3_vl.processing import Processor, collate
 from vcap_jax.models.qwen3_vl.weights import load_pretrained
 from vcap_jax.sft.targets import pad_captions
 from vcap_jax.world.backbone import BACKBONE_FOLDER

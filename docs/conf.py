@@ -12,6 +12,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 import generate  # noqa: E402
+
 import vcap_jax  # noqa: E402
 
 project = "VCap-JAX"
@@ -83,9 +84,7 @@ def _entries(block: list[str]) -> Iterator[str]:
             yield f"* {names}: {part[entry.end() :]}"
 
 
-def list_entries(
-    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
-) -> None:
+def list_entries(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Turns this project's docstrings into reStructuredText: ``name: meaning`` becomes an item of a list, and
     blocks that are indented as a whole stay as they are (code)."""
     del app, what, name, obj, options

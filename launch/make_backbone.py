@@ -32,11 +32,13 @@ from flax import nnx
 from optax.contrib import MuonDimensionNumbers, muon
 
 from vcap_jax.export.hugging_face import write_new
+from vcap_jax.models.buckets import Buckets
+from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.policy import split_model
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
+from vcap_jax.models.qwen3_vl.processing import Processor, collate
 from vcap_jax.models.qwen3_vl.weights import load_pretrained
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.run.command_line import guarded

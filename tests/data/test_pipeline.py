@@ -17,8 +17,10 @@ from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.pipeline import BadSample, GroupBatch, GroupIterator, PipelineSettings
+from vcap_jax.models.buckets import Buckets
+from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
-from vcap_jax.models.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart, collate
+from vcap_jax.models.qwen3_vl.processing import Processor, collate
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
 from vcap_jax.parallel.processes import Processes
 

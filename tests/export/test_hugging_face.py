@@ -22,8 +22,8 @@ from vcap_jax.export.hugging_face import (
     checkpoint_from_hf,
     checkpoint_to_hf,
 )
+from vcap_jax.models.lora import LoraConfig
 from vcap_jax.models.policy import ModelConfig
-from vcap_jax.models.qwen3_vl.lora import LoraConfig
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
@@ -168,7 +168,9 @@ def test_pytorch_loads_what_is_exported(tmp_path):
     torch = pytest.importorskip("torch")
     from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
 
-    from vcap_jax.models.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, collate
+    from vcap_jax.models.buckets import Buckets
+    from vcap_jax.models.message import ImagePart, TextPart
+    from vcap_jax.models.qwen3_vl.processing import Processor, collate
     from vcap_jax.models.qwen3_vl.vision import normalise
 
     checkpoint_from_hf(BACKBONE_FOLDER, tmp_path / "orbax")

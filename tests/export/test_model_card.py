@@ -16,8 +16,9 @@ from vcap_jax.configuration import dump_config, load_config
 from vcap_jax.data.config import DataConfig
 from vcap_jax.export.model_card import base_name, write_model_card
 from vcap_jax.export.run_facts import public_text, settings
+from vcap_jax.models.lora import LoraConfig
 from vcap_jax.models.policy import ModelConfig
-from vcap_jax.models.qwen3_vl.lora import LoraConfig
+from vcap_jax.models.qwen3_vl.family import Qwen3VLFamily
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import lineage
@@ -61,7 +62,9 @@ def card(source: Path, target: Path, step: int | None = 2, **options: Any) -> tu
     """Its metadata and its text."""
     target.mkdir()
     line = lineage(str(source), step)
-    write_model_card(target, base=line.origin, runs=line.runs, dtype="bfloat16", **options)
+    write_model_card(
+        target, family=Qwen3VLFamily(), base=line.origin, runs=line.runs, dtype="bfloat16", **options
+    )
     text = (target / "README.md").read_text()
     found = re.fullmatch(r"---\n(.*?)\n---\n\n(# .*)", text, re.DOTALL)
     assert found is not None

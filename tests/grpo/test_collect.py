@@ -15,8 +15,8 @@ from vcap_jax.data.batching import PromptBatcher
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupBatch
 from vcap_jax.grpo.collect import Collector
+from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
-from vcap_jax.models.qwen3_vl.processing import Buckets
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.rollout.engine import RolloutBatch

@@ -14,7 +14,7 @@ from vcap_jax.data.batching import common_sizes
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.grpo.gather import StepNotDone, end_of_step, outcome_of_all
 from vcap_jax.grpo.records import GroupRecord, StepRollout
-from vcap_jax.models.qwen3_vl.processing import PaddedSizes
+from vcap_jax.models.buckets import PaddedSizes
 from vcap_jax.parallel.processes import ALONE, DistributedConfig, Processes
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import CandidateScore, GroupScores

@@ -14,10 +14,10 @@ from tests.models.qwen3_vl.test_lora import hidden
 from tests.tiny_policy import VOCABULARY, tiny_model, tiny_prompts
 from vcap_jax.grpo.objective import ObjectiveConfig, step_totals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
+from vcap_jax.models.lora import LoraConfig, attach
 from vcap_jax.models.policy import Policy, split_adapters
-from vcap_jax.models.qwen3_vl.lora import LoraConfig, attach
-from vcap_jax.models.qwen3_vl.weight_table import flat_parameters
 from vcap_jax.models.qwen3_vl.weights import load_pretrained, save_pretrained
+from vcap_jax.models.weight_map import flat_parameters
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.vllm_weights import WeightFiles
 from vcap_jax.training.checkpoint import Checkpointer

@@ -17,6 +17,7 @@ from vcap_jax.grpo.objective import ObjectiveConfig
 from vcap_jax.grpo.programs import UpdatePrograms
 from vcap_jax.grpo.records import GroupRecord, StepRollout
 from vcap_jax.grpo.update import StepUpdate
+from vcap_jax.models.family import family_of
 from vcap_jax.models.policy import split_model, vision_encoder
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.engine import RolloutBatch
@@ -55,7 +56,8 @@ def updated(
         groups_per_step=GROUPS, groups_per_micro_batch=micro, objective=ObjectiveConfig(beta=0.1)
     )
     programs = programs or update_programs()
-    placement = Placement.build(MeshConfig(fsdp=devices), jax.devices()[:devices])
+    rules = family_of(PARTS[0]).partition_rules
+    placement = Placement.build(MeshConfig(fsdp=devices), jax.devices()[:devices], rules=rules)
     trainable, frozen = placement.state(trainable), placement.state(frozen)
     rng = np.random.default_rng(0)
     tokens = rng.integers(9, VOCABULARY, (GROUPS, SIZE, TOKENS)).astype(np.int32)

@@ -19,8 +19,9 @@ from tests.models.qwen3_vl.parity_cases import MODELS
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.models.qwen3_vl.published import published_config
-from vcap_jax.parallel.sharding import MeshConfig, Placement, dotted_path, partition
+from vcap_jax.parallel.sharding import MeshConfig, Partition, Placement, dotted_path, partition
 from vcap_jax.training.logprobs import token_logprobs
 
 EIGHT = {"data": 1, "fsdp": 8, "tensor": 1}
@@ -90,30 +91,32 @@ def test_impossible_meshes_are_refused() -> None:
     ],
 )  # fmt: skip
 def test_rules(path: str, shape: tuple[int, ...], sizes: dict[str, int], spec: Spec) -> None:
-    assert partition(path, shape, sizes) == type(partition(path, shape, sizes))(spec)
+    assert partition(path, shape, sizes, RULES) == Partition(spec)
 
 
 def test_a_size_that_does_not_divide_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     tree = {"text": {"embed_tokens": jax.ShapeDtypeStruct((317, 100), jnp.float32)}}
-    placement = Placement.build(MeshConfig(fsdp=4, tensor=2))
-    assert partition("text.embed_tokens", (317, 100), dict(placement.mesh.shape)).spec == Spec(None, "fsdp")
+    placement = Placement.build(MeshConfig(fsdp=4, tensor=2), rules=RULES)
+    assert partition("text.embed_tokens", (317, 100), dict(placement.mesh.shape), RULES).spec == Spec(
+        None, "fsdp"
+    )
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             placement.shardings(tree)
     assert [r.message for r in caplog.records] == [
         "text.embed_tokens (317, 100): tensor=2 does not divide 317; kept whole there"
     ]
-    eight = Placement.build(MeshConfig())
+    eight = Placement.build(MeshConfig(), rules=RULES)
     assert eight.fallbacks(tree) == [
         "text.embed_tokens (317, 100): 8 devices do not divide 100 or 317; kept whole there"
     ]
 
 
 def test_what_no_matrix_axis_takes_cuts_the_stack_of_layers() -> None:
-    split = partition("text.layers.attention.out.kernel", (36, 4096, 4096), SIX)
+    split = partition("text.layers.attention.out.kernel", (36, 4096, 4096), SIX, RULES)
     assert split.spec == Spec("odd", None, "fsdp")
     assert "share out the 36 layers" in split.fallbacks[0]
-    vocabulary = partition("text.embed_tokens", (151936, 4096), SIX)
+    vocabulary = partition("text.embed_tokens", (151936, 4096), SIX, RULES)
     assert vocabulary.spec == Spec(None, "fsdp")
     assert "3 devices do not divide 4096 or 151936; kept whole there" in vocabulary.fallbacks[0]
 
@@ -127,7 +130,7 @@ def test_bytes_of_the_8b_model_per_device(devices: int, most: float) -> None:
         dotted_path(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(nnx.state(model))[0]
     }
     trained = {path: leaf for path, leaf in flat.items() if not path.startswith("visual.")}
-    placement = Placement.build(MeshConfig(fsdp=devices))
+    placement = Placement.build(MeshConfig(fsdp=devices), rules=RULES)
     held = sum(
         16 * math.prod(placement.parameter(path, leaf.shape).shard_shape(leaf.shape))
         for path, leaf in trained.items()
@@ -140,7 +143,7 @@ def test_bytes_of_the_8b_model_per_device(devices: int, most: float) -> None:
 
 def test_every_matrix_of_the_model_is_split_and_no_layer_axis() -> None:
     params = abstract_model()
-    placement = Placement.build(MeshConfig(fsdp=4, tensor=2))
+    placement = Placement.build(MeshConfig(fsdp=4, tensor=2), rules=RULES)
     shardings = placement.shardings(params)
     for (path, leaf), sharding in zip(
         jax.tree_util.tree_flatten_with_path(params)[0], jax.tree.leaves(shardings), strict=True
@@ -157,7 +160,7 @@ def test_every_matrix_of_the_model_is_split_and_no_layer_axis() -> None:
 
 
 def test_optimizer_state_is_split_like_its_parameters() -> None:
-    placement = Placement.build(MeshConfig())
+    placement = Placement.build(MeshConfig(), rules=RULES)
     params = abstract_model()
     moments = jax.eval_shape(optax.adamw(1e-3).init, params)[0]
     expected = jax.tree.leaves(placement.shardings(params))
@@ -168,7 +171,7 @@ def test_optimizer_state_is_split_like_its_parameters() -> None:
 
 
 def test_batches_are_split_by_group(caplog: pytest.LogCaptureFixture) -> None:
-    placement = Placement.build(MeshConfig(data=2, fsdp=4))
+    placement = Placement.build(MeshConfig(data=2, fsdp=4), rules=RULES)
     features = placement.batch(VisualFeatures(np.zeros((16, 3, 4)), np.zeros((16, 2, 3, 4))))
     assert features.embeddings.sharding.spec == Spec(("data", "fsdp"))
     assert features.deepstack.sharding.spec == Spec(("data", "fsdp"))
@@ -227,7 +230,7 @@ def loss_and_gradients(placement: Placement) -> tuple[jax.Array, Any]:
 
 @pytest.fixture(scope="module")
 def on_one_device() -> tuple[jax.Array, Any]:
-    return loss_and_gradients(Placement.build(MeshConfig(fsdp=1)))
+    return loss_and_gradients(Placement.build(MeshConfig(fsdp=1), rules=RULES))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +246,7 @@ def test_loss_and_gradients_on_eight_devices_equal_those_on_one(
     config: MeshConfig, on_one_device: tuple[jax.Array, Any]
 ) -> None:
     expected_loss, expected = on_one_device
-    loss, gradients = loss_and_gradients(Placement.build(config))
+    loss, gradients = loss_and_gradients(Placement.build(config, rules=RULES))
     np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
     for (path, ours), theirs in zip(
         jax.tree_util.tree_flatten_with_path(gradients)[0], jax.tree.leaves(expected), strict=True

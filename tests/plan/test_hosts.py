@@ -30,7 +30,7 @@ def test_each_of_several_hosts_gets_the_parameters_as_it_decodes_with_them(tmp_p
             "grpo={groups_per_step: 8, groups_per_micro_batch: 4, logprob_chunk: 8, objective: {beta: 0.1}}",
         ],
     )
-    model = model_of(config.model.path)
+    model = model_of(config.model)
     policy = abstract_policy(config, model, "cpu")
     devices = jax.devices()[:4]
     step = step_programs(

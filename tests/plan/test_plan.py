@@ -12,6 +12,7 @@ import pytest
 
 from tests.tiny_policy import CONFIG
 from vcap_jax.configuration import load_config
+from vcap_jax.models.policy import ModelConfig
 from vcap_jax.plan import targets
 from vcap_jax.plan.abstract import largest_sizes, model_of
 from vcap_jax.plan.compiled import used_memory
@@ -192,23 +193,25 @@ def test_groups_are_cut_to_the_devices() -> None:
 )
 def test_the_largest_prompt_is_the_papers(modality: str, visual: int, tokens: int) -> None:
     config = load_config(RunConfig, [PAPER / f"{modality}.yaml"])
-    sizes = largest_sizes(config, model_of(config.model.path))
+    sizes = largest_sizes(config, model_of(config.model))
     assert (sizes.visual, sizes.tokens, sizes.captions) == (visual, tokens, 8)
 
 
 def test_a_plan_without_a_visual_budget_is_refused() -> None:
     config = load_config(RunConfig, [PAPER / "image.yaml"], ["data.max_pixels=null"])
     with pytest.raises(ValueError, match=r"data\.max_pixels"):
-        largest_sizes(config, model_of("8B"))
+        largest_sizes(config, model_of(ModelConfig(path="8B")))
 
 
 def test_models_by_folder_and_by_size(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    assert model_of(str(tmp_path)).text.vocab_size == CONFIG["text_config"]["vocab_size"]
-    assert model_of("8B") == model_of("Qwen3-VL-8B-Instruct")
-    assert model_of("8B").text.num_hidden_layers == 36
+    assert (
+        model_of(ModelConfig(path=str(tmp_path))).spec.text.vocab_size == CONFIG["text_config"]["vocab_size"]
+    )
+    assert model_of(ModelConfig(path="8B")) == model_of(ModelConfig(path="Qwen3-VL-8B-Instruct"))
+    assert model_of(ModelConfig(path="8B")).spec.text.num_hidden_layers == 36
     with pytest.raises(ValueError, match="published size"):
-        model_of("no/such/folder")
+        model_of(ModelConfig(path="no/such/folder"))
 
 
 def test_what_a_tpu_compiler_says_of_too_large_a_program() -> None:

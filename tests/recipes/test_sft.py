@@ -12,7 +12,7 @@ import pytest
 
 from vcap_jax.data.config import DataConfig
 from vcap_jax.data.references import PoolEntry, ReferencePool
-from vcap_jax.models.qwen3_vl.processing import Buckets
+from vcap_jax.models.buckets import Buckets
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.recipes.sft import run_sft
 from vcap_jax.references import PoolError

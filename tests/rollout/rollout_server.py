@@ -20,7 +20,8 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from tests.patience import GUARD_S
-from vcap_jax.models.qwen3_vl.processing import ImagePart, Processor, TextPart, VideoPart
+from vcap_jax.models.message import ImagePart, TextPart, VideoPart
+from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.system.event_loop import LoopThread
 
 

@@ -18,6 +18,7 @@ from tests.tiny_policy import END, tiny_model, tiny_prompts
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.placement import RolloutPlacement, local_mesh, mesh_of
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
@@ -90,7 +91,7 @@ def eight() -> dict:
         "tensor": (MeshConfig(fsdp=4, tensor=2), 8),
     }
     return {
-        name: captions(Placement.build(config, jax.devices()[:count]), params, graphdef, batches)
+        name: captions(Placement.build(config, jax.devices()[:count], rules=RULES), params, graphdef, batches)
         for name, (config, count) in meshes.items()
     }
 

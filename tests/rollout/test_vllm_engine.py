@@ -19,9 +19,10 @@ from tests.tiny_policy import tiny_model
 from vcap_jax.data.examples import Example
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
+from vcap_jax.models.lora import LoraConfig, attach
+from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.policy import Policy, split_adapters, split_model
-from vcap_jax.models.qwen3_vl.lora import LoraConfig, attach
-from vcap_jax.models.qwen3_vl.processing import ImagePart, Processor, TextPart, VideoPart
+from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.qwen3_vl.weights import to_public
 from vcap_jax.rollout.engine import RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from tests.rollout.rollout_server import picture_of
-from vcap_jax.models.qwen3_vl.processing import ImagePart, Processor, TextPart, VideoPart
+from vcap_jax.models.message import ImagePart, TextPart, VideoPart
+from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.qwen3_vl.processing.pixels import patchify, resize, unpatchify
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.rollout.sampling import SamplingConfig
-from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, picture_parts, read_group
+from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
 TEXT = "Describe it."
@@ -52,7 +53,7 @@ def test_patches_give_their_pixels_back(settings, depth):
 def test_images_travel_resized_and_without_loss(processor):
     large, small = pictures(1, 150, 100)[0], pictures(1, 64, 64, seed=1)[0]
     prompt = processor.encode([ImagePart(large), ImagePart(small), TextPart(TEXT)])
-    parts, media = picture_parts(prompt, processor)
+    parts, media = processor.picture_parts(prompt)
     assert media is None
     sent = [picture_of(part["image_url"]["url"].removeprefix("data:image/png;base64,")) for part in parts]
     np.testing.assert_array_equal(sent[0], resize(large, *sent[0].shape[:2]))
@@ -68,7 +69,7 @@ def test_images_travel_resized_and_without_loss(processor):
 def test_video_frames_travel_with_the_times_that_are_announced(processor, times):
     frames = pictures(len(times), 64, 64)
     prompt = processor.encode([VideoPart(frames, times), TextPart(TEXT)])
-    (part,), media = picture_parts(prompt, processor)
+    (part,), media = processor.picture_parts(prompt)
     sent = np.stack([picture_of(data) for data in part["video_url"]["url"].split(",")[1:]])
     np.testing.assert_array_equal(sent[: len(times)], frames)
     video = media["video"]

@@ -18,9 +18,9 @@ from safetensors.numpy import load_file
 from vcap_jax.configuration import ConfigError, dump_config, load_config
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.export.hugging_face import adapter_to_peft, checkpoint_to_hf
+from vcap_jax.models.buckets import Buckets
+from vcap_jax.models.lora import LoraConfig
 from vcap_jax.models.policy import ModelConfig, Policy
-from vcap_jax.models.qwen3_vl.lora import LoraConfig
-from vcap_jax.models.qwen3_vl.processing import Buckets
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.abstract import model_of
 from vcap_jax.recipes.sft import run_sft
@@ -211,7 +211,7 @@ def test_only_runs_have_steps(tmp_path) -> None:
 
 def test_what_is_at_the_beginning_serves_processor_and_shapes(full, adapted, tmp_path) -> None:
     assert lineage(str(adapted)).origin == BACKBONE_FOLDER
-    assert model_of(str(adapted)) == model_of("embedded")
+    assert model_of(ModelConfig(path=str(adapted))) == model_of(ModelConfig(path="embedded"))
     export_policy(config(adapted, lora=LORA), tmp_path / "served")
     assert (tmp_path / "served" / "tokenizer.json").exists()
     assert (tmp_path / "served" / "model.safetensors").exists()

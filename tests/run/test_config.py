@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vcap_jax.configuration import ConfigError, dump_config, load_config, parse_yaml
-from vcap_jax.models.qwen3_vl.lora import LoraConfig
+from vcap_jax.models.lora import LoraConfig
 from vcap_jax.run.config import RunConfig
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"

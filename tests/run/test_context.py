@@ -13,10 +13,11 @@ from flax import nnx
 
 from tests.tiny_policy import CONFIG as MODEL
 from tests.tiny_policy import END, tiny_model, tiny_prompts
+from vcap_jax.models.lora import LoraConfig, attach
 from vcap_jax.models.policy import Policy
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.models.qwen3_vl.lora import LoraConfig, attach
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.parallel.sharding import MeshConfig, Placement, dotted_path
 from vcap_jax.rollout.placement import own_types
@@ -47,11 +48,11 @@ def test_parameters_for_one_process_are_cast_before_they_are_sent() -> None:
     model = Qwen3VL(Qwen3VLConfig.from_dict(MODEL), rngs=nnx.Rngs(0), dtype=jnp.bfloat16)
     attach(model, LoraConfig(rank=2, targets=("q_proj",)))
     graphdef, untrained = nnx.split(model)
-    placement = Placement.build(MeshConfig(), jax.devices()[:2])
-    local = Placement.build(MeshConfig(data=-1, fsdp=1), jax.devices()[:1])
+    placement = Placement.build(MeshConfig(), jax.devices()[:2], rules=RULES)
+    local = Placement.build(MeshConfig(data=-1, fsdp=1), jax.devices()[:1], rules=RULES)
     trained = placement.state(untrained)
-    program = placement.gathering(trained, own_types(trained, "bfloat16"), local)
-    assert placement.gathering(trained, own_types(trained, "bfloat16"), local) is program
+    program = placement.gathering(trained, own_types(graphdef, trained, "bfloat16"), local)
+    assert placement.gathering(trained, own_types(graphdef, trained, "bfloat16"), local) is program
 
     own, narrow = program(trained), 0
     for path, leaf in jax.tree_util.tree_flatten_with_path(own)[0]:

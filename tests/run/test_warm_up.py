@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from vcap_jax.configuration import load_config
-from vcap_jax.models.qwen3_vl.processing import Buckets
+from vcap_jax.models.buckets import Buckets
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.warm_up import compile_decoding, prompt_sizes

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from vcap_jax.data.examples import Example
-from vcap_jax.models.policy import Params, Policy, vision_encoder
-from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
-from vcap_jax.models.qwen3_vl.processing import Buckets, PaddedSizes, collate, padded_sizes
+from vcap_jax.models.buckets import Buckets, PaddedSizes
+from vcap_jax.models.family import Features, Params, PromptBatch
+from vcap_jax.models.policy import Policy, vision_encoder
 from vcap_jax.parallel.processes import Processes
 
 
@@ -31,21 +31,22 @@ class PromptBatcher:
     def sizes(self, examples: Sequence[Example]) -> PaddedSizes:
         """What a batch of the examples is padded to. Raises PromptTooLargeError for one beyond the largest bucket."""
         names = [example.sample.id for example in examples]
-        return padded_sizes([example.prompt for example in examples], self.buckets, names)
+        return self.policy.processor.padded_sizes(
+            [example.prompt for example in examples], self.buckets, names
+        )
 
     def batch(
         self, params: Params, examples: Sequence[Example], sizes: PaddedSizes | None = None
-    ) -> tuple[PromptBatch, VisualFeatures | None]:
+    ) -> tuple[PromptBatch, Features | None]:
         """The prompts on the devices, and what the vision tower makes of their pictures with ``params``.
 
         sizes: what to pad to, else the smallest that hold all. The prompts come without their pixels: nobody asks for
         them again, and they would stay on the devices as long as the batch.
         """
-        prompt = self.put(
-            collate(
+        prompt: PromptBatch = self.put(
+            self.policy.processor.collate(
                 [example.prompt for example in examples],
                 self.buckets,
-                self.policy.processor.merge_size,
                 names=[example.sample.id for example in examples],
                 batch_size=self.groups,
                 sizes=sizes,
@@ -54,10 +55,10 @@ class PromptBatcher:
         if prompt.vision is None:
             return prompt, None
         features = self._encode(params, self.policy.frozen, prompt)
-        return replace(prompt, vision=None), features
+        return prompt.without_vision(), features
 
     @cached_property
-    def _encode(self) -> Callable[[Params, Params, PromptBatch], VisualFeatures]:
+    def _encode(self) -> Callable[[Params, Params, PromptBatch], Features]:
         return vision_encoder(self.policy.graphdef)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vcap_jax.data.judge_media import JudgeMediaSettings
-from vcap_jax.models.qwen3_vl.processing import Buckets
+from vcap_jax.models.buckets import Buckets
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,9 +18,9 @@ from vcap_jax.data.judge_media import (
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.media import TimeWindow, frames_in_window
 from vcap_jax.data.videos import choose_frames, index_video, read_frames
-from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
-from vcap_jax.models.qwen3_vl.processing import Buckets, ImagePart, Processor, TextPart, VideoPart
-from vcap_jax.models.qwen3_vl.processing.pixels import resize
+from vcap_jax.models.buckets import Buckets
+from vcap_jax.models.family import EncodedPrompt, Processor
+from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ def example_loader(
         else:
             example = _load_video(sample, text, processor, settings, window)
         if buckets is not None:
-            buckets.check(example.prompt, name=f"sample {sample.id}")
+            processor.padded_sizes([example.prompt], buckets, [f"sample {sample.id}"])
         return example
 
     return load
@@ -107,7 +107,7 @@ def _load_video(
     frames = np.empty((len(indices), height, width, 3), np.uint8)
     pictures: list[EncodedPicture] = []
     for place, pixels in enumerate(read_frames(index, indices)):
-        frames[place] = resize(pixels, height, width)
+        frames[place] = processor.resize(pixels, height, width)
         if judge is not None:
             index_in_clip = indices[place] - first
             pictures.append(encode_picture(pixels, judge, seconds=times[place], index=index_in_clip))

@@ -19,7 +19,7 @@ import grain
 from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
-from vcap_jax.models.qwen3_vl.processing import InputError
+from vcap_jax.models.errors import InputError
 from vcap_jax.parallel.processes import ALONE, Processes
 
 OnBadSample = Literal["skip", "refuse"]

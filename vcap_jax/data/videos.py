@@ -17,8 +17,7 @@ import av
 import numpy as np
 
 from vcap_jax.data.errors import MediaError
-from vcap_jax.models.qwen3_vl.processing.frames import sample_indices
-from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
+from vcap_jax.models.family import FrameSampling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +81,13 @@ def index_video(path: str | Path) -> VideoIndex:
         raise _unreadable(source, error) from error
 
 
-def choose_frames(index: VideoIndex, settings: VideoSettings) -> np.ndarray:
+def choose_frames(index: VideoIndex, sampling: FrameSampling) -> np.ndarray:
     """Indices of the frames to look at, ascending: uniform in time, first and last included.
 
     At a constant rate exactly the public processor's choice. At a variable rate as many, each the frame
     nearest to its instant.
     """
-    indices = sample_indices(len(index), index.fps, settings)
+    indices = sampling.sample_indices(len(index), index.fps)
     if index.constant_rate or len(indices) == 1:
         return indices
     times = np.asarray(index.times)
@@ -124,14 +123,14 @@ def read_frames(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarra
         )
 
 
-def decode_video(path: str | Path, settings: VideoSettings) -> DecodedVideo:
+def decode_video(path: str | Path, sampling: FrameSampling) -> DecodedVideo:
     """Samples and decodes a video at its own size. The sampled frames are held together.
 
     Raises:
         MediaError: as ``index_video`` and ``read_frames``.
     """
     index = index_video(path)
-    indices = choose_frames(index, settings)
+    indices = choose_frames(index, sampling)
     frames = np.stack(list(read_frames(index, indices.tolist())))
     return DecodedVideo(
         frames=frames,

@@ -22,10 +22,8 @@ from flax import nnx
 
 from vcap_jax.configuration import load_config
 from vcap_jax.export.model_card import CARD, write_model_card
-from vcap_jax.models.qwen3_vl.lora_files import save_adapter
-from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.processing import Processor
-from vcap_jax.models.qwen3_vl.weights import save_pretrained
+from vcap_jax.models.family import CaptionModel, ModelFamily, Processor, VisualBudget
+from vcap_jax.models.lora_files import save_adapter
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import Lineage, checkpoint_source, lineage, load_captioner
@@ -50,25 +48,31 @@ class Exported(NamedTuple):
 
 
 def checkpoint_to_hf(
-    source: Path, target: Path, *, step: int | None = None, dtype: str = "bfloat16"
+    source: Path,
+    target: Path,
+    *,
+    step: int | None = None,
+    dtype: str = "bfloat16",
+    family: str | None = None,
 ) -> Exported:
     """Writes the policy of a run folder (its checkpoint ``step``, by default the last) or of a folder made by
     ``checkpoint_from_hf`` to ``target``.
 
-    dtype: of the stored tensors. Raises ConversionError if ``source`` is neither or ``target`` is not empty.
+    dtype: of the stored tensors. family: of a folder, see ``ModelConfig``; a run names its own.
+    Raises ConversionError if ``source`` is neither or ``target`` is not empty.
     """
     _refuse_used(target)
     placement = Placement.build(MeshConfig())
     if (source / PARAMS_FOLDER).is_dir():
         if step is not None:
             raise ConversionError(f"{source} is a single checkpoint, not a run: leave --step out")
-        line, model = Lineage(origin=source), load_model(source, placement=placement)
+        line, model = Lineage(origin=source), load_model(source, placement=placement, family=family)
     else:
         line, model = _trained(source, step, placement)
         step = line.runs[0].source.step
-    kept = save_pretrained(model, target, dtype=jnp.dtype(dtype))
-    _write_small_files(line.origin, target)
-    write_model_card(target, base=line.origin, runs=line.runs, dtype=dtype)
+    kept = model.family().save(model, target, dtype=jnp.dtype(dtype))
+    _write_small_files(model.family(), line.origin, target)
+    write_model_card(target, family=model.family(), base=line.origin, runs=line.runs, dtype=dtype)
     return Exported(step, kept)
 
 
@@ -94,11 +98,13 @@ def adapter_to_peft(
     full = next((run.source for run in line.runs if run.model.lora is None), None)
     base = line.origin.absolute() if full is None else replace(full, path=str(full.folder.absolute()))
     save_adapter(model, target, lora, base=str(base), dtype=jnp.dtype(dtype))
-    write_model_card(target, base=line.origin, runs=line.runs, dtype=dtype, adapter=True)
+    write_model_card(
+        target, family=model.family(), base=line.origin, runs=line.runs, dtype=dtype, adapter=True
+    )
     return line.runs[0].source.step
 
 
-def _trained(source: Path, step: int | None, placement: Placement) -> tuple[Lineage, Qwen3VL]:
+def _trained(source: Path, step: int | None, placement: Placement) -> tuple[Lineage, CaptionModel]:
     """How a run's checkpoint came about, and its model; raises ConversionError if ``source`` is no run."""
     run = RunFolder(source)
     if not run.config.exists():
@@ -111,40 +117,41 @@ def _trained(source: Path, step: int | None, placement: Placement) -> tuple[Line
     return lineage(path, step), policy.merge()
 
 
-def checkpoint_from_hf(source: Path, target: Path) -> None:
+def checkpoint_from_hf(source: Path, target: Path, *, family: str | None = None) -> None:
     """Writes an Orbax checkpoint folder of a Hugging Face one, parameters in the precision they are stored in.
 
+    family: see ``ModelConfig``.
     Raises ConversionError if ``target`` is not empty, CheckpointError if ``source`` is not complete.
     """
     _refuse_used(target)
-    model = load_model(source, placement=Placement.build(MeshConfig()))
+    model = load_model(source, placement=Placement.build(MeshConfig()), family=family)
     with Checkpointer(target / PARAMS_FOLDER, keep=1) as checkpoints:
         checkpoints.save(0, {"params": nnx.state(model)})
         checkpoints.wait()
     (target / "config.json").write_bytes((source / "config.json").read_bytes())
-    _write_small_files(source, target)
+    _write_small_files(model.family(), source, target)
     if (source / CARD).is_file():  # what it was, and under which licence, holds for the copy too
         (target / CARD).write_bytes((source / CARD).read_bytes())
 
 
 def write_new(
-    target: Path, model: Qwen3VL, config: Mapping[str, Any], processor: Processor, *, dtype: Any
+    target: Path, model: CaptionModel, config: Mapping[str, Any], processor: Processor, *, dtype: Any
 ) -> None:
     """Writes a model that comes from no folder to one that is complete, in place of what was there.
 
     config: its config.json. dtype: of the stored tensors.
     """
     target.mkdir(parents=True, exist_ok=True)
-    save_pretrained(model, target, dtype=dtype)
+    model.family().save(model, target, dtype=dtype)
     ends = {"eos_token_id": list(processor.eos_token_ids), "pad_token_id": processor.pad_token_id}
     for name, fields in (("config.json", config), (GENERATION_CONFIG, ends)):
         (target / name).write_text(json.dumps(fields, indent=2) + "\n")
     processor.save_pretrained(target)
-    write_model_card(target, base=target, dtype=jnp.dtype(dtype).name)
+    write_model_card(target, family=model.family(), base=target, dtype=jnp.dtype(dtype).name)
 
 
-def _write_small_files(origin: Path, target: Path) -> None:
-    Processor.from_pretrained(origin).save_pretrained(target)
+def _write_small_files(family: ModelFamily, origin: Path, target: Path) -> None:
+    family.processor(origin, VisualBudget()).save_pretrained(target)
     if (origin / GENERATION_CONFIG).exists():
         (target / GENERATION_CONFIG).write_bytes((origin / GENERATION_CONFIG).read_bytes())
 

@@ -15,7 +15,8 @@ import yaml
 
 from vcap_jax import __version__
 from vcap_jax.export.run_facts import RunFacts, public_text, run_facts, settings
-from vcap_jax.models.qwen3_vl.lora import LoraConfig
+from vcap_jax.models.family import ModelFamily
+from vcap_jax.models.lora import LoraConfig
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.run.checkpoint_source import TrainedRun
@@ -38,21 +39,28 @@ _HELD_OUT = {"references": "references", "start": "starting policy", "trained": 
 
 
 def write_model_card(
-    folder: Path, *, base: Path, runs: Sequence[TrainedRun] = (), dtype: str, adapter: bool = False
+    folder: Path,
+    *,
+    family: ModelFamily,
+    base: Path,
+    runs: Sequence[TrainedRun] = (),
+    dtype: str,
+    adapter: bool = False,
 ) -> None:
     """Writes README.md into an exported folder.
 
+    family: of the model.
     base: the checkpoint folder at the beginning; ``folder`` itself for a model that was made there. runs: that trained
     it, the last first, with its step; none for a checkpoint that is only in another format. dtype: of the stored
     tensors. adapter: the folder holds LoRA adapters alone.
     """
     facts = run_facts(RunFolder(runs[0].source.folder), runs[0].source.step) if runs else None
     name, licence = base_name(base), _licence(base)
-    parts = [_front_matter(facts, name if runs else None, licence, adapter=adapter)]
+    parts = [_front_matter(facts, family, name if runs else None, licence, adapter=adapter)]
     if facts is None:
         done = "made" if base == folder else f"converted from the checkpoint `{_code(base.absolute().name)}`"
         parts += [f"# {_code(folder.absolute().name)}"]
-        parts += [f"A Qwen3-VL captioner in {dtype}, {done} by VCap-JAX {__version__}."]
+        parts += [f"A {family.name} captioner in {dtype}, {done} by VCap-JAX {__version__}."]
     else:
         parts += [*_of_a_run(facts, runs, name, dtype, adapter=adapter)]
     if adapter:
@@ -98,13 +106,18 @@ def _licence(base: Path) -> dict[str, Any]:
 
 
 def _front_matter(
-    facts: RunFacts | None, base: str | None, licence: Mapping[str, Any], *, adapter: bool
+    facts: RunFacts | None,
+    family: ModelFamily,
+    base: str | None,
+    licence: Mapping[str, Any],
+    *,
+    adapter: bool,
 ) -> str:
     values: dict[str, Any] = {"library_name": "peft" if adapter else "transformers", **licence}
     if base is not None:
         values |= {"base_model": base, "base_model_relation": "adapter" if adapter else "finetune"}
     values["pipeline_tag"] = "image-text-to-text"
-    tags = ["vcap-jax", "qwen3_vl"]
+    tags = ["vcap-jax", family.model_type]
     if facts is not None:
         tags += [
             f"{facts.config.modality}-captioning",

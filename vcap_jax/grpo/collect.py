@@ -17,8 +17,8 @@ from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupBatch
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.grpo.records import GroupRecord, StepRollout
+from vcap_jax.models.buckets import PaddedSizes
 from vcap_jax.models.policy import Params, Policy
-from vcap_jax.models.qwen3_vl.processing import PaddedSizes
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.group import GroupForReward, GroupScores

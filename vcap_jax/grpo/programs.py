@@ -2,7 +2,7 @@
 
 A step is: visual features once per group; per micro-batch of groups the reference policy's log-probabilities and
 the gradient of the policy's, added up on the device; one optimizer update. The prompt of a group is computed once
-for all its captions (``Qwen3VL.caption_hidden``).
+for all its captions (``CaptionModel.caption_hidden``).
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from vcap_jax.grpo.objective import (
     truncated_importance_weights,
 )
 from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
-from vcap_jax.models.policy import Params
-from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.models.family import Features, Params, PromptBatch
 from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.rollout.sampler import RolloutConfig
@@ -82,7 +81,7 @@ class UpdatePrograms(OptimizerPrograms):
         params: Params,
         frozen: Params,
         prompt: PromptBatch,
-        features: VisualFeatures | None,
+        features: Features | None,
         tokens: jax.Array,
         *,
         with_entropy: bool,
@@ -103,7 +102,7 @@ class UpdatePrograms(OptimizerPrograms):
         params: Params,
         frozen: Params,
         prompt: PromptBatch,
-        features: VisualFeatures | None,
+        features: Features | None,
         tokens: jax.Array,
     ) -> jax.Array:
         """[B, G, T] float32 log-probabilities of ``tokens`` (the old or the reference policy's)."""
@@ -123,7 +122,7 @@ class UpdatePrograms(OptimizerPrograms):
             params: Params,
             frozen: Params,
             prompt: PromptBatch,
-            features: VisualFeatures | None,
+            features: Features | None,
             batch: CaptionBatch,
         ) -> tuple[jax.Array, Moments]:
             model = nnx.merge(self._graphdef, params, frozen)
@@ -153,7 +152,7 @@ class UpdatePrograms(OptimizerPrograms):
         frozen: Params,
         gradients: Params,
         prompt: PromptBatch,
-        features: VisualFeatures | None,
+        features: Features | None,
         batch: CaptionBatch,
         totals: StepTotals,
         old: jax.Array | None,

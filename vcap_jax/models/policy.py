@@ -20,15 +20,19 @@ from flax import nnx
 from vcap_jax.configuration import ConfigError
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.attention import Name as AttentionName
-from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
-from vcap_jax.models.qwen3_vl.lora import LoraConfig, is_adapter
-from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.models.family import (
+    CaptionModel,
+    Features,
+    ModelFamily,
+    ModelSpec,
+    Params,
+    Processor,
+    PromptBatch,
+    family_of,
+)
+from vcap_jax.models.lora import LoraConfig, is_adapter
 from vcap_jax.models.remat import Remat, check_remat
 from vcap_jax.parallel.group_sharding import GroupShardedJit
-
-Params = Any  # nnx.State, a pytree of arrays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +41,8 @@ class ModelConfig:
 
     path: folder of a Hugging Face checkpoint (config.json, safetensors, tokenizer, processor files), of an Orbax
         checkpoint, or of a run; "embedded" is the tiny backbone of the embedded world.
+    family: import path package.module:Class of a model family outside this package (``vcap_jax.models.family``); null
+        takes the one that config.json's model_type names.
     step: which checkpoint of a run; null takes the last, and the new run's config.yaml says which that was.
     dtype: what matrix products compute in.
     param_dtype: what the trained parameters and the optimizer are kept in.
@@ -49,10 +55,11 @@ class ModelConfig:
         "auto" takes the platform's own.
     remat: what the backward pass of a layer computes again instead of keeping it: "none", "layer" (all of it),
         "attention" (all but attention), "dots" (all but products with weights), "dots_attention" (all but
-        both), "offload" (all of it, from hidden states that waited in the host's memory); see ``qwen3_vl.remat``.
+        both), "offload" (all of it, from hidden states that waited in the host's memory); see ``models.remat``.
     """
 
     path: str = "embedded"
+    family: str | None = None
     step: int | None = None
     dtype: str = "float32"
     param_dtype: str = "float32"
@@ -93,7 +100,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class Policy:
-    """A Qwen3-VL captioner split for training.
+    """A captioner split for training.
 
     graphdef: static definition; ``nnx.merge(graphdef, trainable, frozen)`` is the module.
     trainable, frozen: disjoint parameter trees.
@@ -108,8 +115,14 @@ class Policy:
     def with_trainable(self, trainable: Params) -> Policy:
         return Policy(self.graphdef, trainable, self.frozen, self.processor)
 
-    def merge(self) -> Qwen3VL:
-        return nnx.merge(self.graphdef, self.trainable, self.frozen)
+    def merge(self) -> CaptionModel:
+        model: CaptionModel = nnx.merge(self.graphdef, self.trainable, self.frozen)
+        return model
+
+    @property
+    def family(self) -> ModelFamily:
+        """Whose model it is."""
+        return family_of(self.graphdef)
 
     @property
     def attention(self) -> str:
@@ -133,11 +146,11 @@ class Policy:
 
 
 @functools.lru_cache(maxsize=4)
-def vision_encoder(graphdef: Any) -> Callable[[Params, Params, PromptBatch], VisualFeatures]:
+def vision_encoder(graphdef: Any) -> Callable[[Params, Params, PromptBatch], Features]:
     """The jitted ``(trainable, frozen, prompt) -> features`` of a model, split as the prompts are; one program for
     whoever asks."""
 
-    def encode(trainable: Params, frozen: Params, prompt: PromptBatch) -> VisualFeatures:
+    def encode(trainable: Params, frozen: Params, prompt: PromptBatch) -> Features:
         return nnx.merge(graphdef, trainable, frozen).encode_vision(prompt.vision)
 
     return GroupShardedJit(encode)
@@ -154,7 +167,7 @@ def frozen_filter(prefixes: tuple[str, ...]) -> Callable[[tuple[Any, ...], Any],
     return is_frozen
 
 
-def split_model(model: Qwen3VL, frozen: tuple[str, ...]) -> tuple[Any, Params, Params]:
+def split_model(model: CaptionModel, frozen: tuple[str, ...]) -> tuple[Any, Params, Params]:
     """(graphdef, trainable, frozen). Raises ConfigError if a prefix matches nothing or everything is frozen."""
     is_frozen = frozen_filter(frozen)
     parts: tuple[Any, ...] = nnx.split(model, lambda path, value: not is_frozen(path, value), ...)
@@ -173,21 +186,20 @@ def split_model(model: Qwen3VL, frozen: tuple[str, ...]) -> tuple[Any, Params, P
     return graphdef, trainable, frozen_state
 
 
-def split_adapters(model: Qwen3VL) -> tuple[Any, Params, Params]:
+def split_adapters(model: CaptionModel) -> tuple[Any, Params, Params]:
     """(graphdef, adapters, all other parameters) of a model with LoRA adapters."""
     parts: tuple[Any, ...] = nnx.split(model, is_adapter, ...)
     graphdef, trainable, frozen = parts
     return graphdef, trainable, frozen
 
 
-def attention_kernel(name: str, config: Qwen3VLConfig, dtype: Any, platform: str) -> attention.Kernel:
+def attention_kernel(name: str, config: ModelSpec, dtype: Any, platform: str) -> attention.Kernel:
     """The attention kernel of that name (``ModelConfig.attention``) for a model on a platform; see
     ``attention.choose``."""
-    head_sizes = {"text": config.text.head_dim, "vision": config.vision.head_dim}
-    return attention.choose(name, platform=platform, dtype=dtype, head_sizes=head_sizes)
+    return attention.choose(name, platform=platform, dtype=dtype, head_sizes=config.head_sizes)
 
 
-def policy_of(config: ModelConfig, model: Qwen3VL, processor: Processor) -> Policy:
+def policy_of(config: ModelConfig, model: CaptionModel, processor: Processor) -> Policy:
     """``model`` (see ``load_adapted``) split into what ``config`` trains and what it freezes."""
     if config.lora is not None:
         return Policy(*split_adapters(model), processor)

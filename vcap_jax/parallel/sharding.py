@@ -1,4 +1,4 @@
-"""Where arrays live: a mesh of devices and a short table of rules.
+"""Where arrays live: a mesh of devices, and the short table of rules that a model family gives for its parameters.
 
 Groups of a batch are split over ``data`` and ``fsdp`` together. Parameters and optimizer state are split over
 ``fsdp`` (each device keeps a part and gathers a layer when it needs it, as the paper's ZeRO-3 does) and, for
@@ -111,21 +111,6 @@ class Rule:
     fsdp: tuple[int, ...] = ()
 
 
-RULES = (
-    # Norms, biases: a few thousand numbers, needed whole by every device.
-    Rule(r"(^|\.)(scale|bias)$"),
-    # Rows are looked up by token: cutting the width keeps a look-up on the device that asks.
-    Rule(r"(^|\.)(embed_tokens|lm_head)$", tensor=-2, fsdp=(-1, -2)),
-    # Outputs of these are heads or hidden units, which the products below take in again.
-    Rule(r"\.(qkv|gate_up|fc1)\.kernel$", tensor=-1, fsdp=(-2, -1)),
-    Rule(r"\.(out|down|proj|fc2)\.kernel$", tensor=-2, fsdp=(-1, -2)),
-    Rule(r"\.(kernel|pos_embed)$", fsdp=(-1, -2)),
-    # Adapters are cut where the matrices they add to are; the halves without such an axis by no rule of their own.
-    Rule(r"\.(qkv|gate_up)\.adapter\.b$", tensor=-1, fsdp=(-1, -2)),
-    Rule(r"\.(out|down)\.adapter\.a$", tensor=-2, fsdp=(-2, -1)),
-)
-
-
 @dataclass(frozen=True)
 class Partition:
     """How one array is split. fallbacks: a sentence for every part of an axis that no matrix axis could take."""
@@ -134,13 +119,16 @@ class Partition:
     fallbacks: tuple[str, ...] = ()
 
 
-def partition(path: str, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Partition:
+def partition(
+    path: str, shape: tuple[int, ...], sizes: Mapping[str, int], rules: Sequence[Rule]
+) -> Partition:
     """The split of the parameter (or optimizer moment) at a dotted path. sizes: of the mesh axes; absent ones are 1.
+    rules: the first whose pattern is found in the path holds.
 
     A path may have anything before the parameter's own (``opt_state.1.mu.text.norm.scale``). Paths no rule
     knows are cut by ``fsdp`` along the larger of their last two axes; scalars and vectors stay whole.
     """
-    rule = next((rule for rule in RULES if re.search(rule.pattern, path)), None)
+    rule = next((rule for rule in rules if re.search(rule.pattern, path)), None)
     if rule is None:
         by_size = sorted((-2, -1), key=lambda axis: -shape[axis]) if len(shape) > 1 else []
         rule = Rule(path, fsdp=tuple(by_size))
@@ -203,19 +191,30 @@ def _slicer(start: int, stop: int, sharding: NamedSharding) -> Callable[[jax.Arr
 
 @dataclass(frozen=True)
 class Placement:
-    """Puts parameters, optimizer state and batches on the devices of a mesh."""
+    """Puts parameters, optimizer state and batches on the devices of a mesh.
+
+    rules: of the family whose parameters are placed (``ModelFamily.partition_rules``); without any, parameters are cut
+    by their size alone.
+    """
 
     mesh: Mesh
+    rules: tuple[Rule, ...] = ()
     _reported: set[str] = field(default_factory=set, repr=False, compare=False)
 
     @classmethod
-    def build(cls, config: MeshConfig, devices: list[jax.Device] | None = None) -> Placement:
+    def build(
+        cls, config: MeshConfig, devices: list[jax.Device] | None = None, *, rules: Sequence[Rule] = ()
+    ) -> Placement:
         """See ``make_mesh``."""
-        return cls(make_mesh(config, devices))
+        return cls(make_mesh(config, devices), tuple(rules))
+
+    def with_rules(self, rules: Sequence[Rule]) -> Placement:
+        """The same devices for parameters of a family with these rules."""
+        return self if self.rules == tuple(rules) else Placement(self.mesh, tuple(rules))
 
     def parameter(self, path: str, shape: tuple[int, ...]) -> NamedSharding:
         """The sharding of one parameter; fits ``load_pretrained(sharding=placement.parameter)``."""
-        split = partition(path, shape, dict(self.mesh.shape))
+        split = partition(path, shape, dict(self.mesh.shape), self.rules)
         for sentence in split.fallbacks:
             self._report(sentence)
         return NamedSharding(self.mesh, split.spec)
@@ -245,7 +244,7 @@ class Placement:
         return [
             sentence
             for path, leaf in leaves
-            for sentence in partition(dotted_path(path), leaf.shape, sizes).fallbacks
+            for sentence in partition(dotted_path(path), leaf.shape, sizes, self.rules).fallbacks
         ]
 
     def groups(self, count: int) -> NamedSharding:
@@ -303,7 +302,7 @@ class Placement:
             )
         own = rows[[jax.process_index() in owner for owner in owners]]
         types = (AxisType.Auto,) * len(AXES)
-        return Placement(Mesh(own.reshape(len(own), 1, 1, -1), AXES, axis_types=types))
+        return Placement(Mesh(own.reshape(len(own), 1, 1, -1), AXES, axis_types=types), self.rules)
 
     def join(self, tree: Tree) -> Tree:
         """Batches of all processes as one: ``tree``, this process's groups split over its devices, becomes its part of

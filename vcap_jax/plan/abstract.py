@@ -12,107 +12,93 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from vcap_jax.models.policy import ModelConfig, Params, attention_kernel, split_adapters, split_model
-from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PromptBatch, VisualFeatures
-from vcap_jax.models.qwen3_vl.lora import attach
-from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.processing import collate
-from vcap_jax.models.qwen3_vl.published import CONFIGS, published_config
+from vcap_jax.models.family import (
+    CaptionModel,
+    Features,
+    LargestPrompt,
+    ModelFamily,
+    ModelSettings,
+    ModelSpec,
+    Params,
+    PromptBatch,
+    VisualBudget,
+)
+from vcap_jax.models.lora import attach
+from vcap_jax.models.policy import ModelConfig, attention_kernel, split_adapters, split_model
+from vcap_jax.models.registry import FAMILIES, family_at, load_family
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.plan.errors import PlanningError
 from vcap_jax.run.checkpoint_source import lineage
 from vcap_jax.run.config import RunConfig
 
-TEXT_TOKENS = 128
-"""Of a prompt beside its visual tokens: the chat template and the request, generously."""
-TIMESTAMP_TOKENS = 12
-"""Of a video frame: its timestamp and the marks around it."""
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model that is planned with, and whose it is."""
+
+    family: ModelFamily
+    spec: ModelSpec
 
 
-def model_of(path: str) -> Qwen3VLConfig:
-    """The model a ``model.path`` names: a checkpoint folder, a run, "embedded", or a published size ("8B", also as
+def model_of(config: ModelConfig) -> Model:
+    """The model that ``config.path`` names: a checkpoint folder, a run, "embedded", or a published size ("8B", also as
     part of a checkpoint's public name). Raises PlanningError if it is none of them."""
-    folder = lineage(path).origin
+    folder = lineage(config.path).origin
     if (folder / "config.json").is_file():
-        return Qwen3VLConfig.from_pretrained(folder)
-    words = Path(path).name.replace("_", "-").split("-")
-    size = next((size for size in CONFIGS if size in words), None)
-    if size is None:
-        raise PlanningError(
-            f"model.path {path!r} is neither a folder with a config.json nor a published size "
-            f"({', '.join(CONFIGS)})"
-        )
-    return published_config(size)
+        family = family_at(folder, config.family)
+        return Model(family=family, spec=family.read_spec(folder))
+    paths = [*([] if config.family is None else [config.family]), *FAMILIES.values()]
+    families = [load_family(path) for path in paths]
+    words = Path(config.path).name.replace("_", "-").split("-")
+    for family in families:
+        size = next((size for size in family.published_sizes if size in words), None)
+        if size is not None:
+            return Model(family=family, spec=family.published(size))
+    known = ", ".join(size for family in families for size in family.published_sizes)
+    raise PlanningError(
+        f"model.path {config.path!r} is neither a folder with a config.json nor a published size ({known})"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """The shapes of a prompt and its captions, as padded.
+class Sizes(LargestPrompt):
+    """The shapes of a prompt and its captions, as padded. captions: G. caption_tokens: T."""
 
-    tokens: P of the prompt. frames, patches: F, and L of each frame. visual: features of a prompt. depth: pictures in
-    a patch (1 for a still image). captions: G. caption_tokens: T.
-    """
-
-    tokens: int
-    frames: int
-    patches: int
-    visual: int
     captions: int
     caption_tokens: int
-    patch_numbers: int
 
 
-def largest_sizes(config: RunConfig, model: Qwen3VLConfig) -> Sizes:
+def largest_sizes(config: RunConfig, model: Model) -> Sizes:
     """The largest prompt and captions that the configuration lets in.
 
     Raises PlanningError if it sets no visual budget, so that there is no largest prompt.
     """
-    data, vision = config.data, model.vision
-    merge = vision.spatial_merge_size**2
+    data = config.data
     if config.modality == "image":
         if data.max_pixels is None:
             raise PlanningError("data.max_pixels is not set: without it a plan has no largest image")
-        frames, patches = 1, data.max_pixels // vision.patch_size**2 // merge * merge
-        depth, text = 1, TEXT_TOKENS
-    else:
-        if data.max_frames is None or data.max_frame_tokens is None:
-            raise PlanningError(
-                "data.max_frames and data.max_frame_tokens are not set: without them a plan has no largest video"
-            )
-        frames = -(-data.max_frames // vision.temporal_patch_size)
-        patches = data.max_frame_tokens * merge
-        depth, text = vision.temporal_patch_size, TEXT_TOKENS + TIMESTAMP_TOKENS * frames
+    elif data.max_frames is None or data.max_frame_tokens is None:
+        raise PlanningError(
+            "data.max_frames and data.max_frame_tokens are not set: without them a plan has no largest video"
+        )
+    budget = VisualBudget(
+        max_pixels=data.max_pixels, max_frames=data.max_frames, max_frame_tokens=data.max_frame_tokens
+    )
+    prompt = model.family.largest_prompt(model.spec, config.modality, budget)
     limit = data.buckets.tokens[-1] if data.buckets.tokens else data.buckets.max_tokens
-    visual = frames * patches // merge
     return Sizes(
-        tokens=limit or visual + text,
-        frames=frames,
-        patches=patches,
-        visual=visual,
+        **{**vars(prompt), "tokens": limit or prompt.tokens},
         captions=config.rollout.group_size,
         caption_tokens=config.rollout.max_completion_length,
-        patch_numbers=vision.in_channels * depth * vision.patch_size**2,
     )
 
 
-def abstract_prompt(config: RunConfig, sizes: Sizes, groups: int, merge: int) -> PromptBatch:
+def abstract_prompt(config: RunConfig, model: Model, sizes: Sizes, groups: int) -> PromptBatch:
     """``groups`` prompts of that size, padded by the run's own buckets, as ``jax.ShapeDtypeStruct``.
 
     Raises PromptTooLargeError if the buckets have no room for it.
     """
-    visual = np.zeros(sizes.tokens, bool)
-    visual[: sizes.visual] = True
-    frame = np.zeros((sizes.patches, sizes.patch_numbers), np.uint8)
-    one = EncodedPrompt(
-        tokens=np.zeros(sizes.tokens, np.int32),
-        positions=np.zeros((3, sizes.tokens), np.int32),
-        frames=(frame,) * sizes.frames,
-        grids=np.full((sizes.frames, 2), (merge, sizes.patches // merge), np.int32),
-        is_visual=visual,
-    )
-    batch = collate([one], config.data.buckets, merge, batch_size=1, names=["the largest prompt"])
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((groups, *x.shape[1:]), x.dtype), batch)
+    return model.family.abstract_prompt(model.spec, sizes, groups, config.data.buckets)
 
 
 @dataclass(frozen=True)
@@ -127,26 +113,22 @@ class AbstractPolicy:
     kernel: Any
 
 
-def abstract_policy(config: RunConfig, model: Qwen3VLConfig, platform: str) -> AbstractPolicy:
+def abstract_policy(config: RunConfig, model: Model, platform: str) -> AbstractPolicy:
     """What ``load_policy`` would put on the devices."""
     settings: ModelConfig = config.model
-    kernel = attention_kernel(settings.attention, model, jnp.dtype(settings.dtype), platform)
+    kernel = attention_kernel(settings.attention, model.spec, jnp.dtype(settings.dtype), platform)
     kept = settings.param_dtype if settings.lora is None else settings.frozen_dtype
-
-    def build() -> Qwen3VL:
-        built = Qwen3VL(
-            model,
-            rngs=nnx.Rngs(0),
+    whole = model.family.abstract_model(
+        model.spec,
+        ModelSettings(
             dtype=jnp.dtype(settings.dtype),
             param_dtype=jnp.dtype(kept),
             remat=settings.remat,
             kernel=kernel,
-        )
-        if settings.lora is not None:
-            attach(built, settings.lora, param_dtype=jnp.dtype(settings.param_dtype))
-        return built
-
-    whole = nnx.eval_shape(build)
+        ),
+    )
+    if settings.lora is not None:
+        attach(whole, settings.lora, param_dtype=jnp.dtype(settings.param_dtype))
     if settings.lora is not None:
         graphdef, trainable, frozen = split_adapters(whole)
         # The anchor is the base with its adapters zeroed: no copy but theirs.
@@ -175,16 +157,14 @@ def placed(tree: Any, sharding: Any) -> Any:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
 
 
-def features_of(prompt: PromptBatch, model: Qwen3VLConfig, dtype: str) -> VisualFeatures:
-    """What the vision tower gives for the prompts."""
-    assert prompt.vision is not None
-    groups, frames, patches, _ = prompt.vision.patches.shape
-    visual = frames * patches // model.vision.spatial_merge_size**2
-    width, taps = model.text.hidden_size, len(model.vision.deepstack_visual_indexes)
-    return VisualFeatures(
-        jax.ShapeDtypeStruct((groups, visual, width), jnp.dtype(dtype)),
-        jax.ShapeDtypeStruct((groups, taps, visual, width), jnp.dtype(dtype)),
-    )
+def features_of(policy: AbstractPolicy, prompt: PromptBatch) -> Features:
+    """What the vision side gives for the prompts."""
+
+    def encode(trainable: Params, frozen: Params, vision: Any) -> Features:
+        model: CaptionModel = nnx.merge(policy.graphdef, trainable, frozen)
+        return model.encode_vision(vision)
+
+    return jax.eval_shape(encode, policy.trainable, policy.frozen, prompt.vision)
 
 
 def bytes_per_device(tree: Any) -> int:

@@ -172,7 +172,7 @@ def make_plan(
     UnsupportedAttention if one is not in its program.
     """
     check_target(config, hardware.chip)
-    model = model_of(config.model.path)
+    model = model_of(config.model)
     laid = layout(config, hardware, policy_devices)
     config = dataclasses.replace(
         config,

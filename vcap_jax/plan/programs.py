@@ -7,7 +7,7 @@ arrays. Nothing is written twice, so what a plan compiles is what a run will run
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,10 +17,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from vcap_jax.grpo.objective import StepTotals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.models.policy import vision_encoder
-from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.abstract import (
     AbstractPolicy,
+    Model,
     Sizes,
     abstract_prompt,
     bytes_per_device,
@@ -89,7 +89,7 @@ class Shapes:
 
 def step_programs(
     config: RunConfig,
-    model: Qwen3VLConfig,
+    model: Model,
     policy: AbstractPolicy,
     shapes: Shapes,
     *,
@@ -98,7 +98,8 @@ def step_programs(
     hosts: int,
 ) -> Step:
     """The programs of one step of ``config`` on ``devices``, with rollout on each host's own."""
-    placement = Placement.build(config.mesh, devices)
+    rules = model.family.partition_rules
+    placement = Placement.build(config.mesh, devices, rules=rules)
     params = placement.abstract(policy.trainable)
     frozen = placement.abstract(policy.frozen)
     reference = None if policy.reference is None else placement.abstract(policy.reference)
@@ -106,7 +107,8 @@ def step_programs(
     update = _update(config, policy, placement, params, frozen, reference, model, shapes)
     own = placement
     if hosts > 1:
-        own = Placement.build(MeshConfig(data=-1, fsdp=1, tensor=config.mesh.tensor), host_devices)
+        host_mesh = MeshConfig(data=-1, fsdp=1, tensor=config.mesh.tensor)
+        own = Placement.build(host_mesh, host_devices, rules=rules)
     rollout = _rollout(config, model, policy, shapes, placement, own, host_devices, hosts)
     state = {
         "parameters": bytes_per_device(params),
@@ -140,7 +142,7 @@ def _update(
     params: Any,
     frozen: Any,
     reference: Any,
-    model: Qwen3VLConfig,
+    model: Model,
     shapes: Shapes,
 ) -> _Update:
     sizes, grpo = shapes.sizes, config.grpo
@@ -152,11 +154,10 @@ def _update(
         temperature=config.rollout.sampling.temperature,
         logprob_chunk=grpo.logprob_chunk,
     )
-    merge = model.vision.spatial_merge_size
-    prompt = abstract_prompt(config, sizes, shapes.micro, merge)
-    features = placed_batch(features_of(prompt, model, config.model.dtype), placement)
+    prompt = abstract_prompt(config, model, sizes, shapes.micro)
+    features = placed_batch(features_of(policy, prompt), placement)
     # Without its pixels, as ``Collector`` keeps it.
-    prompt = placed_batch(replace(prompt, vision=None), placement)
+    prompt = placed_batch(prompt.without_vision(), placement)
     lead = (shapes.micro, sizes.captions)
     captions = placed_batch(
         CaptionBatch(
@@ -227,7 +228,7 @@ class _Rollout:
 
 def _rollout(
     config: RunConfig,
-    model: Qwen3VLConfig,
+    model: Model,
     policy: AbstractPolicy,
     shapes: Shapes,
     everywhere: Placement,
@@ -243,22 +244,22 @@ def _rollout(
     mesh = local_mesh(config.mesh.tensor, devices)
     whole = NamedSharding(mesh, PartitionSpec())
     trained = (policy.trainable, policy.frozen)
-    types = tuple(own_types(tree, config.model.dtype) for tree in trained)
+    types = tuple(own_types(policy.graphdef, tree, config.model.dtype) for tree in trained)
     narrow = jax.tree.map(lambda x, dtype: jax.ShapeDtypeStruct(x.shape, dtype), trained, types)
     params, frozen = placed(narrow, whole)
     groups = shapes.batch // hosts
     encoders = own.abstract(trained if hosts == 1 else narrow)
 
-    empty = abstract_prompt(config, shapes.sizes, groups, model.vision.spatial_merge_size)
+    empty = abstract_prompt(config, model, shapes.sizes, groups)
     by_lane = NamedSharding(mesh, PartitionSpec(LANES))
     prompt = placed(empty, by_lane)
-    features = placed(features_of(empty, model, config.model.dtype), by_lane)
+    features = placed(features_of(policy, empty), by_lane)
     seen = placed_batch(empty, own)
     sampler = GroupSampler(
         policy.graphdef,
         config.rollout.share(hosts),
-        end_ids=(model.text.eos_token_id or 0,),
-        banned_ids=special_tokens(model),
+        end_ids=(model.spec.end_token_id or 0,),
+        banned_ids=model.spec.special_token_ids,
         mesh=mesh,
     )
     calls = sampler.abstract_calls(params, frozen, prompt, features)
@@ -290,7 +291,7 @@ def _rollout(
             count=shapes.batches,
             arguments=part,
             kept=True,
-            attention=True,
+            attention="vision" in model.spec.head_sizes,
         ),
         Work(
             name="prefill",
@@ -319,13 +320,3 @@ def _seen_before(tokens: int, chunk: int) -> float:
     queries see beside the chunk. 1 for a prompt that is computed whole."""
     chunks = -(-tokens // chunk)
     return 1.0 if chunks == 1 else (chunks - 1) / (2 * chunks)
-
-
-def special_tokens(model: Qwen3VLConfig) -> tuple[int, ...]:
-    """Those a caption may not contain, as far as config.json names them."""
-    return (
-        model.image_token_id,
-        model.video_token_id,
-        model.vision_start_token_id,
-        model.vision_end_token_id,
-    )

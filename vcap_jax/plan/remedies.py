@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from vcap_jax.models.qwen3_vl.lora import LoraConfig
+from vcap_jax.models.lora import LoraConfig
 from vcap_jax.plan.planning import Plan, Say, make_plan
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, larger

@@ -148,7 +148,7 @@ def _train(
             targets=targets,
             max_tokens=max_tokens,
             buckets=config.data.buckets,
-            merge_size=policy.processor.merge_size,
+            processor=policy.processor,
             checkpoints=checkpoints,
             log=log,
             placement=ctx.placement,

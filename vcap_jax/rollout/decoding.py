@@ -12,7 +12,7 @@ columns of their own behind that part, at the same place for all groups, and are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,14 +21,15 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as Spec
 
-from vcap_jax.models.qwen3_vl.decoding import (
-    CaptionCache,
-    DecodeModel,
+from vcap_jax.models.family import (
+    CaptionState,
     DecodeParams,
-    PromptCache,
-    empty_caches,
+    Decoder,
+    Features,
+    PromptBatch,
+    PromptState,
+    family_of,
 )
-from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.rollout.sampling import SamplingConfig, candidate_keys, sample, seen_tokens, update_seen
 from vcap_jax.rollout.schedule import Shape
 
@@ -50,7 +51,8 @@ class DecodeState:
     logits: [B, G, V] float32, what token ``steps`` is drawn from.
     keys: [B, G] random keys, one per candidate.
     seen: [B, G, V] bool for the repetition penalty, or None when the penalty is 1.
-    prompt, captions: the shared and the per-candidate keys and values; the latter T + chunk columns wide.
+    prompt, captions: what decoding keeps of the prompts, shared by all candidates, and of the captions, whose columns
+        are T + chunk wide.
     """
 
     tokens: Array
@@ -60,8 +62,8 @@ class DecodeState:
     logits: Array
     keys: Array
     seen: Array | None
-    prompt: PromptCache
-    captions: CaptionCache
+    prompt: PromptState
+    captions: CaptionState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +101,9 @@ class DecodePrograms:
         self.fill = jit(self._fill, donate_argnums=(1,))
         self.decode = jit(self._decode, donate_argnums=(1,), static_argnums=(4,))
 
+    def _decoder(self, params: DecodeParams) -> Decoder:
+        return family_of(self._graphdef).decoder(self._graphdef, params)
+
     def _on_lanes(self, function: Any, whole: int, split: int) -> Any:
         """``function`` run by every lane; its first ``whole`` arguments are the same for all, ``split`` are its own."""
         specs = (Spec(),) * whole + (Spec(LANES),) * split
@@ -116,13 +121,11 @@ class DecodePrograms:
         """A state with nothing in it: ``slots`` per lane, prompts of up to ``prompt_tokens``."""
 
         def of_lane(params: DecodeParams) -> DecodeState:
-            settings, model = self.settings, DecodeModel(self._graphdef, params)
+            settings, model = self.settings, self._decoder(params)
             shape, columns = (slots, settings.group), settings.budget + settings.chunk
-            vocab = model.config.text.vocab_size
+            vocab = model.vocab_size
             penalised = settings.sampling.repetition_penalty != 1.0
-            prompt, captions = empty_caches(
-                model.config.text,
-                model.dtype,
+            prompt, captions = model.empty(
                 groups=slots,
                 prompt_tokens=prompt_tokens,
                 captions=settings.group,
@@ -147,7 +150,7 @@ class DecodePrograms:
         params: DecodeParams,
         state: DecodeState,
         prompt: PromptBatch,
-        features: VisualFeatures | None,
+        features: Features | None,
         rows: Array,
         slots: Array,
         ids: Array,
@@ -160,7 +163,7 @@ class DecodePrograms:
         none, the row is computed for nothing), and the group's id in ``candidate_keys``. n is 1 or all slots of a
         lane; then the k-th row can only go to the k-th slot.
         """
-        taken = jax.tree.map(lambda x: jnp.asarray(x)[rows.reshape(-1)], (_without_vision(prompt), features))
+        taken = jax.tree.map(lambda x: jnp.asarray(x)[rows.reshape(-1)], (prompt.without_vision(), features))
         fill = self._on_lanes(self._fill_lane, 3, 4)
         return fill(params, seed, step, state, taken, slots.reshape(-1), ids.reshape(-1))
 
@@ -170,11 +173,11 @@ class DecodePrograms:
         seed: Array,
         step: Array,
         state: DecodeState,
-        taken: tuple[PromptBatch, VisualFeatures | None],
+        taken: tuple[PromptBatch, Features | None],
         slots: Array,
         ids: Array,
     ) -> DecodeState:
-        settings, model = self.settings, DecodeModel(self._graphdef, params)
+        settings, model = self.settings, self._decoder(params)
         prompt, features = taken
         hidden, cache = model.prefill(prompt, features, chunk=settings.prefill_chunk)
         logits, shape = model.logits(hidden), (slots.shape[0], settings.group)
@@ -191,12 +194,12 @@ class DecodePrograms:
             keys=candidate_keys(seed, step, ids, settings.group),
             seen=seen,
             prompt=cache,
-            captions=CaptionCache((), ()),
+            captions=CaptionState((), model.begin(cache, settings.group)),
         )
-        # The caption cache needs no clearing: what is older than a caption is never seen by it.
-        old = _with_captions(state, CaptionCache((), ()))
+        # Columns need no clearing: what is older than a caption is never seen by it.
+        old = replace(state, captions=CaptionState((), state.captions.carried))
         placed = jax.tree.map(partial(_place, slots=slots), old, new)
-        return _with_captions(placed, state.captions)
+        return replace(placed, captions=CaptionState(state.captions.columns, placed.captions.carried))
 
     def _decode(
         self, params: DecodeParams, state: DecodeState, slots: Array, candidates: Array, shape: Shape
@@ -212,19 +215,18 @@ class DecodePrograms:
     def _decode_lane(
         self, params: DecodeParams, state: DecodeState, slots: Array, candidates: Array, shape: Shape
     ) -> DecodeState:
-        settings, model = self.settings, DecodeModel(self._graphdef, params)
+        settings, model = self.settings, self._decoder(params)
         chunk, width = settings.chunk, shape.width
         everything = (shape.slots, shape.candidates) == state.done.shape
         part = _part(state, slots, candidates, everything=everything)
         base, prompt = part.steps, part.prompt
-        captions = part.captions
+        captions, axes = part.captions, model.token_axes(state.captions.columns)
         if not (everything and width == settings.budget):
-            captions = _narrowed(captions, width, chunk)
+            captions = replace(captions, columns=_narrowed(captions.columns, axes, width, chunk))
         end = jnp.asarray(settings.end)
-        prompt_visible = jnp.arange(prompt.keys[0].shape[-1]) < prompt.lengths[:, None]
         column = jnp.arange(width + chunk)
         before = column < jnp.minimum(base, width)[:, None]
-        rotations = model.rotations(base[:, None] + jnp.arange(chunk), prompt)
+        by_token, fixed = model.ahead(base[:, None] + jnp.arange(chunk), prompt)
 
         def live(done: Array, i: Array) -> Array:
             return ~done & (base + i < settings.budget)[:, None]
@@ -250,12 +252,8 @@ class DecodePrograms:
             tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[..., None], i, axis=2)
             seen = None if seen is None else update_seen(seen, token)
             visible = before | ((column >= width) & (column <= width + i))
-            rotation = jax.tree.map(
-                lambda x: jax.lax.dynamic_index_in_dim(x, i, 1, keepdims=False), rotations
-            )
-            hidden, captions = model.decode(
-                token, rotation, width + i, prompt_visible, visible, prompt, captions
-            )
+            at = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, 1, keepdims=False), by_token)
+            hidden, captions = model.decode(token, at, fixed, width + i, visible, prompt, captions)
             lengths = jnp.where(going, step[:, None] + 1, lengths)
             done |= going & (token[..., None] == end).any(-1)
             return i + 1, tokens, lengths, done, model.logits(hidden), seen, captions
@@ -264,45 +262,29 @@ class DecodePrograms:
         first = (jnp.int32(0), drawn, part.lengths, part.done, part.logits, part.seen, captions)
         i, drawn, lengths, done, logits, seen, captions = jax.lax.while_loop(unfinished, one, first)
         steps = jnp.minimum(base + i, settings.budget)
-        store = captions if everything and width == settings.budget else state.captions
+        columns = captions.columns
+        store = columns if everything and width == settings.budget else state.captions.columns
         added = jax.tree.map(
-            lambda x, axis: jax.lax.slice_in_dim(x, width, width + chunk, axis=axis),
-            captions,
-            _token_axes(captions),
+            lambda x, axis: jax.lax.slice_in_dim(x, width, width + chunk, axis=axis), columns, axes
         )
-        tokens, store = _put_columns((state.tokens, store), (drawn, added), slots, candidates, base)
-        changed = (lengths, done, logits, seen)
+        tokens, store = _put_columns((state.tokens, store), (drawn, added), axes, slots, candidates, base)
+        changed = (lengths, done, logits, seen, captions.carried)
         if not everything:
-            old = (state.lengths, state.done, state.logits, state.seen)
+            old = (state.lengths, state.done, state.logits, state.seen, state.captions.carried)
             at = (slots[:, None], candidates)
             changed = jax.tree.map(lambda x, y: x.at[at].set(y), old, changed)
             steps = state.steps.at[slots].set(steps)
-        lengths, done, logits, seen = changed
-        return DecodeState(tokens, lengths, done, steps, logits, state.keys, seen, state.prompt, store)
-
-
-def _token_axes(captions: CaptionCache) -> Any:
-    """Which axis of each array is the captions' tokens."""
-    axes: dict[str, Any] = {"keys": (2,) * len(captions.keys), "values": (1,) * len(captions.values)}
-    return CaptionCache(**axes)
-
-
-def _without_vision(prompt: PromptBatch) -> PromptBatch:
-    return PromptBatch(prompt.tokens, prompt.positions, prompt.lengths, prompt.visual_index, None)
-
-
-def _with_captions(state: DecodeState, captions: CaptionCache) -> DecodeState:
-    return DecodeState(
-        state.tokens,
-        state.lengths,
-        state.done,
-        state.steps,
-        state.logits,
-        state.keys,
-        state.seen,
-        state.prompt,
-        captions,
-    )
+        lengths, done, logits, seen, carried = changed
+        return replace(
+            state,
+            tokens=tokens,
+            lengths=lengths,
+            done=done,
+            steps=steps,
+            logits=logits,
+            seen=seen,
+            captions=CaptionState(store, carried),
+        )
 
 
 def _place(old: Array, new: Array, *, slots: Array) -> Array:
@@ -342,27 +324,31 @@ def _part(state: DecodeState, slots: Array, candidates: Array, *, everything: bo
         keys=of_candidates(state.keys),
         seen=None if state.seen is None else of_candidates(state.seen),
         prompt=jax.tree.map(of_slots, state.prompt),
-        captions=jax.tree.map(of_rows, state.captions),
+        captions=CaptionState(
+            jax.tree.map(of_rows, state.captions.columns),
+            jax.tree.map(of_candidates, state.captions.carried),
+        ),
     )
 
 
-def _narrowed(captions: CaptionCache, width: int, chunk: int) -> CaptionCache:
+def _narrowed(columns: Any, axes: Any, width: int, chunk: int) -> Any:
     """The first ``width`` columns, and ``chunk`` empty ones for new tokens."""
 
     def of(x: Array, axis: int) -> Array:
         padding = [(0, chunk if i == axis else 0) for i in range(x.ndim)]
         return jnp.pad(jax.lax.slice_in_dim(x, 0, width, axis=axis), padding)
 
-    return jax.tree.map(of, captions, _token_axes(captions))
+    return jax.tree.map(of, columns, axes)
 
 
 def _put_columns(
-    stored: tuple[Array, CaptionCache],
-    new: tuple[Array, CaptionCache],
+    stored: tuple[Array, Any],
+    new: tuple[Array, Any],
+    axes: Any,
     slots: Array,
     candidates: Array,
     base: Array,
-) -> tuple[Array, CaptionCache]:
+) -> tuple[Array, Any]:
     """New tokens and their caches [slots, candidates, ...] into their columns, ``base`` of each slot, in place.
 
     One slot after another, or one candidate after another if not all are there: a block each, where a scatter would
@@ -375,7 +361,7 @@ def _put_columns(
     tokens, added = new
     tokens = tokens.reshape(-1, tokens.shape[-1])
 
-    def one(k: Array, stored: tuple[Array, CaptionCache]) -> tuple[Array, CaptionCache]:
+    def one(k: Array, stored: tuple[Array, Any]) -> tuple[Array, Any]:
         slot = k // blocks
         candidate = jnp.int32(0) if together else candidates[slot, k % blocks]
         first = slots[slot] * size + candidate
@@ -392,7 +378,7 @@ def _put_columns(
             return jax.lax.dynamic_update_slice(x, block, start)
 
         flat = put(stored[0].reshape(-1, stored[0].shape[-1]), tokens, 1)
-        caches = jax.tree.map(put, stored[1], added, _token_axes(added))
+        caches = jax.tree.map(put, stored[1], added, axes)
         return flat.reshape(stored[0].shape), caches
 
     return jax.lax.fori_loop(0, slots.shape[0] * blocks, one, stored)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from vcap_jax.data.examples import Example
-from vcap_jax.models.policy import Params
-from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.models.family import Features, Params, PromptBatch
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, SampledGroup
 from vcap_jax.system.errors import VCapError
 
@@ -29,7 +28,7 @@ class RolloutBatch:
     examples: Sequence[Example]
     places: Sequence[int]
     prompt: PromptBatch
-    features: VisualFeatures | None
+    features: Features | None
 
     @property
     def groups(self) -> int:

@@ -19,8 +19,8 @@ import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
-from vcap_jax.models.qwen3_vl.decoding import DecodeParams, apart, decoded_types, lay_out
-from vcap_jax.models.qwen3_vl.lora import is_adapter
+from vcap_jax.models.family import DecodeParams, family_of
+from vcap_jax.models.lora import is_adapter
 from vcap_jax.parallel.sharding import dotted_path, partition
 from vcap_jax.rollout.decoding import LANES
 
@@ -51,9 +51,10 @@ def mesh_of(tree: Any) -> Mesh:
     return local_mesh(sharding.mesh.shape.get("tensor", 1), mine)
 
 
-def own_types(params: Any, dtype: Any) -> Any:
+def own_types(graphdef: Any, params: Any, dtype: Any) -> Any:
     """What parameters (arrays or abstract) are cast to before each process gets them whole: a tree like ``params``.
 
+    graphdef: of their model.
     dtype: of the computation. Of the decoder's, all but adapters, which are small and may still be added to a matrix
     in float32 (``lora.Additions``). A cast made here is one that drawing captions makes anyway.
     """
@@ -61,7 +62,7 @@ def own_types(params: Any, dtype: Any) -> Any:
     def of(path: tuple[Any, ...], x: Any, used: Any) -> Any:
         return x.dtype if is_adapter(tuple(dotted_path(path).split("."))) else used
 
-    return jax.tree_util.tree_map_with_path(of, params, decoded_types(params, dtype))
+    return jax.tree_util.tree_map_with_path(of, params, family_of(graphdef).decoded_types(params, dtype))
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,11 @@ class RolloutPlacement:
         """
         mesh = self.mesh if mesh is None else mesh
         sizes = {"fsdp": 1, "tensor": mesh.shape.get("tensor", 1)}
+        rules = family_of(self.graphdef).partition_rules
 
         def of(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
             # A layer by itself: its path lacks the tower's, which no rule looks at.
-            return NamedSharding(mesh, partition(dotted_path(path), leaf.shape, sizes).spec)
+            return NamedSharding(mesh, partition(dotted_path(path), leaf.shape, sizes, rules).spec)
 
         return jax.tree_util.tree_map_with_path(of, params)
 
@@ -89,7 +91,8 @@ class RolloutPlacement:
         """Shapes, types and shardings of ``params``."""
 
         def laid_out(trainable: Any, frozen: Any) -> DecodeParams:
-            return lay_out(self.graphdef, *apart(self.graphdef, trainable, frozen))
+            family = family_of(self.graphdef)
+            return family.lay_out(self.graphdef, *family.apart(self.graphdef, trainable, frozen))
 
         found = jax.eval_shape(laid_out, trainable, frozen)
         return jax.tree.map(
@@ -116,7 +119,7 @@ class RolloutPlacement:
         return call.program.lower(call.stacked, call.leaves)
 
     def _call(self, wanted: DecodeParams, trainable: Any, frozen: Any) -> _Call:
-        stacked, rest = apart(self.graphdef, trainable, frozen)
+        stacked, rest = family_of(self.graphdef).apart(self.graphdef, trainable, frozen)
         leaves, tree = jax.tree.flatten(rest)
         changed = tuple(
             i
@@ -162,6 +165,7 @@ class RolloutPlacement:
                 return params.layers, [leaves[i] for i in changed]
 
             def program(stacked: Any, leaves: list[Any]) -> tuple[Any, list[Any]]:
+                lay_out = family_of(self.graphdef).lay_out
                 return chosen(lay_out(self.graphdef, stacked, jax.tree.unflatten(tree, leaves)))
 
             target = None if training is None else chosen(self.shardings(wanted, training))

@@ -19,9 +19,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from vcap_jax.models.policy import Params
-from vcap_jax.models.qwen3_vl.decoding import DecodeParams
-from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.models.family import DecodeParams, Features, Params, PromptBatch
 from vcap_jax.rollout.decoding import LANES, DecodePrograms, DecodeSettings, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement, mesh_of
 from vcap_jax.rollout.sampling import SamplingConfig
@@ -150,7 +148,7 @@ class GroupSampler:
         return RolloutPlacement(self._mesh or mesh_of(trainable), self._graphdef)
 
     def abstract_calls(
-        self, trainable: Params, frozen: Params, prompt: PromptBatch, features: VisualFeatures | None
+        self, trainable: Params, frozen: Params, prompt: PromptBatch, features: Features | None
     ) -> AbstractCalls:
         """What a run would call for prompts like these, everything given as jax.ShapeDtypeStruct with shardings; the
         sampler must have been given its mesh."""
@@ -183,7 +181,7 @@ class GroupSampler:
         trainable: Params,
         frozen: Params,
         prompt: PromptBatch,
-        features: VisualFeatures | None,
+        features: Features | None,
         *,
         seed: int,
         step: int,

@@ -14,8 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from vcap_jax.models.qwen3_vl.decoding import DecodeParams
-from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.models.family import DecodeParams, Features, PromptBatch
 from vcap_jax.rollout.decoding import DecodePrograms, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement
 from vcap_jax.rollout.schedule import ShapeBuckets
@@ -44,14 +43,14 @@ class PromptGroups:
     """
 
     prompt: PromptBatch
-    features: VisualFeatures | None
+    features: Features | None
     ids: Sequence[int]
     indices: Sequence[int] | None = None
 
     @property
     def bucket(self) -> Any:
         """Groups of equal buckets can decode side by side."""
-        arrays = jax.tree.leaves((self.prompt.tokens, self.features))
+        arrays = jax.tree.leaves((self.prompt.without_vision(), self.features))
         return self.prompt.tokens.shape[1], tuple(x.shape for x in arrays)
 
 
@@ -160,13 +159,7 @@ class Slots:
                 k = slot if count == self._slots else 0
                 rows[lane, k], slots[lane, k], ids[lane, k] = group.row, slot, group.id
         if self._placed is None or self._placed[0] is not batch:
-            text = PromptBatch(
-                batch.prompt.tokens,
-                batch.prompt.positions,
-                batch.prompt.lengths,
-                batch.prompt.visual_index,
-                None,
-            )
+            text = batch.prompt.without_vision()
             self._placed = (batch, self._placement.batch(text), self._placement.batch(batch.features))
         _, prompt, features = self._placed
         # 32 bits whatever their sign: a key is made of the bits.

@@ -21,7 +21,8 @@ import aiohttp
 import jax.numpy as jnp
 
 from vcap_jax.data.examples import Example
-from vcap_jax.models.policy import Params, Policy
+from vcap_jax.models.family import Params
+from vcap_jax.models.policy import Policy
 from vcap_jax.rollout.engine import RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig, SampledGroup
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
@@ -59,6 +60,11 @@ class VllmEngine:
         dtype: str,
         say: Callable[[str], None] = _log.warning,
     ) -> None:
+        if not policy.family.served_by_vllm:
+            raise RolloutError(
+                f"rollout.engine is vllm, which does not know the model family {policy.family.name}; set "
+                "rollout.engine=jax"
+            )
         self._processor, self._settings, self._seed = policy.processor, config.vllm, seed
         self._say = say
         self._rules = GroupRules(

@@ -7,31 +7,21 @@ assumed: the token ids it reports, visual placeholders expanded, are compared wi
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import io
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
-from vcap_jax.models.qwen3_vl.processing import Processor
-from vcap_jax.models.qwen3_vl.processing.chat_template import VISION_START
-from vcap_jax.models.qwen3_vl.processing.pixels import unpatchify
+from vcap_jax.models.errors import InputError
+from vcap_jax.models.family import EncodedPrompt, Processor
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.rollout.sampler import SampledGroup
 from vcap_jax.rollout.sampling import SamplingConfig
 
 BAN = -100.0
 """The lowest bias the protocol allows: e^-100 of the probability remains."""
-
-# Prompts announce a frame pair as <12.3 seconds>, in tenths: an index on a clock of ten ticks per second.
-_TICKS = 10
-_ANNOUNCED = re.compile(rf"<(\d+)\.(\d) seconds>{re.escape(VISION_START)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +54,13 @@ def group_request(
 ) -> dict[str, Any]:
     """The body of one ``/v1/chat/completions`` request for a whole group.
 
-    request: the text that follows the pictures in ``prompt``.
+    request: the text that follows the pictures in ``prompt``. Raises RolloutError for a prompt that cannot be sent.
     """
     sampling = rules.sampling
-    content, media = picture_parts(prompt, processor)
+    try:
+        content, media = processor.picture_parts(prompt)
+    except InputError as error:
+        raise RolloutError(str(error)) from error
     body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": [*content, {"type": "text", "text": request}]}],
@@ -86,47 +79,6 @@ def group_request(
         "return_token_ids": True,
     }
     return body | ({"media_io_kwargs": media} if media else {})
-
-
-def picture_parts(
-    prompt: EncodedPrompt, processor: Processor
-) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Content parts for the pictures of ``prompt``, and the request's ``media_io_kwargs`` for a video (else None).
-
-    A video is one part: its frames as PNG, with an index for each on a clock of tenths of a second, from which the
-    server computes the times that our prompt announces. Raises RolloutError if times and frames do not match.
-    """
-    if not prompt.frames:
-        return [], None
-    pictures = [
-        unpatchify(patches, int(rows), int(columns), processor.image)
-        for patches, (rows, columns) in zip(prompt.frames, prompt.grids, strict=True)
-    ]
-    if np.isin(prompt.tokens, processor.image_token_id).any():
-        urls = [f"data:image/png;base64,{_png(picture[0])}" for picture in pictures]
-        return [{"type": "image_url", "image_url": {"url": url}} for url in urls], None
-    frames = np.concatenate(pictures)
-    depth = len(pictures[0])
-    text = processor.tokenizer.decode(_collapsed(prompt.tokens, processor.video_token_id))
-    ticks = [int(whole) * _TICKS + int(tenth) for whole, tenth in _ANNOUNCED.findall(text)]
-    if len(ticks) != len(pictures):
-        raise RolloutError(
-            f"a video prompt has {len(pictures)} frame pairs but announces {len(ticks)} times; its layout is not "
-            "the one this engine can send"
-        )
-    indices = [tick for tick in ticks for _ in range(depth)]
-    # Declared as JPEG because that is the one name for a sequence of pictures; each is read by its own header.
-    url = "data:video/jpeg;base64," + ",".join(_png(frame) for frame in frames)
-    video = {
-        # The server would otherwise keep 32 frames and drop the rest without a word.
-        "num_frames": -1,
-        "fps": _TICKS,
-        "frames_indices": indices,
-        "total_num_frames": max(indices[-1] + 1, len(frames)),
-        "duration": (indices[-1] + 1) / _TICKS,
-        "do_sample_frames": False,
-    }
-    return [{"type": "video_url", "video_url": {"url": url}}], {"video": video}
 
 
 def read_group(
@@ -200,16 +152,3 @@ def _check_caption(ids: np.ndarray, logprobs: np.ndarray, reason: str, rules: Gr
         raise RolloutError(f"{name}: token {ids[banned][0]} is banned, the server does not apply logit_bias")
     if not np.isfinite(logprobs).all() or (logprobs > 0).any():
         raise RolloutError(f"{name}: its log-probabilities are not all finite and at most 0")
-
-
-def _collapsed(tokens: np.ndarray, placeholder: int) -> np.ndarray:
-    """``tokens`` with every run of ``placeholder`` cut to one."""
-    repeated = (tokens[1:] == placeholder) & (tokens[:-1] == placeholder)
-    return tokens[np.concatenate([[True], ~repeated])]
-
-
-def _png(picture: np.ndarray) -> str:
-    buffer = io.BytesIO()
-    # The picture crosses one machine's loopback: time matters more than size.
-    Image.fromarray(picture).save(buffer, "PNG", compress_level=1)
-    return base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from flax import nnx
 
-from vcap_jax.models.policy import Params
-from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.weights import INDEX_FILE, save_pretrained
-from vcap_jax.models.tensor_files import write_tensors
+from vcap_jax.models.family import Params, family_of
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.system.private_folders import ExposedFolder, private_folder
-
-HEAD = "lm_head.weight"
-_HEAD_FILE = "model-head.safetensors"
 
 
 class WrittenWeights(NamedTuple):
@@ -75,24 +67,10 @@ class WeightFiles:
             )
         unfinished, finished = self.folder / f".{version}", self.folder / version
         unfinished.mkdir(mode=0o700)
-        kept = save_pretrained(model, unfinished, dtype=self._dtype)
-        if model.config.tie_word_embeddings:
-            self._write_head(model, unfinished)
+        kept = family_of(self._graphdef).save_for_vllm(model, unfinished, dtype=self._dtype)
         for file in unfinished.iterdir():
             file.chmod(0o600)
         return WrittenWeights(unfinished.replace(finished), kept)
-
-    def _write_head(self, model: Qwen3VL, folder: Path) -> None:
-        """A tied head under its own name too: the server's CPU build computes with a packed copy of it, which it makes
-        anew only when the head itself is among what it reads."""
-        head = np.ascontiguousarray(np.asarray(model.head()).T.astype(self._dtype))
-        write_tensors({HEAD: head}, folder / _HEAD_FILE)
-        index = folder / INDEX_FILE
-        if index.exists():
-            # With an index, files it does not name are not read.
-            listed = json.loads(index.read_text(encoding="utf-8"))
-            listed["weight_map"][HEAD] = _HEAD_FILE
-            index.write_text(json.dumps(listed), encoding="utf-8")
 
     def remove(self, folder: Path) -> None:
         """Removes a version that every server has read."""

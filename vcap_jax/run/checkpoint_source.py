@@ -17,10 +17,10 @@ from typing import Any
 from flax import nnx
 
 from vcap_jax.configuration import ConfigError, load_config
+from vcap_jax.models.family import CaptionModel, Processor, VisualBudget
+from vcap_jax.models.lora import LoraConfig
 from vcap_jax.models.policy import ModelConfig, Policy, policy_of
-from vcap_jax.models.qwen3_vl.lora import LoraConfig
-from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.models.registry import family_at
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
@@ -129,19 +129,25 @@ def load_captioner(config: RunConfig, path: str, placement: Placement, *, step: 
     model = dataclasses.replace(config.model, lora=None)
     if line.runs:
         theirs = line.runs[0].model.for_restoring()
-        model = dataclasses.replace(config.model, lora=theirs.lora, frozen=theirs.frozen)
+        model = dataclasses.replace(
+            config.model, lora=theirs.lora, frozen=theirs.frozen, family=theirs.family
+        )
     return _load(config, model, line, placement)
 
 
 def configured_processor(config: RunConfig, origin: Path) -> Processor:
     """The processor of a checkpoint folder with the visual budget of ``config``."""
-    return Processor.from_pretrained(
-        origin,
+    return _processor(config, config.model, origin)
+
+
+def _processor(config: RunConfig, model: ModelConfig, origin: Path) -> Processor:
+    budget = VisualBudget(
         max_pixels=config.data.max_pixels,
         max_frames=config.data.max_frames,
         max_frame_tokens=config.data.max_frame_tokens,
         fps=config.data.fps,
     )
+    return family_at(origin, model.family).processor(origin, budget)
 
 
 def export_command(source: CheckpointSource) -> str:
@@ -184,14 +190,15 @@ def _adapter_settings(lora: LoraConfig) -> dict[str, Any]:
 
 
 def _load(config: RunConfig, model: ModelConfig, line: Lineage, placement: Placement) -> Policy:
-    processor = configured_processor(config, line.origin)
+    processor = _processor(config, model, line.origin)
     whole = load_adapted(model, line.origin, placement=placement)
     return policy_of(model, _with_trained(whole, line.runs, placement), processor)
 
 
-def _with_trained(model: Qwen3VL, runs: Sequence[TrainedRun], placement: Placement) -> Qwen3VL:
+def _with_trained(model: CaptionModel, runs: Sequence[TrainedRun], placement: Placement) -> CaptionModel:
     """``model`` with what the runs trained, the last first. What a later run holds too is not read again, so that an
     earlier run's checkpoint is needed only for the rest."""
+    placement = placement.with_rules(model.family().partition_rules)
     graphdef, state = nnx.split(model)
     arrays = dict(nnx.to_flat_state(state))
     left = set(arrays)
@@ -202,7 +209,8 @@ def _with_trained(model: Qwen3VL, runs: Sequence[TrainedRun], placement: Placeme
             part = nnx.from_flat_state((path, leaf) for path, leaf in arrays.items() if path in wanted)
             arrays.update(nnx.to_flat_state(_restored(run.source, part, placement)))
             left -= wanted
-    return nnx.merge(graphdef, nnx.from_flat_state(arrays.items()))
+    trained: CaptionModel = nnx.merge(graphdef, nnx.from_flat_state(arrays.items()))
+    return trained
 
 
 def _restored(source: CheckpointSource, params: Any, placement: Placement) -> Any:

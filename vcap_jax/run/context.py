@@ -13,7 +13,8 @@ from vcap_jax.data.batching import PromptBatcher
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
-from vcap_jax.models.policy import Params, Policy
+from vcap_jax.models.family import Params
+from vcap_jax.models.policy import Policy
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.report.run_folder import RunFolder
@@ -56,7 +57,9 @@ class RunContext:
     def own_params(self, params: Params) -> Params:
         """Parameters, trained or frozen, for this process's devices, in the types that captions are drawn with. All
         processes must call it at the same time. With one process they are ``params`` themselves."""
-        return self.placement.gathered(params, own_types(params, self.config.model.dtype))
+        return self.placement.gathered(
+            params, own_types(self.policy.graphdef, params, self.config.model.dtype)
+        )
 
     def batcher(self, groups: int) -> PromptBatcher:
         """Makes device batches of that many groups, on this process's devices."""

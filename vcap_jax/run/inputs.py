@@ -16,8 +16,8 @@ from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.manifest import Sample, missing_files
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.registry import load_evaluators
-from vcap_jax.models.qwen3_vl.lora_files import CONFIG_FILE
-from vcap_jax.models.qwen3_vl.weights import INDEX_FILE, SINGLE_FILE
+from vcap_jax.models.lora_files import CONFIG_FILE
+from vcap_jax.models.weights import INDEX_FILE, SINGLE_FILE
 from vcap_jax.reward.questions import read_questions
 from vcap_jax.reward.templates import load_instruction
 from vcap_jax.reward.vqa import load_vqa_template

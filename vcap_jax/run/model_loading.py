@@ -9,13 +9,11 @@ from typing import Any
 import jax.numpy as jnp
 from flax import nnx
 
+from vcap_jax.models.family import CaptionModel, ModelSettings, VisualBudget
+from vcap_jax.models.lora import attach
+from vcap_jax.models.lora_files import load_adapter
 from vcap_jax.models.policy import ModelConfig, Policy, attention_kernel, policy_of
-from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.models.qwen3_vl.lora import attach
-from vcap_jax.models.qwen3_vl.lora_files import load_adapter
-from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.processing import Processor
-from vcap_jax.models.qwen3_vl.weights import load_pretrained
+from vcap_jax.models.registry import family_at
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.training.checkpoint import Checkpointer
 from vcap_jax.world.backbone import BACKBONE_FOLDER
@@ -37,30 +35,30 @@ def load_model(
     param_dtype: Any = None,
     remat: str = "none",
     attention_name: str = "auto",
-) -> Qwen3VL:
+    family: str | None = None,
+) -> CaptionModel:
     """Reads a Hugging Face folder, or an Orbax checkpoint folder made of one (``launch/convert.py from-hf``).
 
     param_dtype: what parameters are kept in; None takes the type that config.json says they are stored in.
-    attention_name, remat: as in ``ModelConfig``.
-    Raises UnsupportedAttention if that attention cannot be computed on the devices of ``placement``.
+    attention_name, remat, family: as in ``ModelConfig``.
+    Raises ModelFamilyError if no family reads the folder,
+    UnsupportedAttention if that attention cannot be computed on the devices of ``placement``.
     """
     if param_dtype is None:
         stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         param_dtype = jnp.dtype(stored.get("dtype") or stored.get("torch_dtype") or "bfloat16")
-    config = Qwen3VLConfig.from_pretrained(folder)
-    settings: dict[str, Any] = {
-        "dtype": dtype,
-        "param_dtype": param_dtype,
-        "remat": remat,
-        "kernel": attention_kernel(attention_name, config, dtype, placement.mesh.devices.flat[0].platform),
-    }
+    reader = family_at(folder, family)
+    spec, platform = reader.read_spec(folder), placement.mesh.devices.flat[0].platform
+    kernel = attention_kernel(attention_name, spec, dtype, platform)
+    settings = ModelSettings(dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel)
+    placement = placement.with_rules(reader.partition_rules)
     if not (folder / PARAMS_FOLDER).is_dir():
-        return load_pretrained(folder, sharding=placement.parameter, **settings)
-    model = nnx.eval_shape(lambda: Qwen3VL(config, rngs=nnx.Rngs(0), **settings))
-    graphdef, state = nnx.split(model)
+        return reader.load(folder, settings, placement.parameter)
+    graphdef, state = nnx.split(reader.abstract_model(spec, settings))
     with Checkpointer(folder / PARAMS_FOLDER, read_only=True) as checkpoints:
         restored, _ = checkpoints.restore({"params": placement.abstract(state)})
-    return nnx.merge(graphdef, restored["params"])
+    model: CaptionModel = nnx.merge(graphdef, restored["params"])
+    return model
 
 
 def load_policy(
@@ -79,13 +77,14 @@ def load_policy(
     Raises AdapterError if ``config.lora.adapter`` cannot be used.
     """
     folder = checkpoint_folder(config.path)
-    processor = Processor.from_pretrained(
-        folder, max_pixels=max_pixels, max_frames=max_frames, max_frame_tokens=max_frame_tokens, fps=fps
+    budget = VisualBudget(
+        max_pixels=max_pixels, max_frames=max_frames, max_frame_tokens=max_frame_tokens, fps=fps
     )
+    processor = family_at(folder, config.family).processor(folder, budget)
     return policy_of(config, load_adapted(config, folder, placement=placement), processor)
 
 
-def load_adapted(config: ModelConfig, folder: Path, *, placement: Placement) -> Qwen3VL:
+def load_adapted(config: ModelConfig, folder: Path, *, placement: Placement) -> CaptionModel:
     """The model of a checkpoint folder in the types of ``config``, with the adapters of ``config.lora``.
 
     Raises AdapterError if ``config.lora.adapter`` cannot be used.
@@ -98,6 +97,7 @@ def load_adapted(config: ModelConfig, folder: Path, *, placement: Placement) -> 
         param_dtype=jnp.dtype(config.param_dtype if config.lora is None else config.frozen_dtype),
         remat=config.remat,
         attention_name=config.attention,
+        family=config.family,
     )
     if config.lora is not None:
         start = config.lora.adapter
@@ -105,7 +105,7 @@ def load_adapted(config: ModelConfig, folder: Path, *, placement: Placement) -> 
             model,
             config.lora,
             param_dtype=jnp.dtype(config.param_dtype),
-            sharding=placement.parameter,
-            values=None if start is None else load_adapter(Path(start), model.config, config.lora),
+            sharding=placement.with_rules(model.family().partition_rules).parameter,
+            values=None if start is None else load_adapter(Path(start), model.weight_map, config.lora),
         )
     return model

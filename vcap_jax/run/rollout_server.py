@@ -11,7 +11,6 @@ from pathlib import Path
 
 import jax.numpy as jnp
 
-from vcap_jax.models.qwen3_vl.weights import save_pretrained
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.run.checkpoint_source import configured_processor, lineage
 from vcap_jax.run.config import RunConfig
@@ -37,8 +36,8 @@ def export_policy(config: RunConfig, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     weights = sorted(source.glob("*.safetensors*"))
     if not weights:
-        model = load_model(source, placement=Placement.build(MeshConfig()))
-        save_pretrained(model, target, dtype=jnp.dtype(config.model.dtype))
+        model = load_model(source, placement=Placement.build(MeshConfig()), family=config.model.family)
+        model.family().save(model, target, dtype=jnp.dtype(config.model.dtype))
     for file in weights:
         (target / file.name).symlink_to(file.resolve())
     for name in _SMALL_FILES:

@@ -9,7 +9,7 @@ from vcap_jax.configuration import ConfigError
 from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.media import TimeWindow
-from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.models.family import Processor
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import load_captioner, load_start
@@ -56,6 +56,7 @@ def prepare(
         policy = load_start(config, placement)
     else:
         policy = load_captioner(config, captioner, placement, step=step)
+    placement = placement.with_rules(policy.family.partition_rules)
     check_same_attention(policy.attention, processes)
     load = sample_reader(config, policy.processor, judged=judged)
     sampler = group_sampler(policy, config.rollout, processes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from vcap_jax.models.qwen3_vl.processing import Buckets
+from vcap_jax.models.buckets import Buckets
 from vcap_jax.run.context import RunContext
 
 _FEW_SIZES = 16

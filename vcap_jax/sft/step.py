@@ -22,8 +22,7 @@ from flax import nnx
 from jax.typing import ArrayLike
 from jaxtyping import Int
 
-from vcap_jax.models.policy import Params
-from vcap_jax.models.qwen3_vl.inputs import PromptBatch
+from vcap_jax.models.family import Params, PromptBatch
 from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.training.logprobs import token_logprobs

@@ -10,7 +10,7 @@ import numpy as np
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.models.family import Processor
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ import jax
 from vcap_jax.data.batching import common_sizes
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupIterator
-from vcap_jax.models.policy import Params
-from vcap_jax.models.qwen3_vl.inputs import PromptBatch
-from vcap_jax.models.qwen3_vl.processing import Buckets, collate, padded_sizes
+from vcap_jax.models.buckets import Buckets
+from vcap_jax.models.family import Params, Processor, PromptBatch
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.report.progress import Shown
@@ -93,7 +92,7 @@ class SupervisedTraining:
     targets: Targets
     max_tokens: int
     buckets: Buckets
-    merge_size: int
+    processor: Processor
     checkpoints: Checkpointer
     log: Log
     placement: Placement
@@ -158,13 +157,16 @@ class SupervisedTraining:
         parts = [ordered[first : first + size] for first in range(0, len(ordered), size)]
         names = [[example.sample.id for example in part] for part in parts]
         prompts = [[example.prompt for example in part] for part in parts]
-        sizes = [padded_sizes(part, self.buckets, named) for part, named in zip(prompts, names, strict=True)]
+        sizes = [
+            self.processor.padded_sizes(part, self.buckets, named)
+            for part, named in zip(prompts, names, strict=True)
+        ]
         longest = [max(map(self._longest, part)) for part in parts]
         micro = []
         for part, named, padded, most in zip(
             prompts, names, common_sizes(self.processes, sizes), self._largest(longest), strict=True
         ):
-            prompt = collate(part, self.buckets, self.merge_size, names=named, batch_size=size, sizes=padded)
+            prompt = self.processor.collate(part, self.buckets, names=named, batch_size=size, sizes=padded)
             width = min([b for b in self.config.caption_buckets if most <= b] + [self.max_tokens])
             captions = [self.targets.captions[name] for name in named]
             rows = pad_captions(captions, width, groups=size, per_group=self.targets.per_sample)

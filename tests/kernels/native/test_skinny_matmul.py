@@ -16,7 +16,8 @@ from tests.models.qwen3_vl import parity_cases as cases
 from vcap_jax.kernels.attention import Chunked
 from vcap_jax.kernels.attention.native import Native
 from vcap_jax.kernels.native import skinny_matmul as few_rows
-from vcap_jax.models.qwen3_vl import lora
+from vcap_jax.models import lora
+from vcap_jax.models.family import CaptionState
 from vcap_jax.models.qwen3_vl.decoding import DecodeModel, apart, empty_caches, lay_out
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.parallel.sharding import MeshConfig, make_mesh
@@ -112,7 +113,9 @@ def decoder(adapters: bool = False, **settings: Any) -> tuple[Any, Any, Any]:
         tokens = jnp.arange(GROUPS * CAPTIONS).reshape(GROUPS, CAPTIONS)
         seen = jnp.zeros((GROUPS, PROMPT), bool), jnp.broadcast_to(jnp.arange(TOKENS) < 1, (GROUPS, TOKENS))
         rotation = model.rotations(jnp.zeros(GROUPS, jnp.int32), prompt)
-        hidden, _ = model.decode(tokens, rotation, jnp.int32(0), *seen, prompt, captions)
+        hidden, _ = model.decode(
+            tokens, rotation, seen[0], jnp.int32(0), seen[1], prompt, CaptionState(captions, ())
+        )
         return model.logits(hidden)
 
     return decode, laid_out, caches

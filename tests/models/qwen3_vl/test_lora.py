@@ -11,11 +11,14 @@ import pytest
 from flax import nnx
 
 from tests.tiny_policy import tiny_model, tiny_prompts
+from vcap_jax.models.errors import CheckpointError
+from vcap_jax.models.lora import TARGETS, Additions, LoraConfig, adapters, attach, is_adapter
 from vcap_jax.models.policy import ModelConfig, split_adapters
-from vcap_jax.models.qwen3_vl.lora import TARGETS, Additions, LoraConfig, adapters, attach, is_adapter
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.weight_table import abstract_model, checkpoint_tensors, flat_parameters
-from vcap_jax.models.qwen3_vl.weights import CheckpointError, load_pretrained, save_pretrained, to_public
+from vcap_jax.models.qwen3_vl.partition import RULES
+from vcap_jax.models.qwen3_vl.weight_table import abstract_model, checkpoint_tensors
+from vcap_jax.models.qwen3_vl.weights import load_pretrained, save_pretrained, to_public
+from vcap_jax.models.weight_map import flat_parameters
 from vcap_jax.parallel.sharding import MeshConfig, Placement, partition
 
 
@@ -79,7 +82,7 @@ def test_an_export_says_how_much_of_the_adapters_rounding_has_left(
 ):
     """Beside a base that is exact in bfloat16, young adapters vanish in it and grown ones do not. What is measured of
     every matrix is what the files hold, and a part of its rows is near to all of them."""
-    monkeypatch.setattr("vcap_jax.models.qwen3_vl.lora._MEASURED", measured)
+    monkeypatch.setattr("vcap_jax.models.lora._MEASURED", measured)
     model = adapted(LoraConfig(rank=4))
     exact = nnx.state(model, nnx.filterlib.Not(is_adapter))
     nnx.update(model, jax.tree.map(lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), exact))
@@ -145,11 +148,13 @@ def test_on_a_mesh_they_are_cut_with_the_matrices_they_add_to():
         ("mlp.down.adapter.b", (36, 16, 4096), (None, None, "fsdp")),
     ):
         for before in ("text.layers.", "opt_state.1.mu.text.layers."):
-            split = partition(before + path, shape, sizes)
+            split = partition(before + path, shape, sizes, RULES)
             assert (*split.spec,) == spec, path
             assert not split.fallbacks
     model, lora = tiny_model(), LoraConfig(rank=2)
-    attach(model, lora, sharding=Placement.build(MeshConfig(fsdp=2), jax.devices()[:2]).parameter)
+    attach(
+        model, lora, sharding=Placement.build(MeshConfig(fsdp=2), jax.devices()[:2], rules=RULES).parameter
+    )
     whole = flat_parameters(adapted(lora, seed=None))
     for name, array in flat_parameters(model).items():
         if ".adapter." in name:

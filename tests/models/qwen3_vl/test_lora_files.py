@@ -13,14 +13,8 @@ from safetensors.numpy import load_file, save_file
 from tests.live_reference import require_torch
 from tests.models.qwen3_vl.test_lora import adapted, hidden
 from tests.tiny_policy import tiny_model, tiny_prompts
-from vcap_jax.models.qwen3_vl.lora import LoraConfig, attach
-from vcap_jax.models.qwen3_vl.lora_files import (
-    CONFIG_FILE,
-    WEIGHTS_FILE,
-    AdapterError,
-    load_adapter,
-    save_adapter,
-)
+from vcap_jax.models.lora import LoraConfig, attach
+from vcap_jax.models.lora_files import CONFIG_FILE, WEIGHTS_FILE, AdapterError, load_adapter, save_adapter
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.weights import save_pretrained
 
@@ -36,7 +30,7 @@ def folder(tmp_path) -> Path:
 
 def started_from(folder: Path, lora: LoraConfig = LORA) -> Qwen3VL:
     model = tiny_model()
-    attach(model, lora, values=load_adapter(folder, model.config, lora))
+    attach(model, lora, values=load_adapter(folder, model.weight_map, lora))
     return model
 
 
@@ -115,7 +109,7 @@ def test_every_tensor_that_does_not_fit_is_listed(folder):
 
 def test_a_folder_without_an_adapter_is_refused(tmp_path):
     with pytest.raises(AdapterError, match=f"has no {CONFIG_FILE}"):
-        load_adapter(tmp_path, tiny_model().config, LORA)
+        load_adapter(tmp_path, tiny_model().weight_map, LORA)
     with pytest.raises(AdapterError, match="on nothing, are not those of"):
         save_adapter(tiny_model(), tmp_path, LORA, base="base")
 

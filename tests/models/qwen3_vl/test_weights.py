@@ -19,11 +19,13 @@ from safetensors.numpy import load_file, save_file
 from tests.live_reference import require_torch
 from tests.models.qwen3_vl import make_goldens
 from tests.models.qwen3_vl import parity_cases as cases
+from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.qwen3_vl import published, weights
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.weight_table import Tensor
-from vcap_jax.models.qwen3_vl.weights import CheckpointError, load_pretrained, save_pretrained
+from vcap_jax.models.qwen3_vl.weights import load_pretrained, save_pretrained
+from vcap_jax.models.weight_map import Tensor
+from vcap_jax.models.weights import INDEX_FILE, SINGLE_FILE
 
 CONFIG = cases.MODELS["untied"]
 
@@ -74,10 +76,10 @@ def test_round_trip_is_exact(name: str, shard_bytes: int, tmp_path: Path) -> Non
     save_pretrained(model, tmp_path, max_shard_bytes=shard_bytes)
     files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
     if shard_bytes == 10**9:
-        assert files == [weights.SINGLE_FILE]
-        assert not (tmp_path / weights.INDEX_FILE).exists()
+        assert files == [SINGLE_FILE]
+        assert not (tmp_path / INDEX_FILE).exists()
     else:
-        index = json.loads((tmp_path / weights.INDEX_FILE).read_text())
+        index = json.loads((tmp_path / INDEX_FILE).read_text())
         assert sorted(set(index["weight_map"].values())) == files
         assert len(files) > 2
         assert index["metadata"]["total_size"] == 4 * sum(array.size for array in parameters(model).values())
@@ -111,9 +113,7 @@ def test_part_of_a_state_is_exported_as_that_part() -> None:
 
 def test_types_on_disk_and_in_memory(tmp_path: Path) -> None:
     save_pretrained(make_model(), tmp_path, dtype=jnp.bfloat16)
-    assert {array.dtype for array in load_file(tmp_path / weights.SINGLE_FILE).values()} == {
-        jnp.dtype("bfloat16")
-    }
+    assert {array.dtype for array in load_file(tmp_path / SINGLE_FILE).values()} == {jnp.dtype("bfloat16")}
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
     for dtype in (jnp.float32, jnp.bfloat16):
         model = load_pretrained(tmp_path, dtype=jnp.bfloat16, param_dtype=dtype)
@@ -166,9 +166,7 @@ def test_never_two_copies_in_memory(tmp_path: Path) -> None:
 
 def write(folder: Path, arrays: dict[str, np.ndarray], config: Qwen3VLConfig = CONFIG) -> None:
     folder.mkdir(exist_ok=True)
-    save_file(
-        {name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / weights.SINGLE_FILE
-    )
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / SINGLE_FILE)
     (folder / "config.json").write_text(json.dumps(config.to_dict()))
 
 
@@ -246,7 +244,7 @@ def test_folders_without_weights_and_with_foreign_ones(tmp_path: Path) -> None:
 
 def test_damaged_files_are_named_with_the_remedy(tmp_path: Path) -> None:
     save_pretrained(make_model(), tmp_path)
-    file = tmp_path / weights.SINGLE_FILE
+    file = tmp_path / SINGLE_FILE
     whole = file.read_bytes()
     for left in (whole[: len(whole) // 2], whole[:5], b""):
         file.write_bytes(left)
@@ -254,7 +252,7 @@ def test_damaged_files_are_named_with_the_remedy(tmp_path: Path) -> None:
             CheckpointError, match=r"model\.safetensors is damaged .* copy or download it again"
         ):
             load_pretrained(tmp_path)
-    (tmp_path / weights.INDEX_FILE).write_text("[]")
+    (tmp_path / INDEX_FILE).write_text("[]")
     with pytest.raises(CheckpointError, match=r"index\.json is no index of weights"):
         load_pretrained(tmp_path)
     (tmp_path / "config.json").write_bytes(b"\xff{")

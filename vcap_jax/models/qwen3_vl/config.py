@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcap_jax.models.qwen3_vl.errors import CheckpointError
+from vcap_jax.models.errors import CheckpointError
 
 ACTIVATION_NAMES = ("gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu")
 """Values of ``hidden_act`` that ``layers.ACTIVATIONS`` implements."""
@@ -182,6 +182,26 @@ class Qwen3VLConfig:
                 f"vision_config.deepstack_visual_indexes names {taps} blocks, but the decoder has only "
                 f"{self.text.num_hidden_layers} layers to receive them"
             )
+
+    @property
+    def head_sizes(self) -> dict[str, int]:
+        """Numbers of an attention head in each tower."""
+        return {"text": self.text.head_dim, "vision": self.vision.head_dim}
+
+    @property
+    def end_token_id(self) -> int | None:
+        """The token that ends a caption, if the configuration names it."""
+        return self.text.eos_token_id
+
+    @property
+    def special_token_ids(self) -> tuple[int, ...]:
+        """Those a caption may not contain, as far as the configuration names them."""
+        return (
+            self.image_token_id,
+            self.video_token_id,
+            self.vision_start_token_id,
+            self.vision_end_token_id,
+        )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Qwen3VLConfig:

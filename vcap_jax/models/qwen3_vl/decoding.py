@@ -20,9 +20,10 @@ from flax import nnx
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.attention.chunked_prefill import continued
 from vcap_jax.kernels.native import skinny_matmul as few_rows
+from vcap_jax.models.family import CaptionState, DecodeParams
+from vcap_jax.models.layers import Linear, take_rows
 from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
-from vcap_jax.models.qwen3_vl.layers import Linear, take_rows
 from vcap_jax.models.qwen3_vl.model import Qwen3VL, last_real, next_position
 from vcap_jax.models.qwen3_vl.text import DecoderLayer, gather_features
 
@@ -32,16 +33,6 @@ _KeysAndValues = tuple[tuple[Array, ...], tuple[Array, ...]]
 
 _LAYERS = ("text", "layers")
 _VISUAL = "visual"
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class DecodeParams:
-    """layers: a parameter tree per decoder layer. rest: everything else; the vision tower in it is as it was, so that
-    prompts can be encoded where they are decoded (``encode_vision``)."""
-
-    layers: tuple[Any, ...]
-    rest: Any
 
 
 @jax.tree_util.register_dataclass
@@ -98,7 +89,8 @@ def apart(graphdef: Any, trainable: Any, frozen: Any) -> tuple[Any, Any]:
 
 
 def lay_out(graphdef: Any, stacked: Any, rest: Any) -> DecodeParams:
-    """Both results of ``apart`` for decoding; pure, to be traced.
+    """Both results of ``apart`` for decoding: a parameter tree per decoder layer, and everything else; the vision tower
+    in it is as it was, so that prompts can be encoded where they are decoded (``encode_vision``). Pure, to be traced.
 
     Numbers are those that products use, see ``decoded_types``.
     """
@@ -252,6 +244,41 @@ class DecodeModel:
         visual = jnp.take_along_axis(prompt.visual_index, places[:, None], axis=1)
         return self._model.text.norm(_add_deepstack(x, number, prompt.features, visual))[:, 0]
 
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self.config.text.vocab_size
+
+    def empty(
+        self, *, groups: int, prompt_tokens: int, captions: int, caption_tokens: int
+    ) -> tuple[PromptCache, CaptionState]:
+        """Caches of zeros."""
+        prompt, columns = empty_caches(
+            self.config.text,
+            self.dtype,
+            groups=groups,
+            prompt_tokens=prompt_tokens,
+            captions=captions,
+            caption_tokens=caption_tokens,
+        )
+        return prompt, CaptionState(columns, ())
+
+    def begin(self, prompt: PromptCache, captions: int) -> tuple[()]:
+        """Nothing: a caption is its tokens' keys and values."""
+        del prompt, captions
+        return ()
+
+    def ahead(self, steps: Array, prompt: PromptCache) -> tuple[tuple[Array, Array], Array]:
+        """The ``rotations`` of the tokens at ``steps`` [B, n], and which of the prompts' tokens are seen:
+        [B, P] bool."""
+        visible = jnp.arange(prompt.keys[0].shape[-1]) < prompt.lengths[:, None]
+        return self.rotations(steps, prompt), visible
+
+    def token_axes(self, columns: CaptionCache) -> Any:
+        """Which axis of each array is the captions' tokens."""
+        axes: dict[str, Any] = {"keys": (2,) * len(columns.keys), "values": (1,) * len(columns.values)}
+        return CaptionCache(**axes)
+
     def rotations(self, step: Array, prompt: PromptCache) -> tuple[Array, Array]:
         """Cosines and sines for ``decode`` of tokens that had ``step`` [B, ...] caption tokens before them: two
         [B, ..., d / 2].
@@ -267,12 +294,12 @@ class DecodeModel:
         self,
         tokens: Array,
         rotation: tuple[Array, Array],
-        column: Array,
         prompt_visible: Array,
+        column: Array,
         caption_visible: Array,
         prompt: PromptCache,
-        captions: CaptionCache,
-    ) -> tuple[Array, CaptionCache]:
+        captions: CaptionState,
+    ) -> tuple[Array, CaptionState]:
         """Feed one token of every caption.
 
         Args:
@@ -288,7 +315,7 @@ class DecodeModel:
         config = self.config.text
         cos, sin = (x[:, None] for x in rotation)
         x = self._model.text.embed(tokens)
-        keys, values = list(captions.keys), list(captions.values)
+        keys, values = list(captions.columns.keys), list(captions.columns.values)
         for index, layer in enumerate(self.layers):
 
             def attend(q: Array, k: Array, v: Array, *_: Any, index: int = index) -> tuple[Array, None, None]:
@@ -304,7 +331,7 @@ class DecodeModel:
                 return self._model.kernel.decode(q, shared, own), None, None
 
             x, _, _ = layer(x, cos, sin, attend, None, None)
-        return self._model.text.norm(x), CaptionCache(tuple(keys), tuple(values))
+        return self._model.text.norm(x), CaptionState(CaptionCache(tuple(keys), tuple(values)), ())
 
     def logits(self, hidden: Array) -> Array:
         """[..., D] -> float32 [..., vocab_size]."""

@@ -8,7 +8,7 @@ features never leave its device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -89,6 +89,10 @@ class PromptBatch:
     lengths: Array
     visual_index: Array
     vision: VisionInputs | None
+
+    def without_vision(self) -> PromptBatch:
+        """The same prompts once their frames have been looked at."""
+        return replace(self, vision=None)
 
 
 @jax.tree_util.register_dataclass

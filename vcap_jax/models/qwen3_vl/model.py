@@ -10,7 +10,7 @@ of a prompt, D width, N layers, K key heads, d head size.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +18,16 @@ from flax import nnx
 
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.matmul import einsum_float32
+from vcap_jax.models.layers import normal_param, take_rows
 from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
-from vcap_jax.models.qwen3_vl.layers import normal_param, take_rows
 from vcap_jax.models.qwen3_vl.text import Decoder, gather_features
 from vcap_jax.models.qwen3_vl.vision import VisionTower
+from vcap_jax.models.weight_map import WeightMap
+
+if TYPE_CHECKING:
+    from vcap_jax.models.qwen3_vl.family import Qwen3VLFamily
 
 Array = jax.Array
 
@@ -70,6 +74,20 @@ class Qwen3VL(nnx.Module):
         if not config.tie_word_embeddings:
             table = (config.text.vocab_size, config.text.hidden_size)
             self.lm_head = normal_param(rngs, table, config.text.initializer_range, param_dtype)
+
+    @classmethod
+    def family(cls) -> Qwen3VLFamily:
+        """Whose model this is."""
+        from vcap_jax.models.qwen3_vl.family import qwen3_vl  # which needs this class
+
+        return qwen3_vl()
+
+    @property
+    def weight_map(self) -> WeightMap:
+        """Its public names."""
+        from vcap_jax.models.qwen3_vl.weight_table import weight_map  # which needs this class
+
+        return weight_map(self.config)
 
     def encode_vision(self, vision: VisionInputs) -> VisualFeatures:
         """Visual features of a batch of prompts; see ``VisualFeatures``."""

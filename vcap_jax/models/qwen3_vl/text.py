@@ -18,9 +18,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from vcap_jax.models.qwen3_vl import rope
-from vcap_jax.models.qwen3_vl.config import TextConfig
-from vcap_jax.models.qwen3_vl.layers import (
+from vcap_jax.models.layers import (
     ACTIVATIONS,
     Linear,
     RMSNorm,
@@ -29,6 +27,8 @@ from vcap_jax.models.qwen3_vl.layers import (
     scan_layers,
     take_rows,
 )
+from vcap_jax.models.qwen3_vl import rope
+from vcap_jax.models.qwen3_vl.config import TextConfig
 from vcap_jax.parallel.group_sharding import by_group
 
 Array = jax.Array

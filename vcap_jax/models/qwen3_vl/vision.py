@@ -16,17 +16,10 @@ import numpy as np
 from flax import nnx
 
 from vcap_jax.kernels import attention
+from vcap_jax.models.layers import ACTIVATIONS, LayerNorm, Linear, normal_param, scan_layers, take_rows
 from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.config import VisionConfig
 from vcap_jax.models.qwen3_vl.inputs import PixelScale, VisionInputs, VisualFeatures
-from vcap_jax.models.qwen3_vl.layers import (
-    ACTIVATIONS,
-    LayerNorm,
-    Linear,
-    normal_param,
-    scan_layers,
-    take_rows,
-)
 from vcap_jax.parallel.group_sharding import by_group
 
 Array = jax.Array

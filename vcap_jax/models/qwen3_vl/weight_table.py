@@ -1,38 +1,18 @@
 """The table of names: which tensor of a Hugging Face checkpoint fills which block of which parameter of ours.
 
-A parameter of ours is a stack over layers, has its inputs before its outputs, and may join several public
-tensors side by side (q, k and v; gate and up). ``RULES`` says so once; loading, saving, shapes and the
-conversion of gradients all read it.
+``RULES`` says so once; ``vcap_jax.models.weight_map`` says how it is read.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 from flax import nnx
 
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-
-Layout = Literal["same", "linear", "conv"]
-"""How a public tensor lies against ours: equal, [out, in] to [in, out], or [out, *k] to [prod(k), out]."""
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One line of the table. ``{i}`` in the public name counts the layers stacked on axis 0 of our parameter.
-
-    ``part`` names the columns (last axis) of ours that this tensor fills; see ``_columns``.
-    """
-
-    name: str
-    path: str
-    layout: Layout = "same"
-    part: str | None = None
+from vcap_jax.models.weight_map import Rule, Shape, Tensor, WeightMap, flat_parameters, spelled_out
 
 
 def _linear(name: str, path: str, part: str | None = None, bias: bool = True) -> tuple[Rule, ...]:
@@ -92,37 +72,6 @@ _OLDER_PREFIXES = (
 )
 
 
-@dataclass(frozen=True)
-class Tensor:
-    """One tensor of a checkpoint and the block of our parameter it fills.
-
-    name, shape: public. path: ours, dotted. layer: index on axis 0 of ours, or None. columns: on the last
-    axis of ours.
-    """
-
-    name: str
-    shape: Shape
-    path: str
-    layer: int | None
-    columns: tuple[int, int]
-    layout: Layout
-
-    def read(self, source: Any, inputs: slice, columns: slice) -> np.ndarray:
-        """The block [inputs, columns] (or [columns]) of this tensor as ours lies, from a sliceable source."""
-        if self.layout == "linear":
-            return np.asarray(source[columns, inputs]).T
-        if self.layout == "conv":
-            block = np.asarray(source[columns])
-            return block.reshape(block.shape[0], -1).T[inputs]
-        return np.asarray(source[columns] if len(self.shape) == 1 else source[inputs, columns])
-
-    def write(self, block: np.ndarray) -> np.ndarray:
-        """The public tensor from our block of it."""
-        if self.layout == "same":
-            return block
-        return np.ascontiguousarray(block.T).reshape(self.shape)
-
-
 def parameter_shapes(config: Qwen3VLConfig) -> dict[str, Shape]:
     """Dotted path -> shape of every parameter of ours; allocates nothing."""
     return dict(_parameter_shapes(config))
@@ -141,21 +90,30 @@ def checkpoint_shapes(config: Qwen3VLConfig) -> dict[str, Shape]:
 @functools.cache
 def checkpoint_tensors(config: Qwen3VLConfig) -> tuple[Tensor, ...]:
     """The table spelled out for one configuration."""
-    tensors: list[Tensor] = []
-    shapes = _parameter_shapes(config)
-    for rule in RULES:
-        if rule.path not in shapes:  # no biases, no DeepStack, or no head of its own
-            continue
-        shape = shapes[rule.path]
-        stacked = "{i}" in rule.name
-        columns = _columns(config, rule.part, shape[-1])
-        block = (*shape[int(stacked) : -1], columns[1] - columns[0])
-        public = _public_shape(config, rule.layout, block)
-        tensors += [
-            Tensor(rule.name.format(i=layer), public, rule.path, layer, columns, rule.layout)
-            for layer in (range(shape[0]) if stacked else [None])
-        ]
-    return tuple(tensors)
+    vision = config.vision
+
+    def convolution(block: Shape) -> Shape:
+        return block[-1], vision.in_channels, vision.temporal_patch_size, vision.patch_size, vision.patch_size
+
+    return spelled_out(
+        RULES,
+        _parameter_shapes(config),
+        columns=functools.partial(_columns, config),
+        convolution=convolution,
+    )
+
+
+@functools.cache
+def weight_map(config: Qwen3VLConfig) -> WeightMap:
+    """The tensors, their older names, and those that some exporters add although the model derives them: a tied head,
+    rotary frequencies."""
+
+    def derived(name: str) -> bool:
+        return (name == "lm_head.weight" and config.tie_word_embeddings) or name.endswith(
+            "rotary_emb.inv_freq"
+        )
+
+    return WeightMap(checkpoint_tensors(config), canonical_name, derived, adaptable="text.layers.")
 
 
 def canonical_name(name: str) -> str:
@@ -171,22 +129,8 @@ def abstract_model(config: Qwen3VLConfig, **settings: Any) -> Qwen3VL:
     return nnx.eval_shape(lambda: Qwen3VL(config, rngs=nnx.Rngs(0), **settings))
 
 
-def flat_parameters(state: Any) -> dict[str, Any]:
-    """Dotted path -> array of a model or state."""
-    if isinstance(state, nnx.Module):
-        state = nnx.state(state, nnx.Param)
-    flat = nnx.to_flat_state(state)
-    return {".".join(map(str, keys)): _value(leaf) for keys, leaf in flat}
-
-
-def _value(leaf: Any) -> Any:
-    return leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf
-
-
-def _columns(config: Qwen3VLConfig, part: str | None, width: int) -> tuple[int, int]:
+def _columns(config: Qwen3VLConfig, part: str) -> tuple[int, int]:
     """The columns of a joined projection that belong to one of its parts."""
-    if part is None:
-        return 0, width
     text = config.text
     queries, keys = text.num_attention_heads * text.head_dim, text.num_key_value_heads * text.head_dim
     return {
@@ -196,12 +140,3 @@ def _columns(config: Qwen3VLConfig, part: str | None, width: int) -> tuple[int, 
         "gate": (0, text.intermediate_size),
         "up": (text.intermediate_size, 2 * text.intermediate_size),
     }[part]
-
-
-def _public_shape(config: Qwen3VLConfig, layout: Layout, block: Shape) -> Shape:
-    if layout == "linear":
-        return block[::-1]
-    if layout == "conv":
-        vision = config.vision
-        return block[-1], vision.in_channels, vision.temporal_patch_size, vision.patch_size, vision.patch_size
-    return block

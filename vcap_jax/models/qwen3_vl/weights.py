@@ -1,43 +1,26 @@
-"""Hugging Face checkpoints in and out; ``weight_table`` has the names.
-
-Loading fills one parameter at a time from memory-mapped files, and with a ``sharding`` reads for each
-device only the block it holds, so neither the host nor a device ever has two copies of the model.
-"""
+"""Hugging Face checkpoints of Qwen3-VL in and out; ``weight_table`` has the names."""
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
-from safetensors import SafetensorError, safe_open
 
 from vcap_jax.kernels.attention import CHUNKED, Kernel
+from vcap_jax.models import weights
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.models.qwen3_vl.errors import CheckpointError, damaged
-from vcap_jax.models.qwen3_vl.lora import Additions, is_adapter
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.weight_table import (
-    Shape,
-    Tensor,
     abstract_model,
-    canonical_name,
     checkpoint_shapes,
-    checkpoint_tensors,
-    flat_parameters,
     parameter_shapes,
+    weight_map,
 )
-from vcap_jax.models.tensor_files import write_tensors
 
 __all__ = [
-    "CheckpointError",
     "checkpoint_shapes",
     "from_public",
     "load_pretrained",
@@ -45,12 +28,6 @@ __all__ = [
     "save_pretrained",
     "to_public",
 ]
-
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
-DEFAULT_SHARD_BYTES = 5_000_000_000
-
-Sharding = Callable[[str, Shape], jax.sharding.Sharding]
 
 
 def load_pretrained(
@@ -60,7 +37,7 @@ def load_pretrained(
     param_dtype: Any = jnp.float32,
     remat: str = "none",
     kernel: Kernel = CHUNKED,
-    sharding: Sharding | None = None,
+    sharding: weights.Sharding | None = None,
 ) -> Qwen3VL:
     """Load a checkpoint folder: ``config.json`` and safetensors, one file or shards with an index.
 
@@ -75,259 +52,27 @@ def load_pretrained(
     """
     folder = Path(path)
     config = Qwen3VLConfig.from_pretrained(folder)
-    tensors = checkpoint_tensors(config)
-    by_path: dict[str, list[Tensor]] = {}
-    for tensor in tensors:
-        by_path.setdefault(tensor.path, []).append(tensor)
-
     model = abstract_model(config, dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel)
-    graphdef, state = nnx.split(model)
-    default = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    with ExitStack() as stack:
-        sources = _open(folder, tensors, config, stack)
-        filled = []
-        for keys, param in nnx.to_flat_state(state):
-            name = ".".join(map(str, keys))
-            leaf = param.get_value()
-            read = functools.partial(_read_block, sources, by_path[name], leaf.shape, leaf.dtype)
-            place = sharding(name, leaf.shape) if sharding else default
-            filled.append((keys, param.replace(jax.make_array_from_callback(leaf.shape, place, read))))
-    return nnx.merge(graphdef, nnx.from_flat_state(filled))
+    return weights.fill(model, folder, sharding=sharding)
 
 
 def save_pretrained(
-    model: Qwen3VL, path: str | Path, *, dtype: Any = None, max_shard_bytes: int = DEFAULT_SHARD_BYTES
+    model: Qwen3VL,
+    path: str | Path,
+    *,
+    dtype: Any = None,
+    max_shard_bytes: int = weights.DEFAULT_SHARD_BYTES,
 ) -> float | None:
-    """Write ``config.json`` and safetensors under public names, one shard in memory at a time.
-
-    Adapters are merged into the matrices they add to, in float32, and the sum is rounded to the stored type. What they
-    add to a number that is exact in bfloat16 is lost there if it is less than half of that number's last digit.
-
-    Args:
-        model: parameters may be sharded over this process's devices.
-        path: folder, made if absent.
-        dtype: of the stored tensors; None keeps the parameters' own.
-        max_shard_bytes: a shard is closed before it would exceed this (a single larger tensor gets its own).
-
-    Returns:
-        The share of what adapters add that the stored numbers keep (``lora.Additions.kept``); None where they add
-        nothing.
-
-    Raises:
-        FileExistsError: the folder holds weight files of another export that this one would leave behind.
-    """
-    folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    params, additions = flat_parameters(model), Additions(model)
-    tensors = checkpoint_tensors(model.config)
-
-    def stored(tensor: Tensor) -> np.dtype:
-        return np.dtype(dtype if dtype is not None else params[tensor.path].dtype)
-
-    shards: list[list[Tensor]] = [[]]
-    filled = total = 0
-    for tensor in tensors:
-        size = int(np.prod(tensor.shape)) * stored(tensor).itemsize
-        if filled and filled + size > max_shard_bytes:
-            shards.append([])
-            filled = 0
-        shards[-1].append(tensor)
-        filled += size
-        total += size
-    count = len(shards)
-    files = (
-        [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
-        if count > 1
-        else [SINGLE_FILE]
-    )
-    _refuse_leftovers(folder, {*files, INDEX_FILE} if count > 1 else set(files))
-    for file, shard in zip(files, shards, strict=True):
-        arrays = {
-            tensor.name: _export(params[tensor.path], tensor, additions, stored(tensor)) for tensor in shard
-        }
-        write_tensors(arrays, folder / file)
-    if count > 1:
-        weight_map = {
-            tensor.name: file for file, shard in zip(files, shards, strict=True) for tensor in shard
-        }
-        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    values = {**model.config.to_dict(), "dtype": stored(tensors[-1]).name}
-    (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    return additions.kept
+    """Write ``config.json`` and safetensors under public names; arguments and result: see ``weights.save``."""
+    config = model.config.to_dict()
+    return weights.save(model, Path(path), config, dtype=dtype, max_shard_bytes=max_shard_bytes)
 
 
 def to_public(config: Qwen3VLConfig, state: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """Name and array of every tensor as a checkpoint has it, one at a time.
-
-    Args:
-        state: a model, or a state of the same structure (gradients, optimizer moments). Parts that are absent
-            (filtered out) are skipped.
-
-    Raises:
-        CheckpointError: the state holds adapters, which are no tensors of a checkpoint.
-    """
-    leaves = flat_parameters(state)
-    if found := [path for path in leaves if is_adapter(tuple(path.split(".")))]:
-        raise CheckpointError(
-            f"{found[0]} belongs to an adapter: save_pretrained merges adapters, lora_files.save_adapter writes them"
-        )
-    for tensor in checkpoint_tensors(config):
-        if tensor.path in leaves:
-            yield tensor.name, tensor.write(_block(leaves[tensor.path], tensor))
+    """Name and array of every tensor of a model or a state like one; see ``weights.to_public``."""
+    return weights.to_public(weight_map(config), state)
 
 
 def from_public(model: Qwen3VL, arrays: Mapping[str, np.ndarray]) -> None:
-    """Set all parameters of ``model`` in place from arrays under public names, cast to the parameters' type.
-
-    Adapters stay as they are.
-
-    Raises:
-        CheckpointError: as ``load_pretrained``.
-    """
-    by_path: dict[str, list[Tensor]] = {}
-    tensors = checkpoint_tensors(model.config)
-    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-    _verify(tensors, shapes, model.config, missing_shards=[], pending=set())
-    for tensor in tensors:
-        by_path.setdefault(tensor.path, []).append(tensor)
-    sources = {canonical_name(name): array for name, array in arrays.items()}
-    state = nnx.state(model, nnx.Param)
-    for keys, param in nnx.to_flat_state(state):
-        if is_adapter(keys):
-            continue
-        old = param.get_value()
-        block = _read_block(sources, by_path[".".join(map(str, keys))], old.shape, old.dtype, None)
-        param.set_value(jnp.asarray(block))
-    nnx.update(model, state)
-
-
-def _open(folder: Path, tensors: Sequence[Tensor], config: Qwen3VLConfig, stack: ExitStack) -> dict[str, Any]:
-    """Canonical name -> lazily read slice of every tensor in the folder, after checking them all."""
-    index_file, weight_map = folder / INDEX_FILE, {}
-    if index_file.is_file():
-        try:
-            weight_map = dict(json.loads(index_file.read_text(encoding="utf-8"))["weight_map"])
-        except (ValueError, TypeError, LookupError) as error:
-            raise CheckpointError(
-                f"{index_file} is no index of weights: restore it from the checkpoint"
-            ) from error
-        files = sorted(set(weight_map.values()))
-    elif (folder / SINGLE_FILE).is_file():
-        files = [SINGLE_FILE]
-    else:
-        raise FileNotFoundError(f"no weights in {folder}: expected {SINGLE_FILE} or {INDEX_FILE}")
-    missing_shards = [file for file in files if not (folder / file).is_file()]
-    pending = {canonical_name(name) for name, file in weight_map.items() if file in missing_shards}
-    sources: dict[str, Any] = {}
-    shapes: dict[str, Shape] = {}
-    for file in files:
-        if file in missing_shards:
-            continue
-        try:
-            handle = stack.enter_context(safe_open(folder / file, framework="numpy"))
-        except SafetensorError as error:
-            raise CheckpointError(damaged(folder / file, error)) from error
-        for name in handle.keys():  # noqa: SIM118 (not a dictionary)
-            source = handle.get_slice(name)
-            sources[canonical_name(name)] = source
-            shapes[name] = tuple(source.get_shape())
-    _verify(tensors, shapes, config, missing_shards, pending)
-    return sources
-
-
-def _verify(
-    tensors: Sequence[Tensor],
-    found: Mapping[str, Shape],
-    config: Qwen3VLConfig,
-    missing_shards: list[str],
-    pending: set[str],
-) -> None:
-    """Compare names and shapes; raise one error with everything that is wrong.
-
-    Args:
-        found: shapes under the names of the files. pending: canonical names that the missing shards should
-        hold.
-    """
-    wanted = {tensor.name: tensor.shape for tensor in tensors}
-    problems = [f"missing shard file: {file}" for file in missing_shards]
-    seen: dict[str, str] = {}
-    for name, shape in found.items():
-        canonical = canonical_name(name)
-        if canonical in seen:
-            problems.append(f"unexpected: {name} (the same tensor as {seen[canonical]})")
-            continue
-        seen[canonical] = name
-        if canonical in wanted:
-            if shape != wanted[canonical]:
-                problems.append(f"wrong shape: {name} is {list(shape)}, expected {list(wanted[canonical])}")
-        elif not _may_be_ignored(canonical, config):
-            problems.append(f"unexpected: {name} {list(shape)}")
-    problems += [
-        f"missing: {name} {list(wanted[name])}" for name in wanted if name not in seen and name not in pending
-    ]
-    if problems:
-        raise CheckpointError(
-            f"the weights do not fit the configuration ({len(problems)} problems):\n  "
-            + "\n  ".join(problems)
-        )
-
-
-def _may_be_ignored(name: str, config: Qwen3VLConfig) -> bool:
-    """Tensors some exporters add although the model derives them: a tied head, rotary frequencies."""
-    return (name == "lm_head.weight" and config.tie_word_embeddings) or name.endswith("rotary_emb.inv_freq")
-
-
-def _read_block(
-    sources: Mapping[str, Any],
-    tensors: Sequence[Tensor],
-    shape: Shape,
-    dtype: Any,
-    index: tuple[slice, ...] | None,
-) -> np.ndarray:
-    """The block ``index`` (None: all) of one of our parameters, gathered from its public tensors and cast."""
-    index = index or (slice(None),) * len(shape)
-    bounds = [part.indices(size)[:2] for part, size in zip(index, shape, strict=True)]
-    out = np.empty([stop - start for start, stop in bounds], dtype)
-    column_start, column_stop = bounds[-1]
-    inputs = slice(*bounds[-2]) if len(bounds) > 1 else slice(None)
-    for tensor in tensors:
-        if tensor.layer is not None and not bounds[0][0] <= tensor.layer < bounds[0][1]:
-            continue
-        start, stop = max(column_start, tensor.columns[0]), min(column_stop, tensor.columns[1])
-        if start >= stop:
-            continue
-        offset = tensor.columns[0]
-        block = tensor.read(sources[tensor.name], inputs, slice(start - offset, stop - offset))
-        target = out if tensor.layer is None else out[tensor.layer - bounds[0][0]]
-        target[..., start - column_start : stop - column_start] = block
-    return out
-
-
-def _export(leaf: Any, tensor: Tensor, additions: Additions, dtype: np.dtype) -> np.ndarray:
-    """One public tensor in ``dtype``, with what ``additions`` has for it."""
-    block, addition = _block(leaf, tensor), additions.of(tensor)
-    if addition is None:
-        return tensor.write(block).astype(dtype)
-    additions.note_rounding(block, addition, dtype)
-    return tensor.write(block.astype(np.float32) + addition).astype(dtype)
-
-
-def _block(leaf: Any, tensor: Tensor) -> np.ndarray:
-    """Our block of a public tensor, cut out of our parameter on its device before it comes to the host."""
-    if isinstance(leaf, jax.Array) and leaf.sharding.device_set <= set(jax.local_devices(backend="cpu")):
-        leaf = np.asarray(leaf)  # a view, and no program to compile for the cut
-    if isinstance(leaf, np.ndarray):
-        leaf = leaf if tensor.layer is None else leaf[tensor.layer]
-    elif tensor.layer is not None:
-        leaf = jax.lax.dynamic_index_in_dim(leaf, tensor.layer, 0, keepdims=False)
-    return np.asarray(leaf[..., tensor.columns[0] : tensor.columns[1]])
-
-
-def _refuse_leftovers(folder: Path, written: set[str]) -> None:
-    present = {file.name for pattern in ("*.safetensors", INDEX_FILE) for file in folder.glob(pattern)}
-    if present - written:
-        raise FileExistsError(
-            f"{folder} already holds weight files of another export: {', '.join(sorted(present - written))}; "
-            "remove them or choose an empty folder"
-        )
+    """Set all parameters of ``model`` in place from arrays under public names; see ``weights.from_public``."""
+    weights.from_public(model, arrays)

@@ -9,10 +9,10 @@ from PIL import Image
 
 from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
 from vcap_jax.data.images import to_rgb
+from vcap_jax.models.message import ImagePart, Part, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
-from vcap_jax.models.qwen3_vl.processing import ImagePart, Processor, TextPart, VideoPart
+from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.qwen3_vl.processing.frames import sample_indices
-from vcap_jax.models.qwen3_vl.processing.processor import Part
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
 
 

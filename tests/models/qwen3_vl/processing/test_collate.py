@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tests.models.qwen3_vl.processing.cases import CASES
+from vcap_jax.models.buckets import Buckets
+from vcap_jax.models.errors import PromptTooLargeError
 from vcap_jax.models.qwen3_vl.inputs import PixelScale
-from vcap_jax.models.qwen3_vl.processing import Buckets, PromptTooLargeError, collate
+from vcap_jax.models.qwen3_vl.processing import collate, padded_sizes
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def test_a_prompt_beyond_the_largest_bucket_is_named_with_size_and_limit(
     with pytest.raises(PromptTooLargeError, match=r"sample 7 has \d+ (tokens|frames|patches).* limit is \d+"):
         collate(prompts, buckets, 2, names=["sample 7"] * 3)
     with pytest.raises(PromptTooLargeError, match="sample 7"):
-        buckets.check(prompts[0], name="sample 7")
+        padded_sizes(prompts[:1], buckets, ["sample 7"])
 
 
 def test_buckets_out_of_order_are_refused() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.models.qwen3_vl.processing.cases import pixels
-from vcap_jax.models.qwen3_vl.processing.errors import InputError
+from vcap_jax.models.errors import InputError
 from vcap_jax.models.qwen3_vl.processing.frames import pair_timestamps, sample_indices, timestamp_text
 from vcap_jax.models.qwen3_vl.processing.pixels import (
     image_patches,

@@ -9,7 +9,9 @@ import pytest
 
 from tests.models.qwen3_vl.processing.cases import CASES, pixels
 from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
-from vcap_jax.models.qwen3_vl.processing import ImagePart, InputError, Processor, TextPart, VideoPart
+from vcap_jax.models.errors import InputError
+from vcap_jax.models.message import ImagePart, TextPart, VideoPart
+from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.qwen3_vl.processing.pixels import resize
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
 

@@ -7,11 +7,14 @@ Equal to the public Qwen3-VL video processor's ``sample_frames`` and processor's
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vcap_jax.models.qwen3_vl.processing.errors import InputError
-from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
+from vcap_jax.models.errors import InputError
+
+if TYPE_CHECKING:
+    from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
 
 
 def sample_indices(total_frames: int, source_fps: float, settings: VideoSettings) -> np.ndarray:

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from PIL import Image
 
-from vcap_jax.models.qwen3_vl.processing.errors import InputError
+from vcap_jax.models.errors import InputError
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, PatchSettings, VideoSettings
 
 MAX_ASPECT = 200

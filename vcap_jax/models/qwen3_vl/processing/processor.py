@@ -10,14 +10,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vcap_jax.models.qwen3_vl.errors import CheckpointError
-from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PixelScale
+from vcap_jax.models.buckets import Buckets, PaddedSizes
+from vcap_jax.models.errors import CheckpointError, InputError
+from vcap_jax.models.message import ImagePart, Part, TextPart, VideoPart
+from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PixelScale, PromptBatch
+from vcap_jax.models.qwen3_vl.processing.chat_parts import picture_parts
 from vcap_jax.models.qwen3_vl.processing.chat_template import (
     END_OF_TEXT,
     IM_END,
@@ -26,9 +29,9 @@ from vcap_jax.models.qwen3_vl.processing.chat_template import (
     VISION_END,
     VISION_START,
 )
-from vcap_jax.models.qwen3_vl.processing.errors import InputError
+from vcap_jax.models.qwen3_vl.processing.collate import collate, padded_sizes
 from vcap_jax.models.qwen3_vl.processing.frames import pair_timestamps, timestamp_text
-from vcap_jax.models.qwen3_vl.processing.pixels import image_patches, video_patches, video_size
+from vcap_jax.models.qwen3_vl.processing.pixels import image_patches, resize, video_patches, video_size
 from vcap_jax.models.qwen3_vl.processing.positions import rope_positions
 from vcap_jax.models.qwen3_vl.processing.public import transformers
 from vcap_jax.models.qwen3_vl.processing.settings import (
@@ -40,36 +43,6 @@ from vcap_jax.models.qwen3_vl.processing.settings import (
 )
 
 _PLACEHOLDER = re.compile(f"{re.escape(IMAGE_PAD)}|{re.escape(VIDEO_PAD)}")
-
-
-@dataclass(frozen=True)
-class TextPart:
-    """Text of a message. It may not contain a visual placeholder."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class ImagePart:
-    """An image, uint8 [H, W, 3] RGB."""
-
-    image: np.ndarray
-
-
-@dataclass(frozen=True)
-class VideoPart:
-    """The sampled frames of a video.
-
-    frames: uint8 [T, H, W, 3] RGB, T >= 1; timestamps: T seconds from the start of the video.
-    resized: the frames already have the size that ``Processor.video_frame_size`` gives for them.
-    """
-
-    frames: np.ndarray
-    timestamps: Sequence[float]
-    resized: bool = False
-
-
-Part = TextPart | ImagePart | VideoPart
 
 
 class Processor:
@@ -189,6 +162,32 @@ class Processor:
         folder.mkdir(parents=True, exist_ok=True)
         self.tokenizer.save_pretrained(str(folder))
         save_settings(folder, self.image, self.video)
+
+    def resize(self, picture: np.ndarray, height: int, width: int) -> np.ndarray:
+        """A frame uint8 [H, W, 3] as uint8 [height, width, 3]; see ``pixels.resize``."""
+        return resize(picture, height, width)
+
+    def padded_sizes(
+        self, prompts: Sequence[EncodedPrompt], buckets: Buckets, names: Sequence[str] | None = None
+    ) -> PaddedSizes:
+        """See ``collate.padded_sizes``."""
+        return padded_sizes(prompts, buckets, names)
+
+    def collate(
+        self,
+        prompts: Sequence[EncodedPrompt],
+        buckets: Buckets,
+        *,
+        batch_size: int | None = None,
+        names: Sequence[str] | None = None,
+        sizes: PaddedSizes | None = None,
+    ) -> PromptBatch:
+        """See ``collate.collate``."""
+        return collate(prompts, buckets, self.merge_size, batch_size=batch_size, names=names, sizes=sizes)
+
+    def picture_parts(self, prompt: EncodedPrompt) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        """See ``chat_parts.picture_parts``."""
+        return picture_parts(prompt, self.image, self.tokenizer, self.image_token_id, self.video_token_id)
 
     @property
     def merge_size(self) -> int:

@@ -12,8 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vcap_jax.models.qwen3_vl.errors import CheckpointError
+import numpy as np
+
+from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.qwen3_vl.inputs import PixelScale
+from vcap_jax.models.qwen3_vl.processing.frames import sample_indices
 
 PROCESSOR_FILE = "processor_config.json"
 IMAGE_FILE = "preprocessor_config.json"
@@ -109,6 +112,10 @@ class VideoSettings(PatchSettings):
             )
         if self.max_video_tokens < 1:
             raise ValueError(f"max_video_tokens is {self.max_video_tokens}: give a positive whole number")
+
+    def sample_indices(self, total_frames: int, source_fps: float) -> np.ndarray:
+        """Which frames of a video are looked at; see ``frames.sample_indices``."""
+        return sample_indices(total_frames, source_fps, self)
 
     def with_budget(self, *, max_frames: int, max_frame_tokens: int) -> VideoSettings:
         """Settings for at most ``max_frames`` frames of at most ``max_frame_tokens`` merged tokens each.

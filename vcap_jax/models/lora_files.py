@@ -15,12 +15,10 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.models.qwen3_vl.errors import damaged
-from vcap_jax.models.qwen3_vl.lora import AdaptedMatrix, LoraConfig, adapted_matrices, adapters, target_parts
-from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.weight_table import canonical_name
+from vcap_jax.models.errors import damaged
+from vcap_jax.models.lora import AdaptedMatrix, LoraConfig, adapted_matrices, adapters, target_parts
 from vcap_jax.models.tensor_files import write_tensors
+from vcap_jax.models.weight_map import Mapped, WeightMap
 from vcap_jax.system.errors import VCapError
 
 CONFIG_FILE = "adapter_config.json"
@@ -50,7 +48,7 @@ class AdapterError(VCapError, ValueError):
 
 
 def save_adapter(
-    model: Qwen3VL, folder: Path, lora: LoraConfig, *, base: str, dtype: Any = np.float32
+    model: Mapped, folder: Path, lora: LoraConfig, *, base: str, dtype: Any = np.float32
 ) -> None:
     """Writes the adapters of ``model`` as a PEFT adapter of the checkpoint ``base``.
 
@@ -59,13 +57,13 @@ def save_adapter(
     """
     nodes = adapters(model)
     parts = {path: node.parts for path, node in nodes.items()}
-    wanted = target_parts(model.config, lora.targets)
+    wanted = target_parts(model.weight_map, lora.targets)
     if parts != wanted or any((node.rank, node.scale) != (lora.rank, lora.scale) for node in nodes.values()):
         raise AdapterError(f"the model's adapters, on {sorted(parts) or 'nothing'}, are not those of {lora}")
     arrays = {}
-    for matrix in adapted_matrices(model.config, parts, lora.rank):
-        node, layer = nodes[matrix.linear], matrix.tensor.layer
-        halves = (node.a[...][layer][:, matrix.a], node.b[...][layer][:, matrix.b])
+    for matrix in adapted_matrices(model.weight_map, parts, lora.rank):
+        node, at = nodes[matrix.linear], matrix.tensor.at
+        halves = (node.a[...][at][:, matrix.a], node.b[...][at][:, matrix.b])
         for name, half in zip(_names(matrix), halves, strict=True):
             arrays[name] = np.ascontiguousarray(np.asarray(half).astype(dtype).T)
     folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +84,7 @@ def save_adapter(
     (folder / CONFIG_FILE).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
-def load_adapter(folder: Path, config: Qwen3VLConfig, lora: LoraConfig) -> dict[str, np.ndarray]:
+def load_adapter(folder: Path, names: WeightMap, lora: LoraConfig) -> dict[str, np.ndarray]:
     """The arrays of a PEFT adapter as ours lie, by dotted path: the ``values`` of ``lora.attach``.
 
     Raises AdapterError if the folder is none of a plain LoRA adapter, if its rank, alpha, targets or use_rslora are not
@@ -100,21 +98,22 @@ def load_adapter(folder: Path, config: Qwen3VLConfig, lora: LoraConfig) -> dict[
         stored = load_file(folder / WEIGHTS_FILE)
     except SafetensorError as error:
         raise AdapterError(damaged(folder / WEIGHTS_FILE, error)) from error
-    found = {_canonical(name): array for name, array in stored.items()}
-    parts = target_parts(config, lora.targets)
-    matrices = adapted_matrices(config, parts, lora.rank)
+    found = {_canonical(name, names): array for name, array in stored.items()}
+    parts = target_parts(names, lora.targets)
+    matrices = adapted_matrices(names, parts, lora.rank)
     _check_tensors(matrices, found, folder, lora)
-    depth = config.text.num_hidden_layers
+    last = {matrix.linear: matrix.tensor for matrix in matrices}  # in the order of layers
     values: dict[str, np.ndarray] = {}
     for matrix in matrices:
         inputs, columns = matrix.tensor.shape[1], parts[matrix.linear]
         width = sum(stop - start for start, stop in columns)
-        shapes = ((depth, inputs, len(columns) * lora.rank), (depth, lora.rank, width))
+        stack = tuple(1 + layer for layer in last[matrix.linear].at)
+        shapes = ((*stack, inputs, len(columns) * lora.rank), (*stack, lora.rank, width))
         for path, name, shape, place in zip(
             matrix.array_paths, _names(matrix), shapes, (matrix.a, matrix.b), strict=True
         ):
             whole = values.setdefault(path, np.zeros(shape, np.float32))
-            whole[matrix.tensor.layer][:, place] = found[name].astype(np.float32).T
+            whole[matrix.tensor.at][:, place] = found[name].astype(np.float32).T
     return values
 
 
@@ -124,12 +123,12 @@ def _names(matrix: AdaptedMatrix) -> tuple[str, ...]:
     return tuple(f"{_PREFIX}{module}.{part}.weight" for part in _PARTS)
 
 
-def _canonical(name: str) -> str:
+def _canonical(name: str, names: WeightMap) -> str:
     """PEFT's present spelling, for the published names of the base's modules."""
     inner = name.removeprefix(_PREFIX)
     for part in _PARTS:  # older files name the adapter too
         inner = inner.replace(f".{part}.default.", f".{part}.")
-    return _PREFIX + canonical_name(inner)
+    return _PREFIX + names.canonical_name(inner)
 
 
 def _check_config(values: Mapping[str, Any], folder: Path, lora: LoraConfig) -> None:

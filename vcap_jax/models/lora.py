@@ -19,10 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.models.qwen3_vl.layers import Adapter, Linear, part_columns
-from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.weight_table import Shape, Tensor, checkpoint_tensors
+from vcap_jax.configuration import ConfigError
+from vcap_jax.models.layers import Adapter, Linear, part_columns
+from vcap_jax.models.weight_map import Mapped, Shape, Tensor, WeightMap
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """The public names of the decoder's matrices, all of which can have adapters."""
@@ -30,7 +29,6 @@ TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 Parts = tuple[tuple[int, int], ...]
 
 _NODE = "adapter"
-_DECODER = "text.layers."
 _MEASURED = 2**18
 """Numbers of a matrix that ``Additions.note_rounding`` looks at: at 8B some 60 million in all, well under a second."""
 
@@ -88,7 +86,7 @@ class AdaptedMatrix:
 
 
 def attach(
-    model: Qwen3VL,
+    model: Mapped,
     config: LoraConfig,
     *,
     param_dtype: Any = jnp.float32,
@@ -102,7 +100,7 @@ def attach(
     values: dotted path -> array of every adapter; None draws ``a`` uniformly within 1 / sqrt(inputs), as PEFT does, and
         leaves ``b`` zero. The draw depends on the seed and the path alone.
     """
-    for linear_path, parts in target_parts(model.config, config.targets).items():
+    for linear_path, parts in target_parts(model.weight_map, config.targets).items():
         linear = _linear(model, linear_path)
         *stack, inputs, outputs = linear.kernel.shape
         width = sum(stop - start for start, stop in parts)
@@ -131,7 +129,7 @@ def is_adapter(path: tuple[Any, ...], value: Any = None) -> bool:
     return len(path) > 1 and str(path[-2]) == _NODE
 
 
-def adapters(model: Qwen3VL) -> dict[str, Adapter]:
+def adapters(model: Any) -> dict[str, Adapter]:
     """Dotted path of a layer -> its adapter; empty for a model without any."""
     return {
         ".".join(map(str, path[:-1])): node
@@ -140,15 +138,13 @@ def adapters(model: Qwen3VL) -> dict[str, Adapter]:
     }
 
 
-def adapted_matrices(
-    config: Qwen3VLConfig, parts: Mapping[str, Parts], rank: int
-) -> tuple[AdaptedMatrix, ...]:
+def adapted_matrices(names: WeightMap, parts: Mapping[str, Parts], rank: int) -> tuple[AdaptedMatrix, ...]:
     """Every public matrix that has an adapter, in the checkpoint's order.
 
     parts: dotted path of a layer -> its columns that have adapters (see ``target_parts``).
     """
     out = []
-    for tensor in checkpoint_tensors(config):
+    for tensor in names.tensors:
         linear = tensor.path.removesuffix(".kernel")
         own = parts.get(linear, ()) if linear != tensor.path else ()
         if tensor.columns in own:
@@ -157,12 +153,24 @@ def adapted_matrices(
     return tuple(out)
 
 
-def target_parts(config: Qwen3VLConfig, targets: tuple[str, ...]) -> dict[str, Parts]:
-    """Dotted path of a layer -> its columns that ``targets`` name, ascending."""
+def target_parts(names: WeightMap, targets: tuple[str, ...]) -> dict[str, Parts]:
+    """Dotted path of a layer -> its columns that ``targets`` name, ascending. Raises ConfigError if one names none."""
     found: dict[str, set[tuple[int, int]]] = {}
-    for tensor in checkpoint_tensors(config):
-        if tensor.path.startswith(_DECODER) and target_of(tensor) in targets:
-            found.setdefault(tensor.path.removesuffix(".kernel"), set()).add(tensor.columns)
+    known: set[str] = set()
+    for tensor in names.tensors:
+        if tensor.path.startswith(names.adaptable) and (target := target_of(tensor)):
+            known.add(target)
+            if target in targets:
+                found.setdefault(tensor.path.removesuffix(".kernel"), set()).add(tensor.columns)
+    if unknown := sorted(set(targets) - known):
+        raise ConfigError(
+            [
+                (
+                    f"model.lora.targets names {', '.join(unknown)}, but this model has no such matrices; it has "
+                    f"{', '.join(sorted(known))}"
+                )
+            ]
+        )
     return {path: tuple(sorted(columns)) for path, columns in found.items()}
 
 
@@ -175,12 +183,12 @@ class Additions:
     """What the adapters of ``model`` add to the matrices of a checkpoint, one matrix at a time on the host; and how
     much of it is left of those that were merged and rounded."""
 
-    def __init__(self, model: Qwen3VL) -> None:
+    def __init__(self, model: Mapped) -> None:
         self._along = self._whole = 0.0
         self._matrices: dict[str, tuple[AdaptedMatrix, np.ndarray, np.ndarray, float]] = {}
         for path, node in adapters(model).items():
             a, b = (np.asarray(x[...], np.float32) for x in (node.a, node.b))
-            for matrix in adapted_matrices(model.config, {path: node.parts}, node.rank):
+            for matrix in adapted_matrices(model.weight_map, {path: node.parts}, node.rank):
                 self._matrices[matrix.tensor.name] = (matrix, a, b, node.scale)
 
     def of(self, tensor: Tensor) -> np.ndarray | None:
@@ -188,8 +196,8 @@ class Additions:
         if tensor.name not in self._matrices:
             return None
         matrix, a, b, scale = self._matrices[tensor.name]
-        layer = matrix.tensor.layer
-        return np.float32(scale) * (a[layer][:, matrix.a] @ b[layer][:, matrix.b])
+        at = matrix.tensor.at
+        return np.float32(scale) * (a[at][:, matrix.a] @ b[at][:, matrix.b])
 
     def note_rounding(self, block: np.ndarray, addition: np.ndarray, dtype: Any) -> None:
         """Takes a matrix into account that is stored as ``block + addition`` rounded to ``dtype``, both [inputs,
@@ -209,7 +217,7 @@ class Additions:
         return self._along / self._whole if self._whole else None
 
 
-def _linear(model: Qwen3VL, path: str) -> Linear:
+def _linear(model: Any, path: str) -> Linear:
     node: Any = model
     for name in path.split("."):
         node = getattr(node, name)

@@ -1,0 +1,101 @@
+"""The family itself, found by ``model.family=tests.models.recurrent_family.family:RecurrentFamily``."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from tests.models.recurrent_family.model import (
+    Prompts,
+    RecurrentCaptioner,
+    RecurrentDecoder,
+    Spec,
+    abstract,
+)
+from tests.models.recurrent_family.processing import MOST_FRAMES, SQUARES, SquareProcessor
+from vcap_jax.models import weights
+from vcap_jax.models.buckets import Buckets
+from vcap_jax.models.family import DecodeParams, LargestPrompt, ModelSettings, VisualBudget
+from vcap_jax.parallel.sharding import Rule
+
+
+class RecurrentFamily:
+    name = "tiny recurrent"
+    model_type = "tiny_recurrent"
+    published_sizes = ("Tiny",)
+    partition_rules = (
+        Rule(r"(^|\.)(scale|bias|decay)$"),
+        Rule(r"\.(qkv|enter)\.kernel$", tensor=-1, fsdp=(-2, -1)),
+    )
+    served_by_vllm = False
+
+    def read_spec(self, folder: Path) -> Spec:
+        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return Spec(**{name: values[name] for name in Spec.__dataclass_fields__})
+
+    def published(self, size: str) -> Spec:
+        return {"Tiny": Spec(vocab_size=700)}[size]
+
+    def processor(self, folder: Path, budget: VisualBudget) -> SquareProcessor:
+        return SquareProcessor.from_folder(folder, budget)
+
+    def abstract_model(self, spec: Spec, settings: ModelSettings) -> RecurrentCaptioner:
+        return abstract(spec, **vars(settings))
+
+    def load(
+        self, folder: Path, settings: ModelSettings, sharding: weights.Sharding | None
+    ) -> RecurrentCaptioner:
+        return weights.fill(abstract(self.read_spec(folder), **vars(settings)), folder, sharding=sharding)
+
+    def save(self, model: RecurrentCaptioner, folder: Path, *, dtype: Any) -> float | None:
+        return weights.save(model, folder, model.config.to_dict(), dtype=dtype)
+
+    def save_for_vllm(self, model: RecurrentCaptioner, folder: Path, *, dtype: Any) -> float | None:
+        raise NotImplementedError("served_by_vllm is False: nobody asks")
+
+    def apart(self, graphdef: Any, trainable: Any, frozen: Any) -> tuple[Any, Any]:
+        return nnx.State({}), nnx.state(nnx.merge(graphdef, trainable, frozen))
+
+    def lay_out(self, graphdef: Any, layers: Any, rest: Any) -> DecodeParams:
+        dtype = nnx.merge(graphdef, rest).dtype
+        types = self.decoded_types(rest, dtype)
+        return DecodeParams(layers, jax.tree.map(lambda x, dtype: x.astype(dtype), rest, types))
+
+    def decoded_types(self, params: Any, dtype: Any) -> Any:
+        return jax.tree.map(lambda _: jnp.dtype(dtype), params)
+
+    def decoder(self, graphdef: Any, params: DecodeParams) -> RecurrentDecoder:
+        return RecurrentDecoder(graphdef, params)
+
+    def largest_prompt(
+        self, spec: Spec, modality: Literal["image", "video"], budget: VisualBudget
+    ) -> LargestPrompt:
+        frames = 1 if modality == "image" else budget.max_frames or MOST_FRAMES
+        visual = frames * SQUARES
+        return LargestPrompt(
+            tokens=visual + 32,
+            frames=frames,
+            patches=SQUARES,
+            visual=visual,
+            patch_numbers=spec.patch_numbers,
+        )
+
+    def abstract_prompt(self, spec: Spec, largest: LargestPrompt, groups: int, buckets: Buckets) -> Prompts:
+        tokens = buckets.fit("tokens", largest.tokens, name="the largest prompt")
+        return Prompts(
+            jax.ShapeDtypeStruct((groups, tokens), np.int32),
+            jax.ShapeDtypeStruct((groups,), np.int32),
+            jax.ShapeDtypeStruct((groups, largest.visual, spec.patch_numbers), np.uint8),
+        )
+
+
+@functools.cache
+def the_family() -> RecurrentFamily:
+    return RecurrentFamily()

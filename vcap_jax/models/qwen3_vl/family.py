@@ -1,0 +1,134 @@
+"""Qwen3-VL behind the boundary of ``vcap_jax.models.family``, which says what each member means."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from vcap_jax.models import weights as files
+from vcap_jax.models.buckets import Buckets
+from vcap_jax.models.family import DecodeParams, LargestPrompt, ModelSettings, Params, VisualBudget
+from vcap_jax.models.qwen3_vl import decoding, weights
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PromptBatch
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.partition import RULES
+from vcap_jax.models.qwen3_vl.processing import Processor, collate
+from vcap_jax.models.qwen3_vl.published import CONFIGS, published_config
+from vcap_jax.models.qwen3_vl.weight_table import abstract_model
+
+TEXT_TOKENS = 128
+"""Of a prompt beside its visual tokens: the chat template and the request, generously."""
+TIMESTAMP_TOKENS = 12
+"""Of a video frame: its timestamp and the marks around it."""
+
+HEAD = "lm_head.weight"
+_HEAD_FILE = "model-head.safetensors"
+
+
+class Qwen3VLFamily:
+    """The dense Qwen3-VL checkpoints."""
+
+    name = "Qwen3-VL"
+    model_type = "qwen3_vl"
+    published_sizes = tuple(CONFIGS)
+    partition_rules = RULES
+    served_by_vllm = True
+
+    def read_spec(self, folder: Path) -> Qwen3VLConfig:
+        return Qwen3VLConfig.from_pretrained(folder)
+
+    def published(self, size: str) -> Qwen3VLConfig:
+        return published_config(size)
+
+    def processor(self, folder: Path, budget: VisualBudget) -> Processor:
+        return Processor.from_pretrained(
+            folder,
+            max_pixels=budget.max_pixels,
+            max_frames=budget.max_frames,
+            max_frame_tokens=budget.max_frame_tokens,
+            fps=budget.fps,
+        )
+
+    def abstract_model(self, spec: Qwen3VLConfig, settings: ModelSettings) -> Qwen3VL:
+        return abstract_model(spec, **vars(settings))
+
+    def load(self, folder: Path, settings: ModelSettings, sharding: files.Sharding | None) -> Qwen3VL:
+        return weights.load_pretrained(folder, sharding=sharding, **vars(settings))
+
+    def save(self, model: Qwen3VL, folder: Path, *, dtype: Any) -> float | None:
+        return weights.save_pretrained(model, folder, dtype=dtype)
+
+    def save_for_vllm(self, model: Qwen3VL, folder: Path, *, dtype: Any) -> float | None:
+        """A tied head is written under its own name too: the server's CPU build computes with a packed copy of
+        it, which it makes anew only when the head itself is among what it reads."""
+        kept = self.save(model, folder, dtype=dtype)
+        if model.config.tie_word_embeddings:
+            head = np.ascontiguousarray(np.asarray(model.head()).T.astype(dtype))
+            files.write_beside(folder, _HEAD_FILE, HEAD, head)
+        return kept
+
+    def apart(self, graphdef: Any, trainable: Params, frozen: Params) -> tuple[Params, Params]:
+        return decoding.apart(graphdef, trainable, frozen)
+
+    def lay_out(self, graphdef: Any, layers: Params, rest: Params) -> DecodeParams:
+        return decoding.lay_out(graphdef, layers, rest)
+
+    def decoded_types(self, params: Params, dtype: Any) -> Any:
+        return decoding.decoded_types(params, dtype)
+
+    def decoder(self, graphdef: Any, params: DecodeParams) -> decoding.DecodeModel:
+        return decoding.DecodeModel(graphdef, params)
+
+    def largest_prompt(
+        self, spec: Qwen3VLConfig, modality: Literal["image", "video"], budget: VisualBudget
+    ) -> LargestPrompt:
+        vision, merge = spec.vision, spec.vision.spatial_merge_size**2
+        if modality == "image":
+            assert budget.max_pixels is not None
+            frames, patches = 1, budget.max_pixels // vision.patch_size**2 // merge * merge
+            depth, text = 1, TEXT_TOKENS
+        else:
+            assert budget.max_frames is not None
+            assert budget.max_frame_tokens is not None
+            frames = -(-budget.max_frames // vision.temporal_patch_size)
+            patches = budget.max_frame_tokens * merge
+            depth, text = vision.temporal_patch_size, TEXT_TOKENS + TIMESTAMP_TOKENS * frames
+        visual = frames * patches // merge
+        return LargestPrompt(
+            tokens=visual + text,
+            frames=frames,
+            patches=patches,
+            visual=visual,
+            patch_numbers=vision.in_channels * depth * vision.patch_size**2,
+        )
+
+    def abstract_prompt(
+        self, spec: Qwen3VLConfig, largest: LargestPrompt, groups: int, buckets: Buckets
+    ) -> PromptBatch:
+        merge = spec.vision.spatial_merge_size
+        visual = np.zeros(largest.tokens, bool)
+        visual[: largest.visual] = True
+        frame = np.zeros((largest.patches, largest.patch_numbers), np.uint8)
+        one = EncodedPrompt(
+            tokens=np.zeros(largest.tokens, np.int32),
+            positions=np.zeros((3, largest.tokens), np.int32),
+            frames=(frame,) * largest.frames,
+            grids=np.full((largest.frames, 2), (merge, largest.patches // merge), np.int32),
+            is_visual=visual,
+        )
+        batch = collate([one], buckets, merge, batch_size=1, names=["the largest prompt"])
+        abstract: PromptBatch = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((groups, *x.shape[1:]), x.dtype), batch
+        )
+        return abstract
+
+
+@functools.cache
+def qwen3_vl() -> Qwen3VLFamily:
+    """The family's one object, for its own model; others ask the registry."""
+    return Qwen3VLFamily()

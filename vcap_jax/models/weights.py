@@ -1,0 +1,311 @@
+"""Hugging Face checkpoints in and out, for any family that states its table of names (``weight_map``).
+
+Loading fills one parameter at a time from memory-mapped files, and with a ``sharding`` reads for each
+device only the block it holds, so neither the host nor a device ever has two copies of the model.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from safetensors import SafetensorError, safe_open
+
+from vcap_jax.models.errors import CheckpointError, damaged
+from vcap_jax.models.lora import Additions, is_adapter
+from vcap_jax.models.tensor_files import write_tensors
+from vcap_jax.models.weight_map import Mapped, Shape, Tensor, WeightMap, flat_parameters
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+DEFAULT_SHARD_BYTES = 5_000_000_000
+
+Sharding = Callable[[str, Shape], jax.sharding.Sharding]
+Model = TypeVar("Model", bound=Mapped)
+
+
+def fill(model: Model, folder: Path, *, sharding: Sharding | None = None) -> Model:
+    """The abstract ``model`` with the tensors of a checkpoint folder: safetensors, one file or shards with an index.
+
+    sharding: (dotted path, shape) of a parameter -> where it goes; None puts all on the default device.
+
+    Raises:
+        CheckpointError: missing, unexpected or wrongly shaped tensors, missing shard files: all listed.
+        FileNotFoundError: no safetensors at all.
+    """
+    names = model.weight_map
+    by_path = _by_path(names)
+    graphdef, state = nnx.split(model)
+    default = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    with ExitStack() as stack:
+        sources = _open(folder, names, stack)
+        filled = []
+        for keys, param in nnx.to_flat_state(state):
+            name = ".".join(map(str, keys))
+            leaf = param.get_value()
+            read = functools.partial(_read_block, sources, by_path[name], leaf.shape, leaf.dtype)
+            place = sharding(name, leaf.shape) if sharding else default
+            filled.append((keys, param.replace(jax.make_array_from_callback(leaf.shape, place, read))))
+    merged: Model = nnx.merge(graphdef, nnx.from_flat_state(filled))
+    return merged
+
+
+def save(
+    model: Mapped,
+    folder: Path,
+    config: Mapping[str, Any],
+    *,
+    dtype: Any = None,
+    max_shard_bytes: int = DEFAULT_SHARD_BYTES,
+) -> float | None:
+    """Writes ``config.json`` and safetensors under public names, one shard in memory at a time.
+
+    Adapters are merged into the matrices they add to, in float32, and the sum is rounded to the stored type. What they
+    add to a number that is exact in bfloat16 is lost there if it is less than half of that number's last digit.
+
+    Args:
+        model: parameters may be sharded over this process's devices.
+        folder: made if absent.
+        config: what config.json says, but for the stored type.
+        dtype: of the stored tensors; None keeps the parameters' own.
+        max_shard_bytes: a shard is closed before it would exceed this (a single larger tensor gets its own).
+
+    Returns:
+        The share of what adapters add that the stored numbers keep (``lora.Additions.kept``); None where they add
+        nothing.
+
+    Raises:
+        FileExistsError: the folder holds weight files of another export that this one would leave behind.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    params, additions = flat_parameters(model), Additions(model)
+    tensors = model.weight_map.tensors
+
+    def stored(tensor: Tensor) -> np.dtype:
+        return np.dtype(dtype if dtype is not None else params[tensor.path].dtype)
+
+    shards: list[list[Tensor]] = [[]]
+    filled = total = 0
+    for tensor in tensors:
+        size = int(np.prod(tensor.shape)) * stored(tensor).itemsize
+        if filled and filled + size > max_shard_bytes:
+            shards.append([])
+            filled = 0
+        shards[-1].append(tensor)
+        filled += size
+        total += size
+    count = len(shards)
+    files = (
+        [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
+        if count > 1
+        else [SINGLE_FILE]
+    )
+    _refuse_leftovers(folder, {*files, INDEX_FILE} if count > 1 else set(files))
+    for file, shard in zip(files, shards, strict=True):
+        arrays = {
+            tensor.name: _export(params[tensor.path], tensor, additions, stored(tensor)) for tensor in shard
+        }
+        write_tensors(arrays, folder / file)
+    if count > 1:
+        weight_map = {
+            tensor.name: file for file, shard in zip(files, shards, strict=True) for tensor in shard
+        }
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    values = {**config, "dtype": stored(tensors[-1]).name}
+    (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    return additions.kept
+
+
+def write_beside(folder: Path, file: str, name: str, array: np.ndarray) -> None:
+    """Adds one more tensor to the checkpoint in ``folder``, in a file of its own."""
+    write_tensors({name: array}, folder / file)
+    index = folder / INDEX_FILE
+    if index.exists():
+        # With an index, files it does not name are not read.
+        listed = json.loads(index.read_text(encoding="utf-8"))
+        listed["weight_map"][name] = file
+        index.write_text(json.dumps(listed), encoding="utf-8")
+
+
+def to_public(names: WeightMap, state: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and array of every tensor as a checkpoint has it, one at a time.
+
+    Args:
+        state: a model, or a state of the same structure (gradients, optimizer moments). Parts that are absent
+            (filtered out) are skipped.
+
+    Raises:
+        CheckpointError: the state holds adapters, which are no tensors of a checkpoint.
+    """
+    leaves = flat_parameters(state)
+    if found := [path for path in leaves if is_adapter(tuple(path.split(".")))]:
+        raise CheckpointError(
+            f"{found[0]} belongs to an adapter: save_pretrained merges adapters, lora_files.save_adapter writes them"
+        )
+    for tensor in names.tensors:
+        if tensor.path in leaves:
+            yield tensor.name, tensor.write(_block(leaves[tensor.path], tensor))
+
+
+def from_public(model: Mapped, arrays: Mapping[str, np.ndarray]) -> None:
+    """Set all parameters of ``model`` in place from arrays under public names, cast to the parameters' type.
+
+    Adapters stay as they are.
+
+    Raises:
+        CheckpointError: as ``fill``.
+    """
+    names = model.weight_map
+    by_path = _by_path(names)
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+    _verify(names, shapes, missing_shards=[], pending=set())
+    sources = {names.canonical_name(name): array for name, array in arrays.items()}
+    state = nnx.state(model, nnx.Param)
+    for keys, param in nnx.to_flat_state(state):
+        if is_adapter(keys):
+            continue
+        old = param.get_value()
+        block = _read_block(sources, by_path[".".join(map(str, keys))], old.shape, old.dtype, None)
+        param.set_value(jnp.asarray(block))
+    nnx.update(model, state)
+
+
+def _by_path(names: WeightMap) -> dict[str, list[Tensor]]:
+    found: dict[str, list[Tensor]] = {}
+    for tensor in names.tensors:
+        found.setdefault(tensor.path, []).append(tensor)
+    return found
+
+
+def _open(folder: Path, names: WeightMap, stack: ExitStack) -> dict[str, Any]:
+    """Canonical name -> lazily read slice of every tensor in the folder, after checking them all."""
+    index_file, weight_map = folder / INDEX_FILE, {}
+    if index_file.is_file():
+        try:
+            weight_map = dict(json.loads(index_file.read_text(encoding="utf-8"))["weight_map"])
+        except (ValueError, TypeError, LookupError) as error:
+            raise CheckpointError(
+                f"{index_file} is no index of weights: restore it from the checkpoint"
+            ) from error
+        files = sorted(set(weight_map.values()))
+    elif (folder / SINGLE_FILE).is_file():
+        files = [SINGLE_FILE]
+    else:
+        raise FileNotFoundError(f"no weights in {folder}: expected {SINGLE_FILE} or {INDEX_FILE}")
+    missing_shards = [file for file in files if not (folder / file).is_file()]
+    pending = {names.canonical_name(name) for name, file in weight_map.items() if file in missing_shards}
+    sources: dict[str, Any] = {}
+    shapes: dict[str, Shape] = {}
+    for file in files:
+        if file in missing_shards:
+            continue
+        try:
+            handle = stack.enter_context(safe_open(folder / file, framework="numpy"))
+        except SafetensorError as error:
+            raise CheckpointError(damaged(folder / file, error)) from error
+        for name in handle.keys():  # noqa: SIM118 (not a dictionary)
+            source = handle.get_slice(name)
+            sources[names.canonical_name(name)] = source
+            shapes[name] = tuple(source.get_shape())
+    _verify(names, shapes, missing_shards, pending)
+    return sources
+
+
+def _verify(
+    names: WeightMap,
+    found: Mapping[str, Shape],
+    missing_shards: list[str],
+    pending: set[str],
+) -> None:
+    """Compare names and shapes; raise one error with everything that is wrong.
+
+    Args:
+        found: shapes under the names of the files. pending: canonical names that the missing shards should
+        hold.
+    """
+    wanted = {tensor.name: tensor.shape for tensor in names.tensors}
+    problems = [f"missing shard file: {file}" for file in missing_shards]
+    seen: dict[str, str] = {}
+    for name, shape in found.items():
+        canonical = names.canonical_name(name)
+        if canonical in seen:
+            problems.append(f"unexpected: {name} (the same tensor as {seen[canonical]})")
+            continue
+        seen[canonical] = name
+        if canonical in wanted:
+            if shape != wanted[canonical]:
+                problems.append(f"wrong shape: {name} is {list(shape)}, expected {list(wanted[canonical])}")
+        elif not names.derived(canonical):
+            problems.append(f"unexpected: {name} {list(shape)}")
+    problems += [
+        f"missing: {name} {list(wanted[name])}" for name in wanted if name not in seen and name not in pending
+    ]
+    if problems:
+        raise CheckpointError(
+            f"the weights do not fit the configuration ({len(problems)} problems):\n  "
+            + "\n  ".join(problems)
+        )
+
+
+def _read_block(
+    sources: Mapping[str, Any],
+    tensors: Sequence[Tensor],
+    shape: Shape,
+    dtype: Any,
+    index: tuple[slice, ...] | None,
+) -> np.ndarray:
+    """The block ``index`` (None: all) of one of our parameters, gathered from its public tensors and cast."""
+    index = index or (slice(None),) * len(shape)
+    bounds = [part.indices(size)[:2] for part, size in zip(index, shape, strict=True)]
+    out = np.empty([stop - start for start, stop in bounds], dtype)
+    column_start, column_stop = bounds[-1]
+    inputs = slice(*bounds[-2]) if len(bounds) > 1 else slice(None)
+    for tensor in tensors:
+        if tensor.layer is not None and not bounds[0][0] <= tensor.layer < bounds[0][1]:
+            continue
+        start, stop = max(column_start, tensor.columns[0]), min(column_stop, tensor.columns[1])
+        if start >= stop:
+            continue
+        offset = tensor.columns[0]
+        block = tensor.read(sources[tensor.name], inputs, slice(start - offset, stop - offset))
+        target = out if tensor.layer is None else out[tensor.layer - bounds[0][0]]
+        target[..., start - column_start : stop - column_start] = block
+    return out
+
+
+def _export(leaf: Any, tensor: Tensor, additions: Additions, dtype: np.dtype) -> np.ndarray:
+    """One public tensor in ``dtype``, with what ``additions`` has for it."""
+    block, addition = _block(leaf, tensor), additions.of(tensor)
+    if addition is None:
+        return tensor.write(block).astype(dtype)
+    additions.note_rounding(block, addition, dtype)
+    return tensor.write(block.astype(np.float32) + addition).astype(dtype)
+
+
+def _block(leaf: Any, tensor: Tensor) -> np.ndarray:
+    """Our block of a public tensor, cut out of our parameter on its device before it comes to the host."""
+    if isinstance(leaf, jax.Array) and leaf.sharding.device_set <= set(jax.local_devices(backend="cpu")):
+        leaf = np.asarray(leaf)  # a view, and no program to compile for the cut
+    if isinstance(leaf, np.ndarray):
+        leaf = leaf if tensor.layer is None else leaf[tensor.layer]
+    elif tensor.layer is not None:
+        leaf = jax.lax.dynamic_index_in_dim(leaf, tensor.layer, 0, keepdims=False)
+    return np.asarray(leaf[..., tensor.columns[0] : tensor.columns[1]])
+
+
+def _refuse_leftovers(folder: Path, written: set[str]) -> None:
+    present = {file.name for pattern in ("*.safetensors", INDEX_FILE) for file in folder.glob(pattern)}
+    if present - written:
+        raise FileExistsError(
+            f"{folder} already holds weight files of another export: {', '.join(sorted(present - written))}; "
+            "remove them or choose an empty folder"
+        )
