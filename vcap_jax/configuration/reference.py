@@ -1,38 +1,24 @@
-"""The configuration reference: every key of a schema as Markdown, for the documentation."""
+"""The configuration reference: every key of a settings class as Markdown, for the documentation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import MISSING
-from typing import Any
-
-from vcap_jax.configuration.dialect import inline_yaml
-from vcap_jax.configuration.docstrings import class_doc
-from vcap_jax.configuration.schema import inherited_default, schema_fields, section_of, type_name
+from vcap_jax.configuration.schema import Key, sections
 
 
 def markdown(schema: type) -> str:
-    """A section for each section of the configuration, an entry for each key: type, default and meaning.
+    """A heading for each section, an entry for each key: type and bounds, default, meaning.
 
-    It begins at the second level of headings; the page that holds it has the title.
+    Headings begin at the second level: the page that holds this has the title.
     """
-    return "\n".join(_section(schema, MISSING, "", "")).strip() + "\n"
+    blocks = []
+    for section in sections(schema):
+        null = " (null by default)" if section.absent else ""
+        blocks.append(f"## `{section.path}`{null}" if section.path else "## At the top")
+        blocks += [section.about, *map(_entry, section.keys)]
+    return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-def _section(cls: type, default: Any, prefix: str, note: str) -> Iterator[str]:
-    """note: what the section that holds it says about this one."""
-    doc = class_doc(cls)
-    yield f"## {prefix.rstrip('.') or 'At the top'}\n"
-    if about := " ".join(filter(None, [doc.summary, note[:1].upper() + note[1:]])):
-        yield f"{about}\n"
-    inside = []
-    for field in schema_fields(cls).values():
-        value = inherited_default(field, default)
-        meaning = doc.entries[field.name].meaning if field.name in doc.entries else ""
-        if (section := section_of(field.annotation)) is not None:
-            inside.append((section, MISSING if value is None else value, f"{prefix}{field.name}.", meaning))
-            continue
-        shown = "required" if value is MISSING else f"default `{inline_yaml(value)}`"
-        yield f"- **`{prefix}{field.name}`**: {type_name(field.annotation)}, {shown}\n\n  {meaning}\n"
-    for section in inside:
-        yield from _section(*section)
+def _entry(key: Key) -> str:
+    default = f"default `{key.default}`" if key.default else "required"
+    lines = [f"- **`{key.path}`**: `{key.type}`, {default}", f"  {key.meaning}"]
+    return "\n\n".join(lines if key.meaning else lines[:1])
