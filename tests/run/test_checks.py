@@ -73,7 +73,11 @@ def test_a_real_batch_that_the_accelerators_of_one_process_cannot_share_is_refus
             2,
             "rollout.engine is vllm in a run of 2 processes.*rollout.engine=jax",
         ),
-        (["rollout.vllm.urls=[http://10.0.0.1:8100]"], 1, r"rollout.vllm.urls .*must be http://127.0.0.1:PORT, given .*http://10.0.0.1:8100"),
+        (
+            ["rollout.vllm.urls=[http://10.0.0.1:8100]"],
+            1,
+            r"rollout.vllm.urls .*must be http://127.0.0.1:PORT, given .*http://10.0.0.1:8100",
+        ),
         (["mesh.fsdp=64"], 1, "mesh data=1 fsdp=64 tensor=1 does not fit 8 devices"),
         (["mesh.data=3", "mesh.fsdp=-1"], 1, "mesh data=3 fsdp=-1 tensor=1 does not fit 8 devices"),
         (

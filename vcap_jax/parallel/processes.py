@@ -26,7 +26,7 @@ from typing import Annotated, Any, TypeVar
 
 import jax
 from jax._src import distributed as jax_distributed  # the key-value store has no public name
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from vcap_jax.configuration import settings
 from vcap_jax.system.errors import VCapError
@@ -47,15 +47,17 @@ class PeerFailed(VCapError, RuntimeError):
     resumable = True
 
 
-_Address = Annotated[str, Field(pattern=r":[0-9]+$")]
-"""HOST:PORT."""
+def _host_and_port(address: str) -> str:
+    if not address.rpartition(":")[2].isdigit():
+        raise ValueError("give HOST:PORT of process 0")
+    return address
 
 
 @settings
 class DistributedConfig:
     """The processes that share a run; none of it set means one process."""
 
-    coordinator: _Address | None = None
+    coordinator: Annotated[str, AfterValidator(_host_and_port)] | None = None
     """HOST:PORT of process 0, reachable by all."""
     processes: int | None = Field(default=None, ge=1)
     """How many processes there are."""
