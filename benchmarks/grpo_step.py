@@ -63,7 +63,11 @@ def ours(folder: Path, run: str, group: int, tokens: int, steps: int) -> dict[st
     command += ["data.buckets.tokens=[]", "data.buckets.patches=[]", "data.buckets.frames=[1]"]
     command += ["data.buckets.token_multiple=64", "data.buckets.patch_multiple=256"]
     command += ["reward.family=benchmarks.letter_reward:LetterReward"]
-    command += [f"rollout.group_size={group}", f"rollout.max_completion_length={tokens}", "rollout.chunk=64"]
+    command += [
+        f"rollout.group_size={group}",
+        f"rollout.max_completion_length={tokens}",
+        "rollout.decode_steps_per_call=64",
+    ]
     command += ["rollout.sampling={temperature: 1.0, top_p: 1.0, top_k: 0, repetition_penalty: 1.0}"]
     command += [f"grpo.{name}=1" for name in ("groups_per_step", "groups_per_micro_batch")]
     command += ["rollout.groups_per_batch=1", f"grpo.objective.beta={BETA}"]

@@ -41,11 +41,13 @@ def _embedded(options: argparse.Namespace) -> int:
     if not 0 <= options.port <= 65535:
         raise SettingsError(f"--port is {options.port}: give a port from 1 to 65535, or 0 for a free one")
     from gpu_judge import embedded_server
+    from vcap_jax.configuration import ConfigError, load_config
     from vcap_jax.world.noisy_perception import PerceptionConfig
 
     try:
-        perception = PerceptionConfig(**perception_options(options))
-    except ValueError as error:
+        said = [f"{name}={value}" for name, value in perception_options(options).items()]
+        perception = load_config(PerceptionConfig, [], said)
+    except ConfigError as error:
         raise SettingsError(str(error)) from error
     return embedded_server.run(
         host=options.host,

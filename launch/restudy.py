@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import fields
+from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.reward.aggregation import RewardWeights
 from vcap_jax.reward.restudy import Coverage, restudy
 from vcap_jax.run.command_line import guarded
@@ -25,12 +26,13 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("store", type=Path, help="judgements.sqlite of a run")
-    for weight in fields(RewardWeights):
-        parser.add_argument(f"--{weight.name.replace('_', '-')}", type=float, default=weight.default)
+    defaults = asdict(RewardWeights())
+    for name, weight in defaults.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=weight)
     options = parser.parse_args(arguments)
     try:
-        weights = RewardWeights(**{w.name: getattr(options, w.name) for w in fields(RewardWeights)})
-    except ValueError as error:
+        weights = load_config(RewardWeights, [], [f"{name}={getattr(options, name)}" for name in defaults])
+    except ConfigError as error:
         parser.error(str(error))
 
     def show() -> int:

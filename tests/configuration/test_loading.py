@@ -2,57 +2,68 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import math
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 import yaml
+from pydantic import Field, ValidationError
 
-from vcap_jax.configuration import ConfigError, dump_config, load_config
+from vcap_jax.configuration import (
+    ConfigError,
+    FormerName,
+    current_names,
+    dump_config,
+    load_config,
+    settings,
+    under_first_names,
+)
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Optimizer:
     learning_rate: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     warmup: int = 10
-    clip: float | None = None
+    clip: float | None = Field(default=None, gt=0, allow_inf_nan=True)
 
     def __post_init__(self) -> None:
         if self.warmup < 0:
             raise ValueError(f"warmup must be at least 0, got {self.warmup}; use 0 for none")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Source:
     path: str
     weight: float = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Judge:
     address: str | None = None
     concurrency: int = 8
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Root:
     """A run."""
 
     name: str = "run"
-    steps: int = 100
+    steps: int = Field(default=100, ge=1)
     modality: Literal["image", "video"] = "image"
     resume: bool = False
     output: Path = Path("runs")
-    optimizer: Optimizer = field(default_factory=lambda: Optimizer(learning_rate=5e-7, warmup=3))
+    optimizer: Optimizer = Field(default_factory=lambda: Optimizer(learning_rate=5e-7, warmup=3))
     judge: Judge | None = None
     sources: tuple[Source, ...] = ()
-    weights: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, str] = Field(default_factory=dict)
+    weights: dict[str, float] = Field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class WithRequired:
     seed: int
     root: Root = Root()
@@ -99,12 +110,17 @@ def test_special_floats_and_integers() -> None:
         ("steps=3.0", "int", "3.0 (float)"),
         ("steps=true", "int", "true (boolean)"),
         ("steps=", "int", "null"),
+        ("steps.more=1", "int", '{"more": 1} (mapping)'),
+        ("steps=0", "int >= 1", "0 (int)"),
+        ("optimizer.learning_rate=.inf", "float", "Infinity (float)"),
+        ("optimizer.clip=.nan", "float > 0 | null", "NaN (float)"),
+        ("optimizer.clip=0", "float > 0 | null", "0 (int)"),
         ("resume=1", "bool", "1 (int)"),
         ("resume=yes", "bool", '"yes" (text)'),
         ("modality=audio", 'one of "image", "video"', '"audio" (text)'),
         ("optimizer.learning_rate=fast", "float", '"fast" (text)'),
         ("optimizer.learning_rate=true", "float", "true (boolean)"),
-        ("optimizer.clip=x", "float | null", '"x" (text)'),
+        ("optimizer.clip=x", "float > 0 | null", '"x" (text)'),
         ("optimizer.betas=[1, 2, 3]", "tuple[float, float]", "[1, 2, 3] (list)"),
         ("optimizer.betas=[1, x]", "tuple[float, float]", "item 1"),
         ("optimizer=3", "a section with the keys learning_rate, betas, warmup, clip", "3 (int)"),
@@ -114,7 +130,7 @@ def test_special_floats_and_integers() -> None:
 )
 def test_ill_typed_values_are_refused(override: str, expected: str, shown: str) -> None:
     (problem,) = problems(override)
-    key = override.partition("=")[0].removesuffix(".a")
+    key = override.partition("=")[0].removesuffix(".a").removesuffix(".more")
     assert problem.startswith(key)
     assert f"expected {expected}" in problem
     assert shown in problem
@@ -131,6 +147,7 @@ def test_text_where_only_text_fits() -> None:
     assert load_config(Root, [], ["name=2026"]).name == "2026"
     assert load_config(Root, [], ["name=a: b"]).name == "a: b"
     assert load_config(Root, [], ["name=[x"]).name == "[x"
+    assert load_config(Root, [], ["notes.a=2026"]).notes == {"a": "2026"}
     assert load_config(Root, [], ["output=out/1"]).output == Path("out/1")
     assert load_config(Root, [], ["judge.address=null"]).judge == Judge(address=None)
 
@@ -156,21 +173,16 @@ def test_unknown_keys_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("optimzer:\n  clip: 1\noptimizer: {clipp: 1}\nsources: [{path: a, wieght: 2}]\n")
     found = problems(files=(path,))
-    assert found == (
-        f"optimzer ({path}): unknown key; the nearest valid key is optimizer",
+    assert set(found) == {
+        f"optimzer.clip ({path}): unknown key; the nearest valid key is optimizer.clip",
         f"optimizer.clipp ({path}): unknown key; the nearest valid key is optimizer.clip",
         f"sources.0.wieght ({path}): unknown key; the nearest valid key is sources.0.weight",
-    )
+    }
 
 
 def test_nothing_near_lists_the_keys_of_the_section() -> None:
     (problem,) = problems("judge.zzzz=1")
     assert problem.endswith("valid keys here are judge.address, judge.concurrency")
-
-
-def test_a_value_has_no_keys() -> None:
-    (problem,) = problems("steps.more=1")
-    assert "steps is int and has no keys of its own" in problem
 
 
 def test_all_problems_at_once(tmp_path: Path) -> None:
@@ -239,3 +251,88 @@ def test_dump_round_trips(tmp_path: Path) -> None:
     # Other readers see a list where a tuple was, and no tags of Python.
     assert "!!" not in path.read_text()
     assert yaml.safe_load(dump_config(Root()))["sources"] == []
+
+
+@settings
+class Rollout:
+    steps: Annotated[int, FormerName("chunk")] = Field(default=64, ge=1)
+
+
+@settings
+class Renamed:
+    rollout: Rollout = Field(default_factory=Rollout)
+    seed: int = 0
+
+
+@pytest.mark.parametrize("where", ["file", "command line"])
+def test_a_former_name_is_understood_and_told_once(
+    where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "old.yaml"
+    path.write_text("rollout: {chunk: 3}\n" if where == "file" else "seed: 1\n")
+    overrides = [] if where == "file" else ["rollout.chunk=3"]
+    with caplog.at_level(logging.WARNING, "vcap_jax"):
+        for _ in range(2):
+            assert load_config(Renamed, [path], overrides).rollout.steps == 3
+    origin = str(path) if where == "file" else where
+    assert caplog.messages == [f"rollout.chunk ({origin}) is called rollout.steps now"]
+    assert "chunk" not in dump_config(Renamed())
+
+
+def test_a_later_layer_wins_whatever_it_calls_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "new.yaml"
+    path.write_text("rollout: {steps: 5}\n")
+    assert load_config(Renamed, [path], ["rollout.chunk=3"]).rollout.steps == 3
+    path.write_text("rollout: {chunk: 5}\n")
+    assert load_config(Renamed, [path], ["rollout.steps=3"]).rollout.steps == 3
+
+
+def test_both_names_of_a_key_at_once_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "both.yaml"
+    path.write_text("rollout: {chunk: 3, steps: 3}\n")
+    assert problems(files=(path,), schema=Renamed) == (
+        f"rollout.chunk ({path}): is the former name of rollout.steps, which is given too; leave it out",
+    )
+
+
+def test_a_value_under_a_former_name_is_refused_under_the_new_one() -> None:
+    (problem,) = problems("rollout.chunk=0", schema=Renamed)
+    assert problem == "rollout.steps (command line): expected int >= 1, given 0 (int)"
+
+
+def test_names_there_and_back() -> None:
+    first = {"rollout": {"chunk": 7}, "seed": 2}
+    assert under_first_names(Renamed(rollout=Rollout(steps=7), seed=2)) == first
+    assert current_names(Renamed, first, "a folder") == {"rollout": {"steps": 7}, "seed": 2}
+
+
+def test_settings_are_checked_whenever_they_are_made() -> None:
+    optimizer = Optimizer(warmup=3)
+    changed = dataclasses.replace(optimizer, learning_rate=1)
+    assert (changed.learning_rate, changed.warmup) == (1.0, 3)
+    assert isinstance(changed.learning_rate, float)
+    wrong = {"clip": 0.0, "learning_rate": math.nan, "warmup": 1.0, "betas": [0.5, 0.6]}
+    for name, value in [*wrong.items(), ("warmup", "3"), ("warmup", True)]:
+        with pytest.raises(ValidationError, match=name):
+            Optimizer(**{name: value})
+        with pytest.raises(ValidationError, match=name):
+            dataclasses.replace(optimizer, **{name: value})
+    with pytest.raises(ValidationError, match="warm_up"):
+        Optimizer(warm_up=3)
+    with pytest.raises(ValueError, match="warmup must be at least 0, got -1"):
+        Optimizer(warmup=-1)
+
+
+def test_settings_are_frozen_values() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Optimizer().warmup = 3  # type: ignore[misc]
+    assert Optimizer(warmup=3) == Optimizer(warmup=3) != Optimizer()
+    assert len({Optimizer(), Optimizer(), Optimizer(warmup=3)}) == 2
+
+
+def test_what_yaml_tags_as_something_else_and_numbers_too_long_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tagged.yaml"
+    path.write_text("name: !!binary aGVsbG8=\n")
+    assert "not valid YAML" in problems(files=(path,))[0]
+    path.write_text(f"steps: {2**63}\n")
+    assert "whole numbers have at most 64 bits" in problems(files=(path,))[0]

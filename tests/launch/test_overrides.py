@@ -12,7 +12,7 @@ import pytest
 import vcap_jax.configuration
 
 LAUNCH = Path(__file__).resolve().parents[2] / "launch"
-SETTINGS = ["seed=3", "rollout.chunk=8", "max_steps=2"]
+SETTINGS = ["seed=3", "rollout.decode_steps_per_call=8", "max_steps=2"]
 
 
 class Parsed(Exception):

@@ -49,4 +49,4 @@ def test_what_is_no_store_and_weights_that_cannot_be_are_refused(tmp_path: Path)
     )
     weights = restudied(str(tmp_path / "absent"), "--correctness", "-1")
     assert weights.returncode == 2
-    assert "reward.weights.correctness is -1.0" in weights.stderr
+    assert "correctness (command line): expected float >= 0, given -1.0" in weights.stderr

@@ -66,7 +66,7 @@ def test_impossible_meshes_are_refused() -> None:
             config.sizes(8)
     with pytest.raises(ValueError, match="only one"):
         MeshConfig(data=-1)
-    with pytest.raises(ValueError, match=r"mesh\.tensor is 0"):
+    with pytest.raises(ValueError, match=r"tensor.*\n.*greater than or equal to 1.*input_value=0"):
         MeshConfig(tensor=0)
 
 

@@ -86,7 +86,7 @@ def settings(folder: Path, groups: int) -> list[str]:
         "data.max_pixels=1024",
         f"data.buckets={{tokens: [{PROMPT}], frames: [1], patches: [256]}}",
         f"rollout={{group_size: {CAPTIONS}, max_completion_length: {CAPTION}, groups_per_batch: {groups}}}",
-        f"rollout={{chunk: {CHUNK}, prefill_chunk: {PROMPT}}}",
+        f"rollout={{decode_steps_per_call: {CHUNK}, prefill_chunk: {PROMPT}}}",
         f"grpo={{groups_per_step: {groups}, groups_per_micro_batch: {groups}, caption_buckets: []}}",
         f"grpo.logprob_chunk={CHUNK}",
         "grpo.objective={beta: 0.1}",

@@ -52,7 +52,8 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         f"model.path={folder}",
         "data.max_pixels=4096",
         "data.buckets={tokens: [1024], frames: [1], patches: [1024]}",
-        "rollout={group_size: 2, max_completion_length: 128, groups_per_batch: 2, chunk: 8, prefill_chunk: 512}",
+        "rollout={group_size: 2, max_completion_length: 128, groups_per_batch: 2, prefill_chunk: 512}",
+        "rollout.decode_steps_per_call=8",
         "grpo={groups_per_step: 2, groups_per_micro_batch: 2, caption_buckets: []}",
     ]
     # A process of its own: this one's JAX has begun on simulated devices, and keeps what it compiles for the CPU.

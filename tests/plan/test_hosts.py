@@ -26,7 +26,7 @@ def test_each_of_several_hosts_gets_the_parameters_as_it_decodes_with_them(tmp_p
             f"model={{path: {tmp_path}, dtype: bfloat16, frozen_dtype: bfloat16}}",
             "data.max_pixels=64",
             "data.buckets={tokens: [16], frames: [1], patches: [16]}",
-            "rollout={group_size: 2, max_completion_length: 8, groups_per_batch: 4, chunk: 4}",
+            "rollout={group_size: 2, max_completion_length: 8, groups_per_batch: 4, decode_steps_per_call: 4}",
             "grpo={groups_per_step: 8, groups_per_micro_batch: 4, logprob_chunk: 8, objective: {beta: 0.1}}",
         ],
     )

@@ -37,7 +37,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
             f"model.path={folder}",
             "data.max_pixels=64",
             "data.buckets={tokens: [16], frames: [1], patches: [16]}",
-            "rollout={group_size: 2, max_completion_length: 8, groups_per_batch: 4, chunk: 4}",
+            "rollout={group_size: 2, max_completion_length: 8, groups_per_batch: 4, decode_steps_per_call: 4}",
             "grpo={groups_per_step: 8, groups_per_micro_batch: 2, logprob_chunk: 8, objective: {beta: 0.1}}",
         ],
     )

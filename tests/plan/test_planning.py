@@ -21,7 +21,7 @@ def test_a_program_that_no_step_has_is_named_with_those_there_are(tmp_path: Path
         f"model.path={tmp_path}",
         "data.max_pixels=64",
         "data.buckets={tokens: [16], frames: [1], patches: [16]}",
-        "rollout={group_size: 2, max_completion_length: 8, groups_per_batch: 2, chunk: 4}",
+        "rollout={group_size: 2, max_completion_length: 8, groups_per_batch: 2, decode_steps_per_call: 4}",
         "grpo={groups_per_step: 2, groups_per_micro_batch: 2, logprob_chunk: 8}",
     ]
     devices = jax.devices()[:2]

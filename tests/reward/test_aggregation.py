@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
 
+from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.reward.aggregation import RewardWeights, video_reward, weighted_reward
 from vcap_jax.reward.config import JudgeConfig, LocalConfig, RewardConfig
 from vcap_jax.reward.scores import Scores
@@ -55,7 +55,7 @@ def test_more_is_never_less() -> None:
 
 @pytest.mark.parametrize("bad", [{"correctness": -0.1}, {"local": math.nan}, {"text_quality": math.inf}])
 def test_weights_are_checked(bad: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"reward\.weights\."):
+    with pytest.raises(ValueError, match=f"RewardWeights\n{next(iter(bad))}\n"):
         RewardWeights(**bad)
     with pytest.raises(ValueError, match="would be 0"):
         RewardWeights(correctness=0, completeness=0, text_quality=0)
@@ -64,11 +64,11 @@ def test_weights_are_checked(bad: dict[str, float]) -> None:
 def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="nothing to judge by"):
         RewardConfig(use_reference=False, use_image=False)
-    with pytest.raises(ValueError, match=r"reward\.local\.fraction"):
+    with pytest.raises(ValueError, match=r"LocalConfig\nfraction\n"):
         LocalConfig(fraction=0)
-    with pytest.raises(ValueError, match=r"judge\.urls"):
+    with pytest.raises(ValueError, match=r"JudgeConfig\nurls\n"):
         JudgeConfig(urls=("localhost:8000",))
-    with pytest.raises(ValueError, match=r"judge\.max_tries"):
+    with pytest.raises(ValueError, match=r"JudgeConfig\nmax_tries\n"):
         JudgeConfig(max_tries=0)
     assert not RewardConfig(weights=RewardWeights(local=0.0)).local_active
     assert not RewardConfig(local=LocalConfig(enabled=False)).local_active
@@ -76,12 +76,12 @@ def test_settings_are_checked() -> None:
 
 
 def test_settings_load_from_plain_values() -> None:
-    loaded = TypeAdapter(RewardConfig).validate_python(
-        {"weights": {"correctness": 0}, "local": {"reference": "segment"}, "instructions": {"image": "a.txt"}}
+    loaded = load_config(
+        RewardConfig, [], ["weights.correctness=0", "local.reference=segment", "instructions.image=a.txt"]
     )
     assert loaded.weights.correctness == 0
     assert loaded.local.reference == "segment"
     assert loaded.instructions.image == "a.txt"
-    with pytest.raises(ValidationError, match="reference"):
-        TypeAdapter(RewardConfig).validate_python({"local": {"reference": "half"}})
-    assert TypeAdapter(JudgeConfig).validate_python({"urls": ["https://host/v1"]}).concurrency == 64
+    with pytest.raises(ConfigError, match=r"local\.reference"):
+        load_config(RewardConfig, [], ["local.reference=half"])
+    assert load_config(JudgeConfig, [], ["urls=[https://host/v1]"]).concurrency == 64

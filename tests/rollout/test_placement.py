@@ -30,7 +30,7 @@ CONFIG = RolloutConfig(
     group_size=2,
     max_completion_length=8,
     groups_per_batch=8,
-    chunk=4,
+    decode_steps_per_call=4,
     shrink=1,
     sampling=SamplingConfig(temperature=1.0, top_p=0.9, top_k=8, repetition_penalty=1.1),
 )

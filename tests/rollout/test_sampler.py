@@ -33,7 +33,7 @@ def made(graphdef, config, end_ids=(END,)):
     return GroupSampler(graphdef, config, end_ids=end_ids, banned_ids=BANNED)
 
 
-SETTINGS = rules(group_size=3, max_completion_length=12, chunk=4, sampling=PLAIN)
+SETTINGS = rules(group_size=3, max_completion_length=12, decode_steps_per_call=4, sampling=PLAIN)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,9 @@ def test_draws_do_not_depend_on_batch_or_chunk(policy):
     prompts = tiny_prompts(4)
     together = draw(policy, prompts, SETTINGS)
     other_chunk = draw(
-        policy, prompts, rules(group_size=3, max_completion_length=12, chunk=12, sampling=PLAIN)
+        policy,
+        prompts,
+        rules(group_size=3, max_completion_length=12, decode_steps_per_call=12, sampling=PLAIN),
     )
     alone = draw(policy, some_groups(prompts, 2, 3), SETTINGS, ids=[2])
     np.testing.assert_array_equal(together[2].tokens, alone[0].tokens)
@@ -110,7 +112,7 @@ def test_greedy_equals_the_plain_forward(policy):
     graphdef, params, frozen = policy
     prompts = tiny_prompts(2)
     sampling = SamplingConfig(temperature=0.0, repetition_penalty=penalty)
-    config = rules(group_size=1, max_completion_length=8, chunk=3, sampling=sampling)
+    config = rules(group_size=1, max_completion_length=8, decode_steps_per_call=3, sampling=sampling)
     groups = draw(policy, prompts, config)
     model = nnx.merge(graphdef, params, frozen)
     features = encode(graphdef, params, prompts.vision)
@@ -144,7 +146,7 @@ def test_groups_that_wait_take_the_slots_of_those_that_are_complete(policy):
     """Nine groups of three batches through two slots: each has the captions that it has alone."""
     graphdef, params, frozen = policy
     settings = {"group_size": 3, "max_completion_length": 24, "sampling": PLAIN}
-    narrow = rules(groups_per_batch=2, chunk=4, prefill_chunk=40, shrink=4, **settings)
+    narrow = rules(groups_per_batch=2, decode_steps_per_call=4, prefill_chunk=40, shrink=4, **settings)
     sampler = made(graphdef, narrow, end_ids=(END, 11, 12))
     read = []
 
@@ -159,7 +161,7 @@ def test_groups_that_wait_take_the_slots_of_those_that_are_complete(policy):
         groups.append(group)
     assert sorted(group.index for group in groups) == list(range(9))
     assert read_at_first == 1
-    plain = rules(groups_per_batch=1, chunk=24, **settings)
+    plain = rules(groups_per_batch=1, decode_steps_per_call=24, **settings)
     alone = made(graphdef, plain, end_ids=(END, 11, 12))
     expected = {
         g.index: g
@@ -179,7 +181,12 @@ def warm(policy):
     """A sampler whose calls shrink, with all its programs compiled."""
     graphdef, params, frozen = policy
     config = rules(
-        group_size=2, max_completion_length=8, groups_per_batch=2, chunk=2, shrink=2, sampling=PLAIN
+        group_size=2,
+        max_completion_length=8,
+        groups_per_batch=2,
+        decode_steps_per_call=2,
+        shrink=2,
+        sampling=PLAIN,
     )
     sampler = made(graphdef, config, end_ids=(END, *range(11, 16)))
     assert sampler.warm(params, frozen, [12]) == 2 * 2 * 2
@@ -234,7 +241,7 @@ def test_caches_of_a_bucket_are_gone_before_those_of_the_next_are_made(policy, m
         prompt = tiny_prompts(2, seed=number, tokens=tokens)
         features = encode(graphdef, params, prompt.vision)
         batches.append(PromptGroups(prompt, features, range(2 * number, 2 * number + 2)))
-    config = rules(group_size=2, max_completion_length=4, chunk=2, sampling=PLAIN)
+    config = rules(group_size=2, max_completion_length=4, decode_steps_per_call=2, sampling=PLAIN)
     found = list(made(graphdef, config).stream_batches(params, frozen, batches, seed=0, step=0))
     assert sorted(group.index for group in found) == list(range(6))
     assert len(made_before) == len(lengths)
@@ -244,7 +251,7 @@ def test_frequencies_follow_the_model(policy):
     """First tokens of many candidates against the model's own distribution."""
     graphdef, params, frozen = policy
     prompts = some_groups(tiny_prompts(1), 0, 1)
-    config = rules(group_size=4000, max_completion_length=1, chunk=1, sampling=PLAIN)
+    config = rules(group_size=4000, max_completion_length=1, decode_steps_per_call=1, sampling=PLAIN)
     first = draw(policy, prompts, config)[0].tokens[:, 0]
     model = nnx.merge(graphdef, params, frozen)
     last = model.hidden(prompts, encode(graphdef, params, prompts.vision))[0, prompts.lengths[0] - 1]

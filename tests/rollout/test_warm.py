@@ -39,7 +39,9 @@ def test_no_decode_call_is_compiled_once_a_bucket_is_warm(compiled):
     model = tiny_model()
     graphdef, params = nnx.split(model)
     params, frozen = Placement.build(MeshConfig(), jax.devices()[:2]).state(params), nnx.State({})
-    config = RolloutConfig(group_size=2, max_completion_length=8, groups_per_batch=4, chunk=4, shrink=2)
+    config = RolloutConfig(
+        group_size=2, max_completion_length=8, groups_per_batch=4, decode_steps_per_call=4, shrink=2
+    )
     sampler = GroupSampler(graphdef, config, end_ids=[END, *range(11, 16)], banned_ids=[5, 6, 7, 8])
     steps = [list(batches(model, step)) for step in range(3)]
     compiled.clear()

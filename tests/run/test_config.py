@@ -93,3 +93,10 @@ def test_mistakes_are_refused_by_name(override, message):
 
 def test_printed_configuration_is_plain_yaml():
     assert parse_yaml(dump_config(RunConfig()))["rollout"]["sampling"]["top_p"] == 0.9
+
+
+def test_names_of_earlier_versions_are_understood(tmp_path):
+    path = tmp_path / "old.yaml"
+    path.write_text("grpo: {updates_per_step: 3}\nrollout: {chunk: 32}\n")
+    new = load_config(RunConfig, [], ["grpo.num_iterations=3", "rollout.decode_steps_per_call=32"])
+    assert load_config(RunConfig, [path]) == new

@@ -24,7 +24,9 @@ from vcap_jax.rollout.placement import own_types
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.run.context import group_sampler
 
-CONFIG = RolloutConfig(group_size=2, max_completion_length=8, groups_per_batch=4, chunk=4, shrink=1)
+CONFIG = RolloutConfig(
+    group_size=2, max_completion_length=8, groups_per_batch=4, decode_steps_per_call=4, shrink=1
+)
 
 
 @pytest.mark.parametrize(

@@ -151,3 +151,15 @@ def test_the_way_to_train_longer_is_named(tmp_path: Path, setting: str) -> None:
         resumed(run, setting)
     assert f"--run-dir {run}-2 model.path={run} {setting} " in str(raised.value)
     assert "Set these back" not in str(raised.value)
+
+
+def test_a_run_begun_under_former_names_of_keys_goes_on(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "run", "grpo.num_iterations=2", "rollout.decode_steps_per_call=7")
+    text = folder.config.read_text(encoding="utf-8")
+    former = text.replace("num_iterations:", "updates_per_step:").replace("decode_steps_per_call:", "chunk:")
+    assert former.count("updates_per_step: 2") == former.count(" chunk: 7") == 1
+    folder.config.write_text(former, encoding="utf-8")
+    with pytest.raises(RunFolderError, match=r"grpo\.num_iterations: 2 then, 1 now"):
+        resumed(folder.root, "rollout.decode_steps_per_call=7")
+    resumed(folder.root, "grpo.num_iterations=2", "rollout.decode_steps_per_call=7")
+    assert folder.config.read_text(encoding="utf-8") == text

@@ -155,7 +155,7 @@ def test_settings_out_of_range_are_refused_by_name() -> None:
         ("beta2", 1.0),
         ("max_grad_norm", 0.0),
     ]:
-        with pytest.raises(ValueError, match=rf"optimizer\.{field}"):
+        with pytest.raises(ValueError, match=rf"OptimizerConfig\n{field}\n.*input_value={value}"):
             OptimizerConfig(**{field: value})
     with pytest.raises(ValueError, match="at least one"):
         learning_rate_schedule(OptimizerConfig(), 0)
@@ -179,7 +179,7 @@ def test_the_first_moment_alone_may_be_kept_in_bfloat16() -> None:
         results[dtype] = now["kernel"]
     assert not jnp.array_equal(results[None], results["bfloat16"])
     np.testing.assert_allclose(results[None], results["bfloat16"], atol=3 * 1e-2 * 2**-7)
-    with pytest.raises(ValueError, match="moment_dtype is 'int8'"):
+    with pytest.raises(ValueError, match=r"moment_dtype\n.*input_value='int8'"):
         OptimizerConfig(moment_dtype="int8")  # type: ignore[arg-type]
 
 

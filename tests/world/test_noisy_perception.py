@@ -213,11 +213,13 @@ def test_a_run_is_not_resumed_with_another_judge(tmp_path: Path) -> None:
 
 def test_rates_are_refused_where_they_make_no_sense(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--miss-rate", "1.5"]) == 2
-    assert "miss is 1.5: give a share" in capsys.readouterr().err
+    assert "miss (command line): expected float in [0, 1], given 1.5" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["--backend", "vllm", "--model", "x", "--gpus", "0", "--miss-rate", "0.1"])
     assert "--miss-rate belong to --backend embedded" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match=r"world\.judge_perception.*invent is 2"):
+    with pytest.raises(
+        ConfigError, match=r"world\.judge_perception\.invent .*expected float in \[0, 1\], given 2"
+    ):
         load_config(RunConfig, [], ["world.judge_perception.invent=2"])
     with pytest.raises(ConfigError, match=r"judge\.urls names others"):
         load_config(RunConfig, [], ["world.judge_perception.miss=0.1", "judge.urls=[http://127.0.0.1:1]"])

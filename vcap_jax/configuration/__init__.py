@@ -1,13 +1,25 @@
-"""Typed configuration: YAML files and dotted overrides into nested frozen dataclasses.
+"""Settings: frozen dataclasses, read from YAML files and dotted overrides.
 
-A schema is a tree of standard dataclasses; its annotations are the only statement of what a key may hold.
-Values are checked strictly (a quoted number is no number, a boolean no integer, an integer is a float) and
-every problem of a configuration is reported at once, each by its full dotted name.
+A field states a setting's type, bounds, default and meaning; nothing states them again. Values are
+checked strictly (a quoted number is no number, a boolean no integer, an integer is a float) and every
+problem of a configuration is reported at once, each by its full dotted name.
 """
 
 from vcap_jax.configuration.describing import describe
 from vcap_jax.configuration.dialect import dump_config, parse_yaml, plain
 from vcap_jax.configuration.errors import ConfigError
-from vcap_jax.configuration.loading import load_config
+from vcap_jax.configuration.loading import current_names, load_config, under_first_names
+from vcap_jax.configuration.schema import FormerName, settings
 
-__all__ = ["ConfigError", "describe", "dump_config", "load_config", "parse_yaml", "plain"]
+__all__ = [
+    "ConfigError",
+    "FormerName",
+    "current_names",
+    "describe",
+    "dump_config",
+    "load_config",
+    "parse_yaml",
+    "plain",
+    "settings",
+    "under_first_names",
+]

@@ -42,8 +42,12 @@ class Dumper(yaml.SafeDumper):
 
 def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     text = node.value
-    base = {"0x": 16, "0o": 8}.get(text[:2], 10)
-    return int(text, base)
+    value = int(text, {"0x": 16, "0o": 8}.get(text[:2], 10))
+    if abs(value) >= 2**63:
+        raise yaml.constructor.ConstructorError(
+            None, None, "whole numbers have at most 64 bits", node.start_mark
+        )
+    return value
 
 
 _CORE_SCHEMA = (
@@ -63,6 +67,12 @@ for _class in (Loader, Dumper):
         _class.add_implicit_resolver(
             f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first)
         )
+# Explicit tags of other types (dates, bytes, sets) are no configuration either: without a constructor they are refused.
+Loader.yaml_constructors = {
+    f"tag:yaml.org,2002:{tag}": yaml.SafeLoader.yaml_constructors[f"tag:yaml.org,2002:{tag}"]
+    for tag in ("null", "bool", "float", "str", "seq", "map")
+}
+Loader.yaml_constructors[None] = yaml.SafeLoader.yaml_constructors[None]
 Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 
 
@@ -122,17 +132,3 @@ def read_layers(path: Path, chain: tuple[Path, ...]) -> list[tuple[str, dict[str
     for parent in parents:
         layers += read_layers(path.parent / parent, (*chain, resolved))
     return [*layers, (str(path), document)]
-
-
-def merge(
-    base: dict[str, Any], extra: dict[Any, Any], path: str, label: str, sources: dict[str, str]
-) -> None:
-    for key, value in extra.items():
-        name = str(key)
-        sources[path + name] = label
-        if isinstance(value, dict):
-            if not isinstance(base.get(name), dict):
-                base[name] = {}
-            merge(base[name], value, f"{path}{name}.", label, sources)
-        else:
-            base[name] = value

@@ -1,33 +1,37 @@
-"""From YAML files and dotted overrides to nested frozen dataclasses."""
+"""From YAML files and dotted overrides to settings."""
 
 from __future__ import annotations
 
+import functools
 import json
-import re
+import logging
 import shlex
 import typing
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import MISSING
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pydantic
 import yaml
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticUndefined
 
-from vcap_jax.configuration.dialect import merge, parse_yaml, read_layers
+from vcap_jax.configuration.dialect import parse_yaml, plain, read_layers
 from vcap_jax.configuration.errors import ConfigError, given
 from vcap_jax.configuration.schema import (
-    adapter,
+    default_of,
     dotted_paths,
-    inherited_default,
+    fields_of,
+    former_name,
     is_union,
-    mismatch,
     nearest_key,
-    schema_fields,
     section_of,
-    type_name,
+    type_text,
 )
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
+_COMMAND_LINE = "command line"
 
 
 def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), overrides: Iterable[str] = ()) -> T:
@@ -35,61 +39,100 @@ def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), override
 
     Mappings are merged key by key; anything else is replaced. An override's value is YAML, or plain text
     where only text fits the key. Keys that nothing sets keep the default of the innermost default instance
-    that holds them.
+    that holds them. A former name of a key is understood, and told once.
 
     Raises:
-        ConfigError: naming every unknown key (with the nearest valid one), ill-typed or missing value, value
-            refused by a section's own checks, unreadable file and circular ``extends``.
+        ConfigError: naming every unknown key (with the nearest valid one), ill-typed or missing value, value out of
+            bounds or against a rule of its section, unreadable file and circular ``extends``.
     """
     problems: list[str] = []
-    sources: dict[str, str] = {}
-    merged: dict[str, Any] = {}
-    for path in yaml_paths:
-        for label, layer in read_layers(Path(path), ()):
-            merge(merged, layer, "", label, sources)
+    layers = [layer for path in yaml_paths for layer in read_layers(Path(path), ())]
     for override in overrides:
-        layer = _parse_override(schema, override, problems)
-        merge(merged, layer, "", "command line", sources)
-    config = _Builder(schema, sources, problems).section(schema, merged, MISSING, "")
+        path, equals, text = override.partition("=")
+        if equals and path.strip():
+            layers.append((_COMMAND_LINE, _override(schema, path.strip().split("."), text)))
+        else:
+            problems.append(f"{override!r}: an override has the form key.of.section=value")
+    merged, sources = _defaults(schema), dict[str, str]()
+    for label, layer in layers:
+        _merge(merged, _renamed(schema, layer, "", label, problems), schema, "", label, sources)
+    try:
+        # JSON mode is as strict about scalars, but takes a list for a tuple and text for a path, as YAML needs.
+        config = pydantic.TypeAdapter(schema).validate_json(json.dumps(merged))
+    except pydantic.ValidationError as error:
+        problems += _problems(error, schema, merged, sources)
     if problems:
         raise ConfigError(problems)
-    return typing.cast(T, config)
+    return config
 
 
-def _parse_override(schema: type, override: str, problems: list[str]) -> dict[str, Any]:
-    path, equals, text = override.partition("=")
-    path = path.strip()
-    if not equals or not path:
-        problems.append(f"{override!r}: an override has the form key.of.section=value")
-        return {}
-    annotation: Any = schema
-    parts = path.split(".")
-    for depth, part in enumerate(parts):
-        section = section_of(annotation)
-        if section is None:
-            if typing.get_origin(annotation) is dict:
-                annotation = typing.get_args(annotation)[1]
+def current_names(schema: type, mapping: Mapping[Any, Any], origin: str) -> dict[str, Any]:
+    """``mapping`` with the former names of keys replaced by today's, each told in the log once.
+
+    origin: where the mapping comes from, for messages. Raises ConfigError where both names of a key are given.
+    """
+    problems: list[str] = []
+    found = _renamed(schema, mapping, "", origin, problems)
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def _renamed(
+    schema: type | None, mapping: Mapping[Any, Any], prefix: str, origin: str, problems: list[str]
+) -> dict[str, Any]:
+    fields = {} if schema is None else fields_of(schema)
+    former = {former_name(field): name for name, field in fields.items()}
+    found: dict[str, Any] = {}
+    for key, value in mapping.items():
+        name = former.get(str(key), str(key))
+        if name != str(key):
+            if name in mapping:
+                both = f"is the former name of {prefix}{name}, which is given too; leave it out"
+                problems.append(f"{prefix}{key} ({origin}): {both}")
                 continue
-            owner = ".".join(parts[:depth])
-            problems.append(
-                f"{path} (command line): {owner} is {type_name(annotation)} and has no keys of its own"
-            )
-            return {}
-        if part not in schema_fields(section):
-            siblings = [".".join([*parts[:depth], name]) for name in schema_fields(section)]
-            problems.append(
-                f"{path} (command line): unknown key; {nearest_key(path, siblings, dotted_paths(schema))}"
-            )
-            return {}
-        annotation = schema_fields(section)[part].annotation
+            _tell_once(f"{prefix}{key}", f"{prefix}{name}", origin)
+        if isinstance(value, Mapping):
+            section = section_of(fields[name].annotation) if name in fields else None
+            value = _renamed(section, value, f"{prefix}{name}.", origin, problems)
+        found[name] = value
+    return found
+
+
+@functools.cache
+def _tell_once(former: str, name: str, origin: str) -> None:
+    logger.warning("%s (%s) is called %s now", former, origin, name)
+
+
+def under_first_names(config: Any) -> Any:
+    """Settings as plain values, each under the name that it had at first: for digests that name what is kept on disk,
+    and must not change with a name."""
+    if not fields_of(type(config)):
+        return plain(config)
+    return {
+        former_name(field) or name: under_first_names(getattr(config, name))
+        for name, field in fields_of(type(config)).items()
+    }
+
+
+def _override(schema: type, parts: list[str], text: str) -> dict[str, Any]:
+    """The nested mapping that an override stands for."""
+    annotation: Any = schema
+    for part in parts:
+        if typing.get_origin(annotation) is dict:
+            annotation = typing.get_args(annotation)[1]
+            continue
+        section = section_of(annotation)
+        fields = {} if section is None else fields_of(section)
+        known = {former_name(field): field for field in fields.values()} | fields
+        annotation = known[part].annotation if part in known else None
     try:
         value = parse_yaml(text)
     except yaml.YAMLError:
         value = text
-    if (
-        section_of(annotation) is None
-        and mismatch(annotation, value) is not None
-        and mismatch(annotation, text) is None
+    members = set(typing.get_args(annotation) if is_union(annotation) else [annotation])
+    if members <= {str, Path, type(None)} and not (
+        isinstance(value, str) or (value is None and type(None) in members)
     ):
         value = text  # a run named 2026 or a prompt with a colon in it
     for part in reversed(parts):
@@ -97,81 +140,119 @@ def _parse_override(schema: type, override: str, problems: list[str]) -> dict[st
     return typing.cast(dict[str, Any], value)
 
 
-_NAMED = re.compile(r"((?:[a-z_]+\.)*)(\w*)(.*)", re.DOTALL)
-_BAD = object()  # a value that could not be built; the reason is in the list of problems
+def _defaults(schema: type, owner: Any = None) -> dict[str, Any]:
+    """What the keys hold that nothing sets, as plain values; the required ones are absent."""
+    values = {name: default_of(field, name, owner) for name, field in fields_of(schema).items()}
+    return {name: plain(value) for name, value in values.items() if value is not PydanticUndefined}
 
 
-class _Builder:
-    """Turns merged mappings into dataclasses and notes every problem on the way."""
+def _merge(
+    base: dict[str, Any],
+    layer: Mapping[str, Any],
+    schema: type | None,
+    path: str,
+    label: str,
+    sources: dict[str, str],
+) -> None:
+    """schema: the section that the mappings are of; None in what is none."""
+    fields = {} if schema is None else fields_of(schema)
+    for name, value in layer.items():
+        sources[path + name] = label
+        section = section_of(fields[name].annotation) if name in fields else None
+        if not isinstance(value, Mapping):
+            base[name] = value
+            continue
+        if not isinstance(base.get(name), dict):
+            base[name] = {} if section is None else _section_defaults(fields[name], section)
+        _merge(base[name], value, section, f"{path}{name}.", label, sources)
 
-    def __init__(self, root: type, sources: Mapping[str, str], problems: list[str]) -> None:
-        self.root, self.sources, self.problems = root, sources, problems
 
-    def problem(self, path: str, text: str) -> None:
+def _section_defaults(field: FieldInfo, section: type) -> dict[str, Any]:
+    default = default_of(field, "")
+    return _defaults(section, None if default is PydanticUndefined else default)
+
+
+def _problems(
+    error: pydantic.ValidationError, schema: type, merged: Mapping[str, Any], sources: Mapping[str, str]
+) -> list[str]:
+    """A sentence for each key that pydantic refuses, and for each rule of a section that is broken."""
+    found: dict[str, str] = {}
+    for detail in error.errors(include_url=False):
+        path, rule, text = _problem(detail, schema, merged)
+        if rule:
+            origin = sources.get(_first_word(text))
+            found[path] = text + (f" ({origin})" if origin else "")
+            continue
         named = path
-        while named and named not in self.sources:
+        while named and named not in sources:
             named = named.rpartition(".")[0]
-        origin = f" ({self.sources[named]})" if named else ""
-        self.problems.append(f"{path}{origin}: {text}" if path else text)
+        origin = sources.get(named)
+        # Of a union every member complains, of a list every item: the first is told.
+        found.setdefault(path, f"{path} ({origin}): {text}" if origin else f"{path}: {text}")
+    return list(found.values())
 
-    def section(self, cls: type, mapping: Mapping[str, Any], default: Any, prefix: str) -> Any:
-        known = schema_fields(cls)
-        before = len(self.problems)
-        for key in mapping:
-            if key not in known:
-                siblings = [prefix + name for name in known]
-                advice = nearest_key(prefix + key, siblings, dotted_paths(self.root))
-                self.problem(prefix + key, f"unknown key; {advice}")
-        values: dict[str, Any] = {}
-        for field in known.values():
-            path = prefix + field.name
-            inherited = inherited_default(field, default)
-            if field.name in mapping:
-                values[field.name] = self.value(field.annotation, mapping[field.name], inherited, path)
-            elif inherited is MISSING:
-                self.problem(path, f"is required ({type_name(field.annotation)}) and is not set")
-            else:
-                values[field.name] = inherited
-        if len(self.problems) > before:
-            return _BAD
-        try:
-            return cls(**values)
-        except ValueError as error:
-            self.refused(known, prefix, str(error))
-            return _BAD
 
-    def refused(self, known: Container[str], prefix: str, text: str) -> None:
-        """Notes what a section's own check says. A message that begins with a key of the section, as in "judge.model
-        is ...", is told with the key's full name: the section may be one of several of its class."""
-        owner, key, rest = _NAMED.match(text).groups()  # type: ignore[union-attr]  # it matches any text
-        if key in known and f".{prefix}".endswith(f".{owner}"):
-            origin = self.sources.get(prefix + key)
-            self.problems.append(f"{prefix}{key}{rest}" + (f" ({origin})" if origin else ""))
+def _problem(detail: ErrorDetails, schema: type, merged: Mapping[str, Any]) -> tuple[str, bool, str]:
+    """The dotted path of the key that an error is about, whether a section's rule is broken, and what is wrong."""
+    annotation: Any = schema
+    metadata: list[Any] = []
+    value: Any = merged
+    path = ""
+    rest = list(detail["loc"])
+    while rest and ((section := section_of(annotation)) is not None or _item_section(annotation) is not None):
+        part, prefix = rest.pop(0), f"{path}." if path else ""
+        path = f"{prefix}{part}"
+        fields = {} if section is None else fields_of(section)
+        if section is not None and part not in fields:
+            return _unknown(schema, path, detail["input"], [prefix + name for name in fields])
+        value = (
+            value.get(part) if isinstance(value, Mapping) else value[part] if isinstance(part, int) else None
+        )
+        if section is None:
+            annotation, metadata = _item_section(annotation), []
         else:
-            self.problem(prefix.rstrip("."), text)
+            annotation, metadata = fields[str(part)].annotation, fields[str(part)].metadata
+    section = section_of(annotation)
+    if detail["type"] == "missing":
+        return path, False, f"is required ({type_text(annotation, metadata)}) and is not set"
+    if detail["type"] == "value_error":
+        text = str(detail["ctx"]["error"])
+        if section is None:
+            return path, False, f"{text}, given {given(value)}"
+        # A rule that begins with a key of its section is told with the full name: the section may be one of several.
+        within = "." if _first_word(text) in fields_of(section) else ": "
+        return path, True, text if text.startswith(path) else f"{path}{within}{text}"
+    if section is not None:
+        return (
+            path,
+            False,
+            f"expected a section with the keys {', '.join(fields_of(section))}, given {given(value)}",
+        )
+    text = f"expected {type_text(annotation, metadata)}, given {given(value)}"
+    if rest and isinstance(value, list | Mapping):
+        text += f"; item {'.'.join(map(str, rest))}: {detail['msg']}"
+    elif (
+        typing.get_origin(annotation) in (list, tuple)
+        and not isinstance(value, Mapping)
+        and value is not None
+    ):
+        text += f"; a list takes brackets: {shlex.quote(f'{path}=[{value}]')}"
+    return path, False, text
 
-    def value(self, annotation: Any, value: Any, default: Any, path: str) -> Any:
-        section = section_of(annotation)
-        if section is not None:
-            if value is None and is_union(annotation):
-                return None
-            if isinstance(value, Mapping):
-                return self.section(section, value, MISSING if default is None else default, f"{path}.")
-            keys = ", ".join(schema_fields(section))
-            self.problem(path, f"expected a section with the keys {keys}, given {given(value)}")
-            return _BAD
-        origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-        # Dataclasses inside collections are built here too, so that their unknown keys are refused as well.
-        if arguments and section_of(arguments[-1 if origin is dict else 0]) is not None:
-            if origin in (list, tuple) and isinstance(value, list):
-                items = [self.value(arguments[0], v, MISSING, f"{path}.{i}") for i, v in enumerate(value)]
-                return items if origin is list else tuple(items)
-            if origin is dict and isinstance(value, Mapping):
-                return {k: self.value(arguments[1], v, MISSING, f"{path}.{k}") for k, v in value.items()}
-        reason = mismatch(annotation, value)
-        if reason == "" and origin in (list, tuple) and mismatch(annotation, [value]) is None:
-            reason = f"; a list takes brackets: {shlex.quote(f'{path}=[{value}]')}"
-        if reason is not None:
-            self.problem(path, f"expected {type_name(annotation)}, given {given(value)}{reason}")
-            return _BAD
-        return adapter(annotation).validate_json(json.dumps(value), strict=True)
+
+def _first_word(text: str) -> str:
+    return text.split()[0].rstrip(",:")
+
+
+def _item_section(annotation: Any) -> type | None:
+    """The settings class of the items of a list, tuple or mapping; None if they are of none."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    return section_of(arguments[-1 if origin is dict else 0]) if origin in (list, tuple, dict) else None
+
+
+def _unknown(schema: type, path: str, value: Any, siblings: list[str]) -> tuple[str, bool, str]:
+    """value: what is given there; inside of a section with a wrong name, the key may be the one that is known."""
+    while isinstance(value, Mapping) and len(value) == 1:
+        (inside,) = value
+        path, value = f"{path}.{inside}", value[inside]
+    return path, False, f"unknown key; {nearest_key(path, siblings, dotted_paths(schema))}"

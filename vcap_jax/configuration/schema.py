@@ -1,46 +1,92 @@
-"""A configuration schema seen as a tree: sections, keys, defaults, dotted paths, and what fits a key."""
+"""Settings: frozen dataclasses whose fields say what they mean, what they may hold and what they hold by default.
+
+    @settings
+    class LoggingConfig:
+        '''What a run leaves behind.'''
+
+        save_every: int = Field(default=20, ge=1, description="Steps between checkpoints.")
+
+Pydantic checks types and bounds whenever an instance is made, ``dataclasses.replace`` included; a rule over several
+fields stands in ``__post_init__`` and names them in full. This module sees a tree of such classes as sections and keys.
+"""
 
 from __future__ import annotations
 
 import difflib
 import functools
+import inspect
 import json
 import types
 import typing
-from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
-import pydantic
+import pydantic.dataclasses
+from pydantic import ConfigDict, Field
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from vcap_jax.configuration.dialect import inline_yaml
+
+T = TypeVar("T")
+
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+"""No "4" for 4, no 1.0 or true for 1 (an integer is a float, though); no key that is not a field; finite numbers."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
+def settings(cls: type[T]) -> type[T]:
+    """Makes a class of settings: a frozen dataclass with keyword-only fields, checked strictly.
+
+    Making an instance that breaks a bound or a rule raises pydantic.ValidationError, a ValueError.
+    """
+    made = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=_STRICT)(cls)
+    return typing.cast(type[T], made)
 
 
 @dataclass(frozen=True)
-class SchemaField:
+class FormerName:
+    """Stands in a field's ``Annotated``: what the key was called before, which is still understood."""
+
     name: str
-    annotation: Any
-    default: Any  # MISSING where the key is required
 
 
-@functools.cache
-def schema_fields(cls: type) -> dict[str, SchemaField]:
-    hints = typing.get_type_hints(cls)
-    found = {}
-    for field in fields(cls):
-        if not field.init:
-            continue
-        default = field.default
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
-        found[field.name] = SchemaField(field.name, hints[field.name], default)
-    return found
+@dataclass(frozen=True)
+class Key:
+    """A key as a user reads about it. default: YAML, "" where the key is required. meaning: "" if there is none."""
+
+    path: str
+    type: str
+    default: str
+    meaning: str
 
 
-def is_union(annotation: Any) -> bool:
-    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+@dataclass(frozen=True)
+class Section:
+    """The keys of one section, without those of the sections inside of it.
+
+    path: dotted, "" for the whole. absent: whether it is null by default.
+    """
+
+    path: str
+    about: str
+    absent: bool
+    keys: tuple[Key, ...]
+
+
+def fields_of(cls: type) -> dict[str, FieldInfo]:
+    """The fields of a settings class by name; none of another class."""
+    return getattr(cls, "__pydantic_fields__", {})
+
+
+def former_name(field: FieldInfo) -> str | None:
+    """What the key was called before; None if it was never called otherwise."""
+    return next((item.name for item in field.metadata if isinstance(item, FormerName)), None)
 
 
 def section_of(annotation: Any) -> type | None:
-    """The dataclass of an annotation ``Section`` or ``Section | None``; None for anything else."""
+    """The settings class of an annotation ``Section`` or ``Section | None``; None for anything else."""
     if isinstance(annotation, type) and is_dataclass(annotation):
         return annotation
     if is_union(annotation):
@@ -50,18 +96,53 @@ def section_of(annotation: Any) -> type | None:
     return None
 
 
-def inherited_default(field: SchemaField, owner: Any) -> Any:
-    """A field's default: what the default instance of its section holds, if there is one."""
-    return field.default if owner is MISSING else getattr(owner, field.name)
+def is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+def default_of(field: FieldInfo, name: str, owner: Any = None) -> Any:
+    """What a field holds in ``owner``, the default instance of its section; without one what its class says.
+    PydanticUndefined where the key is required."""
+    return field.get_default(call_default_factory=True) if owner is None else getattr(owner, name)
+
+
+def sections(
+    cls: type, owner: Any = None, path: str = "", note: str = "", absent: bool = False
+) -> Iterator[Section]:
+    """The section of ``cls`` and all that are inside of it, each before those that it holds itself.
+
+    owner: the default instance, if there is one. note: what the section that holds it says about this one.
+    """
+    keys, inside = [], []
+    for name, field in fields_of(cls).items():
+        value, meaning = default_of(field, name, owner), " ".join((field.description or "").split())
+        full = f"{path}.{name}".lstrip(".")
+        if (section := section_of(field.annotation)) is not None:
+            instance = None if value is PydanticUndefined else value
+            inside.append((section, instance, full, meaning, value is None))
+            continue
+        shown = "" if value is PydanticUndefined else inline_yaml(value)
+        keys.append(Key(full, type_text(field.annotation, field.metadata), shown, meaning))
+    yield Section(path, " ".join(filter(None, [_summary(cls), note])), absent, tuple(keys))
+    for each in inside:
+        yield from sections(*each)
+
+
+def _summary(cls: type) -> str:
+    """The first paragraph of the docstring, on one line."""
+    text = cls.__dict__.get("__doc__") or ""
+    if text.startswith(f"{cls.__name__}("):
+        return ""  # the signature, which dataclasses put where there is no docstring
+    return " ".join(inspect.cleandoc(text).partition("\n\n")[0].split()).replace("``", "`")
 
 
 @functools.cache
 def dotted_paths(schema: type) -> tuple[str, ...]:
     paths = []
-    for field in schema_fields(schema).values():
-        paths.append(field.name)
+    for name, field in fields_of(schema).items():
+        paths.append(name)
         if (section := section_of(field.annotation)) is not None:
-            paths += [f"{field.name}.{path}" for path in dotted_paths(section)]
+            paths += [f"{name}.{path}" for path in dotted_paths(section)]
     return tuple(paths)
 
 
@@ -81,45 +162,39 @@ def nearest_key(path: str, siblings: Sequence[str], everywhere: Sequence[str]) -
     return f"valid keys here are {', '.join(siblings)}"
 
 
-@functools.cache
-def adapter(annotation: Any) -> pydantic.TypeAdapter[Any]:
-    return pydantic.TypeAdapter(annotation)
-
-
-def mismatch(annotation: Any, value: Any) -> str | None:
-    """None if the value has the type; else where inside the value it has not (empty: the value itself)."""
-    if any(
-        isinstance(item, int) and abs(item) >= 2**63
-        for item in (value if isinstance(value, list) else [value])
-    ):
-        return "; whole numbers have at most 64 bits"
-    # JSON mode is as strict about scalars, but takes a list for a tuple and text for a path, as YAML needs.
-    try:
-        adapter(annotation).validate_json(json.dumps(value), strict=True)
-    except TypeError:
-        return " (not a plain value)"
-    except pydantic.ValidationError as error:
-        if isinstance(value, list | dict):
-            return "".join(
-                f"; item {'.'.join(map(str, detail['loc']))}: {detail['msg']}"
-                for detail in error.errors()[:3]
-            )
-        return ""
-    return None
-
-
-def type_name(annotation: Any) -> str:
+def type_text(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    """A type with its bounds as a user reads it: "int >= 1 | null", "float in [0, 1)", "list[str]"."""
+    if typing.get_origin(annotation) is Annotated:
+        annotation, *more = typing.get_args(annotation)
+        return type_text(annotation, [*metadata, *more])
     if annotation is type(None):
         return "null"
     if is_union(annotation):
-        return " | ".join(type_name(member) for member in typing.get_args(annotation))
+        return " | ".join(type_text(member, metadata) for member in typing.get_args(annotation))
     arguments = typing.get_args(annotation)
     if typing.get_origin(annotation) is tuple and arguments[1:] == (Ellipsis,):
-        return f"list[{type_name(arguments[0])}]"  # what YAML calls it
+        return f"list[{type_text(arguments[0])}]"  # what YAML calls it
     if typing.get_origin(annotation) is Literal:
         names = [json.dumps(argument) for argument in arguments]
         return names[0] if len(names) == 1 else "one of " + ", ".join(names)
     if arguments:
-        inside = ", ".join("..." if item is Ellipsis else type_name(item) for item in arguments)
+        inside = ", ".join("..." if item is Ellipsis else type_text(item) for item in arguments)
         return f"{getattr(typing.get_origin(annotation), '__name__', annotation)}[{inside}]"
-    return getattr(annotation, "__name__", str(annotation))
+    name: str = getattr(annotation, "__name__", str(annotation))
+    return name + _bounds(metadata) if annotation in (int, float) else name
+
+
+def _bounds(metadata: Iterable[Any]) -> str:
+    """The bounds among a field's metadata, which hold each in an attribute of its name."""
+    found: dict[str, Any] = {}
+    for item in metadata:
+        for part in item.metadata if isinstance(item, FieldInfo) else [item]:
+            for name in ("ge", "gt", "le", "lt"):
+                if (bound := getattr(part, name, None)) is not None:
+                    found[name] = bound
+    lower = f"[{found['ge']}" if "ge" in found else f"({found['gt']}" if "gt" in found else ""
+    upper = f"{found['le']}]" if "le" in found else f"{found['lt']})" if "lt" in found else ""
+    if lower and upper:
+        return f" in {lower}, {upper}"
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+    return "".join(f" {signs[name]} {bound}" for name, bound in found.items())

@@ -13,31 +13,25 @@ from typing import Literal
 
 import numpy as np
 from PIL import Image
+from pydantic import Field
 
+from vcap_jax.configuration import settings
 from vcap_jax.data.media import JudgeFrame, JudgeVideo, TimeWindow, frames_in_window
 
 SMALL_EDGE = 128
 _TICKS_PER_S = 1000.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class JudgeMediaSettings:
-    """How pictures are sent to the judge.
+    """How pictures are sent to the judge."""
 
-    max_edge: the longer side is scaled down to this many pixels; 0 leaves pictures as they are.
-    format: "auto" is PNG up to 128 x 128 pixels and JPEG beyond.
-    quality: of JPEG, 1 to 95.
-    """
-
-    max_edge: int = 0
+    max_edge: int = Field(default=0, ge=0)
+    """The longer side is scaled down to this many pixels; 0 leaves pictures as they are."""
     format: Literal["auto", "png", "jpeg"] = "auto"
-    quality: int = 90
-
-    def __post_init__(self) -> None:
-        if self.max_edge < 0:
-            raise ValueError(f"max_edge is {self.max_edge}: give a number of pixels, or 0 for no limit")
-        if not 1 <= self.quality <= 95:
-            raise ValueError(f"quality is {self.quality}: give a JPEG quality from 1 to 95")
+    """File format; "auto" is PNG up to 128 x 128 pixels and JPEG beyond."""
+    quality: int = Field(default=90, ge=1, le=95)
+    """Quality of JPEG."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,63 +15,46 @@ The functions accept numpy arrays on the host and JAX arrays under jit alike and
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from pydantic import Field
+
+from vcap_jax.configuration import settings
 
 Array = np.ndarray | jax.Array
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class AdvantageConfig:
-    """How rewards become advantages.
-
-    scale: what the centred reward is divided by: its group's standard deviation (GRPO), that of all valid
-        rewards of the step ("batch"), or nothing ("none", Dr. GRPO).
-    baseline: what is subtracted: the group's mean, or the mean of the other candidates ("leave_one_out",
-        RLOO).
-    epsilon: added to the standard deviation.
-    drop_flat: groups whose rewards are all equal take no part (DAPO), so that neither the KL acts on them nor the
-        loss's denominators count them. Their places in the step stay empty: nothing is sampled in their stead.
-    """
+    """How rewards become advantages."""
 
     scale: Literal["group", "batch", "none"] = "group"
+    """What the centred reward is divided by: its group's standard deviation (GRPO), that of all
+    valid rewards of the step ("batch"), or nothing ("none", Dr. GRPO)."""
     baseline: Literal["mean", "leave_one_out"] = "mean"
-    epsilon: float = 1e-4
+    """What is subtracted: the group's mean, or the mean of the other candidates ("leave_one_out",
+    RLOO)."""
+    epsilon: float = Field(default=1e-4, gt=0)
+    """Added to the standard deviation."""
     drop_flat: bool = False
-
-    def __post_init__(self) -> None:
-        if self.scale not in ("group", "batch", "none"):
-            raise ValueError(f"advantages.scale is {self.scale!r}; it must be group, batch or none")
-        if self.baseline not in ("mean", "leave_one_out"):
-            raise ValueError(f"advantages.baseline is {self.baseline!r}; it must be mean or leave_one_out")
-        if not 0 < self.epsilon < math.inf:
-            raise ValueError(f"advantages.epsilon is {self.epsilon}; it must be positive and finite")
+    """Groups whose rewards are all equal take no part (DAPO), so that neither the KL acts on them
+    nor the loss's denominators count them. Their places in the step stay empty: nothing is sampled
+    in their stead."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class OverlongConfig:
-    """What a caption costs that comes near the longest allowed length (DAPO, Eq. 13).
+    """What a caption costs that comes near the longest allowed length (DAPO, Eq. 13)."""
 
-    weight: taken off the reward of a caption of the full length; 0 switches it off. DAPO takes 1 where rewards are
-        -1 and 1.
-    buffer: share of the longest length over which the cost rises from 0 (DAPO: 4,096 of 20,480).
-    """
-
-    weight: float = 0.0
-    buffer: float = 0.2
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight < math.inf:
-            raise ValueError(
-                f"overlong.weight is {self.weight}; it must be 0, which switches it off, or positive and finite"
-            )
-        if not 0 < self.buffer <= 1:
-            raise ValueError(f"overlong.buffer is {self.buffer}; it must be a share above 0 and up to 1")
+    weight: float = Field(default=0.0, ge=0)
+    """Taken off the reward of a caption of the full length; 0 switches it off. DAPO takes 1 where
+    rewards are -1 and 1."""
+    buffer: float = Field(default=0.2, gt=0, le=1)
+    """Share of the longest length over which the cost rises from 0 (DAPO: 4,096 of 20,480)."""
 
 
 def overlong_penalty(lengths: Int[Array, "*N"], longest: int, config: OverlongConfig) -> Float[Array, "*N"]:

@@ -14,71 +14,52 @@ the micro-batches simply add up to those of the full batch.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
+from pydantic import Field
+
+from vcap_jax.configuration import settings
 
 Array = jax.Array
 Metrics = dict[str, Array]
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ObjectiveConfig:
-    """Which loss is minimised (defaults: the paper's image run on ms-swift).
+    """Which loss is minimised (defaults: the paper's image run on ms-swift)."""
 
-    epsilon_low, epsilon_high: the ratio is clipped to [1 - epsilon_low, 1 + epsilon_high].
-    beta: weight of the KL term; 0 switches it off and needs no reference policy.
-    aggregation: how token losses become one number, all counts over the step's contributing captions:
-        "grpo": mean over captions of each caption's token mean;
-        "dapo": mean over all tokens;
-        "bnpo": mean over the tokens of a micro-batch, then over micro-batches (the only one that depends on
-            how the step is cut; in one micro-batch it is "dapo");
-        "dr_grpo": sum over tokens / (captions * max_completion_length).
-    importance: ratio per token ("token"), or one per caption: the geometric mean of its tokens' ("sequence", GSPO)
-        or their product, the ratio of the captions' probabilities ("product", RLOO). The kinds differ where old and
-        new policy do, that is from the second update on the same captions on; "product" also differs before, as
-        its gradient is the sum over a caption's tokens and not their mean.
-    max_completion_length: tokens, for "dr_grpo"; in a run None takes that of the rollout.
-    clamp_kl: bound ref - new to +-20 and the KL to +-10 per token, as ms-swift from 4.1 on does.
-    """
-
-    epsilon_low: float = 0.2
-    epsilon_high: float = 0.2
-    beta: float = 1e-3
+    epsilon_low: float = Field(default=0.2, ge=0, le=1)
+    """The ratio is clipped to at least 1 - epsilon_low."""
+    epsilon_high: float = Field(default=0.2, ge=0, allow_inf_nan=True)
+    """The ratio is clipped to at most 1 + epsilon_high; .inf leaves it open."""
+    beta: float = Field(default=1e-3, ge=0)
+    """Weight of the KL term; 0 switches it off and needs no reference policy."""
     aggregation: Literal["grpo", "bnpo", "dr_grpo", "dapo"] = "grpo"
+    """How token losses become one number, all counts over the step's contributing captions: "grpo":
+    mean over captions of each caption's token mean; "dapo": mean over all tokens; "bnpo": mean over
+    the tokens of a micro-batch, then over micro-batches (the only one that depends on how the step
+    is cut; in one micro-batch it is "dapo"); "dr_grpo": sum over tokens / (captions *
+    max_completion_length)."""
     importance: Literal["token", "sequence", "product"] = "token"
-    max_completion_length: int | None = None
+    """Ratio per token ("token"), or one per caption: the geometric mean of its tokens' ("sequence",
+    GSPO) or their product, the ratio of the captions' probabilities ("product", RLOO). The kinds
+    differ where old and new policy do, that is from the second update on the same captions on;
+    "product" also differs before, as its gradient is the sum over a caption's tokens and not their
+    mean."""
+    max_completion_length: int | None = Field(default=None, ge=1)
+    """Tokens, for "dr_grpo"; in a run null takes that of the rollout."""
     clamp_kl: bool = False
+    """Bound ref - new to +-20 and the KL to +-10 per token, as ms-swift from 4.1 on does."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.epsilon_low <= 1:
-            raise ValueError(f"objective.epsilon_low is {self.epsilon_low}; it must be in [0, 1]")
-        if not self.epsilon_high >= 0:
-            raise ValueError(f"objective.epsilon_high is {self.epsilon_high}; it must not be negative")
-        if not 0 <= self.beta < math.inf:
-            raise ValueError(
-                f"objective.beta is {self.beta}; it must be 0, which switches the KL off, or positive and finite"
-            )
-        if self.aggregation not in ("grpo", "bnpo", "dr_grpo", "dapo"):
-            raise ValueError(
-                f"objective.aggregation is {self.aggregation!r}; it must be grpo, bnpo, dr_grpo or dapo"
-            )
-        if self.importance not in ("token", "sequence", "product"):
-            raise ValueError(
-                f"objective.importance is {self.importance!r}; it must be token, sequence or product"
-            )
         if self.importance == "product" and self.aggregation != "grpo":
             raise ValueError(
-                "objective.importance product makes one loss of each caption, whose mean over captions is "
-                f"objective.aggregation grpo, not {self.aggregation}"
-            )
-        if self.max_completion_length is not None and self.max_completion_length < 1:
-            raise ValueError(
-                f"objective.max_completion_length is {self.max_completion_length}; it must be at least 1"
+                "grpo.objective.importance product makes one loss of each caption, whose mean over captions is "
+                f"grpo.objective.aggregation grpo, not {self.aggregation}"
             )
 
 

@@ -3,45 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import AfterValidator, Field
+
+from vcap_jax.configuration import settings
 from vcap_jax.models.errors import PromptTooLargeError
 
 _SINGULAR = {"tokens": "token", "frames": "frame", "patches": "patch"}
 
 
-@dataclass(frozen=True, kw_only=True)
+def _ascending(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    if list(sizes) != sorted(set(sizes)):
+        raise ValueError("give ascending sizes")
+    return sizes
+
+
+_Sizes = Annotated[tuple[Annotated[int, Field(ge=1)], ...], AfterValidator(_ascending)]
+
+
+@settings
 class Buckets:
-    """The sizes prompts are padded to; each combination in use compiles once.
+    """The sizes prompts are padded to; each combination in use compiles once."""
 
-    tokens, frames, patches: allowed sizes of P (prompt tokens), F (frames of a prompt) and L (patches of a frame, in
-        multiples of merge_size**2), ascending; where the list is empty, sizes are rounded up to the multiple instead.
-    token_multiple, frame_multiple, patch_multiple: what sizes are rounded up to.
-    max_tokens, max_frames, max_patches: the largest size where sizes are rounded up; 0 for none.
-    """
-
-    tokens: tuple[int, ...] = ()
-    frames: tuple[int, ...] = ()
-    patches: tuple[int, ...] = ()
-    token_multiple: int = 128
-    frame_multiple: int = 1
-    patch_multiple: int = 64
-    max_tokens: int = 0
-    max_frames: int = 0
-    max_patches: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("tokens", "frames", "patches"):
-            sizes = getattr(self, name)
-            if any(size < 1 for size in sizes) or list(sizes) != sorted(set(sizes)):
-                raise ValueError(f"buckets.{name} is {sizes}: give ascending positive whole numbers")
-        for name in ("token_multiple", "frame_multiple", "patch_multiple"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"buckets.{name} is {getattr(self, name)}: give a positive whole number")
-        for name in ("max_tokens", "max_frames", "max_patches"):
-            if getattr(self, name) < 0:
-                raise ValueError(
-                    f"buckets.{name} is {getattr(self, name)}: give a whole number, or 0 for no limit"
-                )
+    tokens: _Sizes = ()
+    """Allowed numbers of tokens of a prompt, ascending; an empty list rounds up to
+    token_multiple."""
+    frames: _Sizes = ()
+    """Allowed numbers of frames of a prompt, ascending; an empty list rounds up to
+    frame_multiple."""
+    patches: _Sizes = ()
+    """Allowed numbers of patches of a frame, multiples of merge_size**2, ascending; an empty list
+    rounds up to patch_multiple."""
+    token_multiple: int = Field(default=128, ge=1)
+    """Tokens of a prompt are rounded up to a multiple of this."""
+    frame_multiple: int = Field(default=1, ge=1)
+    """Frames of a prompt are rounded up to a multiple of this."""
+    patch_multiple: int = Field(default=64, ge=1)
+    """Patches of a frame are rounded up to a multiple of this."""
+    max_tokens: int = Field(default=0, ge=0)
+    """The most tokens of a prompt where they are rounded up; 0 for no limit."""
+    max_frames: int = Field(default=0, ge=0)
+    """The most frames of a prompt where they are rounded up; 0 for no limit."""
+    max_patches: int = Field(default=0, ge=0)
+    """The most patches of a frame where they are rounded up; 0 for no limit."""
 
     def fit(self, what: str, size: int, *, name: str = "prompt") -> int:
         """The padded size for ``size`` tokens, frames or patches (``what``).

@@ -12,19 +12,28 @@ import math
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from pydantic import AfterValidator, Field
 
-from vcap_jax.configuration import ConfigError
+from vcap_jax.configuration import ConfigError, settings
 from vcap_jax.models.layers import Adapter, Linear, part_columns
 from vcap_jax.models.weight_map import Mapped, Shape, Tensor, WeightMap
 
-TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+Target = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+TARGETS: tuple[Target, ...] = get_args(Target)
 """The public names of the decoder's matrices, all of which can have adapters."""
+
+
+def _each_once(targets: tuple[Target, ...]) -> tuple[Target, ...]:
+    if not targets or len(set(targets)) < len(targets):
+        raise ValueError("give one or more names of matrices, each once")
+    return targets
+
 
 Parts = tuple[tuple[int, int], ...]
 
@@ -33,36 +42,23 @@ _MEASURED = 2**18
 """Numbers of a matrix that ``Additions.note_rounding`` looks at: at 8B some 60 million in all, well under a second."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class LoraConfig:
-    """Low-rank adapters on matrices of the decoder; everything else is frozen.
+    """Low-rank adapters on matrices of the decoder; everything else is frozen."""
 
-    rank: of each adapter. alpha: the product of an adapter counts alpha / rank times.
-    use_rslora: alpha / sqrt(rank) times instead.
-    targets: public names of matrices, any of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.
-    adapter: a folder in PEFT's format to start from; its rank, alpha, targets and use_rslora must be these.
-    seed: of the random half of new adapters.
-    """
-
-    rank: int = 16
-    alpha: float = 32.0
-    targets: tuple[str, ...] = TARGETS
+    rank: int = Field(default=16, ge=1)
+    """Rank of each adapter."""
+    alpha: float = Field(default=32.0, gt=0)
+    """The product of an adapter counts alpha / rank times."""
+    targets: Annotated[tuple[Target, ...], AfterValidator(_each_once)] = TARGETS
+    """Public names of the matrices that get one, each once."""
     use_rslora: bool = False
+    """Count it alpha / sqrt(rank) times instead."""
     adapter: str | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"model.lora.rank is {self.rank}; it must be at least 1")
-        if not 0 < self.alpha < math.inf:
-            raise ValueError(f"model.lora.alpha is {self.alpha}; it must be positive and finite")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"model.lora.seed is {self.seed}: give a whole number from 0 to 2**32 - 1")
-        unknown = sorted(set(self.targets) - set(TARGETS))
-        if unknown or not self.targets or len(set(self.targets)) < len(self.targets):
-            raise ValueError(
-                f"model.lora.targets is {list(self.targets)}; give one or more of {', '.join(TARGETS)}, each once"
-            )
+    """A folder in PEFT's format to start from; its rank, alpha, targets and use_rslora must be
+    these."""
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    """Seed of the random half of new adapters."""
 
     @property
     def scale(self) -> float:

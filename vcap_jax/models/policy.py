@@ -11,13 +11,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
 from flax import nnx
+from pydantic import Field
 
-from vcap_jax.configuration import ConfigError
+from vcap_jax.configuration import ConfigError, settings
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.attention import Name as AttentionName
 from vcap_jax.models.family import (
@@ -31,55 +32,47 @@ from vcap_jax.models.family import (
     family_of,
 )
 from vcap_jax.models.lora import LoraConfig, is_adapter
-from vcap_jax.models.remat import Remat, check_remat
+from vcap_jax.models.remat import Remat
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 
+Dtype = Literal["float32", "bfloat16"]
 
-@dataclass(frozen=True, kw_only=True)
+
+@settings
 class ModelConfig:
-    """Which model is trained, and in which precision.
-
-    path: folder of a Hugging Face checkpoint (config.json, safetensors, tokenizer, processor files), of an Orbax
-        checkpoint, or of a run; "embedded" is the tiny backbone of the embedded world.
-    family: import path package.module:Class of a model family outside this package (``vcap_jax.models.family``); null
-        takes the one that config.json's model_type names.
-    step: which checkpoint of a run; null takes the last, and the new run's config.yaml says which that was.
-    dtype: what matrix products compute in.
-    param_dtype: what the trained parameters and the optimizer are kept in.
-    frozen_dtype: what frozen parameters and the reference policy are kept in; they are never updated, so they
-        need no more digits than products use.
-    frozen: path prefixes that receive no gradient. Reinforcement learning needs "visual" among them (``run``).
-    lora: null trains the parameters themselves.
-    attention: what computes attention: "cudnn" (NVIDIA GPUs, bfloat16), "splash" (TPU), "native" (CPUs, C++ that is
-        compiled on first use), "chunked" (anywhere), "dense" (anywhere, all scores in memory: small sizes only);
-        "auto" takes the platform's own.
-    remat: what the backward pass of a layer computes again instead of keeping it: "none", "layer" (all of it),
-        "attention" (all but attention), "dots" (all but products with weights), "dots_attention" (all but
-        both), "offload" (all of it, from hidden states that waited in the host's memory); see ``models.remat``.
-    """
+    """Which model is trained, and in which precision."""
 
     path: str = "embedded"
+    """Folder of a Hugging Face checkpoint (config.json, safetensors, tokenizer, processor files),
+    of an Orbax checkpoint, or of a run; "embedded" is the tiny backbone of the embedded world."""
     family: str | None = None
-    step: int | None = None
-    dtype: str = "float32"
-    param_dtype: str = "float32"
-    frozen_dtype: str = "float32"
+    """Import path package.module:Class of a model family outside this package
+    (vcap_jax.models.family); null takes the one that config.json's model_type names."""
+    step: int | None = Field(default=None, ge=0)
+    """Which checkpoint of a run; null takes the last, and the new run's config.yaml says which that
+    was."""
+    dtype: Dtype = "float32"
+    """What matrix products compute in."""
+    param_dtype: Dtype = "float32"
+    """What the trained parameters and the optimizer are kept in."""
+    frozen_dtype: Dtype = "float32"
+    """What frozen parameters and the reference policy are kept in; they are never updated, so they
+    need no more digits than products use."""
     frozen: tuple[str, ...] = ("visual",)
+    """Path prefixes that receive no gradient. Reinforcement learning needs "visual" among them."""
     lora: LoraConfig | None = None
+    """null trains the parameters themselves."""
     attention: AttentionName = "auto"
+    """What computes attention: "cudnn" (NVIDIA GPUs, bfloat16), "splash" (TPU), "native" (CPUs, C++
+    that is compiled on first use), "chunked" (anywhere), "dense" (anywhere, all scores in memory:
+    small sizes only); "auto" takes the platform's own."""
     remat: Remat = "none"
+    """What the backward pass of a layer computes again instead of keeping it: "none", "layer" (all
+    of it), "attention" (all but attention), "dots" (all but products with weights),
+    "dots_attention" (all but both), "offload" (all of it, from hidden states that waited in the
+    host's memory); see vcap_jax.models.remat."""
 
     def __post_init__(self) -> None:
-        for name in ("dtype", "param_dtype", "frozen_dtype"):
-            if getattr(self, name) not in ("float32", "bfloat16"):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be float32 or bfloat16")
-        if self.attention not in attention.NAMES:
-            raise ValueError(
-                f"model.attention is {self.attention!r}; it must be one of {', '.join(attention.NAMES)}"
-            )
-        check_remat(self.remat)
-        if self.step is not None and self.step < 0:
-            raise ValueError(f"model.step is {self.step}; it must not be negative, or null for the last")
         if self.lora is not None and "visual" not in self.frozen:
             raise ValueError(
                 f"model.frozen is {list(self.frozen)} beside model.lora: adapters leave everything else frozen, the "

@@ -22,12 +22,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import jax
 from jax._src import distributed as jax_distributed  # the key-value store has no public name
+from pydantic import AfterValidator, Field
 
+from vcap_jax.configuration import settings
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.waiting import Waiting, told_beside
 
@@ -46,24 +47,31 @@ class PeerFailed(VCapError, RuntimeError):
     resumable = True
 
 
-@dataclass(frozen=True, kw_only=True)
+def _host_and_port(address: str) -> str:
+    if not address.rpartition(":")[2].isdigit():
+        raise ValueError("give HOST:PORT of process 0")
+    return address
+
+
+@settings
 class DistributedConfig:
-    """The processes that share a run; none of it set means one process.
+    """The processes that share a run; none of it set means one process."""
 
-    coordinator: HOST:PORT of process 0, reachable by all. processes: how many. process_id: which one this is, from 0.
-    local_devices: indices of this host's devices that belong to this process; empty for all.
-    automatic: let JAX find all of that out, as it can on TPU slices, under SLURM (one GPU per task) and Open MPI.
-    start_timeout_s: how long processes wait for each other at the start.
-    peer_timeout_s: how long a process may be silent before the others give the run up.
-    """
-
-    coordinator: str | None = None
-    processes: int | None = None
-    process_id: int | None = None
-    local_devices: tuple[int, ...] = ()
+    coordinator: Annotated[str, AfterValidator(_host_and_port)] | None = None
+    """HOST:PORT of process 0, reachable by all."""
+    processes: int | None = Field(default=None, ge=1)
+    """How many processes there are."""
+    process_id: int | None = Field(default=None, ge=0)
+    """Which process this is, from 0."""
+    local_devices: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Indices of this host's devices that belong to this process; empty for all."""
     automatic: bool = False
-    start_timeout_s: int = 300
-    peer_timeout_s: int = 100
+    """Let JAX find all of that out, as it can on TPU slices, under SLURM (one GPU per task) and
+    Open MPI."""
+    start_timeout_s: int = Field(default=300, ge=5)
+    """Seconds that processes wait for each other at the start."""
+    peer_timeout_s: int = Field(default=100, ge=5)
+    """Seconds that a process may be silent before the others give the run up."""
 
     def __post_init__(self) -> None:
         named = {
@@ -82,21 +90,10 @@ class DistributedConfig:
                 f"distributed.{given[0]} is set but not {' and '.join(missing)}: give all three, or none for one "
                 "process"
             )
-        if self.coordinator is not None and not self.coordinator.rpartition(":")[2].isdigit():
-            raise ValueError(f"distributed.coordinator is {self.coordinator!r}: give HOST:PORT of process 0")
-        if self.processes is not None and self.processes < 1:
-            raise ValueError(f"distributed.processes is {self.processes}; it must be at least 1")
-        if any(index < 0 for index in self.local_devices):
-            raise ValueError(
-                f"distributed.local_devices is {list(self.local_devices)}: devices are counted from 0"
-            )
-        if self.process_id is not None and not 0 <= self.process_id < (self.processes or 0):
+        if self.process_id is not None and self.process_id >= (self.processes or 0):
             raise ValueError(
                 f"distributed.process_id is {self.process_id} of {self.processes} processes: count from 0"
             )
-        for name in ("start_timeout_s", "peer_timeout_s"):
-            if getattr(self, name) < 5:
-                raise ValueError(f"distributed.{name} is {getattr(self, name)}: give at least 5 seconds")
 
     @property
     def several(self) -> bool:

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import jax
 import numpy as np
@@ -30,6 +30,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 from jax.stages import Wrapped
 from jax.typing import DTypeLike
+from pydantic import Field
+
+from vcap_jax.configuration import settings
 
 Tree = TypeVar("Tree")
 """A pytree: of arrays, NumPy or JAX, or of what stands for each, its shape or its sharding."""
@@ -43,31 +46,24 @@ _SIZES = ("data", "fsdp", "tensor")
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+_Size = Literal[-1] | Annotated[int, Field(ge=1)]
+
+
+@settings
 class MeshConfig:
-    """Sizes of the mesh axes; one of them may be -1 and takes the devices that are left. Without a -1 they may name
-    fewer devices than there are: the first.
+    """Sizes of the mesh axes; one of them may be -1 and takes the devices that are left. Without a
+    -1 they may name fewer devices than there are: the first."""
 
-    data: copies of the model. fsdp: parts that parameters and optimizer state are cut into.
-    tensor: parts that each matrix product is cut into.
-    """
-
-    data: int = 1
-    fsdp: int = -1
-    tensor: int = 1
+    data: _Size = 1
+    """Copies of the model."""
+    fsdp: _Size = -1
+    """Parts that parameters and optimizer state are cut into."""
+    tensor: _Size = 1
+    """Parts that each matrix product is cut into."""
 
     def __post_init__(self) -> None:
-        sizes = (self.data, self.fsdp, self.tensor)
-        for name, size in zip(_SIZES, sizes, strict=True):
-            if size < 1 and size != -1:
-                raise ValueError(
-                    f"mesh.{name} is {size}; it must be positive, or -1 for the devices left over"
-                )
-        if sizes.count(-1) > 1:
-            named = " and ".join(
-                f"mesh.{name}" for name, size in zip(_SIZES, sizes, strict=True) if size == -1
-            )
-            raise ValueError(f"{named} are -1; only one may take the devices left over")
+        if len(rest := [f"mesh.{name}" for name in _SIZES if getattr(self, name) == -1]) > 1:
+            raise ValueError(f"{' and '.join(rest)} are -1; only one may take the devices left over")
 
     def sizes(self, devices: int) -> tuple[int, int, int]:
         """(data, fsdp, tensor) with -1 resolved. Raises ValueError if that many devices do not fit."""

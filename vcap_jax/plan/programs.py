@@ -308,7 +308,7 @@ def _rollout(
             lower=calls.decode,
             count=shapes.batches * shapes.decoded,
             arguments=part + bytes_per_device(calls.state),
-            rounds=min(config.rollout.chunk, config.rollout.max_completion_length),
+            rounds=min(config.rollout.decode_steps_per_call, config.rollout.max_completion_length),
         ),
     )
     own_bytes = (0, 0) if hosts == 1 else (bytes_per_device(encoders), bytes_per_device(encoders[1]))

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vcap_jax.configuration import dump_config, parse_yaml, plain
+from vcap_jax.configuration import current_names, dump_config, parse_yaml, plain
 from vcap_jax.report.idle_run import empty, idle, lock
 from vcap_jax.report.step_log import read_rows, replace_file
 from vcap_jax.system.errors import VCapError
@@ -147,7 +147,8 @@ class RunFolder:
         now = parse_yaml(text)
         differing: list[str] = []
         if used and folder.config.exists():
-            then = parse_yaml(folder.config.read_text(encoding="utf-8")) or {}
+            written = parse_yaml(folder.config.read_text(encoding="utf-8")) or {}
+            then = current_names(type(config), written, str(folder.config))
             differing = differences(then, now, may_differ, defaults=defaults)
             if (differing or not resume) and not folder.begun and lock(root):
                 empty(root)

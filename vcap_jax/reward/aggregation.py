@@ -4,31 +4,26 @@ reward-video).
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from pydantic import Field
 
+from vcap_jax.configuration import settings
 from vcap_jax.reward.scores import Scores
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class RewardWeights:
-    """Weights of the judge's scores, which are 0 to 10; set one to 0 for the ablation without it.
+    """Weights of the judge's scores, which are 0 to 10; set one to 0 for the ablation without it."""
 
-    correctness: of the score for saying nothing untrue. completeness: of the score for leaving nothing out.
-    text_quality: of the third score, which is Reasonability in the global pass over a video.
-    local: of the per-segment reward of a video.
-    """
-
-    correctness: float = 0.05
-    completeness: float = 0.04
-    text_quality: float = 0.01
-    local: float = 0.1
+    correctness: float = Field(default=0.05, ge=0)
+    """Weight of the score for saying nothing untrue."""
+    completeness: float = Field(default=0.04, ge=0)
+    """Weight of the score for leaving nothing out."""
+    text_quality: float = Field(default=0.01, ge=0)
+    """Weight of the third score, which is Reasonability in the global pass over a video."""
+    local: float = Field(default=0.1, ge=0)
+    """Weight of the per-segment reward of a video."""
 
     def __post_init__(self) -> None:
-        for name in ("correctness", "completeness", "text_quality", "local"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"reward.weights.{name} is {value}: give a finite number, 0 or above")
         if self.correctness == self.completeness == self.text_quality == 0:
             raise ValueError(
                 "reward.weights: correctness, completeness and text_quality are all 0, so every reward "

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from statistics import fmean
 from typing import NamedTuple
 
+from pydantic import Field
+
+from vcap_jax.configuration import settings
 from vcap_jax.reward.contradictions import contradiction
 from vcap_jax.reward.group import GroupScores
 
@@ -20,47 +23,33 @@ PREFIX = "alarms/"
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class AlarmConfig:
-    """Limits of the alarms; null switches one off.
+    """Limits of the alarms; null switches one off."""
 
-    saturated: share of scored candidates with the full reward, at which the judge tells nothing apart any more; of
-        families that know a full reward.
-    no_spread: share of groups whose rewards are all equal, from which nothing is learned.
-    length_ratio: mean caption length over that of the first ``baseline_steps`` steps.
-    duplicates: share of captions that repeat another one of their group.
-    mismatch: share of judgements whose analysis and scores contradict each other
-        (``vcap_jax.reward.contradictions``); of families that ask for verdicts.
-    engine_mismatch: how far the log-probabilities of a rollout engine of its own (``rollout/mismatch_mean``) lie
-        from the trainer's, over that of the first ``baseline_steps`` steps, which counts as 1e-4 nats at least.
-    adapters_lost: share of what LoRA adapters add that rounding takes away in the weights that a rollout engine of its
-        own is given (1 - ``rollout/adapters_kept``).
-    baseline_steps: steps at the beginning that length_ratio and engine_mismatch compare with.
-    every_steps: an alarm that stays is repeated in the output after so many steps.
-    """
-
-    saturated: float | None = 0.9
-    no_spread: float | None = 0.8
-    length_ratio: float | None = 3.0
-    duplicates: float | None = 0.8
-    mismatch: float | None = 0.1
-    engine_mismatch: float | None = 5.0
-    adapters_lost: float | None = 0.1
-    baseline_steps: int = 10
-    every_steps: int = 25
-
-    def __post_init__(self) -> None:
-        for name in ("saturated", "no_spread", "duplicates", "mismatch", "adapters_lost"):
-            limit = getattr(self, name)
-            if limit is not None and not 0 < limit <= 1:
-                raise ValueError(f"alarms.{name} is {limit}: give a share above 0 and up to 1, or null")
-        for name in _GROWTHS:
-            factor = getattr(self, name)
-            if factor is not None and not (1 < factor < math.inf):
-                raise ValueError(f"alarms.{name} is {factor}: give a factor above 1, or null")
-        for name in ("baseline_steps", "every_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"alarms.{name} is {getattr(self, name)}: give at least 1")
+    saturated: float | None = Field(default=0.9, gt=0, le=1)
+    """Share of scored candidates with the full reward, at which the judge tells nothing apart any
+    more; of families that know a full reward."""
+    no_spread: float | None = Field(default=0.8, gt=0, le=1)
+    """Share of groups whose rewards are all equal, from which nothing is learned."""
+    length_ratio: float | None = Field(default=3.0, gt=1)
+    """Mean caption length over that of the first baseline_steps steps."""
+    duplicates: float | None = Field(default=0.8, gt=0, le=1)
+    """Share of captions that repeat another one of their group."""
+    mismatch: float | None = Field(default=0.1, gt=0, le=1)
+    """Share of judgements whose analysis and scores contradict each other
+    (vcap_jax.reward.contradictions); of families that ask for verdicts."""
+    engine_mismatch: float | None = Field(default=5.0, gt=1)
+    """How far the log-probabilities of a rollout engine of its own (rollout/mismatch_mean) lie from
+    the trainer's, over that of the first baseline_steps steps, which counts as 1e-4 nats at
+    least."""
+    adapters_lost: float | None = Field(default=0.1, gt=0, le=1)
+    """Share of what LoRA adapters add that rounding takes away in the weights that a rollout engine
+    of its own is given (1 - rollout/adapters_kept)."""
+    baseline_steps: int = Field(default=10, ge=1)
+    """Steps at the beginning that length_ratio and engine_mismatch compare with."""
+    every_steps: int = Field(default=25, ge=1)
+    """An alarm that stays is repeated in the output after so many steps."""
 
     def limits(self) -> dict[str, float]:
         """The limits that are set, by the name of their metric without its prefix."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import AfterValidator, Field
+
+from vcap_jax.configuration import settings
 from vcap_jax.reward.aggregation import RewardWeights
 
 FAMILIES: Mapping[str, str] = {
@@ -18,109 +19,98 @@ FAMILIES: Mapping[str, str] = {
 """Reward families of this project, by name, with their import paths."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class InstructionPaths:
     """Paths of the user's own instructions to the judge; null keeps the packaged one
-    (:mod:`vcap_jax.reward.templates` says what each must contain).
-
-    image: for images. image_no_reference: the same where the judge gets no reference.
-    video_global: for a whole video. video_global_no_reference: the same without a reference.
-    video_segment: for a window of a video. video_segment_no_reference: the same without a reference.
-    """
+    (:mod:`vcap_jax.reward.templates` says what each must contain)."""
 
     image: str | None = None
+    """For images."""
     image_no_reference: str | None = None
+    """For images, where the judge gets no reference."""
     video_global: str | None = None
+    """For a whole video."""
     video_global_no_reference: str | None = None
+    """For a whole video, without a reference."""
     video_segment: str | None = None
+    """For a window of a video."""
     video_segment_no_reference: str | None = None
+    """For a window of a video, without a reference."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class LocalConfig:
-    """The local pass over a random window of a video.
-
-    enabled: ask for it; without it, or with ``reward.weights.local`` 0, the reward is the global one.
-    reference: "video" gives the judge the whole reference and tells it to ignore what lies outside (the
-        paper's Instruction 4); "segment" gives it only the part on the window (the paper's Section 2.2), and
-        draws the window among the reference's own segments where the reference pool has them.
-    fraction: length of the window as a share of the video.
-    min_seconds: the window is at least this long, or the whole video if that is shorter.
-    min_overlap: a segment of the caption belongs to the window if it shares at least this part of the shorter
-        of the two; slivers, of which the window shows next to nothing, are left out.
-    """
+    """The local pass over a random window of a video."""
 
     enabled: bool = True
+    """Ask for the local pass; without it, or with reward.weights.local 0, the reward is the global
+    one."""
     reference: Literal["video", "segment"] = "video"
-    fraction: float = 0.25
-    min_seconds: float = 2.0
-    min_overlap: float = 0.25
+    """Which reference the judge is given: "video" is the whole one, and the judge is told to ignore
+    what lies outside (the paper's Instruction 4); "segment" is only the part on the window (the
+    paper's Section 2.2), and draws the window among the reference's own segments where the
+    reference pool has them."""
+    fraction: float = Field(default=0.25, gt=0, le=1)
+    """Length of the window as a share of the video."""
+    min_seconds: float = Field(default=2.0, gt=0)
+    """The window is at least this long, or the whole video if that is shorter."""
+    min_overlap: float = Field(default=0.25, ge=0, le=1)
+    """A segment of the caption belongs to the window if it shares at least this part of the shorter
+    of the two; slivers, of which the window shows next to nothing, are left out."""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.fraction <= 1:
-            raise ValueError(f"reward.local.fraction is {self.fraction}: give a share above 0 and up to 1")
-        if not 0 < self.min_seconds < math.inf:
-            raise ValueError(f"reward.local.min_seconds is {self.min_seconds}: give seconds above 0")
-        if not 0 <= self.min_overlap <= 1:
-            raise ValueError(f"reward.local.min_overlap is {self.min_overlap}: give a share from 0 to 1")
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ImitationConfig:
-    """Weights of the imitation family's components, both on CIDEr's scale from 0 to 10.
+    """Weights of the imitation family's components, both on CIDEr's scale from 0 to 10."""
 
-    cider: of CIDEr-D with the document frequencies of the reference pool. bleu: of sentence BLEU-4.
-    """
-
-    cider: float = 0.1
-    bleu: float = 0.0
+    cider: float = Field(default=0.1, ge=0)
+    """Weight of CIDEr-D with the document frequencies of the reference pool."""
+    bleu: float = Field(default=0.0, ge=0)
+    """Weight of sentence BLEU-4."""
 
     def __post_init__(self) -> None:
-        for name in ("cider", "bleu"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"reward.imitation.{name} is {value}: give a finite number, 0 or above")
         if self.cider == self.bleu == 0:
             raise ValueError("reward.imitation.cider and reward.imitation.bleu are both 0; leave one above 0")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class VqaConfig:
-    """Questions about a sample that are answered from the caption alone.
-
-    questions: JSONL file (:mod:`vcap_jax.reward.questions`). Null: made for the scenes of the embedded world.
-    about: of the embedded world's facts, those that a reference of the sample states rightly ("reference": the
-        m facts of the paper's analysis), or all ("scene").
-    instruction: path of the user's own template; null keeps the packaged one.
-    """
+    """Questions about a sample that are answered from the caption alone."""
 
     questions: str | None = None
+    """JSONL file of questions (vcap_jax.reward.questions); null makes them for the scenes of the
+    embedded world."""
     about: Literal["reference", "scene"] = "reference"
+    """Which of the embedded world's facts are asked about: those that a reference of the sample
+    states rightly ("reference": the m facts of the paper's analysis), or all ("scene")."""
     instruction: str | None = None
+    """Path of the user's own template; null keeps the packaged one."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class RewardConfig:
-    """The reward family and its settings.
-
-    family: witness_adjudicator (the paper's reward), imitation (n-gram overlap with the references), vqa (questions
-        answered from the caption), judge (a judge with the picture and no reference: the paper's Instruction 2), or
-        the import path package.module:Class of another one (:mod:`vcap_jax.reward.family`).
-    weights, instructions: used by witness_adjudicator and judge. local: used by witness_adjudicator.
-    use_reference: False asks the witness-adjudicator's judge without the witness ("- reference caption" in the
-        paper). use_image: False asks it without the picture or frames ("- reference image").
-    options: settings for a family of the user's own.
-    """
+    """The reward family and its settings."""
 
     family: str = "witness_adjudicator"
-    weights: RewardWeights = field(default_factory=RewardWeights)
+    """One of witness_adjudicator (the paper's reward), imitation (n-gram overlap with the
+    references), vqa (questions answered from the caption), judge (a judge with the picture and no
+    reference: the paper's Instruction 2), or the import path package.module:Class of another one
+    (vcap_jax.reward.family)."""
+    weights: RewardWeights = Field(default_factory=RewardWeights)
+    """Used by witness_adjudicator and judge."""
     use_reference: bool = True
+    """false asks the witness-adjudicator's judge without the witness ("- reference caption" in the
+    paper)."""
     use_image: bool = True
-    local: LocalConfig = field(default_factory=LocalConfig)
-    instructions: InstructionPaths = field(default_factory=InstructionPaths)
-    imitation: ImitationConfig = field(default_factory=ImitationConfig)
-    vqa: VqaConfig = field(default_factory=VqaConfig)
-    options: dict[str, str | int | float | bool] = field(default_factory=dict)
+    """false asks it without the picture or frames ("- reference image" in the paper)."""
+    local: LocalConfig = Field(default_factory=LocalConfig)
+    """Used by witness_adjudicator."""
+    instructions: InstructionPaths = Field(default_factory=InstructionPaths)
+    """Used by witness_adjudicator and judge."""
+    imitation: ImitationConfig = Field(default_factory=ImitationConfig)
+    vqa: VqaConfig = Field(default_factory=VqaConfig)
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    """Settings for a family of the user's own."""
 
     def __post_init__(self) -> None:
         if self.family in FAMILIES and self.options:
@@ -144,87 +134,72 @@ class RewardConfig:
         return self.local.enabled and self.weights.local > 0
 
 
-@dataclass(frozen=True, kw_only=True)
+def _addresses(urls: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(url.startswith(("http://", "https://")) for url in urls):
+        raise ValueError("give addresses that begin with http:// or https://")
+    if len({url.rstrip("/") for url in urls}) < len(urls):
+        raise ValueError("an address is named twice")
+    return urls
+
+
+@settings
 class JudgeConfig:
-    """OpenAI-compatible chat endpoints that serve one judge model, and how to treat them.
+    """OpenAI-compatible chat endpoints that serve one judge model, and how to treat them."""
 
-    urls: base addresses, e.g. ``[http://127.0.0.1:8000/v1, http://127.0.0.1:8001/v1]``; a bare host gets
-        ``/v1``. A group always goes to the same one as long as that one answers, so that its caches serve the
-        group. Empty: whoever starts the run starts the embedded judge and fills it in.
-    model: None takes the only model that the servers list; all must have the same.
-    api_key_env: NAME of the environment variable that holds the key; the key itself never enters a
-        configuration.
-    concurrency: requests in flight at once, to each endpoint.
-    deadline_s: seconds for one HTTP request from sending to the last byte; waiting for a free place is not
-        counted.
-    max_tries: requests made for one judgement before it is a failure. Those lost to an endpoint that turned
-        out to be down are not counted.
-    max_tokens, max_analysis_chars: bounds of the answer; the first must leave room for the second.
-    temperature: of the first try. retry_temperature: after an unusable answer, because a model asked again in
-        the same way at temperature 0 repeats itself.
-    backoff_s, max_backoff_s: the wait before try k is about ``backoff_s * 2**(k - 2)``, jittered, at most
-        ``max_backoff_s``. max_retry_after_s: a server that asks for a longer wait than this is given up.
-    response_format: "json_schema" lets the server enforce the schema; "json_object" and "none" are for
-        servers that cannot.
-    ready_timeout_s: how long to wait for the servers at the start of a run.
-    outage_timeout_s: how long questions wait in the middle of a run while no endpoint answers; after it the
-        run ends, to be resumed.
-    breaker_failures: after so many failed connections in a row an endpoint is left out until its /health and
-        its model list answer again; so many timeouts or server errors in a row have its /health asked.
-    media_uuid: send a picture or video once and name it by its content hash afterwards. "auto" does so where
-        the server is vLLM; a server that has lost it gets it again.
-    lead_request: where media are kept so, a request for a single token goes ahead of each pass over a group:
-        it carries the media, and all candidates find them and the prompt in the server's caches.
-    video_input: "video" sends videos as one video of JPEG frames with their indices, "frames" as pictures
-        with a time before each, which costs twice the tokens and which any server understands. "auto" is
-        video where the server is vLLM.
-    store: file (SQLite) that keeps every judgement, so that none is paid for twice; None: the run puts
-        ``judgements.sqlite`` into its folder. Of several processes each has one: NAME, NAME-1, NAME-2, ...
-    """
-
-    urls: tuple[str, ...] = ()
+    urls: Annotated[tuple[str, ...], AfterValidator(_addresses)] = ()
+    """Base addresses, e.g. [http://127.0.0.1:8000/v1, http://127.0.0.1:8001/v1]; a bare host gets
+    /v1. A group always goes to the same one as long as that one answers, so that its caches serve
+    the group. Empty: whoever starts the run starts the embedded judge and fills it in."""
     model: str | None = None
+    """null takes the only model that the servers list; all must have the same."""
     api_key_env: str | None = None
-    concurrency: int = 64
-    deadline_s: float = 120.0
-    max_tries: int = 4
-    max_tokens: int = 1024
-    max_analysis_chars: int = 2000
-    temperature: float = 0.0
-    retry_temperature: float = 0.3
-    backoff_s: float = 0.5
-    max_backoff_s: float = 20.0
-    max_retry_after_s: float = 120.0
+    """NAME of the environment variable that holds the key; the key itself never enters a
+    configuration."""
+    concurrency: int = Field(default=64, ge=1)
+    """Requests in flight at once, to each endpoint."""
+    deadline_s: float = Field(default=120.0, gt=0)
+    """Seconds for one HTTP request from sending to the last byte; waiting for a free place is not
+    counted."""
+    max_tries: int = Field(default=4, ge=1)
+    """Requests made for one judgement before it is a failure. Those lost to an endpoint that turned
+    out to be down are not counted."""
+    max_tokens: int = Field(default=1024, ge=1)
+    """Tokens of an answer at most; they must leave room for max_analysis_chars."""
+    max_analysis_chars: int = Field(default=2000, ge=1)
+    """Characters of the analysis in an answer at most."""
+    temperature: float = Field(default=0.0, ge=0)
+    """Sampling temperature of the first try."""
+    retry_temperature: float = Field(default=0.3, ge=0)
+    """Sampling temperature after an unusable answer, because a model asked again in the same way at
+    temperature 0 repeats itself."""
+    backoff_s: float = Field(default=0.5, ge=0)
+    """The wait before try k is about backoff_s * 2**(k - 2) seconds, jittered."""
+    max_backoff_s: float = Field(default=20.0, ge=0)
+    """Seconds of that wait at most."""
+    max_retry_after_s: float = Field(default=120.0, ge=0)
+    """A server that asks for a wait of more seconds than this is given up."""
     response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
-    ready_timeout_s: float = 600.0
-    outage_timeout_s: float = 600.0
-    breaker_failures: int = 5
+    """How an answer gets its form: "json_schema" lets the server enforce the schema; "json_object"
+    and "none" are for servers that cannot."""
+    ready_timeout_s: float = Field(default=600.0, gt=0)
+    """Seconds to wait for the servers at the start of a run."""
+    outage_timeout_s: float = Field(default=600.0, ge=0)
+    """Seconds that questions wait in the middle of a run while no endpoint answers; after them the
+    run ends, to be resumed."""
+    breaker_failures: int = Field(default=5, ge=1)
+    """After so many failed connections in a row an endpoint is left out until its /health and its
+    model list answer again; so many timeouts or server errors in a row have its /health asked."""
     media_uuid: Literal["auto", "always", "never"] = "auto"
+    """Send a picture or video once and name it by its content hash afterwards. "auto" does so where
+    the server is vLLM; a server that has lost it gets it again."""
     lead_request: bool = True
+    """Where media are kept so, a request for a single token goes ahead of each pass over a group:
+    it carries the media, and all candidates find them and the prompt in the server's caches."""
     video_input: Literal["auto", "video", "frames"] = "auto"
+    """How videos are sent: "video" as one video of JPEG frames with their indices, "frames" as
+    pictures with a time before each, which costs twice the tokens and which any server understands.
+    "auto" is video where the server is vLLM."""
     store: str | None = None
-
-    def __post_init__(self) -> None:
-        for url in self.urls:
-            if not url.startswith(("http://", "https://")):
-                raise ValueError(
-                    f"judge.urls has {url!r}: give addresses that begin with http:// or https://"
-                )
-        if len({url.rstrip("/") for url in self.urls}) < len(self.urls):
-            raise ValueError(f"judge.urls names an address twice: {', '.join(self.urls)}")
-        for name in ("concurrency", "max_tries", "max_tokens", "max_analysis_chars", "breaker_failures"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"judge.{name} is {getattr(self, name)}: give at least 1")
-        for name in ("deadline_s", "ready_timeout_s"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"judge.{name} is {getattr(self, name)}: give seconds above 0")
-        for name in (
-            "temperature",
-            "retry_temperature",
-            "backoff_s",
-            "max_backoff_s",
-            "max_retry_after_s",
-            "outage_timeout_s",
-        ):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"judge.{name} is {getattr(self, name)}: give a finite number, 0 or above")
+    """File (SQLite) that keeps every judgement, so that none is paid for twice; null: the run puts
+    judgements.sqlite into its folder. Of several processes each has one: NAME, NAME-1, NAME-2 and
+    so on."""

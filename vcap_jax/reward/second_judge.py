@@ -13,11 +13,13 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
+from pydantic import Field
 
+from vcap_jax.configuration import settings
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
 from vcap_jax.reward.endpoint import Role
 from vcap_jax.reward.family import FamilyError, load_family
@@ -32,23 +34,17 @@ _LEAST_FOR_CORRELATION = 3
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class SecondJudgeConfig:
-    """Another judge, held out.
+    """Another judge, held out."""
 
-    share: of the captions that it is asked about as well.
-    max_pending: captions that may wait for its answer; while so many do, further ones are passed over.
-    """
-
-    share: float = 0.05
-    judge: JudgeConfig = field(default_factory=JudgeConfig)
-    max_pending: int = 512
+    share: float = Field(default=0.05, gt=0, le=1)
+    """Share of the captions that it is asked about as well."""
+    judge: JudgeConfig = Field(default_factory=JudgeConfig)
+    max_pending: int = Field(default=512, ge=1)
+    """Captions that may wait for its answer; while so many do, further ones are passed over."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ValueError(f"second_judge.share is {self.share}: give a share above 0 and up to 1")
-        if self.max_pending < 1:
-            raise ValueError(f"second_judge.max_pending is {self.max_pending}: give at least 1")
         if not self.judge.urls:
             raise ValueError(
                 "second_judge.judge.urls is empty: give the address of another judge, or leave out second_judge"

@@ -12,13 +12,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from pydantic import Field
 
+from vcap_jax.configuration import FormerName, settings
 from vcap_jax.models.family import DecodeParams, Features, Params, PromptBatch
 from vcap_jax.rollout.decoding import LANES, DecodePrograms, DecodeSettings, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement, mesh_of
@@ -31,49 +33,37 @@ _COMPILERS = 16
 """Programs compiled at a time at most: each takes a core and, for a large model, a GiB or two of the host's memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class RolloutConfig:
-    """How a step's captions are drawn (paper, Table training-config).
+    """How a step's captions are drawn (paper, Table training-config)."""
 
-    group_size: captions per prompt, the paper's G.
-    max_completion_length: tokens per caption at most, the end token included.
-    groups_per_batch: groups decoded side by side, of all processes together; a group that is complete makes room for
-        the next.
-    chunk: tokens per device call; the host looks for finished groups in between.
-    prefill_chunk: tokens of prompts computed at a time: a longer prompt is prefilled in chunks, shorter ones together.
-    shrink: as captions end, slots, captions per slot and cache columns shrink to this fraction, again and again
-        (2: halves), each size a program of its own; 1 keeps one size. Where ``data.buckets`` allows few sizes of
-        prompts, training compiles all of these programs before its first step; otherwise each when it is first needed.
-    shrink_rows: captions decoded side by side below which slots and captions shrink no more.
-    engine: who draws the captions that are trained on: "jax" (this package's sampler) or "vllm" (a server that is
-        given the weights of every step; references and held-out captions are the sampler's in both cases).
-    """
-
-    group_size: int = 8
-    max_completion_length: int = 4096
-    groups_per_batch: int = 4
-    chunk: int = 64
-    prefill_chunk: int = 16_384
-    shrink: int = 2
-    shrink_rows: int = 1
-    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    group_size: int = Field(default=8, ge=1)
+    """Captions per prompt, the paper's G."""
+    max_completion_length: int = Field(default=4096, ge=1)
+    """Tokens per caption at most, the end token included."""
+    groups_per_batch: int = Field(default=4, ge=1)
+    """Groups decoded side by side, of all processes together; a group that is complete makes room
+    for the next."""
+    decode_steps_per_call: Annotated[int, FormerName("chunk")] = Field(default=64, ge=1)
+    """Tokens decoded per device call; the host looks for finished groups in between."""
+    prefill_chunk: int = Field(default=16_384, ge=1)
+    """Tokens of prompts computed at a time: a longer prompt is prefilled in chunks, shorter ones
+    together."""
+    shrink: int = Field(default=2, ge=1)
+    """As captions end, slots, captions per slot and cache columns shrink to this fraction, again
+    and again (2: halves), each size a program of its own; 1 keeps one size. Where data.buckets
+    allows few sizes of prompts, training compiles all of these programs before its first step;
+    otherwise each when it is first needed."""
+    shrink_rows: int = Field(default=1, ge=1)
+    """Captions decoded side by side below which slots and captions shrink no more."""
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
     engine: Literal["jax", "vllm"] = "jax"
-    vllm: VllmConfig = field(default_factory=VllmConfig)
+    """Who draws the captions that are trained on: "jax" (this package's sampler) or "vllm" (a
+    server that is given the weights of every step; references and held-out captions are the
+    sampler's in both cases)."""
+    vllm: VllmConfig = Field(default_factory=VllmConfig)
 
     def __post_init__(self) -> None:
-        for name in (
-            "group_size",
-            "max_completion_length",
-            "groups_per_batch",
-            "chunk",
-            "prefill_chunk",
-            "shrink",
-            "shrink_rows",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"rollout.{name} is {getattr(self, name)}; it must be at least 1")
-        if self.engine not in ("jax", "vllm"):
-            raise ValueError(f"rollout.engine is {self.engine!r}; it must be jax or vllm")
         if self.engine == "vllm" and not self.vllm.urls:
             raise ValueError(
                 "rollout.engine is vllm but rollout.vllm.urls is empty; start a server with "
@@ -115,7 +105,7 @@ class GroupSampler:
         self._settings = DecodeSettings(
             group=config.group_size,
             budget=config.max_completion_length,
-            chunk=min(config.chunk, config.max_completion_length),
+            chunk=min(config.decode_steps_per_call, config.max_completion_length),
             prefill_chunk=config.prefill_chunk,
             sampling=config.sampling,
             end=tuple(sorted(set(end_ids))),

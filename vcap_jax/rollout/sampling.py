@@ -12,13 +12,14 @@ The trainer's log-probabilities use logits / temperature alone; penalty, top-k a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 from jax.extend.random import threefry2x32_p
+from pydantic import Field
+
+from vcap_jax.configuration import settings
 
 Array = jax.Array
 
@@ -26,35 +27,20 @@ _BLOCK = 128
 """Tokens among which the first round of ``best_scores`` looks for the best."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class SamplingConfig:
-    """How a token is drawn (defaults: paper, Table training-config).
+    """How a token is drawn (defaults: paper, Table training-config)."""
 
-    temperature: divides the logits; 0 means greedy decoding (the penalty still applies, as in transformers).
-    top_p: keep the most likely tokens until their mass reaches this; 1 switches it off.
-    top_k: keep this many tokens, plus ties of the last one; 0 switches it off.
-    repetition_penalty: logits of tokens seen in prompt or caption are divided (positive) or multiplied
-        (negative) by this; 1 switches it off.
-    """
-
-    temperature: float = 1.0
-    top_p: float = 0.9
-    top_k: int = 50
-    repetition_penalty: float = 1.05
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(
-                f"sampling.temperature is {self.temperature}; it must be 0 (greedy) or positive, and finite"
-            )
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"sampling.top_p is {self.top_p}; it must be in (0, 1], 1 switches it off")
-        if self.top_k < 0:
-            raise ValueError(f"sampling.top_k is {self.top_k}; it must be positive, or 0 to switch it off")
-        if not 0 < self.repetition_penalty < math.inf:
-            raise ValueError(
-                f"sampling.repetition_penalty is {self.repetition_penalty}; it must be positive and finite"
-            )
+    temperature: float = Field(default=1.0, ge=0)
+    """Divides the logits; 0 means greedy decoding (the penalty still applies, as in
+    transformers)."""
+    top_p: float = Field(default=0.9, gt=0, le=1)
+    """Keep the most likely tokens until their mass reaches this; 1 switches it off."""
+    top_k: int = Field(default=50, ge=0)
+    """Keep this many tokens, plus ties of the last one; 0 switches it off."""
+    repetition_penalty: float = Field(default=1.05, gt=0)
+    """Logits of tokens seen in prompt or caption are divided (positive) or multiplied (negative) by
+    this; 1 switches it off."""
 
 
 def candidate_keys(seed: int | Array, step: int | Array, group_ids: Array, group_size: int) -> Array:

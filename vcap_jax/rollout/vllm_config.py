@@ -3,61 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
-import math
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
+from pydantic import AfterValidator, Field
 
-@dataclass(frozen=True, kw_only=True)
-class VllmConfig:
-    """The servers of the "vllm" engine, which draw captions, and what is done about their numerics.
-
-    urls: base addresses, like http://127.0.0.1:8100. Groups go to them in turn. Loopback only: new weights are
-        loaded over routes that know no password.
-    weights_dir: where a folder is made for each step's weights, which the servers read; memory-backed, so that no disk
-        is waited for. The folder is this user's alone, so the servers must run under the same user.
-    concurrency: groups under way at the same time, over all servers.
-    timeout_s: for one group, from sending it to its last caption.
-    attempts: how often a group is sent before the run ends, if the connection breaks or the server is overloaded.
-    load_timeout_s: for one server to read new weights.
-    importance_cap: upper bound C of the weights min(p_trainer / p_server, C) that correct for the mismatch; p are
-        probabilities under the sampling rules (``grpo.sampled_logprobs``).
-    importance_level: a weight per token, or one per caption, the product over its tokens.
-    """
-
-    urls: tuple[str, ...] = ()
-    weights_dir: str = "/dev/shm"
-    concurrency: int = 64
-    timeout_s: float = 600.0
-    attempts: int = 3
-    load_timeout_s: float = 300.0
-    importance_cap: float = 2.0
-    importance_level: Literal["token", "sequence"] = "token"
-
-    def __post_init__(self) -> None:
-        for url in self.urls:
-            _require_loopback(url)
-        for name in ("concurrency", "attempts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"rollout.vllm.{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("timeout_s", "load_timeout_s"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(
-                    f"rollout.vllm.{name} is {getattr(self, name)}; it must be positive and finite"
-                )
-        if not self.importance_cap >= 1:
-            raise ValueError(
-                f"rollout.vllm.importance_cap is {self.importance_cap}; it must be at least 1, the weight of a "
-                "token whose two probabilities agree"
-            )
-        if self.importance_level not in ("token", "sequence"):
-            raise ValueError(
-                f"rollout.vllm.importance_level is {self.importance_level!r}; it must be token or sequence"
-            )
+from vcap_jax.configuration import settings
 
 
-def _require_loopback(url: str) -> None:
+def _loopback(url: str) -> str:
     """Raises ValueError unless ``url`` is http on this machine's loopback interface."""
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -67,6 +21,34 @@ def _require_loopback(url: str) -> None:
         local = host == "localhost"
     if parts.scheme != "http" or not local:
         raise ValueError(
-            f"rollout.vllm.urls names {url}: new weights are loaded over routes without a password and from files "
-            "of this machine, so the address must be http://127.0.0.1:PORT"
+            "new weights are loaded over routes without a password and from files of this machine, so the address "
+            "must be http://127.0.0.1:PORT"
         )
+    return url
+
+
+@settings
+class VllmConfig:
+    """The servers of the "vllm" engine, which draw captions, and what is done about their numerics."""
+
+    urls: tuple[Annotated[str, AfterValidator(_loopback)], ...] = ()
+    """Base addresses, like http://127.0.0.1:8100. Groups go to them in turn. Loopback only: new
+    weights are loaded over routes that know no password."""
+    weights_dir: str = "/dev/shm"
+    """Where a folder is made for each step's weights, which the servers read; memory-backed, so
+    that no disk is waited for. The folder is this user's alone, so the servers must run under the
+    same user."""
+    concurrency: int = Field(default=64, ge=1)
+    """Groups under way at the same time, over all servers."""
+    timeout_s: float = Field(default=600.0, gt=0)
+    """Seconds for one group, from sending it to its last caption."""
+    attempts: int = Field(default=3, ge=1)
+    """How often a group is sent before the run ends, if the connection breaks or the server is
+    overloaded."""
+    load_timeout_s: float = Field(default=300.0, gt=0)
+    """Seconds for one server to read new weights."""
+    importance_cap: float = Field(default=2.0, ge=1, allow_inf_nan=True)
+    """Upper bound C of the weights min(p_trainer / p_server, C) that correct for the mismatch; p
+    are probabilities under the sampling rules (grpo.sampled_logprobs)."""
+    importance_level: Literal["token", "sequence"] = "token"
+    """One weight per token ("token"), or per caption, the product over its tokens ("sequence")."""

@@ -107,13 +107,12 @@ def _borrow(folder: RunFolder, lender: Path) -> None:
 
     A run writes nothing that is there already, and would have written the same.
     """
-    from vcap_jax.configuration import parse_yaml
+    from vcap_jax.configuration import load_config, plain
     from vcap_jax.evals.config import HELDOUT
     from vcap_jax.report.run_folder import RunFolder
+    from vcap_jax.run.config import RunConfig
 
-    mine, theirs = (
-        parse_yaml(p.read_text(encoding="utf-8")) for p in (folder.config, lender / "config.yaml")
-    )
+    mine, theirs = (plain(load_config(RunConfig, [root / "config.yaml"])) for root in (folder.root, lender))
     for config in (mine, theirs):
         config["world"].pop("judge_perception")
         config["data"].pop("references")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vcap_jax.configuration import load_config
+from vcap_jax.configuration import load_config, under_first_names
 from vcap_jax.run.config import RunConfig
 from vcap_jax.studies.arms import ARMS, MODALITIES, QUICK, STUDIES, Arm
 from vcap_jax.system.errors import VCapError
@@ -198,7 +198,7 @@ def _config(arm: Arm, modality: Modality, seed: int, overrides: Sequence[str]) -
 
 def _decides(config: RunConfig) -> dict[str, Any]:
     """The settings that decide what comes out."""
-    told = dataclasses.asdict(config)
+    told = under_first_names(config)
     return {section: told[section] for section in told if section not in ("name", "alarms", "logging")}
 
 

@@ -18,7 +18,9 @@ import jax.numpy as jnp
 import optax
 from jax.stages import Lowered, Wrapped
 from jax.typing import ArrayLike
+from pydantic import Field
 
+from vcap_jax.configuration import settings
 from vcap_jax.models.policy import Params
 from vcap_jax.parallel.sharding import Placement
 
@@ -29,61 +31,33 @@ Result = TypeVar("Result")
 _NO_DECAY = re.compile(r"(^|_)(bias|norm|layernorm|rmsnorm)\d*$")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class OptimizerConfig:
-    """AdamW (defaults: the paper where it says, ms-swift where it does not).
+    """AdamW (defaults: the paper where it says, ms-swift where it does not)."""
 
-    learning_rate: the peak.
-    schedule: shape after the warm-up; "cosine_with_min_lr" and "linear_with_min_lr" end at
-        min_lr_ratio * learning_rate, "constant" ignores the ratio.
-    warmup_ratio: share of all steps, rounded up, over which the learning rate rises from 0 to its peak.
-    min_lr_ratio: of the last step's learning rate to the peak.
-    beta1, beta2, adam_epsilon: Adam's decay of the two moments, and what is added to the root of the second.
-    moment_dtype: what the first moment is kept in, None for the parameters' type. "bfloat16" saves 2 bytes of each
-        trained parameter's 16; the second moment, whose small changes it would lose, stays in the parameters' type.
-    weight_decay: decoupled, scaled by the learning rate.
-    max_grad_norm: the gradient's global norm is cut to this; None leaves it.
-    """
-
-    learning_rate: float = 5e-7
+    learning_rate: float = Field(default=5e-7, gt=0)
+    """The peak of the learning rate."""
     schedule: Literal["cosine_with_min_lr", "linear_with_min_lr", "constant"] = "cosine_with_min_lr"
-    warmup_ratio: float = 0.01
-    min_lr_ratio: float = 0.1
-    beta1: float = 0.9
-    beta2: float = 0.95
-    adam_epsilon: float = 1e-8
+    """Shape after the warm-up; "cosine_with_min_lr" and "linear_with_min_lr" end at min_lr_ratio *
+    learning_rate, "constant" ignores the ratio."""
+    warmup_ratio: float = Field(default=0.01, ge=0, le=1)
+    """Share of all steps, rounded up, over which the learning rate rises from 0 to its peak."""
+    min_lr_ratio: float = Field(default=0.1, ge=0, le=1)
+    """Ratio of the last step's learning rate to the peak."""
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Adam's decay of the first moment."""
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    """Adam's decay of the second moment."""
+    adam_epsilon: float = Field(default=1e-8, gt=0)
+    """Added to the root of the second moment."""
     moment_dtype: Literal["float32", "bfloat16"] | None = None
-    weight_decay: float = 0.1
-    max_grad_norm: float | None = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("learning_rate", "adam_epsilon"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"optimizer.{name} is {getattr(self, name)}; it must be positive and finite")
-        if self.schedule not in ("cosine_with_min_lr", "linear_with_min_lr", "constant"):
-            raise ValueError(
-                f"optimizer.schedule is {self.schedule!r}; "
-                "it must be cosine_with_min_lr, linear_with_min_lr or constant"
-            )
-        for name in ("warmup_ratio", "min_lr_ratio"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"optimizer.{name} is {getattr(self, name)}; it must be in [0, 1]")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"optimizer.{name} is {getattr(self, name)}; it must be in [0, 1)")
-        if self.moment_dtype not in (None, "float32", "bfloat16"):
-            raise ValueError(
-                f"optimizer.moment_dtype is {self.moment_dtype!r}; it must be float32, bfloat16 or null"
-            )
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(
-                f"optimizer.weight_decay is {self.weight_decay}; it must be 0 or positive, and finite"
-            )
-        if self.max_grad_norm is not None and not 0 < self.max_grad_norm < math.inf:
-            raise ValueError(
-                f"optimizer.max_grad_norm is {self.max_grad_norm}; it must be positive and finite, or null to leave "
-                "the gradient as it is"
-            )
+    """What the first moment is kept in, null for the parameters' type. "bfloat16" saves 2 bytes of
+    each trained parameter's 16; the second moment, whose small changes it would lose, stays in the
+    parameters' type."""
+    weight_decay: float = Field(default=0.1, ge=0)
+    """Decoupled weight decay, scaled by the learning rate."""
+    max_grad_norm: float | None = Field(default=1.0, gt=0)
+    """The gradient's global norm is cut to this; null leaves it."""
 
 
 def warmup_steps(config: OptimizerConfig, total_steps: int) -> int:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from pydantic import Field
 
+from vcap_jax.configuration import settings
 from vcap_jax.world.noisy_perception import PerceptionConfig
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class WorldConfig:
-    """The embedded visual world, rendered into the run folder when no manifest is given.
+    """The embedded visual world, rendered into the run folder when no manifest is given."""
 
-    train_scenes, heldout_scenes: how many. seed: of the scenes (the held-out split is independent).
-    judge_perception: only of the judge that the run starts itself; other judges have eyes of their own.
-    """
-
-    train_scenes: int = 1024
-    heldout_scenes: int = 256
-    seed: int = 0
-    judge_perception: PerceptionConfig = field(default_factory=PerceptionConfig)
-
-    def __post_init__(self) -> None:
-        for name in ("train_scenes", "heldout_scenes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"world.{name} is {getattr(self, name)}; it must be at least 1")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"world.seed is {self.seed}: give a whole number from 0 to 2**32 - 1")
+    train_scenes: int = Field(default=1024, ge=1)
+    """Scenes that are trained on."""
+    heldout_scenes: int = Field(default=256, ge=1)
+    """Scenes that are held out, to be evaluated on."""
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    """Seed of the scenes (the held-out split is independent)."""
+    judge_perception: PerceptionConfig = Field(default_factory=PerceptionConfig)
+    """Only of the judge that the run starts itself; other judges have eyes of their own."""

@@ -13,31 +13,26 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
 
+from pydantic import Field
+
+from vcap_jax.configuration import settings
 from vcap_jax.world.captions import VALUES
 from vcap_jax.world.perception import Sight
 from vcap_jax.world.sentences import Facts, Slot
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class PerceptionConfig:
-    """How the embedded judge looks.
+    """How the embedded judge looks."""
 
-    miss: share of the visible facts that it does not see. invent: share of the false claims that it sees confirmed.
-    attention: objects that it notices when no reference points anywhere, the most prominent first.
-    seed: of its errors.
-    """
-
-    miss: float = 0.0
-    invent: float = 0.0
-    attention: int = 2
+    miss: float = Field(default=0.0, ge=0, le=1)
+    """Share of the visible facts that it does not see."""
+    invent: float = Field(default=0.0, ge=0, le=1)
+    """Share of the false claims that it sees confirmed."""
+    attention: int = Field(default=2, ge=1)
+    """Objects that it notices when no reference points anywhere, the most prominent first."""
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("miss", "invent"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: give a share from 0 to 1")
-        if self.attention < 1:
-            raise ValueError(f"attention is {self.attention}: a judge notices at least 1 object")
+    """Seed of its errors."""
 
     @property
     def label(self) -> str:
