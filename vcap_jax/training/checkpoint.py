@@ -329,7 +329,7 @@ def between_steps(
         work(done, state.params)
     except Stopped as stopped:
         save_before(checkpoints, done, state, data_state)
-        raise Stopped(f"{stopped} after step {done}, which is saved") from None
+        raise Stopped(f"{stopped} after step {done}, which is saved" if done else str(stopped)) from None
 
 
 def no_work(done: int, params: Any) -> None:
