@@ -159,15 +159,18 @@ def test_a_step_that_nothing_was_scored_in_is_the_only_one_repeated(tmp_path: Pa
     assert resumed == alone
 
 
-@pytest.mark.parametrize("step", range(STEPS + 1))
-def test_work_between_steps_that_a_signal_stops_costs_no_step(tmp_path: Path, step: int) -> None:
+@pytest.mark.parametrize("kind", [Stopped, TrainingStopped])
+@pytest.mark.parametrize("step", [0, 2, STEPS])
+def test_work_between_steps_that_is_stopped_costs_no_step(
+    tmp_path: Path, step: int, kind: type[BaseException]
+) -> None:
     """It is given every state once, and the one that it was stopped with again."""
 
     def seen(states: list[tuple[int, float]], stop: int | None = None) -> Callable[[int, Any], None]:
         def work(done: int, params: Any) -> None:
             states.append((done, float(params["w"])))
             if done == stop:
-                raise Stopped("stopped in an evaluation")
+                raise kind("stopped in an evaluation")
 
         return work
 
@@ -175,8 +178,8 @@ def test_work_between_steps_that_a_signal_stops_costs_no_step(tmp_path: Path, st
     parts: list[tuple[int, float]] = []
     alone, collected = run(tmp_path / "alone", between=seen(whole))
     assert [done for done, _ in whole] == list(range(STEPS + 1))
-    where = f" after step {step}, which is saved" if step else ""
-    with pytest.raises(Stopped, match=f"^stopped in an evaluation{where}$"):
+    where = f" after step {step}, which is saved" if step and kind is Stopped else ""
+    with pytest.raises(kind, match=f"^stopped in an evaluation{where}$"):
         run(tmp_path / "stopped", between=seen(parts, stop=step))
     resumed, repeated = run(tmp_path / "stopped", between=seen(parts))
     assert repeated == collected[step:]

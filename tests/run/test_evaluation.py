@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.evals import own_evaluators
 from tests.processes_in_threads import in_threads
+from vcap_jax.data.errors import MediaError
 from vcap_jax.data.manifest import read_manifest
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
+from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.evaluations import evaluations_of
 from vcap_jax.report.run_folder import RunFolder
@@ -23,7 +26,7 @@ from vcap_jax.run import evaluation as module
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import Evaluations
-from vcap_jax.system.shutdown import Stopped
+from vcap_jax.system.shutdown import Stopped, TrainingStopped
 from vcap_jax.world.dataset import MANIFEST, write_dataset
 
 NOTHING: Any = None
@@ -177,6 +180,54 @@ def test_an_evaluator_that_stops_stops_the_others_too(made, monkeypatch: pytest.
         return True
 
     assert all(in_threads(3, stopped))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_failing_evaluation_ends_the_run_in_all_processes_alike(
+    count: int, made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that all save what was done before it."""
+
+    def fails(self: Any, captions: Any) -> Any:
+        raise KeyError("of the user's")
+
+    monkeypatch.setattr(own_evaluators.Words, "measure", fails)
+
+    def stopped(processes: Processes) -> str:
+        with pytest.raises(TrainingStopped) as raised:
+            made("run", processes)[0].after_step(2, "p", total=4, log=Log())
+        return str(raised.value)
+
+    told = set(in_threads(count, stopped))
+    assert len(told) == 1
+    assert (
+        "the evaluation after step 2: the evaluation 'words' failed: KeyError: \"of the user's\""
+        in told.pop()
+    )
+
+
+@pytest.mark.parametrize("ends", ["captioned", "first"])
+def test_what_ends_one_process_in_its_share_ends_all(
+    ends: str, made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"first": 0, "captioned": 5}[ends]  # in the share of the first process, and of the last
+
+    def run(self: Any, params, samples, *, seed, first=0, on_bad=None, stop=None) -> Iterator[Captioned]:
+        for index, sample in enumerate(samples):
+            if first + index == place:
+                raise MediaError(f"{sample.id} is cut")
+            yield Captioned(sample, ("x",), (1,), (False,))
+
+    monkeypatch.setattr(Scripted, "run", run)
+
+    def stopped(processes: Processes) -> str:
+        with pytest.raises(EvaluatorError) as raised:
+            made("run", processes)[0].of_policy("start", "p")
+        return str(raised.value)
+
+    (told,) = set(in_threads(3, stopped))
+    assert told.startswith(f"process {0 if ends == 'first' else 2}: ")
+    assert told.endswith("is cut")
 
 
 def test_a_pool_is_evaluated_like_a_policy(made, tmp_path: Path) -> None:
