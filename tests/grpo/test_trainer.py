@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,8 +25,8 @@ from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.statistics import StatisticsRecorder
 from vcap_jax.reward.store import StoreError
 from vcap_jax.run.log import SilentLog
-from vcap_jax.system.shutdown import TrainingStopped
-from vcap_jax.training.checkpoint import Checkpointer
+from vcap_jax.system.shutdown import Stopped, TrainingStopped
+from vcap_jax.training.checkpoint import Checkpointer, no_work
 from vcap_jax.training.optimizer import TrainState
 
 STEPS = 4
@@ -89,7 +90,12 @@ def update(state: TrainState, rollout: StepRollout, _: Any, advantages: Any) -> 
     return TrainState(step=state.step + 1, params={"w": w}, opt_state=()), {}
 
 
-def run(folder: Path, silent: int | None = None, error: Exception | None = None) -> tuple[float, list[Any]]:
+def run(
+    folder: Path,
+    silent: int | None = None,
+    error: Exception | None = None,
+    between: Callable[[int, Any], None] = no_work,
+) -> tuple[float, list[Any]]:
     """The parameter at the end, and the (step, samples) that were collected; resumes what is in ``folder``."""
     collector = Collector(silent, error)
     data = GroupIterator(SAMPLES, load, PipelineSettings(batch_groups=2))
@@ -109,6 +115,7 @@ def run(folder: Path, silent: int | None = None, error: Exception | None = None)
             checkpoints=checkpoints,
             save_every=STEPS,
             log=SilentLog(),
+            between=between,
         )
         try:
             return float(training.run(state).params["w"]), collector.asked
@@ -150,3 +157,31 @@ def test_a_step_that_nothing_was_scored_in_is_the_only_one_repeated(tmp_path: Pa
     resumed, repeated = run(tmp_path / "stopped")
     assert repeated == collected[silent:]
     assert resumed == alone
+
+
+@pytest.mark.parametrize("kind", [Stopped, TrainingStopped])
+@pytest.mark.parametrize("step", [0, 2, STEPS])
+def test_work_between_steps_that_is_stopped_costs_no_step(
+    tmp_path: Path, step: int, kind: type[BaseException]
+) -> None:
+    """It is given every state once, and the one that it was stopped with again."""
+
+    def seen(states: list[tuple[int, float]], stop: int | None = None) -> Callable[[int, Any], None]:
+        def work(done: int, params: Any) -> None:
+            states.append((done, float(params["w"])))
+            if done == stop:
+                raise kind("stopped in an evaluation")
+
+        return work
+
+    whole: list[tuple[int, float]] = []
+    parts: list[tuple[int, float]] = []
+    alone, collected = run(tmp_path / "alone", between=seen(whole))
+    assert [done for done, _ in whole] == list(range(STEPS + 1))
+    where = f" after step {step}, which is saved" if step and kind is Stopped else ""
+    with pytest.raises(kind, match=f"^stopped in an evaluation{where}$"):
+        run(tmp_path / "stopped", between=seen(parts, stop=step))
+    resumed, repeated = run(tmp_path / "stopped", between=seen(parts))
+    assert repeated == collected[step:]
+    assert resumed == alone
+    assert parts == whole[: step + 1] + whole[step:]

@@ -27,6 +27,7 @@ from vcap_jax.world.dataset import MANIFEST, read_scenes, write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 5
+WORDS = "tests.evals.own_evaluators:Words"
 PEER_TIMEOUT_S = 30
 """The others end so long after one has died at most, and on a busy machine no process is silent for so long."""
 
@@ -60,6 +61,9 @@ class Run:
             "rollout.max_completion_length=32",
             "logging.save_every=1",
             "logging.plot_every=100",
+            "evaluation.every=2",
+            # On the same pictures, one of which is broken.
+            f"evaluation.evaluators=[{{use: '{WORDS}', captions: 2, options: {{manifest: '{data / MANIFEST}'}}}}]",
         ]
         command += [word for word in more if not word.startswith("--")]
         coordinator = f"127.0.0.1:{free_port()}"
@@ -119,12 +123,17 @@ def data(tmp_path_factory) -> Path:
     return folder
 
 
-def same_steps(here: Path, there: Path, steps: int) -> None:
-    """Equal rows up to float tolerance: the same samples, captions and scores, and losses as near as sums can be."""
+def same_steps(here: Path, there: Path, steps: int, *, evaluated: bool = True) -> None:
+    """Equal rows up to float tolerance: the same samples, captions and scores, and losses as near as sums can be.
+
+    evaluated: whether the last of these steps has had its evaluation, if one is due.
+    """
     ours, theirs = (read_metrics(folder / "metrics.jsonl")[:steps] for folder in (here, there))
     assert len(ours) == len(theirs) == steps
     for one, other in zip(ours, theirs, strict=True):
         one, other = deterministic(one), deterministic(other)
+        if not evaluated and one["step"] == steps:
+            one, other = ({k: v for k, v in row.items() if k[:5] != "eval/"} for row in (one, other))
         assert one.keys() == other.keys()
         for name, value in one.items():
             # The policy loss is a sum of advantages around zero times ratios of one: its size is that of rounding.
@@ -147,12 +156,17 @@ def test_two_processes_follow_one_and_a_killed_run_goes_on_elsewhere(data, tmp_p
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert any(row["data/skipped"] == 1 for row in rows)
     assert [row["compiles"] for row in rows[1:]] == [0] * (before - 1)
-    same_steps(folder, tmp_path / "alone", before)
+    same_steps(folder, tmp_path / "alone", before, evaluated=False)
 
     # One process with a single device ends the run.
     last = Run(data, folder, "--resume", "mesh.fsdp=1")
     assert last.wait() == [0], last.output()
     same_steps(folder, tmp_path / "alone", STEPS)
+    rows = read_metrics(folder / "metrics.jsonl")
+    assert [row.get("eval/words/failed") for row in rows] == [None, 1 / 20, None, 1 / 20, None]
+    for name in ("start.jsonl", "start.items.jsonl", "start.json"):
+        ours, theirs = (root / "evaluations" / "words" / name for root in (folder, tmp_path / "alone"))
+        assert ours.read_text() == theirs.read_text()
     shutil.rmtree(folder)
 
 

@@ -32,6 +32,7 @@ SMALL = [
     "rollout.groups_per_batch=4",
     "rollout.group_size=4",
     "rollout.max_completion_length=48",
+    "evaluation.every=3",
     "logging.save_every=1",
     "logging.samples_every=1",
 ]
@@ -120,6 +121,13 @@ def test_a_run_leaves_what_it_promises(left_alone):
     for row in ("references", "start", "trained"):
         assert 0 <= summary[row]["coverage"] <= 1
         assert len(summary[row]["coverage_interval"]) == 2
+    assert list(summary["evaluations"]["heldout"]) == ["start", "step-3", "trained", "references"]
+    for row in ("references", "start", "trained"):
+        metrics = summary["evaluations"]["heldout"][row]["metrics"]
+        assert metrics["coverage"]["value"] == summary[row]["coverage"]
+        assert [metrics["hallucination"][end] for end in ("low", "high")] == summary[row][
+            "hallucination_interval"
+        ]
     assert summary["seconds"] > 0
     assert summary["attention"] in {"native", "chunked"}
     rows = read_metrics(left_alone / "metrics.jsonl")
@@ -128,6 +136,7 @@ def test_a_run_leaves_what_it_promises(left_alone):
     # The first step compiles everything; afterwards nothing is compiled.
     assert rows[0]["compiles"] > 0
     assert [row["compiles"] for row in rows[2:]] == [0, 0]
+    assert [row["step"] for row in rows if "eval/heldout/coverage" in row] == [3]
     assert rows[0]["kl"] == pytest.approx(0, abs=1e-6)
     assert rows[0]["lr"] == 0
     assert all(0 <= row["facts/coverage"] <= 1 and 0 <= row["facts/hallucination"] <= 1 for row in rows)
@@ -177,8 +186,11 @@ def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, cache, left_alone)
         np.testing.assert_array_equal(array, theirs[name], err_msg=name)
     assert (folder / "samples.jsonl").read_text() == (left_alone / "samples.jsonl").read_text()
     summaries = [json.loads((run / "summary.json").read_text()) for run in (folder, left_alone)]
-    for row in ("references", "start", "trained"):
+    for row in ("references", "start", "trained", "evaluations"):
         assert summaries[0][row] == summaries[1][row]
+    for path in (left_alone / "evaluations" / "heldout").iterdir():
+        if path.name != "references.jsonl":  # whose header says when it was written
+            assert (folder / "evaluations" / "heldout" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_a_used_folder_is_refused_without_resume(left_alone, cache):

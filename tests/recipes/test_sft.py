@@ -12,13 +12,16 @@ import pytest
 
 from vcap_jax.data.config import DataConfig
 from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.recipes.sft import run_sft
 from vcap_jax.references import PoolError
+from vcap_jax.report.evaluations import Results
 from vcap_jax.report.metrics import MetricsWriter, deterministic, read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.run.checkpoint_source import load_captioner
 from vcap_jax.run.config import LoggingConfig, RunConfig
 from vcap_jax.sft.config import SFTConfig
@@ -53,6 +56,17 @@ def config(tmp_path_factory) -> RunConfig:
             optimizer=dataclasses.replace(SFTConfig().optimizer, learning_rate=1e-3),
         ),
         mesh=MeshConfig(fsdp=1),
+        evaluation=EvaluationConfig(
+            every=2,
+            evaluators=(
+                EvaluatorConfig(
+                    use="tests.evals.own_evaluators:Words",
+                    captions=1,
+                    sampling=SamplingConfig(temperature=0),
+                    options={"manifest": str(manifest)},
+                ),
+            ),
+        ),
         logging=LoggingConfig(save_every=2, print_every=100),
     )
 
@@ -75,7 +89,17 @@ def test_a_run_learns_and_leaves_what_other_commands_take(config, left_alone) ->
     assert rows[-1]["nll"] < rows[0]["nll"]
     assert [row["compiles"] for row in rows[2:]] == [0, 0]
     assert all(0 < row["positions/real"] <= 1 for row in rows)
-    assert json.loads((left_alone / "summary.json").read_text())["steps"] == 4
+    summary = json.loads((left_alone / "summary.json").read_text())
+    assert summary["steps"] == 4
+    assert list(summary["evaluations"]["words"]) == ["start", "step-2", "trained"]
+    for row, when in ((rows[1], "step-2"), (rows[3], "trained")):
+        assert row["eval/words/words"] == summary["evaluations"]["words"][when]["metrics"]["words"]["value"]
+        assert row["eval/words/failed"] == 0
+    assert not any(name.startswith("eval/") for row in (rows[0], rows[2]) for name in row)
+    greedy = [json.loads(line) for line in (left_alone / "evaluations/words/start.jsonl").open()]
+    assert [len(row["captions"]) for row in greedy] == [1] * 8
+    # Greedy: what the evaluator asks for with another seed is the same.
+    assert greedy[6]["captions"] == greedy[0]["captions"]
     noted = json.loads((left_alone / "references.json").read_text())
     assert (noted["source"], noted["entries"]) == (config.sft.captions, 5)
     base = load_captioner(config, "embedded", Placement.build(MeshConfig(fsdp=1)))
@@ -84,11 +108,22 @@ def test_a_run_learns_and_leaves_what_other_commands_take(config, left_alone) ->
 
 
 def test_killed_and_resumed_is_bit_for_bit_the_same(config, left_alone, tmp_path, monkeypatch) -> None:
-    """It dies after the third step is logged, one after the checkpoint."""
-    root, write = tmp_path / "killed", MetricsWriter.write
+    """It dies in the evaluation after the second step, then after the third is logged, one after the checkpoint."""
+    root, write, results = tmp_path / "killed", MetricsWriter.write, Results.write
 
     class Killed(BaseException):
         pass
+
+    def die_in_evaluation(self, path):
+        if self.step == 2:
+            raise Killed
+        results(self, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Results, "write", die_in_evaluation)
+        with pytest.raises(Killed):
+            run_sft(config, RunFolder.open(root, config), say=lambda _: None)
+    assert "eval/words/words" not in read_metrics(root / "metrics.jsonl")[-1]
 
     def die(self, row):
         written = write(self, row)
@@ -99,12 +134,15 @@ def test_killed_and_resumed_is_bit_for_bit_the_same(config, left_alone, tmp_path
     with monkeypatch.context() as patched:
         patched.setattr(MetricsWriter, "write", die)
         with pytest.raises(Killed):
-            run_sft(config, RunFolder.open(root, config), say=lambda _: None)
+            run_sft(config, RunFolder.open(root, config, resume=True), say=lambda _: None)
     said: list[str] = []
     run_sft(config, RunFolder.open(root, config, resume=True), say=said.append)
     assert "resuming after step 2 of 4" in said
     rows = [[deterministic(row) for row in read_metrics(r / "metrics.jsonl")] for r in (root, left_alone)]
     assert rows[0] == rows[1]
+    ours, theirs = (sorted((r / "evaluations" / "words").iterdir()) for r in (root, left_alone))
+    assert [path.name for path in ours] == [path.name for path in theirs]
+    assert [path.read_bytes() for path in ours] == [path.read_bytes() for path in theirs]
     for ours, theirs in zip(weights(config, root), weights(config, left_alone), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 

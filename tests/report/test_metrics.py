@@ -39,6 +39,27 @@ def test_a_row_is_on_disk_when_write_returns(tmp_path: Path) -> None:
     assert [row["step"] for row in read_metrics(path)] == [1, 2, 3]
 
 
+def test_the_last_row_gets_columns_once_and_no_other_row_does(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    writer = MetricsWriter(path)
+    for step in (1, 2):
+        writer.write({"step": step, "kl": 0.5})
+    writer.complete(2, {"eval/own/said": np.float32(0.25), "kl": 9})
+    after = path.read_bytes()
+    writer.complete(2, {"eval/own/said": 0.75})
+    assert path.read_bytes() == after
+    with pytest.raises(ValueError, match="the last row is not that of step 1"):
+        writer.complete(1, {"eval/own/said": 0.75})
+    writer.write({"step": 3})
+    assert read_metrics(path) == [
+        {"step": 1, "kl": 0.5},
+        {"step": 2, "kl": 0.5, "eval/own/said": 0.25},
+        {"step": 3},
+    ]
+    with pytest.raises(ValueError, match="the last row is not that of step 1"):
+        MetricsWriter(tmp_path / "empty.jsonl").complete(1, {"eval/own/said": 0.75})
+
+
 @pytest.mark.parametrize("cut", [1, 3, 9, 13])
 def test_a_torn_last_line_was_never_a_row(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "metrics.jsonl"

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vcap_jax.report.evaluations import Results
+from vcap_jax.report.intervals import Value
 from vcap_jax.report.plots import moving_average, plot_comparison, plot_run
-from vcap_jax.report.summary import FactCounts, comparison
+from vcap_jax.report.summary import FactCounts, fact_shares
 
 ROW = {
     "reward/mean": 0.5,
@@ -51,13 +53,34 @@ def test_components_of_the_reward_get_panels_by_their_area(tmp_path: Path) -> No
     assert heights[1][1] < heights[2][1]
 
 
+def test_evaluations_at_two_steps_or_more_are_drawn(tmp_path: Path) -> None:
+    """A panel for the shares and one for each other metric; those without a step are no point of the curve."""
+
+    def results(step: int | None, **metrics: float) -> Results:
+        values = {
+            name: Value(value=value, low=value - 0.1, high=value + 0.1, n=4, method="")
+            for name, value in metrics.items()
+        }
+        return Results(evaluator="own", when=str(step), step=step, metrics=values, items=4, failed=0)
+
+    rows = [{"step": step, "reward/mean": 0.5} for step in (1, 2)]
+    none, start, trained = results(None, said=0.3), results(0, said=0.5), results(2, said=math.nan, words=9.0)
+    sizes = []
+    for several in ([], [none, start], [start, trained]):
+        plot_run(rows, tmp_path / "plots.png", evaluations={"own": several})
+        with Image.open(tmp_path / "plots.png") as image:
+            sizes.append(image.size)
+    # One panel, one, three in two lines.
+    assert sizes[0] == sizes[1]
+    assert sizes[2][1] > sizes[1][1]
+
+
 def test_the_comparison_is_drawn_also_without_claims(tmp_path: Path) -> None:
     some, none = np.array([4, 5, 6]), np.zeros(3, int)
     one = np.ones(3, int)
     silent = FactCounts(some, none, none, one)
-    summary = comparison(
-        FactCounts(some, some, some - 1, one), silent, FactCounts(some, some, some, one), 1.0
-    )
+    counted = (FactCounts(some, some, some - 1, one), silent, FactCounts(some, some, some, one))
+    summary = dict(zip(("references", "start", "trained"), map(fact_shares, counted), strict=True))
     plot_comparison(summary, tmp_path / "comparison.png")
     assert Image.open(tmp_path / "comparison.png").width > 800
 

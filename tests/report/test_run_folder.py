@@ -204,3 +204,18 @@ def test_a_run_is_only_gone_on_with_by_the_kind_that_began_it(tmp_path: Path) ->
     folder.claim("training")
     with pytest.raises(RunFolderError, match="is training, this command's is supervised"):
         folder.claim("supervised")
+
+
+def test_evaluations_have_a_folder_each_and_older_runs_keep_theirs(tmp_path: Path) -> None:
+    new, old = RunFolder(tmp_path / "new"), RunFolder(tmp_path / "old")
+    (old.root / "heldout").mkdir(parents=True)
+    (old.root / "data").mkdir()
+    assert new.evaluation("heldout") == new.root / "evaluations" / "heldout"
+    assert old.evaluation("heldout") == old.root / "heldout"
+    assert old.evaluation("data") == old.root / "evaluations" / "data"
+
+
+def test_the_seconds_of_all_starts_add_up(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.add_seconds(1.5) == 1.5
+    assert RunFolder(tmp_path).add_seconds(2.0) == 3.5

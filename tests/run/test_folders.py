@@ -47,6 +47,9 @@ def resumed(root: Path, *overrides: str) -> RunFolder:
         ("data.prefetch=3", True),
         ("logging.print_every=9", True),
         ("alarms.duplicates=null", True),
+        ("evaluation.every=3", True),
+        ("evaluation.evaluators=[]", False),
+        ("evaluation.evaluators=[{use: heldout, name: other}]", False),
         ("data.max_pixels=4096", False),
         ("data.on_bad_sample=refuse", False),
         ("seed=1", False),
@@ -136,11 +139,23 @@ def test_a_run_of_before_resumes_without_the_settings_that_it_did_not_know(tmp_p
     folder = begun(tmp_path / "run")
     then = parse_yaml(dump_config(RunConfig()))
     del then["judge"]["temperature"], then["judge"]["media_uuid"], then["logging"], then["second_judge"]
+    del then["evaluation"]
     folder.config.write_text(dump_config(then))
     resumed(tmp_path / "run")
     folder.config.write_text(dump_config(then))
     with pytest.raises(RunFolderError, match=r"judge\.temperature: absent then, 0\.7 now"):
         resumed(tmp_path / "run", "judge.temperature=0.7")
+
+
+def test_sections_of_a_list_are_compared_setting_by_setting(tmp_path: Path) -> None:
+    """So that a run of before resumes when they have learned a new one."""
+    folder = begun(tmp_path / "run")
+    then = parse_yaml(dump_config(RunConfig()))
+    del then["evaluation"]["evaluators"][0]["max_completion_length"]
+    folder.config.write_text(dump_config(then))
+    resumed(tmp_path / "run")
+    with pytest.raises(RunFolderError, match=r"evaluation\.evaluators\.0\.captions: None then, 2 now"):
+        resumed(tmp_path / "run", "evaluation.evaluators=[{use: heldout, captions: 2}]")
 
 
 @pytest.mark.parametrize("setting", ["max_steps=12", "epochs=3", "sft.max_steps=12"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.studies.collect import heldout_folder
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.world.captions import WeakSettings, weak_caption
 from vcap_jax.world.scenes import Scene
@@ -41,9 +42,9 @@ def make_up(plan: Plan, out: Path, quality: Mapping[str, float], *, skip: set[st
         rng = np.random.default_rng([task.seed, len(task.arm), *task.arm.encode()])
         run = task.run(out)
         held = world.heldout_scenes
-        _captions(run / "heldout" / "start.jsonl", held, rng, 0.5)
-        _captions(run / "heldout" / "trained.jsonl", held, rng, quality.get(task.arm, 0.9))
-        _pool(run / "heldout" / "references.jsonl", held, rng, 0.5)
+        _captions(heldout_folder(run) / "start.jsonl", held, rng, 0.5)
+        _captions(heldout_folder(run) / "trained.jsonl", held, rng, quality.get(task.arm, 0.9))
+        _pool(heldout_folder(run) / "references.jsonl", held, rng, 0.5)
         _pool(run / "references" / "train.jsonl", world.train_scenes, rng, 0.5)
         noted = {"source": str(run / "references" / "train.jsonl")}
         (run / "references.json").write_text(json.dumps(noted))

@@ -12,7 +12,7 @@ import pytest
 from tests.studies.made_up import SMALL, make_up
 from vcap_jax.studies.case_study import choose_scene
 from vcap_jax.studies.claims import all_claims
-from vcap_jax.studies.collect import LEVEL, SeedResult, collect
+from vcap_jax.studies.collect import LEVEL, SeedResult, collect, heldout_folder
 from vcap_jax.studies.estimates import Interval
 from vcap_jax.studies.findings import find
 from vcap_jax.studies.report import percent, write_report
@@ -64,7 +64,7 @@ def test_a_scene_of_which_a_reference_says_nothing_is_compared_as_an_empty_capti
     made = plan(quick=False, seeds=(0, 1, 2), only=["main"], modalities=["image"], overrides=SMALL)
     make_up(made, tmp_path, QUALITY)
     for seed in (1, 2):
-        path = made.of("e1", "image")[seed].run(tmp_path) / "heldout" / "references.jsonl"
+        path = heldout_folder(made.of("e1", "image")[seed].run(tmp_path)) / "references.jsonl"
         lines = path.read_text().splitlines(keepends=True)
         path.write_text("".join(lines[:seed] + lines[seed + 1 :]))
     rows = collect(made, tmp_path)["image"]

@@ -59,7 +59,6 @@ class EvaluationConfig:
     every: int | None = Field(default=None, ge=1)
     """Steps between two evaluations; null evaluates at the start and at the end alone."""
     evaluators: tuple[EvaluatorConfig, ...] = (EvaluatorConfig(use=HELDOUT),)
-    """A list of sections {use, name, captions, sampling, max_completion_length, options}. use:
-    heldout or the import path package.module:Class of your own; the others may be left out: name
-    of its columns and folder, captions of each sample, how and how long they are drawn (as in the
-    rollout), options of your own evaluator."""
+    """A list of sections with the keys use (heldout, or the import path package.module:Class of
+    your own), name (of its columns and folder), captions (of each sample), sampling and
+    max_completion_length (as in the rollout if left out), and options (of your own evaluator)."""

@@ -82,6 +82,7 @@ def run(
             check_judge_domain(ctx, samples)
         # Before there is any other work: its servers may not answer.
         engine = stack.enter_context(rollout_engine(ctx))
+        evaluations = Evaluations(ctx, world, judge if family.asks_judge(config.reward) else None)
 
         # -- references -----------------------------------------------------------------------------------
         pool = reference_pool(ctx, samples) if family.uses_reference(config.reward) else None
@@ -94,7 +95,6 @@ def run(
             samples = [sample for sample in samples if sample.id in pool]
 
         # -- the starting policy, evaluated -----------------------------------------------------------------
-        evaluations = Evaluations(ctx, world, judge)
         compared = _references(ctx, evaluations, world)
         compared |= {START: evaluations.of_policy(START, ctx.policy.trainable, step=0).get(HELDOUT)}
 

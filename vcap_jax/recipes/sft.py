@@ -59,6 +59,7 @@ def run_sft(
     folder.claim("supervised")
     prepared = prepare(config, folder, say, judged=False, processes=processes)
     ctx, world = prepared.ctx, prepared.world
+    evaluations = Evaluations(ctx, world)
     pool, source = caption_pool(config.sft.captions, prepared.samples)
     remember_pool(ctx, pool, source)
     max_tokens = config.sft.max_caption_tokens or config.rollout.max_completion_length
@@ -68,7 +69,6 @@ def run_sft(
         say(f"{len(prepared.samples) - len(samples)} samples have no caption that fits and are left out")
     if targets.too_long:
         say(f"{targets.too_long} captions are longer than {max_tokens} tokens and are left out")
-    evaluations = Evaluations(ctx, world)
     start = evaluations.of_policy(START, ctx.policy.trainable, step=0)
 
     state = _train(ctx, samples, targets, max_tokens, evaluations)

@@ -226,6 +226,8 @@ def differences(
 
 def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in section.items():
+        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            value = {str(number): item for number, item in enumerate(value)}  # a list of sections
         if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{prefix}{key}.")
         else:

@@ -28,12 +28,14 @@ from vcap_jax.evals.captioners import PoolCaptioner
 from vcap_jax.evals.protocol import Captioner, Captions, EvaluatorError, EvaluatorTools
 from vcap_jax.evals.registry import NamedEvaluator, evaluated_by, made_evaluators
 from vcap_jax.models.policy import Params
+from vcap_jax.parallel.processes import PeerFailed
 from vcap_jax.report.evaluations import Results, evaluations_of, read_results
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.context import RunContext, group_sampler
-from vcap_jax.system.shutdown import Stopped, finishing, requested
+from vcap_jax.system.errors import VCapError
+from vcap_jax.system.shutdown import Stopped, TrainingStopped, finishing, requested
 from vcap_jax.world.splits import EmbeddedData
 
 START, TRAINED = "start", "trained"
@@ -116,13 +118,24 @@ class Evaluations:
         return results
 
     def after_step(self, step: int, params: Params, *, total: int, log: EvaluationLog) -> None:
-        """What is due after ``step`` updates of ``total``: an evaluation every ``evaluation.every`` steps."""
+        """What is due after ``step`` updates of ``total``: an evaluation every ``evaluation.every`` steps.
+
+        Raises TrainingStopped if it cannot be made, and Stopped, in all processes alike.
+        """
         every = self._ctx.config.evaluation.every
         if every is None or not step or step % every or not self._named:
             return
         begin = time.monotonic()
         when = TRAINED if step == total else f"step-{step}"
-        found = self.of_policy(when, params, step=step, say=log.message)
+        try:
+            found = self.of_policy(when, params, step=step, say=log.message)
+        except PeerFailed:
+            raise
+        except VCapError as error:
+            raise TrainingStopped(
+                f"the evaluation after step {step}: {error}. The {step} steps before it are saved; once it is "
+                "mended, continue with --resume"
+            ) from error
         columns = {key: value for results in found.values() for key, value in results.columns().items()}
         log.evaluated(step, columns | {"seconds/evaluation": time.monotonic() - begin})
 
@@ -174,10 +187,12 @@ class Evaluations:
             if processes.first:
                 try:
                     row = self._written(named, when, step, captioner).row()
-                except Stopped:
-                    captioner.end(stopped=True)
+                except PeerFailed:
+                    raise  # there is nobody to be told
+                except (Stopped, VCapError) as error:
+                    captioner.end(error)
                     raise
-                captioner.end(stopped=False)
+                captioner.end()
             else:
                 captioner.serve()
             return Results.of_row(processes.all_gather_objects(f"results of {named.name}, {when}", row)[0])
@@ -220,7 +235,7 @@ class PolicyCaptioner:
             )
         kept = self._kept()
         if any((seed, identity) not in kept for identity in ids):
-            self._tell({"samples": [_sample_row(sample) for sample in samples], "seed": seed})
+            self._asked({"samples": [_sample_row(sample) for sample in samples], "seed": seed})
             for row in self._together(samples, seed):
                 kept[seed, row["id"]] = row
             lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in kept.values()]
@@ -228,25 +243,37 @@ class PolicyCaptioner:
         return [_captions(kept[seed, identity]) for identity in ids]
 
     def serve(self) -> None:
-        """Captions this process's shares until the first process has what it needs. Raises Stopped if it stops."""
-        while (asked := self._told()) is not None:
-            if asked == _STOPPED:
-                raise Stopped(_STOPPED)
+        """Captions this process's shares until the first process has what it needs.
+
+        Raises Stopped if it was stopped there, EvaluatorError if it cannot go on.
+        """
+        while (asked := self._asked(None)) is not None:
+            _raise_of(asked)
             self._together([_sample(row) for row in asked["samples"]], asked["seed"])
 
-    def end(self, *, stopped: bool) -> None:
-        """Tells the other processes that no more captions are asked for."""
+    def end(self, error: BaseException | None = None) -> None:
+        """Tells the other processes that no more captions are asked for, and what ended the evaluation if not its
+        end."""
         if not self._over:
-            self._tell(_STOPPED if stopped else None)
+            self._asked(None if error is None else _reason(error))
 
-    def _tell(self, what: Any) -> None:
-        self._ctx.processes.all_gather_objects("captions asked for", what)
-
-    def _told(self) -> Any:
-        return self._ctx.processes.all_gather_objects("captions asked for", None)[0]
+    def _asked(self, what: Any) -> Any:
+        """Of the first process: tells the others what it asks for. Of the others: what that is."""
+        return self._ctx.processes.all_gather_objects("captions asked for", what)[0]
 
     def _together(self, samples: Sequence[Sample], seed: int) -> list[dict[str, Any]]:
-        """Rows of all processes' shares, in order."""
+        """Rows of all processes' shares, in order. What ends the work of one of them is raised in all."""
+        told = self._ctx.processes.all_gather_objects(
+            f"captions, {self._path.stem}", self._share(samples, seed)
+        )
+        for process, share in enumerate(told):
+            if "rows" not in share:
+                self._over = True  # all know
+                _raise_of(share, "" if len(told) == 1 else f"process {process}: ")
+        return [row for share in told for row in share["rows"]]
+
+    def _share(self, samples: Sequence[Sample], seed: int) -> dict[str, Any]:
+        """This process's rows, or the reason why it has none."""
         processes, config = self._ctx.processes, self._ctx.config
         mine = processes.share(len(samples))
         own, bad = samples[mine.start : mine.stop], list[BadSample]()
@@ -260,33 +287,36 @@ class PolicyCaptioner:
         )
         numbered = {} if seed == 0 else {"seed": seed}
         rows: dict[str, dict[str, Any]] = {}
-        with suppress(NoUsableSamplesError):  # then each of them is in ``bad``
-            for c in captioned:
-                rows[c.sample.id] = {
-                    "id": c.sample.id,
-                    "captions": c.captions,
-                    "tokens": c.lengths,
-                    **numbered,
-                }
-        for one in bad:
-            rows[one.id] = {"id": one.id, "failure": one.reason, **numbered}
-        told = processes.all_gather_objects(
-            f"captions, {self._path.stem}",
-            {
-                "rows": [rows[sample.id] for sample in own if sample.id in rows],
-                "stopped": requested(),
-            },
-        )
-        if any(share["stopped"] for share in told):
-            self._over = True
-            raise Stopped(_STOPPED)
-        return [row for share in told for row in share["rows"]]
+        try:
+            with suppress(NoUsableSamplesError):  # then each of them is in ``bad``
+                for c in captioned:
+                    row = {"id": c.sample.id, "captions": c.captions, "tokens": c.lengths}
+                    rows[c.sample.id] = row | numbered
+        except VCapError as error:
+            return _reason(error)
+        if requested():
+            return _reason(Stopped(_STOPPED))
+        rows |= {one.id: {"id": one.id, "failure": one.reason} | numbered for one in bad}
+        return {"rows": [rows[sample.id] for sample in own]}
 
     def _kept(self) -> dict[tuple[int, str], dict[str, Any]]:
         if not self._path.exists():
             return {}
         rows = map(json.loads, self._path.read_text(encoding="utf-8").splitlines())
         return {(row.get("seed", 0), row["id"]): row for row in rows}
+
+
+def _reason(error: BaseException) -> dict[str, str]:
+    """What ended the work of a process, as the others are told."""
+    return {"stopped" if isinstance(error, Stopped) else "failed": str(error)}
+
+
+def _raise_of(told: Mapping[str, Any], where: str = "") -> None:
+    """Raises what ``_reason`` told, if that is what was told."""
+    if "stopped" in told:
+        raise Stopped(told["stopped"])
+    if "failed" in told:
+        raise EvaluatorError(f"{where}{told['failed']}")
 
 
 def _captions(row: Mapping[str, Any]) -> Captions:

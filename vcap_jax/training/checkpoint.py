@@ -22,7 +22,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 from pydantic import JsonValue
 
 from vcap_jax.system.errors import VCapError, system_message
-from vcap_jax.system.shutdown import Stopped
+from vcap_jax.system.shutdown import Stopped, TrainingStopped
 
 State = TypeVar("State")
 """A pytree of arrays."""
@@ -337,12 +337,16 @@ def save_before(checkpoints: Checkpointer, done: int, state: Any, data_state: An
 def between_steps(
     work: Callable[[int, Any], None], checkpoints: Checkpointer, done: int, state: Any, data_state: Any
 ) -> None:
-    """``work(done, state.params)`` after ``done`` steps. If a signal stops it (Stopped), they are saved first."""
+    """``work(done, state.params)`` after ``done`` steps, which are saved if it raises Stopped or TrainingStopped, as it
+    must in all processes alike."""
     try:
         work(done, state.params)
+    except TrainingStopped:
+        save_before(checkpoints, done, state, data_state)
+        raise
     except Stopped as stopped:
         save_before(checkpoints, done, state, data_state)
-        raise Stopped(f"{stopped} after step {done}, which is saved") from None
+        raise Stopped(f"{stopped} after step {done}, which is saved" if done else str(stopped)) from None
 
 
 def no_work(done: int, params: Any) -> None:

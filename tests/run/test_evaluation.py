@@ -1,0 +1,240 @@
+"""Evaluations of a run: made once, shared by processes, stopped and gone on with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.evals import own_evaluators
+from tests.processes_in_threads import in_threads
+from vcap_jax.data.errors import MediaError
+from vcap_jax.data.manifest import read_manifest
+from vcap_jax.data.pipeline import BadSample
+from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
+from vcap_jax.evals.protocol import EvaluatorError
+from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.report.evaluations import evaluations_of
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.rollout.captioner import Captioned, Captioner
+from vcap_jax.run import evaluation as module
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.context import RunContext
+from vcap_jax.run.evaluation import Evaluations
+from vcap_jax.system.shutdown import Stopped, TrainingStopped
+from vcap_jax.world.dataset import MANIFEST, write_dataset
+
+NOTHING: Any = None
+
+
+class Scripted(Captioner):
+    """A caption is the parameters, the seed and the sample's place; the second sample cannot be read."""
+
+    def __init__(self, asked: list[int]) -> None:
+        self._asked = asked
+
+    def run(self, params, samples, *, seed, first=0, on_bad=None, stop=lambda: False) -> Iterator[Captioned]:
+        self._asked.append(len(samples))
+        for index, sample in enumerate(samples):
+            if stop():
+                return
+            if first + index == 1:
+                on_bad(BadSample(id=sample.id, reason="truncated"))
+            else:
+                text = f"{params} {seed} {first + index}"
+                yield Captioned(sample, (text, "x"), (3, 1), (False, False))
+
+
+@dataclasses.dataclass(frozen=True)
+class Context(RunContext):
+    asked: list[int] = dataclasses.field(default_factory=list)
+
+    def own_params(self, params: Any) -> Any:
+        return params
+
+    def captioner(self, sampler: Any = None, load: Any = None) -> Captioner:
+        return Scripted(self.asked)
+
+
+class Log:
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, dict[str, float]]] = []
+
+    def message(self, text: str) -> None: ...
+
+    def evaluated(self, step: int, columns: Any) -> None:
+        self.rows.append((step, {k: v for k, v in columns.items() if not k.startswith("seconds/")}))
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., tuple[Evaluations, Context]]:
+    """Evaluations of six pictures by words of their captions."""
+    manifest = write_dataset(tmp_path / "data", "image", "heldout", 6, seed=0)
+    own = EvaluatorConfig(use="tests.evals.own_evaluators:Words", options={"manifest": str(manifest)})
+
+    def make(folder: str, processes: Processes = ALONE) -> tuple[Evaluations, Context]:
+        ctx = Context(
+            RunConfig(seed=1, evaluation=EvaluationConfig(every=2, evaluators=(own,))),
+            RunFolder(tmp_path / folder),
+            NOTHING,
+            NOTHING,
+            NOTHING,
+            NOTHING,
+            lambda text: None,
+            processes,
+        )
+        return Evaluations(ctx, None), ctx
+
+    return make
+
+
+def files(folder: RunFolder) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (folder.root / "evaluations" / "words").iterdir()}
+
+
+def test_a_run_of_any_number_of_processes_leaves_the_same_files(made) -> None:
+    """Some of them have no sample to caption: they wait for the others."""
+    evaluations, ctx = made("one")
+    alone = evaluations.of_policy("start", "p", step=0)["words"]
+    for count in (2, 5, 9):
+
+        def share(processes: Processes, count: int = count) -> Any:
+            return made(f"of-{count}", processes)[0].of_policy("start", "p", step=0)["words"]
+
+        assert in_threads(count, share) == [alone] * count
+        assert files(made(f"of-{count}")[1].folder) == files(ctx.folder)
+    rows = [json.loads(line) for line in files(ctx.folder)["start.jsonl"].splitlines()]
+    # Numbers of their own: the run's seed and 2000003, and another set for the evaluator's seed 1.
+    assert [row.get("captions", [""])[0] for row in rows[:3]] == ["p 2000004 0", "", "p 2000004 2"]
+    assert rows[6]["captions"][0] == "p 2000005 0"
+    assert (alone.items, alone.failed, alone.metrics["words"].value) == (6, 1, 2.0)
+    failed = json.loads(files(ctx.folder)["start.items.jsonl"].splitlines()[1])
+    assert (failed["failure"], failed["values"]) == ("truncated", {})
+
+
+def test_an_evaluation_that_is_on_disk_is_not_made_again(made) -> None:
+    evaluations, ctx = made("run")
+    first = evaluations.of_policy("start", "p", step=0)
+    asked, before = list(ctx.asked), files(ctx.folder)
+    assert made("run")[0].of_policy("start", "another", step=0) == first
+    # Killed between captions and measuring: the captions are kept.
+    (ctx.folder.evaluation("words") / "start.json").unlink()
+    (ctx.folder.evaluation("words") / "start.items.jsonl").unlink()
+    again, later = made("run")
+    assert again.of_policy("start", "another", step=0) == first
+    assert (asked, later.asked) == ([6, 2], [])
+    assert files(ctx.folder) == before
+
+
+def test_between_steps_what_is_due_is_evaluated_and_gets_columns(made) -> None:
+    evaluations, ctx = made("run")
+    log = Log()
+    for step in range(6):
+        evaluations.after_step(step, f"p{step}", total=5, log=log)
+    evaluations.after_step(4, "p4", total=4, log=log)
+    assert [step for step, _ in log.rows] == [2, 4, 4]
+    assert log.rows[0][1] == {
+        "eval/words/words": 2.0,
+        "eval/words/again": 2.0,
+        "eval/words/failed": 1 / 6,
+    }
+    # The last step's evaluation is that of the trained policy.
+    found = evaluations_of(ctx.folder)["words"]
+    assert [(results.step, results.when) for results in found] == [
+        (2, "step-2"),
+        (4, "step-4"),
+        (4, "trained"),
+    ]
+    assert evaluations.summary()["words"]["step-2"]["metrics"]["words"]["value"] == 2.0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_signal_to_any_process_stops_all_and_leaves_nothing_half_done(
+    count: int, made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "requested", lambda: True)
+
+    def stopped(processes: Processes) -> bool:
+        with pytest.raises(Stopped, match="stopped in an evaluation"):
+            made("run", processes)[0].of_policy("start", "p")
+        return True
+
+    assert all(in_threads(count, stopped))
+    assert not (made("run")[1].folder.root / "evaluations").exists()
+
+
+def test_an_evaluator_that_stops_stops_the_others_too(made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(named: Any, captioner: Any) -> Any:
+        raise Stopped("in the middle of it")
+
+    monkeypatch.setattr(module, "evaluated_by", stop)
+
+    def stopped(processes: Processes) -> bool:
+        with pytest.raises(Stopped):
+            made("run", processes)[0].of_policy("start", "p")
+        return True
+
+    assert all(in_threads(3, stopped))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_failing_evaluation_ends_the_run_in_all_processes_alike(
+    count: int, made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that all save what was done before it."""
+
+    def fails(self: Any, captions: Any) -> Any:
+        raise KeyError("of the user's")
+
+    monkeypatch.setattr(own_evaluators.Words, "measure", fails)
+
+    def stopped(processes: Processes) -> str:
+        with pytest.raises(TrainingStopped) as raised:
+            made("run", processes)[0].after_step(2, "p", total=4, log=Log())
+        return str(raised.value)
+
+    told = set(in_threads(count, stopped))
+    assert len(told) == 1
+    assert (
+        "the evaluation after step 2: the evaluation 'words' failed: KeyError: \"of the user's\""
+        in told.pop()
+    )
+
+
+@pytest.mark.parametrize("ends", ["captioned", "first"])
+def test_what_ends_one_process_in_its_share_ends_all(
+    ends: str, made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"first": 0, "captioned": 5}[ends]  # in the share of the first process, and of the last
+
+    def run(self: Any, params, samples, *, seed, first=0, on_bad=None, stop=None) -> Iterator[Captioned]:
+        for index, sample in enumerate(samples):
+            if first + index == place:
+                raise MediaError(f"{sample.id} is cut")
+            yield Captioned(sample, ("x",), (1,), (False,))
+
+    monkeypatch.setattr(Scripted, "run", run)
+
+    def stopped(processes: Processes) -> str:
+        with pytest.raises(EvaluatorError) as raised:
+            made("run", processes)[0].of_policy("start", "p")
+        return str(raised.value)
+
+    (told,) = set(in_threads(3, stopped))
+    assert told.startswith(f"process {0 if ends == 'first' else 2}: ")
+    assert told.endswith("is cut")
+
+
+def test_a_pool_is_evaluated_like_a_policy(made, tmp_path: Path) -> None:
+    evaluations, _ = made("run")
+    first = read_manifest(tmp_path / "data" / MANIFEST)[0].id
+    pool = ReferencePool([PoolEntry(id=first, references=("three words here",))])
+    results = evaluations.of_pool("words", "references", pool, each=1)
+    assert (results.step, results.items, results.failed) == (None, 6, 0)
+    assert results.metrics["words"].value == 0.5
+    assert evaluations.of_pool("words", "references", ReferencePool([]), each=1) == results
