@@ -231,7 +231,9 @@ def meetings(tmp_path_factory) -> dict[str, list[tuple[int, str]]]:
         check=True,
     )
     status = {path: int(code) for code, path in map(str.split, done.stdout.splitlines())}
-    return {case: [(status[str(path)], path.read_text()) for path in paths] for case, paths in outputs.items()}
+    return {
+        case: [(status[str(path)], path.read_text()) for path in paths] for case, paths in outputs.items()
+    }
 
 
 def test_what_fails_in_one_process_reaches_the_other_by_name(meetings) -> None:
