@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -27,9 +28,24 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+TESTS = Path(__file__).parent
+LONGEST_FIRST = (
+    "recipes/test_grpo.py",
+    "parallel/test_several_processes.py",
+    "rollout/test_placement.py",
+    "run/test_shared_commands.py",
+    "launch/test_h800.py",
+    "sft/test_step.py",
+)
+"""Files that take a worker long: begun early, no worker is left alone with one at the end. The others follow by name."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips `live` tests by name where torch is missing; elsewhere makes the PyTorch packages importable first."""
+    """Puts the longest files first. Skips `live` tests by name where torch is missing; elsewhere makes the PyTorch
+    packages importable first."""
+    rank = {TESTS / name: place for place, name in enumerate(LONGEST_FIRST)}
+    assert all(path.exists() for path in rank), "LONGEST_FIRST names a file that is gone"
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
     live = [item for item in items if item.get_closest_marker("live")]
     if not live:
         return

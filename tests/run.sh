@@ -37,7 +37,8 @@ step format "$python" -m ruff format --check --quiet --output-format concise .
 step types "$python" -m mypy --no-error-summary
 step rooms "$venv/bin/lint-imports" --no-logo
 # Two at a time: most of the time goes into compiling, which uses one core. More would want more memory than a laptop has.
-step tests "$python" -m pytest -q -n 2 --dist loadfile -m "not slow" "$@"
+# Files go to the two in the order of tests/conftest.py, the longest first, and stay whole: tests share what a file sets up.
+step tests "$python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" "$@"
 
 if ((${#failed[@]})); then
   echo "failed: ${failed[*]}"

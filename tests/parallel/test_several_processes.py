@@ -1,4 +1,4 @@
-"""Several processes, for real: a run of two with four simulated devices each follows the run of one, survives a kill
+"""Several processes, for real: a run of two with two simulated devices each follows the run of one, survives a kill
 and goes on elsewhere; and processes that meet, fail and vanish.
 
 The whole run is started as a user starts it. Its programs are compiled without optimisation: they run a few times only.
@@ -52,11 +52,11 @@ class Run:
         command += [
             f"data.manifest={data / MANIFEST}",
             f"data.references={data / 'references.jsonl'}",
-            f"compilation_cache={data / 'compiled'}",
+            f"compilation_cache={os.environ['JAX_COMPILATION_CACHE_DIR']}",
             f"max_steps={STEPS}",
-            "grpo.groups_per_step=16",
-            "grpo.groups_per_micro_batch=8",
-            "rollout.groups_per_batch=16",
+            "grpo.groups_per_step=8",
+            "grpo.groups_per_micro_batch=4",
+            "rollout.groups_per_batch=8",
             "rollout.group_size=4",
             "rollout.max_completion_length=32",
             "logging.save_every=1",
@@ -111,9 +111,12 @@ class Run:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    """A user's pictures with one file broken, and references: so a run is training and nothing else."""
+    """A user's pictures with one file broken, and references: so a run is training and nothing else.
+
+    Two steps see them all.
+    """
     folder = tmp_path_factory.mktemp("data")
-    write_dataset(folder, "image", "train", 20, seed=0)
+    write_dataset(folder, "image", "train", 12, seed=0)
     rng = np.random.default_rng(0)
     with (folder / "references.jsonl").open("w", encoding="utf-8") as file:
         for identity, scene in read_scenes(folder).items():
@@ -143,7 +146,7 @@ def same_steps(here: Path, there: Path, steps: int, *, evaluated: bool = True) -
 def test_two_processes_follow_one_and_a_killed_run_goes_on_elsewhere(data, tmp_path):
     alone = Run(data, tmp_path / "alone")
     folder = tmp_path / "shared"
-    shared = Run(data, folder, processes=2, devices=4)
+    shared = Run(data, folder, processes=2, devices=2)
     # One of two processes is killed: the other ends soon and says why.
     shared.wait_for_step(2)
     shared.started[1].send_signal(signal.SIGKILL)
@@ -170,75 +173,100 @@ def test_two_processes_follow_one_and_a_killed_run_goes_on_elsewhere(data, tmp_p
     shutil.rmtree(folder)
 
 
+# Forks share the imports; neither JAX nor gRPC has begun anything before.
 MEETING = """
-import os, signal, sys, time
+import os, signal, sys
 sys.path.insert(0, {root!r})
 os.environ["JAX_PLATFORMS"] = "cpu"
 from vcap_jax.parallel.processes import DistributedConfig, PeerFailed, joined
-index, case = int(sys.argv[1]), sys.argv[2]
-config = DistributedConfig(coordinator=sys.argv[3], processes=2, process_id=index, peer_timeout_s=30)
-with joined(config) as processes:
-    assert processes.all_gather_objects("first", [index, float("nan")])[1 - index][0] == 1 - index
-    assert processes.on_process_0("led", lambda: "by 0") == "by 0"
-    for number in range(20):
-        processes.barrier(f"round {{number}}")
-    if case == "agreed":
-        try:
-            processes.together("work", lambda: 1 // index)
-        except ZeroDivisionError:
-            print("mine")
-        except PeerFailed as error:
-            print(error)
-    elif case == "raised" and index == 1:
-        raise KeyError("a bug")
-    elif case == "vanished" and index == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if case != "agreed":
-        try:
-            processes.barrier("never")
-        except PeerFailed as error:
-            print(error, flush=True)
-            sys.exit(1)
+
+def meet(index, case, coordinator):
+    config = DistributedConfig(coordinator=coordinator, processes=2, process_id=index, peer_timeout_s=30)
+    with joined(config) as processes:
+        assert processes.all_gather_objects("first", [index, float("nan")])[1 - index][0] == 1 - index
+        assert processes.on_process_0("led", lambda: "by 0") == "by 0"
+        for number in range(20):
+            processes.barrier(f"round {{number}}")
+        if case == "agreed":
+            try:
+                processes.together("work", lambda: 1 // index)
+            except ZeroDivisionError:
+                print("mine")
+            except PeerFailed as error:
+                print(error)
+        elif case == "raised" and index == 1:
+            raise KeyError("a bug")
+        elif case == "vanished" and index == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if case != "agreed":
+            try:
+                processes.barrier("never")
+            except PeerFailed as error:
+                print(error, flush=True)
+                sys.exit(1)
+
+started = {{}}
+for case, coordinator, *outputs in zip(*[iter(sys.argv[1:])] * 4):
+    for index, output in enumerate(outputs):
+        pid = os.fork()
+        if not pid:
+            file = os.open(output, os.O_WRONLY | os.O_CREAT)
+            os.dup2(file, 1)
+            os.dup2(file, 2)
+            break
+        started[pid] = output
+    else:
+        continue
+    meet(index, case, coordinator)
+    sys.exit(0)
+for _ in range(len(started)):
+    pid, status = os.wait()
+    print(os.waitstatus_to_exitcode(status), started[pid])
 """
 
 
-def meet(case: str) -> list[tuple[int, str]]:
-    coordinator = f"127.0.0.1:{free_port()}"
-    script = MEETING.format(root=str(ROOT))
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(index), case, coordinator],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for index in range(2)
+@pytest.fixture(scope="module")
+def meetings(tmp_path_factory) -> dict[str, list[tuple[int, str]]]:
+    """Exit status and output of the two processes of each case."""
+    folder = tmp_path_factory.mktemp("meetings")
+    outputs = {
+        case: [folder / f"{case}.{index}" for index in range(2)] for case in ("agreed", "raised", "vanished")
+    }
+    arguments = [
+        str(word)
+        for case, (first, second) in outputs.items()
+        for word in (case, f"127.0.0.1:{free_port()}", first, second)
     ]
-    try:
-        outputs = [process.communicate(timeout=GUARD_S)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    return [(process.returncode, output) for process, output in zip(started, outputs, strict=True)]
+    done = subprocess.run(
+        [sys.executable, "-c", MEETING.format(root=str(ROOT)), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=GUARD_S,
+        check=True,
+    )
+    status = {path: int(code) for code, path in map(str.split, done.stdout.splitlines())}
+    return {
+        case: [(status[str(path)], path.read_text()) for path in paths] for case, paths in outputs.items()
+    }
 
 
-def test_what_fails_in_one_process_reaches_the_other_by_name() -> None:
-    (first, mine), (second, theirs) = meet("agreed")
+def test_what_fails_in_one_process_reaches_the_other_by_name(meetings) -> None:
+    (first, mine), (second, theirs) = meetings["agreed"]
     assert (first, second) == (0, 0), mine + theirs
     assert mine.strip().endswith("mine")
     assert "process 0, work: ZeroDivisionError" in theirs
 
 
-def test_a_process_that_ends_between_meetings_tells_the_others() -> None:
-    (first, output), (second, trace) = meet("raised")
+def test_a_process_that_ends_between_meetings_tells_the_others(meetings) -> None:
+    (first, output), (second, trace) = meetings["raised"]
     assert first != 0
     assert second != 0
     assert "process 1 ended while this one waited at 'never': KeyError: 'a bug'" in output
     assert "KeyError: 'a bug'" in trace
 
 
-def test_the_loss_of_the_coordinator_ends_the_others_with_a_message() -> None:
-    (first, gone), (second, output) = meet("vanished")
+def test_the_loss_of_the_coordinator_ends_the_others_with_a_message(meetings) -> None:
+    (first, gone), (second, output) = meetings["vanished"]
     assert first == -signal.SIGKILL
     assert "process 0 of 2 ended abruptly" in gone
     assert second not in (0, None)

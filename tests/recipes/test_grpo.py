@@ -1,13 +1,14 @@
-"""Whole runs of the embedded world through the command a user types: resume after SIGKILL, conversion, bad data.
+"""Whole runs of the embedded world: what they leave, resume after SIGKILL, clips, bad data.
 
-One run takes about half a minute, most of it compiling; a compilation cache is shared by all of them. The programs of
-the run that is killed are compiled as a user's are, the others' quickly.
+Runs that are killed are started by the command a user types, the others in this process. Their programs are compiled
+quickly; the slow test kills one whose programs are compiled as a user's are.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -19,7 +20,11 @@ import pytest
 
 from tests import quick_compile
 from tests.signals import in_foreground
+from vcap_jax.configuration import load_config
+from vcap_jax.recipes.grpo import run
 from vcap_jax.report.metrics import deterministic, read_metrics
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.run.config import RunConfig
 from vcap_jax.training.checkpoint import Checkpointer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,34 +43,21 @@ SMALL = [
 ]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
+COMMAND = [sys.executable, str(ROOT / "launch" / "train.py"), *SMALL]
+# Shared by all tests, see conftest.py; how a program was compiled is part of the name under which it is found.
+COMMAND.append(f"compilation_cache={os.environ['JAX_COMPILATION_CACHE_DIR']}")
 
 
-def command(run_dir: Path, cache: Path, *more: str, modality: str = "image") -> list[str]:
-    start = [
-        sys.executable,
-        str(ROOT / "launch" / "train.py"),
-        "--modality",
-        modality,
-        "--run-dir",
-        str(run_dir),
-    ]
-    return [*start, *[m for m in more if m.startswith("--")], *SMALL, f"compilation_cache={cache}"] + [
-        m for m in more if not m.startswith("--")
-    ]
-
-
-def environment(quick: bool = False) -> dict[str, str]:
+def environment(quick: bool) -> dict[str, str]:
     # One device, as a user has; the eight simulated ones of the other tests would only slow this down.
     flags = " ".join(quick_compile.flags()) if quick else ""
     return {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
 
 
-def train(run_dir: Path, cache: Path, *more: str, modality: str = "image", quick: bool = False) -> str:
+def train(run_dir: Path, *more: str, quick: bool = True) -> None:
+    """A run of pictures as a user starts it."""
     done = subprocess.run(
-        command(run_dir, cache, *more, modality=modality),
+        [*COMMAND, "--run-dir", str(run_dir), *more],
         env=environment(quick),
         capture_output=True,
         text=True,
@@ -73,13 +65,21 @@ def train(run_dir: Path, cache: Path, *more: str, modality: str = "image", quick
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+
+
+def train_here(run_dir: Path, modality: str, *settings: str) -> str:
+    """A run in this process, on one device; what it says."""
+    files = [ROOT / "configs" / "embedded" / f"{modality}.yaml"]
+    config = load_config(RunConfig, files, [*SMALL, "mesh.fsdp=1", *settings])
+    said: list[str] = []
+    run(config, RunFolder.open(run_dir, config), say=said.append)
+    return "\n".join(said)
 
 
 @pytest.fixture(scope="module")
-def left_alone(tmp_path_factory, cache) -> Path:
+def left_alone(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "alone"
-    train(folder, cache)
+    train(folder)
     return folder
 
 
@@ -142,12 +142,12 @@ def test_a_run_leaves_what_it_promises(left_alone):
     assert all(0 <= row["facts/coverage"] <= 1 and 0 <= row["facts/hallucination"] <= 1 for row in rows)
 
 
-def ended_by(wanted: signal.Signals, step: int, folder: Path, cache: Path, *more: str) -> int:
+def ended_by(wanted: signal.Signals, step: int, folder: Path, *more: str, quick: bool = True) -> int:
     """Starts a run and sends it a signal once it has written that many steps; returns how many it has written."""
     with in_foreground():
         process = subprocess.Popen(
-            command(folder, cache, *more),
-            env=environment(),
+            [*COMMAND, "--run-dir", str(folder), *more],
+            env=environment(quick),
             stdout=subprocess.DEVNULL,
             stderr=(folder.parent / "stderr").open("w"),
             start_new_session=True,
@@ -166,18 +166,8 @@ def ended_by(wanted: signal.Signals, step: int, folder: Path, cache: Path, *more
     return written()
 
 
-def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, cache, left_alone):
-    """Ended by Ctrl-C, then killed, and at last left alone."""
-    folder = tmp_path / "killed"
-    steps = ended_by(signal.SIGINT, 1, folder, cache)
-    with Checkpointer(folder / "checkpoints", read_only=True) as checkpoints:
-        assert checkpoints.latest_step() == steps
-    said = (tmp_path / "stderr").read_text()
-    assert "Traceback" not in said
-    assert said.splitlines()[-1].startswith(f"stopped after step {steps} of 4, which is saved; go on with: ")
-    assert said.endswith(" --resume\n")
-    ended_by(signal.SIGKILL, max(3, steps + 1), folder, cache, "--resume")
-    train(folder, cache, "--resume")
+def assert_the_same(folder: Path, left_alone: Path) -> None:
+    """Bit for bit: metrics, weights, samples and the summary's rows."""
     here, there = (read_metrics(run / "metrics.jsonl") for run in (folder, left_alone))
     assert [deterministic(row) for row in here] == [deterministic(row) for row in there]
     ours, theirs = weights(folder, 4), weights(left_alone, 4)
@@ -193,28 +183,50 @@ def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, cache, left_alone)
             assert (folder / "evaluations" / "heldout" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_a_used_folder_is_refused_without_resume(left_alone, cache):
-    done = subprocess.run(
-        command(left_alone, cache),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "--resume" in done.stderr
+def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, left_alone):
+    folder = tmp_path / "killed"
+    ended_by(signal.SIGKILL, 2, folder)
+    train(folder, "--resume")
+    assert_the_same(folder, left_alone)
 
 
-def test_video_runs_with_the_local_term(tmp_path, cache):
+@pytest.mark.slow
+def test_stopped_and_killed_and_resumed_is_bit_for_bit_the_same(tmp_path):
+    """Ended by Ctrl-C, then killed, and at last left alone; with the programs a user has."""
+    left_alone, folder = tmp_path / "alone", tmp_path / "killed"
+    train(left_alone, quick=False)
+    steps = ended_by(signal.SIGINT, 1, folder, quick=False)
+    with Checkpointer(folder / "checkpoints", read_only=True) as checkpoints:
+        assert checkpoints.latest_step() == steps
+    said = (tmp_path / "stderr").read_text()
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith(f"stopped after step {steps} of 4, which is saved; go on with: ")
+    assert said.endswith(" --resume\n")
+    ended_by(signal.SIGKILL, max(3, steps + 1), folder, "--resume", quick=False)
+    train(folder, "--resume", quick=False)
+    assert_the_same(folder, left_alone)
+
+
+def test_a_used_folder_is_refused_without_resume(left_alone, monkeypatch, capsys):
+    """By the whole command, in this process."""
+    words = [*SMALL, "mesh.fsdp=1", "compilation_cache=null", "--run-dir", str(left_alone)]
+    monkeypatch.setattr(sys, "argv", [COMMAND[1], *words])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(COMMAND[1], run_name="__main__")
+    assert end.value.code == 1
+    assert f"{left_alone} is not empty" in (said := capsys.readouterr().err)
+    assert "--resume" in said
+
+
+def test_video_runs_with_the_local_term(tmp_path):
     folder = tmp_path / "video"
-    train(folder, cache, "max_steps=2", "rollout.max_completion_length=72", modality="video", quick=True)
+    train_here(folder, "video", "max_steps=2", "rollout.max_completion_length=72")
     rows = read_metrics(folder / "metrics.jsonl")
     assert len(rows) == 2
     assert all("reward/local/correctness" in row for row in rows)
 
 
-def test_user_data_with_broken_files(tmp_path, cache):
+def test_user_data_with_broken_files(tmp_path):
     """Photographs of any size, one truncated and one missing: reported by name and skipped, nothing else lost."""
     from PIL import Image
 
@@ -232,13 +244,12 @@ def test_user_data_with_broken_files(tmp_path, cache):
     rows = [{"id": n, "image": f"{n}.png"} for n in ("tall", "wide", "small", "grey", "cut", "absent")]
     (tmp_path / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     folder = tmp_path / "run"
-    said = train(
+    said = train_here(
         folder,
-        cache,
+        "image",
         f"data.manifest={tmp_path / 'manifest.jsonl'}",
         "max_steps=2",
         "logging.samples_per_step=4",
-        quick=True,
     )
     assert "skipped sample cut" in said
     assert "skipped sample absent" in said

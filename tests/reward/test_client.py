@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -350,12 +351,21 @@ def test_not_ready_says_what_was_seen(judge: Any, settings: Any) -> None:
         ready(settings(urls=("http://127.0.0.1:9/v1",)))
 
 
-def test_a_name_without_an_address_is_waited_for_and_told(settings: Any) -> None:
+def test_a_name_without_an_address_is_waited_for_and_told(
+    settings: Any, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A name service may be down for a moment."""
+
+    def resolve(*_: Any, **__: Any) -> None:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    # The machine's own may take ten seconds to say so.
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
     said: list[str] = []
     with pytest.raises(JudgeUnavailable, match=r"the name no\.such\.host\.invalid has no address"):
-        ready(settings(urls=("http://no.such.host.invalid",)), 30, say=said.append)
+        ready(settings(urls=("http://no.such.host.invalid",)), 30, say=said.append, clock=clock)
     assert said
+    assert clock.now() >= 1030
 
 
 def test_what_waiting_cannot_mend_is_said_at_once(judge: Any, settings: Any, clock: FakeClock) -> None:

@@ -5,8 +5,6 @@ On eight simulated devices (see conftest.py).
 
 from __future__ import annotations
 
-import re
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,12 +18,13 @@ from vcap_jax.models.qwen3_vl.inputs import VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.plan.hlo import parse
 from vcap_jax.rollout.placement import RolloutPlacement, local_mesh, mesh_of
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.slots import PromptGroups
 
-COLLECTIVES = re.compile(r"= \S+ (all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)")
+COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 CONFIG = RolloutConfig(
     group_size=2,
     max_completion_length=8,
@@ -38,7 +37,8 @@ CONFIG = RolloutConfig(
 
 def collectives(text: str) -> list[str]:
     """Kinds of collective operations in a compiled program."""
-    return [found.group(1) for found in COLLECTIVES.finditer(text)]
+    instructions = [i for computation in parse(text).computations.values() for i in computation]
+    return [i.opcode for i in instructions if i.opcode.startswith(COLLECTIVES)]
 
 
 def twelve_groups(params: nnx.State, graphdef: object) -> list[PromptGroups]:

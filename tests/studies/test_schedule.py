@@ -132,4 +132,4 @@ def test_time_left_goes_by_what_the_same_arm_took(tmp_path, tasks):
         '{"key": "image/e1/7", "seconds": 10}\n{"key": "image/e1/8", "seconds": 1, "complete": false}\n'
     )
     both = [tasks.tasks["image/e2/0"], tasks.tasks["image/from_self/0"]]
-    assert schedule._seconds_left(both, tmp_path) == pytest.approx(50 + 30)
+    assert schedule.seconds_left(both, tmp_path) == pytest.approx(50 + 30)

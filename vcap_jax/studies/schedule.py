@@ -118,7 +118,7 @@ def work(
                         continue
                     done += 1
                     _note(out, one.task, seconds, workers, complete=True)
-                    left = _seconds_left([*waiting, *(r.task for r in running)], out) / workers
+                    left = seconds_left([*waiting, *(r.task for r in running)], out) / workers
                     say(
                         f"{done}/{total}  {one.task.key} in {seconds:.0f} s; "
                         f"{total - done} left, about {duration(left)}"
@@ -184,7 +184,7 @@ def _note(out: Path, task: Task, seconds: float, workers: int, *, complete: bool
         log.write(json.dumps(row) + "\n")
 
 
-def _seconds_left(tasks: list[Task], out: Path) -> float:
+def seconds_left(tasks: list[Task], out: Path) -> float:
     """By what the same arm took with other seeds, else its modality so far."""
     by_arm: dict[str, list[float]] = {}
     by_modality: dict[str, list[float]] = {}

@@ -33,7 +33,7 @@ NARROWER = [
 def compiled_for(processor: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The kernels as that processor would have them. Skips the test if this one cannot run them.
 
-    One folder serves all tests of a process: XLA refuses a second library under the name of the first.
+    One folder serves all tests: XLA refuses a second library under the name of the first, and it is compiled once.
     """
     if processor == "haswell" and " avx2 " not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor has no AVX2")
@@ -41,7 +41,10 @@ def compiled_for(processor: str, tmp_path_factory: pytest.TempPathFactory) -> It
     assert flags != library.FLAGS
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "FLAGS", flags)
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "narrower"))
+        folder = tmp_path_factory.getbasetemp()
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            folder = folder.parent  # of all workers of this session
+        patch.setenv("XDG_CACHE_HOME", str(folder / "narrower"))
         library.targets.cache_clear()
         try:
             yield

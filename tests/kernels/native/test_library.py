@@ -1,4 +1,4 @@
-"""How the C++ kernels come to be."""
+"""How the C++ kernels come to be. Those of these tests are one function, which is compiled at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ import pytest
 
 from tests.kernels.native.compiler import needs_compiler
 from vcap_jax.kernels.native import library
+
+
+@pytest.fixture(autouse=True)
+def small(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path_factory.mktemp("cpp")
+    (folder / library.MAIN).write_text('extern "C" int one() { return 1; }\n')
+    monkeypatch.setattr(library, "SOURCES", folder)
 
 
 @needs_compiler
