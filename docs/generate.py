@@ -1,6 +1,6 @@
 """Writes the parts of the documentation that the code itself states: every setting, and every command's help.
 
-    python docs/generate.py        # docs/generated/configuration.md and commands.md; the site's build does it too
+python docs/generate.py        # docs/generated/configuration.md and commands.md; the site's build does it too
 """
 
 from __future__ import annotations
