@@ -12,6 +12,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 import generate  # noqa: E402
+
 import vcap_jax  # noqa: E402
 
 project = "VCap-JAX"

@@ -6,8 +6,7 @@ compute in float32 whatever the arrays are.
 
 What bounds them: a score costs two products of 2 d FLOPs and an exponential. At heads of 32 a core
 with AVX-512 reaches 140 to 150 GFLOP/s, and nine instructions make a weight: 0.54 ns a score on two
-cores. Forward takes 0.58 (four pictures of 16,384 patches), 0.60 (one of them).
-``benchmarks/attention.py`` measures it.
+cores. Forward took 0.58, of four pictures of 16,384 patches on a quiet machine.
 
 * A weight is made in the registers that its score is summed in. What is subtracted is the largest
   score of the blocks before; only if a row's weights then sum to more than 2^14 is the block
