@@ -45,7 +45,6 @@ nitpick_ignore_regex = [("py:(class|mod|data|exc|obj)", r".*")]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
-autodoc_default_options = {"members": True}
 python_maximum_signature_line_length = 88
 
 _NAMES = r"[a-z][A-Za-z0-9_]*(?:, [a-z][A-Za-z0-9_]*)*"
