@@ -136,7 +136,8 @@ def _check_frozen(config: RunConfig) -> None:
 
     Visual features are computed once per group and step, outside of the gradient (the paper freezes
     tower and aligner). So the gradient of what is under ``visual`` would be zero, and only weight
-    decay would move it."""
+    decay would move it.
+    """
     if "visual" not in config.model.frozen:
         problem = (
             f"model.frozen is {list(config.model.frozen)}: reinforcement learning computes visual features once per "
