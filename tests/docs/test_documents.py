@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ PAGES = sorted(
 )
 WRITTEN = [path for path in PAGES if path.parent.name != "plans"]  # those are benchmarks/plans.py's
 FOLDERS = "benchmarks|configs|docs|gpu_judge|launch|tests|vcap_jax"
-NAMED = re.compile(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]*")
+NAMED = re.compile(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]*(?![\w./*-])")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 CODE = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 MADE_BY_COMMANDS = ("docs/generated",)
@@ -44,6 +45,26 @@ def test_lines_have_at_most_100_columns(page):
     lines = page.read_text(encoding="utf-8").splitlines()
     # A row of a table cannot be broken.
     assert [line for line in lines if len(line) > 100 and not line.startswith("|")] == []
+
+
+def test_architecture_lists_the_rooms_in_the_order_that_the_linter_holds():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    rooms = [room.strip() for layer in layers for room in layer.split("|")]
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    listed = re.search(r"^vcap_jax/\n((?:  .*\n)+)", text, re.M)
+    assert listed is not None
+    assert [line.split()[0] for line in listed[1].splitlines()] == rooms
+
+
+def test_the_way_of_a_caption_opens_at_most_15_files():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    stations = re.findall(r"^\| (\d+) \| `([\w/]+\.py)` \|", text, re.M)
+    assert [int(number) for number, _ in stations] == list(range(1, len(stations) + 1))
+    assert 0 < len(stations) <= 15
+    assert stations[0][1] == "launch/train.py"
 
 
 def test_readme_is_short_and_begins_with_the_two_commands():
