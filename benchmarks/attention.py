@@ -2,9 +2,10 @@
 
     python benchmarks/attention.py --out runs/attention.json
 
-Gradients are compared first. Runs alternate, and the quickest of each counts. FLOPs are those of the pairs that see
-each other (see docs/performance.md); bytes are XLA's own count of a program's temporaries. On a GPU in bfloat16 the
-platform's own kernel can take part: --kernels dense chunked cudnn --dtype bfloat16.
+Gradients are compared first. Runs alternate, and the quickest of each counts. FLOPs are those of
+the pairs that see each other (see kernels/attention/shared_prefix.py); bytes are XLA's own count of
+a program's temporaries. On a GPU in bfloat16 the platform's own kernel can take part: --kernels
+dense chunked cudnn --dtype bfloat16.
 """
 
 from __future__ import annotations

@@ -20,13 +20,15 @@ author = "the VCap-JAX authors"
 project_copyright = author
 release = version = vcap_jax.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+napoleon_numpy_docstring = False
 source_suffix = {".md": "markdown"}
 root_doc = "index"
 exclude_patterns = ["generated", "_static"]
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
 
+smartquotes = False  # they would make a dash of the two in --option
 html_theme = "furo"
 html_title = "VCap-JAX"
 html_static_path = ["_static"]
@@ -43,7 +45,6 @@ nitpick_ignore_regex = [("py:(class|mod|data|exc|obj)", r".*")]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
-autodoc_default_options = {"members": True, "show-inheritance": False}
 python_maximum_signature_line_length = 88
 
 _NAMES = r"[a-z][A-Za-z0-9_]*(?:, [a-z][A-Za-z0-9_]*)*"
@@ -63,14 +64,11 @@ def _paragraphs(lines: list[str]) -> Iterator[list[str]]:
 def _entries(block: list[str]) -> Iterator[str]:
     """The lines of a docstring's paragraph, each with the indented ones that go on with it, cut at its entries."""
     joined: list[str] = []
-    open_entry = False
     for line in block:
-        begins = _ENTRY.match(line) or re.match(r"(?:Raises|Returns)\b", line)
-        if joined and (line.startswith(" ") or not (begins or not open_entry) or (not begins and joined)):
+        if joined and not (_ENTRY.match(line) or re.match(r"(?:Raises|Returns)\b", line)):
             joined[-1] += " " + line.strip()
         else:
             joined.append(line.strip())
-        open_entry = open_entry or bool(begins)
     for text in joined:
         cuts = [match.start() for match in _ENTRY.finditer(text)]
         starts = sorted({0, *cuts})
@@ -86,17 +84,16 @@ def _entries(block: list[str]) -> Iterator[str]:
 
 def list_entries(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Turns this project's docstrings into reStructuredText: ``name: meaning`` becomes an item of a list, and
-    blocks that are indented as a whole stay as they are (code)."""
+    blocks that are indented as a whole stay as they are (code). Sections like ``Raises:`` are napoleon's."""
     del app, what, name, obj, options
     made: list[str] = []
     for block in _paragraphs(lines):
-        if block[0].startswith(" ") or block[0].endswith("::") or re.fullmatch(r"\w+:", block[0]):
+        if block[0].startswith((" ", ":")) or block[0].endswith("::"):
             made += [*block, ""]
             continue
         for part in _entries(block):
-            item = part.startswith("* ")
-            if made and made[-1] == "" and item and len(made) > 1 and made[-2].startswith("* "):
-                made.pop()
+            if part.startswith("* ") and len(made) > 1 and made[-2].startswith("* "):
+                made.pop()  # one list
             made += [part, ""]
     lines[:] = made
 

@@ -20,7 +20,10 @@ ROOT = HERE.parent
 COMMANDS = (
     ("Training", ("launch/train.py", "launch/sft.py", "launch/distill.py", "launch/self_improve.py")),
     ("Captions and checkpoints", ("launch/references.py", "launch/convert.py", "launch/restudy.py")),
-    ("Nodes and clusters", ("launch/h800_8x.sh", "launch/slurm.sbatch", "launch/tpu.sh", "launch/plan.py")),
+    (
+        "Nodes and clusters",
+        ("launch/h800_8x.sh", "launch/slurm.sbatch", "launch/tpu.sh", "launch/plan.py", "launch/target.py"),
+    ),
     ("Servers", ("gpu_judge/serve.py", "launch/serve_rollout.py")),
     ("The paper", ("launch/reproduce.py", "launch/theory.py")),
     ("Parts of other commands", ("launch/preflight.py", "launch/make_backbone.py")),

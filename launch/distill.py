@@ -1,4 +1,4 @@
-"""Best-of-N distillation: fine-tunes the base on the best of N captions of each teacher.
+r"""Best-of-N distillation: fine-tunes the base on the best of N captions of each teacher.
 
     python launch/distill.py                                         # self-distillation in the embedded world
     python launch/distill.py --teacher self --teacher e1=runs/embedded-image-self-improve/e1 \

@@ -1,4 +1,4 @@
-"""Writes a pool of references for a manifest, from any captioner. Started again, it goes on where it stopped.
+r"""Writes a pool of references for a manifest, from any captioner. Started again, it goes on where it stopped.
 
     python launch/references.py --out pools/base.jsonl                            # the embedded world, its backbone
     python launch/references.py --by runs/embedded-image --out pools/e1.jsonl     # by a run's last checkpoint

@@ -1,4 +1,4 @@
-"""Starts a vLLM server that draws captions for a training run (``rollout.engine=vllm``).
+r"""Starts a vLLM server that draws captions for a training run (``rollout.engine=vllm``).
 
     python launch/serve_rollout.py --config configs/paper/image.yaml --vllm /opt/vllm/bin/vllm --port 8100 \
         model.path=/models/Qwen3-VL-8B-Instruct -- --gpu-memory-utilization 0.5

@@ -1,4 +1,4 @@
-"""Fine-tunes a captioner on captions: next-token prediction, loss on the caption only.
+r"""Fine-tunes a captioner on captions: next-token prediction, loss on the caption only.
 
     python launch/sft.py sft.captions=pools/base.jsonl                       # the embedded world, its backbone
     python launch/sft.py sft.captions=pools/base.jsonl --run-dir runs/sft --resume

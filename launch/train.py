@@ -1,4 +1,4 @@
-"""Trains a captioner by GRPO on the witness-adjudicator reward.
+r"""Trains a captioner by GRPO on the witness-adjudicator reward.
 
     python launch/train.py --modality image                                  # the embedded world, minutes on a CPU
     python launch/train.py --modality video --run-dir runs/clips --resume    # go on with a run

@@ -1,8 +1,9 @@
 """Runs and checkpoints to Hugging Face folders, and back.
 
-A run's checkpoints hold what is trained; what is frozen stays in what the run started from (``captioners``). A Hugging
-Face folder written from both is complete: config.json, safetensors, tokenizer and processor files, and a model card
-(README.md). Adapters are merged into it, or written alone as a folder that PEFT reads.
+A run's checkpoints hold what is trained. What is frozen stays in what the run started from
+(``run.checkpoint_source``). A Hugging Face folder written from both is complete: config.json,
+safetensors, tokenizer and processor files, and a model card (README.md). Adapters are merged into
+it, or written alone as a folder that PEFT reads.
 
 The way back makes an Orbax checkpoint folder of a Hugging Face one: ``params/`` holds all parameters, the small files
 lie beside it. ``model.path`` takes either; Orbax restores each device's part alone, which on a large mesh is quicker

@@ -116,8 +116,11 @@ class Collector:
         return future.result()
 
     def _by_size(self, batch: GroupBatch) -> GroupBatch:
-        """The groups with the largest prompts first. A device batch is as large as the largest prompt in it, and only
-        prompts of one size decode side by side; what is drawn does not depend on it."""
+        """The groups, those with the largest prompts first.
+
+        A device batch is padded to its largest prompt, and only prompts of one size decode side by
+        side. What is drawn does not depend on the order.
+        """
 
         def size(index: int) -> tuple[int, ...]:
             return astuple(self.batcher.sizes([batch.examples[index]]))

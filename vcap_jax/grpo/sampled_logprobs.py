@@ -1,10 +1,10 @@
 """Log-probabilities of drawn tokens under the sampling rules, by the trainer's own arithmetic.
 
-The objective knows logits / temperature alone, whichever engine drew the captions. A rollout server reports the
-log-probabilities of what it drew from: repetition penalty, temperature, top-k, top-p and the ban applied, and
-renormalised over the tokens that are left. Set against the former, these would differ even if both computed the same
-logits, by the mass that the rules cut off. So the trainer computes the latter too: what remains between the two is
-the difference of the engines, and importance weights correct that and nothing else.
+The objective knows logits / temperature alone, whichever engine drew the captions. A rollout server
+reports the log-probabilities of what it drew from: with repetition penalty, temperature, top-k, top-p
+and the ban applied, renormalised over the tokens that are left. The two differ, even for the same
+logits, by the mass that the rules cut off. So the trainer computes the server's kind as well. What
+then remains is the difference of the engines, and importance weights correct that alone.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def reward_metrics(records: Sequence[GroupResult], advantages: GroupAdvantages) 
     """Means over the candidates that were scored (NaN if none was): reward, its components by the family's names,
     lengths, failures.
 
-    ``reward/std`` is the mean standard deviation within a group: what the update has to go by.
+    ``reward/std`` is the mean standard deviation within a group, which is what advantages come from.
     """
     candidates = [candidate for record in records for candidate in record.scores.candidates]
     scored = [c for c in candidates if c.reward is not None]

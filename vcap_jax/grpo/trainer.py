@@ -1,10 +1,12 @@
 """The trainer: one linear loop of collect, advantage, update, log, save.
 
-What a step does depends on the configuration, the state, the step number and the place in the data alone. All four
-are in a checkpoint, so a run that was killed and resumed ends bit for bit like one that was left alone.
+What a step does depends on the configuration, the state, the step number and the place in the data
+alone. All four are in a checkpoint. So a run that was killed and resumed ends bit for bit like one
+that was left alone.
 
-In a run of several processes each goes through this loop. They meet when a step's samples are read, when its captions
-are scored and when it ends; whatever makes one of them stop makes all stop at that point, with the same state saved.
+Each of several processes goes through this loop. They exchange what they know at three points: when a
+step's samples are read, when its captions are scored, and when it ends. Whatever makes one of them
+stop makes all stop at that point, with the same state saved.
 """
 
 from __future__ import annotations
@@ -72,9 +74,9 @@ class Training:
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
 
-        Raises TrainingStopped when rollout engine, judge, its store or the reward family cannot be used any more or
-        when the judge has scored nothing in a step, and Stopped after a signal, with everything that was done saved;
-        PeerFailed if another process ends.
+        Raises TrainingStopped when rollout engine, judge, store or reward family cannot be used any
+        more, or when nothing was scored in a step; Stopped after a signal. What was done is saved
+        before. Raises PeerFailed if another process ends.
         """
         compiles = CompileCounter()
         with compiles, finishing("the step in work"):

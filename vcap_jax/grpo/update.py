@@ -65,7 +65,7 @@ class StepUpdate:
     def __call__(
         self, state: TrainState, rollout: StepRollout, lengths: np.ndarray, advantages: GroupAdvantages
     ) -> tuple[TrainState, dict[str, float]]:
-        """The state (donated) after the step's updates, and what they say of themselves.
+        """Does the step's updates. Returns the new state, and the updates' metrics; ``state`` is donated.
 
         rollout: this process's groups. lengths: [B, G] tokens, and advantages: of the groups of all processes, in the
         order of their places.

@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 CPU = {"xla_cpu_experimental_ynn_fusion_type": ""}
 """XLA's CPU backend joins products and sums with what surrounds them and hands them to a library, YNNPACK; this
-leaves them to XLA, which is quicker for whole sequences (docs/performance.md). The sum over tokens of a product of
+leaves them to XLA, which is quicker for whole sequences. The sum over tokens of a product of
 three arrays, a norm's gradient, takes the library 10 ms for 2,624 x 256 numbers and XLA less than 1. Decoding,
 whose products have few rows, keeps the library."""
 

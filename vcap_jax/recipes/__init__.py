@@ -1,1 +1,1 @@
-"""Whole undertakings: GRPO, supervised training, distillation, best of N, self-improvement."""
+"""Recipes, from a configuration to a result: GRPO, supervised training, best of N, distillation, rounds."""

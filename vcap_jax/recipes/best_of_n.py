@@ -1,8 +1,8 @@
 """Best-of-N: candidates of a teacher scored by the run's reward, and the best of each sample kept.
 
-The rule: the highest reward wins; among equals the one drawn first, so that nothing but the reward decides (neither
-length nor style). A candidate whose judgement failed cannot win, one that the token budget cut off is no candidate,
-and a sample without a scored candidate is left out; all three are counted.
+The highest reward wins, among equals the candidate that was drawn first. So nothing but the reward
+decides, neither length nor style. A candidate whose judgement failed cannot win. One that the token
+budget cut off is no candidate. A sample without a scored candidate is left out. All three are counted.
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ def score_candidates(
 ) -> None:
     """Rewards of every candidate, a line ``{"place", "id", "rewards"}`` per sample, null for a failure.
 
-    The file appears when it is complete; an interrupted attempt goes on where it stopped. samples: those of the
+    The file appears when it is complete. samples: those of the
     candidates. references: what the reward compares with, chosen as training's first step does; None if it needs none.
-    processes: each asks about a share of the samples and calls this with the same path; an attempt of as many is gone
-    on with. on_bad_sample: "refuse" raises MediaError for one that cannot be read. on_progress counts this process's.
+    processes: each asks about a share of the samples and calls this with the same path. An attempt that
+    was interrupted is resumed if it had as many processes. on_bad_sample: "refuse" raises MediaError
+    for a sample that cannot be read. on_progress counts this process's samples.
     """
     if processes.on_process_0(f"{path.name} complete", path.exists):
         return

@@ -3,8 +3,9 @@
     for each teacher:  candidates -> scores -> best -> student (supervised, from the base) -> held-out captions
 
 Teachers are the base itself (self-distillation) and any checkpoints, such as the rounds of self-improvement (paper,
-Section "Best-of-N Distillation", N = 8). All students start from ``model.path`` and differ in their targets alone;
-all candidates are scored with the same references. Every stage is a file or folder, skipped when it is there.
+Section "Best-of-N Distillation", N = 8). All students start from ``model.path`` and differ in their
+targets alone. All candidates are scored with the same references. Every arrow leaves a file or a
+folder, and is skipped when that is there.
 """
 
 from __future__ import annotations
@@ -82,8 +83,9 @@ def distill(
 
     candidates: N, captions drawn per sample. processes: those that share the work, each calling this with a folder they
     all see: samples are captioned and scored in shares, students trained together.
-    Raises ConfigError for teachers of one name and for one that is complete with other weights or another N, or
-    settings that these processes cannot train a student with; and what the stages raise.
+    Raises ConfigError for two teachers of one name, for a teacher that is complete with other weights
+    or another N, and for settings that these processes cannot train a student with. Raises what
+    writing, scoring and training raise.
     """
     names = [teacher.name for teacher in teachers]
     if len(set(names)) < len(names):

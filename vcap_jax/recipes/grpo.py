@@ -2,9 +2,9 @@
 
     judge -> data -> starting policy -> references -> evaluation -> training -> evaluation -> summary and pictures
 
-Every phase leaves a file and is skipped when an earlier start of the same run has left it, so ``--resume`` after a
-kill at any moment goes on where the work stopped. The judge comes first because it is what a run needs and does not
-hold itself: if it cannot be asked, nothing has been done in vain.
+Every phase leaves a file, and is skipped when an earlier start of the run has left it. So ``--resume``
+takes up the work where it stopped, even after a kill. The judge comes first because it is the one
+thing that a run needs and does not hold: if it cannot be asked, nothing has been done in vain.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def run(
 
     say: where messages to the user go. processes: those that share the run, each calling this with the same
     configuration and a folder they all see; the first one returns the summary.
-    Raises ConfigError, before anything is done, for settings that these processes and devices cannot train with;
-    TrainingStopped, or Stopped after a signal, if the run ended early but can be resumed, PeerFailed if another process
-    ended, and the typed errors of the phases for input that cannot be used.
+    Raises ConfigError, before anything is done, for settings that these processes and devices cannot
+    train with. Raises TrainingStopped, or Stopped after a signal, if the run ended early and can be
+    resumed; PeerFailed if another process ended; and the phases' own errors for unusable input.
     """
     begin = time.monotonic()
     check_run(config, processes)

@@ -1,10 +1,10 @@
-"""Self-improvement: the base learns from its own references, then from those of what came of it, and so on.
+"""Self-improvement: the base learns from its own references, then from those of the trained policy, and so on.
 
     base -> pool -> e1 -> pool -> e2 -> ...
 
-Every round is a run as ``launch/train.py`` makes it and starts from the base; only its pool is new: e1's is the
-starting policy's (or whatever the configuration names), e2's is written by e1 under the same decoding settings, and
-so on (paper, Appendix "Training Data"). A round that is complete is skipped.
+Every round is a run as ``launch/train.py`` makes it, and starts from the base. Only its pool is new.
+e1's is the starting policy's, or the one that the configuration names. e2's is written by e1 under
+the same decoding settings, and so on (paper, Appendix "Training Data"). A complete round is skipped.
 """
 
 from __future__ import annotations

@@ -50,9 +50,10 @@ def run_sft(
 
     processes: those that share the run, each calling this with the same configuration and a folder they all see; the
     first one returns the summary.
-    Raises TrainingStopped if it ended early but can be resumed, PeerFailed if another process ended, RunFolderError if
-    the folder is that of another kind of run, ConfigError for settings that these processes and devices cannot train
-    with, before anything is done, and the typed errors of data and checkpoints.
+    Raises ConfigError, before anything is done, for settings that these processes and devices cannot
+    train with, and RunFolderError if the folder is that of another kind of run. Raises TrainingStopped
+    if the run ended early and can be resumed, PeerFailed if another process ended, and the errors of
+    data and checkpoints.
     """
     begin = time.monotonic()
     check_sft_run(config, processes)

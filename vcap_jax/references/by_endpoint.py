@@ -199,6 +199,8 @@ def _caption(content: str | None, finish_reason: str | None) -> str | Failure:
 
 
 def _ended_caption(content: str | None, finish_reason: str | None) -> str | Failure:
-    """``_caption`` for targets of imitation, which must not stop in the middle: "" for one that does. It is no failure,
-    for the same seed would be cut off again, at the price of the longest caption each time."""
+    """``_caption`` for targets of imitation: "" for a caption that was cut off.
+
+    This is no failure. With the same seed a second try would be cut off again, and cost as much as the
+    longest caption."""
     return "" if finish_reason == "length" else _caption(content, finish_reason)

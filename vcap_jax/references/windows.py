@@ -50,7 +50,7 @@ class WindowDraw:
 
 
 def description(caption: str) -> str:
-    """What a caption of a window says, without the times of a clip that the reader does not know as such.
+    """The text of a window's caption without its times, which count from the window's beginning.
 
     A captioner trained on whole videos divides a window into segments as well: their texts are joined.
     """

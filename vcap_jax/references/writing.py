@@ -1,8 +1,9 @@
 """Writing a reference pool: sample by sample, resumable, shared out over processes, joined in order.
 
-Every process writes its own part of the manifest into ``POOL.parts/``, a line for each sample or window as soon as
-it is captioned; whichever finishes last joins the parts. What a caption is depends on the writer, the seed and the
-sample's place in the manifest alone, so one process and many give the same pool.
+Every process captions its own part of the manifest and writes it into ``POOL.parts/``, a line for
+each sample or window as soon as it is captioned. Whichever finishes last joins the parts. A caption
+depends on the writer, the seed and the sample's place in the manifest alone. So one process and many
+give the same pool.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ For training, parameters lie in float32, cut into parts over the devices. Gather
 more than the token. So once per step they are cast to the type of the products and put whole (cut by ``tensor``
 alone) on every device that has slots: one gather of the narrow copy, after which decoding communicates with nobody.
 
-In a run of several processes everything here is one process's own: parameters come in on its devices alone, sent in
-the types that captions are drawn with (``own_types``), prompts and features as NumPy or on its devices, and out come
-the groups it brought, at its own pace.
+With several processes everything here belongs to one of them. Parameters come in on its devices
+alone, in the types that captions are drawn with (``own_types``), prompts and features as NumPy or on
+its devices. Out come its own groups, at its own pace.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The groups that decode side by side, and those that wait: what the sampler keeps on the host.
 
-Everything here follows from the tokens drawn; there are no clocks, so a run decodes the same groups in the same
-company every time.
+Everything here follows from the tokens drawn, and nothing from a clock. So a run decodes the same
+groups beside each other every time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """vLLM servers as the rollout engine: every step they are given the new weights and asked for its groups.
 
-Weights and requests of different steps never mix: a step begins when every server holds its weights and nothing
-computed with older ones, and ends with the check that they still hold them. Seeds depend on (run seed, step, group),
-yet a server's arithmetic depends on what shares a batch, so captions of a resumed run may differ from those of an
-undisturbed one in a rare token; the JAX sampler is the engine for runs that must repeat bit for bit.
+Weights and requests of different steps never mix. A step begins when every server holds its weights,
+and nothing computed with older ones. It ends with the check that they still hold them.
+
+Seeds depend on (run seed, step, group). But a server's arithmetic depends on what shares a batch. So a
+resumed run's captions may differ from an undisturbed run's in a rare token. The JAX sampler is the
+engine for runs that must repeat bit for bit.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class VllmEngine:
     policy: model definition, frozen parameters and processor. seed: of the draws.
     dtype: of the weights that servers read (``ModelConfig.dtype``). say: where messages about waiting for servers go.
 
-    For a run of one process, which holds all weights (``checks.check_run``). Raises RolloutError for a weights folder
+    For a run of one process, which holds all weights (``run.checks``). Raises RolloutError for a weights folder
     that cannot be made.
     """
 

@@ -1,7 +1,8 @@
 """A captioner from whatever holds one: a Hugging Face folder, an Orbax checkpoint folder, or a run.
 
-A run holds what it trained; the rest is in what it started from, which its config.yaml names (``model.path``,
-``model.step``) and which may be a run itself. At the end of that line is a checkpoint folder, the origin.
+A run holds only what it trained. The rest is in what it started from, which its config.yaml names
+(``model.path``, ``model.step``). That may be a run itself. At the end of the line is a checkpoint
+folder, the origin.
 """
 
 from __future__ import annotations
@@ -104,9 +105,11 @@ def lineage(path: str, step: int | None = None) -> Lineage:
 
 
 def check_start(config: RunConfig) -> None:
-    """Raises ConfigError if a run with ``config`` cannot start from what ``config.model.path`` names: a run whose
-    adapters are not those of ``model.lora``. A run without adapters is a base for new ones, or for another
-    ``model.frozen``."""
+    """Raises ConfigError if a run with ``config`` cannot start from what ``config.model.path`` names.
+
+    That is so for a run whose adapters are not those of ``model.lora``. A run without adapters can be
+    the base of new ones, or of another ``model.frozen``.
+    """
     line = lineage(config.model.path, config.model.step)
     theirs = line.runs[0].model.lora if line.runs else None
     if theirs is not None:
@@ -123,8 +126,11 @@ def load_start(config: RunConfig, placement: Placement) -> Policy:
 
 
 def load_captioner(config: RunConfig, path: str, placement: Placement, *, step: int | None = None) -> Policy:
-    """The policy at ``path``, in the precision and with the visual budget of ``config``; that of a run is split as the
-    run split it. Raises what ``checkpoint_source`` and ``lineage`` raise."""
+    """The policy at ``path``, in the precision and with the visual budget of ``config``.
+
+    A run's policy is split into trained and frozen as the run split it.
+    Raises what ``checkpoint_source`` and ``lineage`` raise.
+    """
     line = lineage(path, checkpoint_source(path, step).step)
     model = dataclasses.replace(config.model, lora=None)
     if line.runs:
@@ -196,8 +202,10 @@ def _load(config: RunConfig, model: ModelConfig, line: Lineage, placement: Place
 
 
 def _with_trained(model: CaptionModel, runs: Sequence[TrainedRun], placement: Placement) -> CaptionModel:
-    """``model`` with what the runs trained, the last first. What a later run holds too is not read again, so that an
-    earlier run's checkpoint is needed only for the rest."""
+    """``model`` with what the runs trained.
+
+    runs: the last first. Parameters that a later run holds are not read from an earlier one.
+    """
     placement = placement.with_rules(model.family().partition_rules)
     graphdef, state = nnx.split(model)
     arrays = dict(nnx.to_flat_state(state))

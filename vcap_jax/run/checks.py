@@ -132,8 +132,12 @@ def check_equal_shares(
 
 
 def _check_frozen(config: RunConfig) -> None:
-    """Visual features are computed once per group and step, outside of the gradient (the paper freezes tower and
-    aligner): the gradient of what is under ``visual`` would be zero, and weight decay all that moves it."""
+    """Raises ConfigError unless the vision tower is frozen.
+
+    Visual features are computed once per group and step, outside of the gradient (the paper freezes
+    tower and aligner). So the gradient of what is under ``visual`` would be zero, and only weight
+    decay would move it.
+    """
     if "visual" not in config.model.frozen:
         problem = (
             f"model.frozen is {list(config.model.frozen)}: reinforcement learning computes visual features once per "

@@ -73,10 +73,10 @@ def run_shared_command(args: argparse.Namespace, command: Callable[[RunConfig, P
 def guarded(
     work: Callable[[], int], *, goes_on: bool = True, again: str | None = None, failed: int = 1
 ) -> int:
-    """Calls ``work`` as the whole of a command; its exit status, or what ``report`` says.
+    """Calls ``work`` as the whole of a command. Returns its exit status, or that of ``report``.
 
-    goes_on: whether the same command, given again, goes on where a signal ended it. again: what goes on, if it is not
-    the command of this process. failed: the status of errors.
+    goes_on: whether the same command, given again, resumes what a signal ended. again: the command
+    that resumes it, if it is not this process's own. failed: the exit status of errors.
     """
     from vcap_jax.system.shutdown import stop_on_signal
 
@@ -88,12 +88,12 @@ def guarded(
 
 
 def report(error: BaseException, again: str | None, *, failed: int = 1) -> int:
-    """Tells the user in a line or a few what ended a command; the command's exit status.
+    """Tells the user in a line or a few what ended a command. Returns the exit status.
 
-    A signal: 128 + its number. What a user, a disk or a network can cause: ``failed``. Anything else is a defect, or
-    a library's way to exit, and raised again.
+    After a signal it is 128 + the signal's number. After what a user, a disk or a network can cause
+    it is ``failed``. Anything else is a defect, or a library's way to exit, and is raised again.
 
-    again: the command that goes on; None if it would begin anew.
+    again: the command that resumes the work; None if it would begin anew.
     """
     from vcap_jax.system.errors import VCapError, system_message
     from vcap_jax.system.shutdown import Stopped, exit_status

@@ -1,4 +1,4 @@
-"""Run folders as commands open them: one of its own, and those of an undertaking of several over the same data."""
+"""Run folders as commands open them: a run's own, and those of a recipe that is made of several runs."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ MAY_DIFFER = (
     "data.prefetch",
     "compilation_cache",
 )
-"""What an undertaking may be resumed with that it was not begun with: how it reports, whom it asks, what it runs on."""
+"""Settings that may change when a run is resumed: how it reports, whom it asks, what it runs on."""
 
 SUBRUN_MAY_DIFFER = (*MAY_DIFFER, "data.references", "sft.captions")
-"""Of a stage that is resumed. The folder of the whole may have moved, or be named from elsewhere: which captions a
-stage began with is known by their digest (``references.remember_pool``), not by their path."""
+"""The same for a run that is part of a recipe. Its pool is known by the captions' digest
+(``references.remember_pool``), not by its path, since the recipe's folder may have moved."""
 
 
 _UNKEPT = ("distributed",)
@@ -77,12 +77,15 @@ def open_run(
     resume: bool = True,
     work: Work = "training",
 ) -> tuple[RunConfig, RunFolder]:
-    """The run folder ``root`` of an undertaking or a single run, and the configuration to do it with: where it starts
-    from a run, ``model.step`` says which checkpoint, in the folder's config.yaml too, and stays when that run goes on.
+    """Opens the run folder ``root`` of a recipe or a single run. Returns the configuration, and the folder.
 
-    All processes must call it together. resume: go on with what is there, if anything is. work: what the folder is for.
-    Raises RunFolderError and, for a new one and before it is made, what ``check_inputs``, ``check_start`` and
-    ``starting_source`` raise.
+    If the run starts from another run, ``model.step`` of that configuration says which checkpoint. The
+    folder's config.yaml notes it, so it stays the same when the other run trains further.
+
+    All processes must call it together. resume: take up what is there, if anything is. work: what the
+    folder is for.
+    Raises RunFolderError. For a new folder, and before it is made, also what ``check_inputs``,
+    ``check_start`` and ``starting_source`` raise.
     """
 
     def opened() -> tuple[bool, int | None]:
@@ -160,7 +163,9 @@ def _step_remedies(root: Path, config: RunConfig) -> dict[str, str]:
 
 
 def open_subrun(config: RunConfig, whole: RunFolder, root: Path, processes: Processes = ALONE) -> RunFolder:
-    """The run folder ``root`` of a stage of ``whole``, new or to go on with. All processes must call it together.
+    """Opens the folder ``root`` of a run that is part of the recipe in ``whole``, new or to be resumed.
+
+    All processes must call it together.
 
     config: made of the one that ``open_run`` returned. The stages share the embedded world of the whole, which is
     rendered once. Raises RunFolderError.

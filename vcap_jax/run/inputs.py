@@ -1,5 +1,8 @@
-"""What a command is given beside its settings (files, folders, a reward family), looked at before any work is done and
-before there is a folder: a mistake costs one line and nothing to remove."""
+"""Looks at what a command is given beside its settings: files, folders, a reward family.
+
+This comes before any work and before there is a run folder. So a mistake costs one line, and leaves
+nothing to remove.
+"""
 
 from __future__ import annotations
 

@@ -78,10 +78,11 @@ def answering_judge(
     *,
     second: SecondJudgeConfig | None = None,
 ) -> Iterator[JudgeConfig]:
-    """The judge that a run will ask, which answers now: a wrong address or key costs a run no other work.
+    """The judge that a run will ask, once it answers. So a wrong address or key costs no other work.
 
-    One that is not up yet is waited for, which is told; where none is configured the embedded one is started, and ends
-    with the context. All processes must enter it together. Nothing is asked for a reward that asks no judge.
+    A judge that is not up yet is waited for, which is told. Where none is configured the embedded one
+    is started; it ends with the context. If the reward asks no judge, none is tried.
+    All processes must enter the context together.
     second: a judge that is tried too, but not waited for.
     Raises JudgeUnavailable, JudgeStartError, RunFolderError for another judge than the run had before, and PeerFailed
     where another process cannot reach it.

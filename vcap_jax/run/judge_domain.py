@@ -1,8 +1,8 @@
 """Whether the embedded judge, which knows only the embedded world, can see anything in a run's samples.
 
-It answers about a photograph too, and its scores look like any others. So a run that brings its own pictures and no
-judge of its own is told that its rewards mean nothing: at its start, on its page of samples and in the card of its
-exports.
+It answers about a photograph too, and its scores look like any others. So a run with pictures of its
+own and no judge of its own is told that its rewards mean nothing: at its start, on its page of
+samples, and in the model card of its exports.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which judge a run is judged by: noted in ``judge.json`` when it first answers, and the same in every later session.
+"""Which judge a run has. ``judge.json`` notes it when it first answers; every later session must have the same.
 
-``judge.model`` may be null, which takes whatever the servers serve, and the files that ``reward`` names may be edited
-under the same path; rewards before and after would not be of one kind.
+The configuration alone does not say: ``judge.model`` may be null, which takes whatever the servers
+serve, and the files that ``reward`` names may be edited. Rewards before and after would not compare.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def note_judge(folder: RunFolder, model: str, files: Mapping[str, str]) -> None:
 
 
 def remember_judge(folder: RunFolder, model: str, reward: RewardConfig, *, first: bool = True) -> None:
-    """Notes what judges the run in ``folder``, or sees that it is what judged it before.
+    """Notes which judge the run in ``folder`` has, or compares it with the one that was noted before.
 
     model: that answers now. reward: as configured. first: whether this process writes the note.
     Raises RunFolderError for another model, or another text in a file of the reward's.

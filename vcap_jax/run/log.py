@@ -27,10 +27,10 @@ from vcap_jax.world.splits import EmbeddedData
 class RunLog:
     """Implements ``grpo.trainer.Log`` in the run's folder; close it at the end.
 
-    total, done: steps of the whole run, and those of earlier starts. What was logged after ``done`` is dropped: it is
-    done again, and comes out the same. learning_rate: step (from 0) -> rate.
-    world: where given, facts that captions cover and make up are counted. second_judge: whose agreement is logged; of
-    several processes each has its own, and the log shows that of the first, on its share of the groups.
+    total, done: steps of the whole run, and those of earlier starts. Rows after ``done`` are dropped,
+    because these steps are done again and come out the same. learning_rate: step (from 0) -> rate.
+    world: if given, facts that captions cover and make up are counted. second_judge: whose agreement
+    is logged. Each of several processes has its own; the log shows that of process 0.
     """
 
     def __init__(

@@ -70,8 +70,9 @@ def load_policy(
     max_frame_tokens: int | None = None,
     fps: float | None = None,
 ) -> Policy:
-    """Reads the checkpoint folder that ``config.path`` names onto the devices of ``placement``; of a run, see
-    ``captioners``.
+    """Reads the checkpoint folder that ``config.path`` names onto the devices of ``placement``.
+
+    For a run see ``run.checkpoint_source``.
 
     max_pixels, max_frames, max_frame_tokens, fps: replace the checkpoint's own visual budget.
     Raises AdapterError if ``config.lora.adapter`` cannot be used.

@@ -43,8 +43,11 @@ class Shown:
         self._shown[identity] = (self._shown.get(identity, (0, 0))[0] + 1, step)
 
     def choose(self, identities: Sequence[str], most: int) -> list[int]:
-        """Places of at most ``most`` of a step's groups, given the samples they are of: each sample once, those shown
-        least often first, of these the ones shown longest ago, else in the step's order."""
+        """Chooses at most ``most`` of a step's groups to show; returns their positions in the step.
+
+        identities: the groups' samples. Each sample is taken once. Those shown least often come first,
+        among them those shown longest ago, then in the step's order.
+        """
         first: dict[str, int] = {}
         for place, identity in enumerate(identities):
             first.setdefault(identity, place)

@@ -1,4 +1,4 @@
-"""What every command begins with: the data, the starting policy, and the workplace made of both."""
+"""What every command begins with: the data, the starting policy, and the run's context made of both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vcap_jax.world.splits import EmbeddedData, prepare_embedded_data
 
 @dataclass(frozen=True)
 class Prepared:
-    """place: settings, folder, policy, devices. samples: of the run's modality, in the manifest's order.
+    """ctx: settings, folder, policy, devices. samples: of the run's modality, in the manifest's order.
 
     world: the scenes behind the samples, where they are the embedded world's; else None.
     """

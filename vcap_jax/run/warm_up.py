@@ -21,8 +21,11 @@ def prompt_sizes(buckets: Buckets) -> tuple[int, ...]:
 
 
 def compile_decoding(ctx: RunContext) -> None:
-    """Before the first step, where the sizes of prompts are known: which shapes captions decode in follows from how
-    they end, so some would turn up, and be compiled, much later."""
+    """Compiles the decode programs before the first step, if the sizes of prompts are known.
+
+    Which shapes a step needs follows from how its captions end. Without this, some would be compiled
+    in the middle of the run.
+    """
     if ctx.config.rollout.engine != "jax" or ctx.config.rollout.shrink == 1:
         return
     sizes = prompt_sizes(ctx.config.data.buckets)

@@ -1,8 +1,15 @@
 """Attention in blocks of queries and keys, in plain XLA: for every platform that has no kernel of its own.
 
-Only a block of scores exists at a time (Dao et al., FlashAttention-2, written as array operations): forward, a
-running maximum and sum per query; backward, one pass over key blocks that computes the scores again. Blocks above
-the diagonal and beyond the longest key length are not computed, and blocks that are seen whole are not masked.
+Only a block of scores exists at a time (Dao et al., FlashAttention-2, written as array operations):
+forward, a running maximum and sum per query; backward, one pass over key blocks that computes the
+scores again. Blocks above the diagonal and beyond the longest key length are not computed, and
+blocks that are seen whole are not masked.
+
+On CPUs a pass over a block of scores costs about as much as a product: on two cores a score takes
+1.8 ns, of which the two products are 0.9 and the exponential 0.5. So there are few passes. The
+maximum is taken of unscaled scores, because the scale costs nothing in front of the exponential. In
+the backward pass keys come first, so that two of the three products that read a block take it as it
+lies; XLA's CPU products are 2 to 3 times slower otherwise.
 """
 
 from __future__ import annotations

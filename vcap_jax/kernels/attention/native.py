@@ -1,7 +1,28 @@
 """Attention in C++ for CPUs, forward, backward and for a new token, called through XLA's foreign function interface.
 
-XLA's CPU backend writes a block of scores to memory between every two of its operations; these kernels keep it in the
-first cache and the sums of the products in registers (``cpp/``). They compute in float32 whatever the arrays are.
+XLA's CPU backend writes a block of scores to memory between every two of its operations; these
+kernels keep it in the first cache and the sums of the products in registers (``cpp/``). They
+compute in float32 whatever the arrays are.
+
+What bounds them: a score costs two products of 2 d FLOPs and an exponential. At heads of 32 a core
+with AVX-512 reaches 140 to 150 GFLOP/s, and nine instructions make a weight: 0.54 ns a score on two
+cores. Forward took 0.58, of four pictures of 16,384 patches on a quiet machine.
+
+* A weight is made in the registers that its score is summed in. What is subtracted is the largest
+  score of the blocks before; only if a row's weights then sum to more than 2^14 is the block
+  computed again, the other way.
+* Keys of a backward pass are dealt out to at most 16 tasks, a number that shapes alone decide, each
+  with its own sum of the queries' gradients. So results do not depend on how many threads there
+  are, or which comes first.
+* A new token reads the prompt once for the rows of all captions. A block is asked for while the one
+  before is computed. Asking with a branch inside the product's loop costs 14%, which is why there
+  is none.
+* The matrix units (AMX) of newer processors are not used. A float32 is the sum of three bfloat16,
+  and six of the nine products of parts give all its digits; that took 0.7 to 1.5 times as long as
+  vectors, because for seconds at a time the units ran at a third of their rate. Three products have
+  an error of 2^-16, which is not float32.
+* Other processors have tiles for AVX2, SSE and NEON. On a real ARM processor nothing has run; in
+  QEMU the kernels agree with float64.
 """
 
 from __future__ import annotations

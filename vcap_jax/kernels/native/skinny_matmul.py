@@ -1,6 +1,10 @@
 """Matrix products of few rows in C++ (``cpp/few_rows.h``): what decoding a token takes about half of its time for.
 
-The least that such a product can take is the time of reading the weight, and XLA's CPU backend takes longer.
+The least that such a product can take is the time of reading the weight, and XLA's CPU backend
+takes longer: for the products of one token of a small decoder 0.69 ms against 0.52 at 8 rows, 1.76
+against 1.48 at 32, and as long from 64 rows on (two cores of an Emerald Rapids Xeon). A tied head
+is quicker in XLA and stays there. Weights that are packed beforehand would be an eighth quicker,
+and are left out: they are a second copy of all weights.
 """
 
 from __future__ import annotations

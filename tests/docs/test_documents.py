@@ -1,0 +1,98 @@
+"""The documents hold: paths that they name exist, links lead somewhere, their Python runs, lines stay short."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    path
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "gpu_judge" / "README.md"]
+    if "generated" not in path.parts
+)
+WRITTEN = [path for path in PAGES if path.parent.name != "plans"]  # those are benchmarks/plans.py's
+FOLDERS = "benchmarks|configs|docs|gpu_judge|launch|tests|vcap_jax"
+NAMED = re.compile(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]*(?![\w./*-])")
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+CODE = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+MADE_BY_COMMANDS = ("docs/generated",)
+
+
+def names(pages):
+    return [str(path.relative_to(ROOT)) for path in pages]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_files_and_folders_that_a_page_names_exist(page):
+    named = {path.rstrip("./") for path in NAMED.findall(page.read_text(encoding="utf-8"))}
+    missing = [path for path in sorted(named) if not (ROOT / path).exists()]
+    assert [path for path in missing if not path.startswith(MADE_BY_COMMANDS)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_relative_links_lead_to_files(page):
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=names(WRITTEN))
+def test_lines_have_at_most_100_columns(page):
+    lines = page.read_text(encoding="utf-8").splitlines()
+    # A row of a table cannot be broken.
+    assert [line for line in lines if len(line) > 100 and not line.startswith("|")] == []
+
+
+def test_architecture_lists_the_rooms_in_the_order_that_the_linter_holds():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    rooms = [room.strip() for layer in layers for room in layer.split("|")]
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    listed = re.search(r"^vcap_jax/\n((?:  .*\n)+)", text, re.M)
+    assert listed is not None
+    assert [line.split()[0] for line in listed[1].splitlines()] == rooms
+
+
+def test_the_way_of_a_caption_opens_at_most_15_files():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    stations = re.findall(r"^\| (\d+) \| `([\w/]+\.py)` \|", text, re.M)
+    assert [int(number) for number, _ in stations] == list(range(1, len(stations) + 1))
+    assert 0 < len(stations) <= 15
+    assert stations[0][1] == "launch/train.py"
+
+
+def test_readme_is_short_and_begins_with_the_two_commands():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert re.findall(r"^```bash\n(.*?)^```", text, re.M | re.S)[:2] == [
+        "bash launch/quickstart.sh\n",
+        "bash tests/run.sh\n",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_python_on_a_page_runs_as_it_stands(page, tmp_path):
+    (source,) = CODE.findall((ROOT / page).read_text(encoding="utf-8"))
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.strip().splitlines()[-1]
+    if page == "README.md":
+        assert len(re.findall(r"train-\d+\.png", done.stdout)) == 4
+        assert "background" in done.stdout
+    else:
+        assert re.fullmatch(r"\[\d\.\d+, \d\.\d+\]", last)
