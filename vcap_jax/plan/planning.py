@@ -44,7 +44,7 @@ class Layout:
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One program in the plan. resident: bytes per device that stay in memory beside it; peak: everything together.
-    compute, memory, links, host: seconds of one run if that alone counted."""
+    compute, memory, links, host: seconds of one run if that alone counted; products at the bfloat16 peak."""
 
     name: str
     phase: str
@@ -209,7 +209,7 @@ def make_plan(
         if only is not None and work.name.split()[0] not in only:
             left_out.append(work.name)
             continue
-        row = _row(work, step, laid.policy, policy.kernel, config.model.dtype)
+        row = _row(work, step, laid.policy, policy.kernel)
         say(
             f"{row.name}: compiled in {row.compiled.seconds:.0f} s, peak {row.peak / 2**30:.1f} GiB per device"
         )
@@ -227,7 +227,7 @@ def make_plan(
     )
 
 
-def _row(work: Work, step: Step, hardware: Hardware, kernel: Any, dtype: str) -> Row:
+def _row(work: Work, step: Step, hardware: Hardware, kernel: Any) -> Row:
     compiled = compile_program(
         work.lower(), kernel=kernel if work.attention else None, rounds=work.rounds, seen=work.seen
     )
@@ -243,7 +243,7 @@ def _row(work: Work, step: Step, hardware: Hardware, kernel: Any, dtype: str) ->
         compiled=compiled,
         # A refused program's temporaries are all that it needs, its arguments included.
         peak=max(resident, compiled.temporaries) if compiled.refused else peak,
-        compute=cost.flops / chip.peak(dtype),
+        compute=cost.flops / chip.peak("bfloat16"),
         memory=cost.moved / chip.bandwidth,
         links=cost.sent / hardware.link,
         # Out in the forward pass and back in the backward pass, one after the other.
