@@ -83,11 +83,7 @@ def build_app(
     app = web.Application(middlewares=[_openai_errors, _key_check(api_key)])
     app.cleanup_ctx.append(working)
     app.add_routes(
-        [
-            web.get("/health", health),
-            web.get("/v1/models", models),
-            web.post("/v1/chat/completions", chat),
-        ]
+        [web.get("/health", health), web.get("/v1/models", models), web.post("/v1/chat/completions", chat)]
     )
     return app
 
@@ -116,11 +112,7 @@ def completion(
                 "finish_reason": "stop",
             }
         ],
-        "usage": {
-            "prompt_tokens": asked,
-            "completion_tokens": answered,
-            "total_tokens": asked + answered,
-        },
+        "usage": {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered},
     }
 
 

@@ -16,9 +16,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
     Options of one backend alone are in the result only if they were given.
     """
-    parser = _parser()
+    parser, of_vllm = _parser()
     options = parser.parse_args(arguments)
-    other, names = ("vllm", _VLLM_ONLY) if options.backend == "embedded" else ("embedded", _EMBEDDED_ONLY)
+    other, names = ("vllm", of_vllm) if options.backend == "embedded" else ("embedded", list(_EMBEDDED_ONLY))
     given = [name for name in names if hasattr(options, name)]
     if given:
         listed = ", ".join("--" + name.replace("_", "-") for name in given)
@@ -51,34 +51,9 @@ _EMBEDDED_ONLY = {
 }
 """Option -> field of ``PerceptionConfig``."""
 
-_VLLM_ONLY = (
-    "model",
-    "modality",
-    "gpus",
-    "tensor_parallel_size",
-    "quantization",
-    "dtype",
-    "max_model_len",
-    "image_pixels",
-    "video_frames",
-    "frame_tokens",
-    "media_cache_gb",
-    "max_queued",
-    "gpu_memory_utilization",
-    "cpu_cache_gb",
-    "seed",
-    "sleep_mode",
-    "drain_s",
-    "vllm",
-    "extra",
-    "print",
-    "check",
-    "log_dir",
-    "start_timeout_s",
-)
 
-
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
+    """The parser, and the names of the vllm backend's own options."""
     parser = argparse.ArgumentParser(
         prog="serve.py",
         description="Serve a judge of captions in OpenAI's chat format.",
@@ -119,8 +94,10 @@ def _parser() -> argparse.ArgumentParser:
         "vllm backend", "Defaults are those of the paper's runs.", argument_default=argparse.SUPPRESS
     )
 
+    names = []
+
     def add(name: str, help: str, **more: Any) -> None:
-        vllm.add_argument(name, help=help, default=argparse.SUPPRESS, **more)
+        names.append(vllm.add_argument(name, help=help, default=argparse.SUPPRESS, **more).dest)
 
     add("--model", "folder of a Qwen3-VL checkpoint", type=Path)
     add("--modality", "what is judged (default: image)", choices=("image", "video", "both"))
@@ -157,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--check", "as --print, with status 2 if anything to start them is missing", action="store_true")
     add("--log-dir", "folder for the servers' logs (default: judge-logs)", type=Path)
     add("--start-timeout-s", "seconds from start to the first judgement (default: 1800)", type=float)
-    return parser
+    return parser, names
 
 
 def _gpus(text: str) -> tuple[int, ...] | None:

@@ -91,10 +91,7 @@ def read_prose(parts: Sequence[Sequence[Sentence]]) -> Prose:
                 seen.update(sentence.claims)
                 useful += words
     return Prose(
-        useful=useful / total if total else 0.0,
-        meta=tuple(meta),
-        repeated=tuple(repeated),
-        junk=tuple(junk),
+        useful=useful / total if total else 0.0, meta=tuple(meta), repeated=tuple(repeated), junk=tuple(junk)
     )
 
 

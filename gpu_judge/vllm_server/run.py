@@ -15,12 +15,7 @@ from gpu_judge.lifetime import check_port_file, on_signals, watch_parent, write_
 from gpu_judge.vllm_server import checks
 from gpu_judge.vllm_server.checkpoint import PUBLISHED, Checkpoint, read_checkpoint
 from gpu_judge.vllm_server.command import KEY_VARIABLE, ServerCommand, build_commands, listed_ports
-from gpu_judge.vllm_server.installation import (
-    Installation,
-    check_versions,
-    find_executable,
-    inspect,
-)
+from gpu_judge.vllm_server.installation import Installation, check_versions, find_executable, inspect
 from gpu_judge.vllm_server.readiness import Probe, expected_video_tokens
 from gpu_judge.vllm_server.settings import ServeSettings
 from gpu_judge.vllm_server.supervisor import Launch, Supervision, supervise

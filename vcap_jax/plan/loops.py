@@ -75,10 +75,7 @@ def _compared(program: Program, condition: Computation) -> tuple[Linear, Linear]
 
 
 def _linear(
-    program: Program,
-    within: Computation,
-    i: Instruction,
-    given: Sequence[Linear | None] | None = None,
+    program: Program, within: Computation, i: Instruction, given: Sequence[Linear | None] | None = None
 ) -> Linear | None:
     """What an instruction gives, None if it is no such integer. given: the parameters of a fusion's computation."""
     if i.opcode == "constant":

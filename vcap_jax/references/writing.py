@@ -228,9 +228,7 @@ def _join(
         raise PoolError(f"none of {len(samples)} samples could be captioned, so {path} is not written")
     pool = ReferencePool(
         PoolEntry(
-            id=samples[place].id,
-            references=tuple(row["references"]),
-            segments=tuple(windows.get(place, ())),
+            id=samples[place].id, references=tuple(row["references"]), segments=tuple(windows.get(place, ()))
         )
         for place, row in whole.items()
     )

@@ -253,10 +253,7 @@ class Endpoint:
     async def _get(self, url: str) -> Reply:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
         try:
-            async with (
-                self._clock.deadline(_PROBE_S),
-                self._session().get(url, timeout=timeout) as response,
-            ):
+            async with self._clock.deadline(_PROBE_S), self._session().get(url, timeout=timeout) as response:
                 return Reply(status=response.status, raw=await _bounded(response))
         except aiohttp.InvalidURL as error:
             raise JudgeUnavailable(f"{url} is no address; check {self._role.addresses}") from error

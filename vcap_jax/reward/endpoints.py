@@ -95,11 +95,6 @@ class EndpointPool:
     def names(self) -> str:
         return ", ".join(self._addresses)
 
-    @property
-    def outages(self) -> int:
-        """How often an endpoint dropped out."""
-        return sum(endpoint.breaker.epoch for endpoint in self.endpoints)
-
     def keeps_media(self, endpoint: Endpoint) -> bool:
         """Whether the endpoint takes a medium's uuid in its place."""
         if self._config.media_uuid == "auto":

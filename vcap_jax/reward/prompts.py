@@ -171,6 +171,11 @@ def verdict_schema(spec: InstructionSpec, max_analysis_chars: int) -> dict[str, 
     properties: dict[str, Any] = {ANALYSIS_KEY: {"type": "string", "maxLength": max_analysis_chars}}
     for key in spec.score_keys:
         properties[key] = {"type": "integer", "minimum": 0, "maximum": 10}
+    return object_schema(properties)
+
+
+def object_schema(properties: dict[str, Any]) -> dict[str, Any]:
+    """JSON schema of an object with these keys, all of them, and no others."""
     return {
         "type": "object",
         "properties": properties,
@@ -181,8 +186,9 @@ def verdict_schema(spec: InstructionSpec, max_analysis_chars: int) -> dict[str, 
 
 def response_format(spec: InstructionSpec, max_analysis_chars: int) -> dict[str, Any]:
     """The ``response_format`` field that holds a server to :func:`verdict_schema`."""
-    schema = verdict_schema(spec, max_analysis_chars)
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": f"vcap_{spec.name}", "strict": True, "schema": schema},
-    }
+    return schema_format(spec.name, verdict_schema(spec, max_analysis_chars))
+
+
+def schema_format(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """The ``response_format`` field that holds a server to a schema."""
+    return {"type": "json_schema", "json_schema": {"name": f"vcap_{name}", "strict": True, "schema": schema}}

@@ -69,27 +69,14 @@ _IMAGE_REF, _IMAGE_GEN = ("ref_answer", REFERENCE_CAPTION), ("gen_solution", GEN
 _VIDEO_REF, _VIDEO_GEN = ("REF_DESC", REFERENCE_DESCRIPTION), ("GEN_DESC", GENERATED_DESCRIPTION)
 
 SPECS: Mapping[InstructionName, InstructionSpec] = {
-    spec.name: spec
-    for spec in (
-        InstructionSpec(name="image", score_keys=QUALITY_KEYS, reference=_IMAGE_REF, candidate=_IMAGE_GEN),
-        InstructionSpec(
-            name="image_no_reference", score_keys=QUALITY_KEYS, reference=None, candidate=_IMAGE_GEN
-        ),
-        InstructionSpec(
-            name="video_global", score_keys=GLOBAL_VIDEO_KEYS, reference=_VIDEO_REF, candidate=_VIDEO_GEN
-        ),
-        InstructionSpec(
-            name="video_global_no_reference",
-            score_keys=GLOBAL_VIDEO_KEYS,
-            reference=None,
-            candidate=_VIDEO_GEN,
-        ),
-        InstructionSpec(
-            name="video_segment", score_keys=QUALITY_KEYS, reference=_VIDEO_REF, candidate=_VIDEO_GEN
-        ),
-        InstructionSpec(
-            name="video_segment_no_reference", score_keys=QUALITY_KEYS, reference=None, candidate=_VIDEO_GEN
-        ),
+    name: InstructionSpec(name=name, score_keys=keys, reference=reference, candidate=candidate)
+    for name, keys, reference, candidate in (
+        ("image", QUALITY_KEYS, _IMAGE_REF, _IMAGE_GEN),
+        ("image_no_reference", QUALITY_KEYS, None, _IMAGE_GEN),
+        ("video_global", GLOBAL_VIDEO_KEYS, _VIDEO_REF, _VIDEO_GEN),
+        ("video_global_no_reference", GLOBAL_VIDEO_KEYS, None, _VIDEO_GEN),
+        ("video_segment", QUALITY_KEYS, _VIDEO_REF, _VIDEO_GEN),
+        ("video_segment_no_reference", QUALITY_KEYS, None, _VIDEO_GEN),
     )
 }
 
@@ -113,17 +100,23 @@ def load_instruction(name: InstructionName, path: str | None = None) -> Instruct
     Raises TemplateError for an unreadable file and for a template that does not fit its pass.
     """
     spec = SPECS[name]
-    if path is None:
-        source = f"instructions/{name}.txt"
-        template = resources.files("vcap_jax.reward").joinpath(source).read_text(encoding="utf-8")
-    else:
-        source = str(path)
-        try:
-            template = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TemplateError(f"instruction {name!r}: cannot read {path!r}: {error}") from error
+    template, source = read_template(name, path)
     check_template(template, spec, source)
     return Instruction(spec=spec, template=template.strip() + "\n", source=source)
+
+
+def read_template(name: str, path: str | None) -> tuple[str, str]:
+    """The text of the packaged instruction ``name``, or of the user's own at ``path``, and where it is from.
+
+    Raises TemplateError for an unreadable file.
+    """
+    if path is None:
+        source = f"instructions/{name}.txt"
+        return resources.files("vcap_jax.reward").joinpath(source).read_text(encoding="utf-8"), source
+    try:
+        return Path(path).read_text(encoding="utf-8"), path
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateError(f"instruction {name!r}: cannot read {path!r}: {error}") from error
 
 
 def check_template(template: str, spec: InstructionSpec, source: str) -> None:

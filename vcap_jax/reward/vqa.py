@@ -12,8 +12,6 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from vcap_jax.reward.config import RewardConfig
@@ -22,9 +20,9 @@ from vcap_jax.reward.family import FamilyError, FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, all_failed
 from vcap_jax.reward.json_objects import head, read_objects
 from vcap_jax.reward.judge_query import Form, JudgeQuery, Pass, Verdict
-from vcap_jax.reward.prompts import content_hash, delimited
+from vcap_jax.reward.prompts import content_hash, delimited, object_schema, schema_format
 from vcap_jax.reward.questions import UNKNOWN, Question, read_questions
-from vcap_jax.reward.templates import TemplateError
+from vcap_jax.reward.templates import TemplateError, read_template
 
 Answers = Mapping[str, str]
 """Question number ("Q1") -> a letter, a few words, or ``UNKNOWN``."""
@@ -122,10 +120,7 @@ def questions_pass(questions: Sequence[Question], template: str, *, route: str) 
         form=Form(
             name="vqa",
             version=content_hash(template, json.dumps(schema, sort_keys=True)),
-            response_format={
-                "type": "json_schema",
-                "json_schema": {"name": "vcap_vqa", "strict": True, "schema": schema},
-            },
+            response_format=schema_format("vqa", schema),
             read=lambda content, finish: parse_answers(content, questions, finish),
             pack=dict,
             unpack=dict,
@@ -158,12 +153,7 @@ def answers_schema(questions: Sequence[Question]) -> dict[str, Any]:
             properties[name]["enum"] = [*question.letters, UNKNOWN]
         else:
             properties[name]["maxLength"] = 100
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return object_schema(properties)
 
 
 def parse_answers(
@@ -197,14 +187,7 @@ def parse_answers(
 
 def load_vqa_template(path: str | None = None) -> str:
     """The packaged instruction, or the user's own at ``path``. Raises TemplateError."""
-    if path is None:
-        source = resources.files("vcap_jax.reward").joinpath("instructions/vqa.txt")
-        template = source.read_text(encoding="utf-8")
-    else:
-        try:
-            template = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TemplateError(f"instruction 'vqa': cannot read {path!r}: {error}") from error
+    template, _ = read_template("vqa", path)
     for place in ("{QUESTIONS}", "{CAPTION}"):
         if template.count(place) != 1:
             raise TemplateError(

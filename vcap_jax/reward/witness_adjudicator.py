@@ -30,7 +30,7 @@ from vcap_jax.reward.segments import (
     sample_window,
     select_segments,
 )
-from vcap_jax.reward.templates import Instruction, InstructionName, load_instruction
+from vcap_jax.reward.templates import SPECS, Instruction, InstructionName, load_instruction
 
 
 class WitnessAdjudicatorReward:
@@ -106,10 +106,7 @@ class WitnessAdjudicatorReward:
         return [{"global": whole[caption]} for caption in group.captions]
 
     async def _judge_video(
-        self,
-        group: GroupForReward,
-        reference: str | None,
-        looking: MediaViews,
+        self, group: GroupForReward, reference: str | None, looking: MediaViews
     ) -> tuple[list[dict[str, Verdict[Scores]]], TimeWindow | None]:
         passes: list[Coroutine[Any, Any, Mapping[str, Verdict[Scores]]]] = [
             self._judge_texts("video_global", reference, looking, list(group.captions), None)
@@ -242,16 +239,4 @@ _WITHOUT_REFERENCE: Mapping[InstructionName, InstructionName] = {
 
 def load_instructions(config: RewardConfig) -> dict[InstructionName, Instruction]:
     """All instructions, the user's where the configuration names a path. Raises TemplateError."""
-    paths = config.instructions
-    return {
-        "image": load_instruction("image", paths.image),
-        "image_no_reference": load_instruction("image_no_reference", paths.image_no_reference),
-        "video_global": load_instruction("video_global", paths.video_global),
-        "video_global_no_reference": load_instruction(
-            "video_global_no_reference", paths.video_global_no_reference
-        ),
-        "video_segment": load_instruction("video_segment", paths.video_segment),
-        "video_segment_no_reference": load_instruction(
-            "video_segment_no_reference", paths.video_segment_no_reference
-        ),
-    }
+    return {name: load_instruction(name, getattr(config.instructions, name)) for name in SPECS}

@@ -93,11 +93,7 @@ _ARMS = (
     _noise(0.2, 0.1, name="noise_20", label="judge misses 20%, invents 10%"),
     _noise(0.4, 0.2, name="noise_40", label="judge misses 40%, invents 20%"),
     _noise(
-        0.2,
-        0.1,
-        "reward.family=judge",
-        name="judge_noise_20",
-        label="VLM as judge, misses 20%, invents 10%",
+        0.2, 0.1, "reward.family=judge", name="judge_noise_20", label="VLM as judge, misses 20%, invents 10%"
     ),
     Arm(name="grpo_2", label="GRPO, two updates for each step", overrides=("grpo.num_iterations=2",)),
     _update("dapo", "DAPO (two updates)"),
@@ -157,15 +153,7 @@ _STUDIES = (
             "image": ("e1", "no_reference", "no_reference_attentive", "no_image", *_DIMENSIONS),
             "video": ("e1", "no_reference", *_DIMENSIONS, "no_local"),
         },
-        rows=(
-            "base",
-            "e1",
-            "no_reference",
-            "no_reference_attentive",
-            "no_image",
-            *_DIMENSIONS,
-            "no_local",
-        ),
+        rows=("base", "e1", "no_reference", "no_reference_attentive", "no_image", *_DIMENSIONS, "no_local"),
     ),
     Study(
         name="noise",

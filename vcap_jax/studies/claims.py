@@ -7,8 +7,9 @@ and Recall are c / N, Factuality and Precision are 1 - (n - c) / n, averages are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from vcap_jax.studies.arms import MODALITIES
@@ -46,6 +47,10 @@ class Claim:
     source: Literal["paper", "ours"] = "paper"
 
 
+Stated = Callable[..., Claim]
+"""``Claim`` with the study and the modality that a group of claims has in common."""
+
+
 def more(first: str, second: str, quantity: Quantity = "coverage", margin: float = POINT) -> Test:
     """first > second."""
     return Test(kind="more", first=first, second=second, quantity=quantity, margin=margin)
@@ -73,45 +78,36 @@ def all_claims() -> tuple[Claim, ...]:
 
 def _claims() -> Iterator[Claim]:
     for modality in MODALITIES:
-        yield from _main(modality)
-        yield from _families(modality)
-        yield from _reference_size(modality)
-    yield from _distillation()
+        yield from _main(partial(Claim, study="main", modality=modality), modality)
+        yield from _families(partial(Claim, study="families", modality=modality), modality)
+        yield from _reference_size(partial(Claim, study="reference_size", modality=modality), modality)
+    yield from _distillation(partial(Claim, study="distillation", modality="image"))
     for modality in MODALITIES:
-        yield from _ablations(modality)
-    yield from _noise()
-    yield from _updates()
+        yield from _ablations(partial(Claim, study="ablations", modality=modality), modality)
+    yield from _noise(partial(Claim, study="noise", modality="image"))
+    yield from _updates(partial(Claim, study="updates", modality="image", source="ours"))
     for modality in MODALITIES:
-        yield from _theory(modality)
+        yield from _theory(partial(Claim, study="main", modality=modality), modality)
 
 
-def _main(modality: Modality) -> Iterator[Claim]:
+def _main(claim: Stated, modality: Modality) -> Iterator[Claim]:
     image = modality == "image"
-    yield Claim(
+    yield claim(
         name=f"{modality}: training pays",
-        study="main",
-        modality=modality,
         statement="e1 covers more facts than the base and makes fewer false claims",
         paper="Table 1: Coverage 71.30 to 73.95, Factuality 76.25 to 81.48"
         if image
         else "Table 2: VCapsBench AR 63.28 to 71.34; IR rises, 11.77 to 14.01, which the paper lays to the benchmark",
         tests=(more("e1", "base"), less("e1", "base")),
     )
-    yield Claim(
+    yield claim(
         name=f"{modality}: weak to strong",
-        study="main",
-        modality=modality,
         statement="e1 is well above the references that it learned from, in both respects",
         paper="Section 2.3: the optimum is c = N, n - c = 0 whatever the reference",
-        tests=(
-            apart("e1", "references"),
-            less("e1", "references"),
-        ),
+        tests=(apart("e1", "references"), less("e1", "references")),
     )
-    yield Claim(
+    yield claim(
         name=f"{modality}: e1 to e2",
-        study="main",
-        modality=modality,
         statement="references by e1 give a better captioner: e2 is above e1 in both respects",
         paper="Table 1: Coverage 73.95 to 74.18, Factuality 81.48 to 86.42 (DeCap Precision falls, 87.80 to 86.42)"
         if image
@@ -120,12 +116,10 @@ def _main(modality: Modality) -> Iterator[Claim]:
     )
 
 
-def _families(modality: Modality) -> Iterator[Claim]:
+def _families(claim: Stated, modality: Modality) -> Iterator[Claim]:
     where = "Appendix, Comparison of Reference Roles"
-    yield Claim(
+    yield claim(
         name=f"{modality}: imitation is bound to its reference",
-        study="families",
-        modality=modality,
         statement="a policy trained by imitation stays at the references' level (within 5 points)",
         paper=f"{where}: optimum c = m",
         tests=(
@@ -133,54 +127,42 @@ def _families(modality: Modality) -> Iterator[Claim]:
             same("imitation", "references", "false_claims", 0.05),
         ),
     )
-    yield Claim(
+    yield claim(
         name=f"{modality}: witness above imitation",
-        study="families",
-        modality=modality,
         statement="with the same references the witness-adjudicator ends above imitation, intervals apart",
         paper=where,
         tests=(apart("e1", "imitation"), less("e1", "imitation")),
     )
-    yield Claim(
+    yield claim(
         name=f"{modality}: VQA does not see inventions",
-        study="families",
-        modality=modality,
         statement="questions leave false claims unpunished that the witness-adjudicator punishes",
         paper=f"{where}: no penalty for what no question asks about",
         tests=(less("e1", "vqa"),),
     )
-    yield Claim(
+    yield claim(
         name=f"{modality}: VQA is bounded by its questions",
-        study="families",
-        modality=modality,
         statement="questions about the reference's facts end at a lower coverage",
         paper=f"{where}: bounded by question coverage",
         tests=(more("e1", "vqa"),),
     )
-    yield Claim(
+    yield claim(
         name=f"{modality}: witness above a judge alone",
-        study="families",
-        modality=modality,
         statement="a judge without a reference ends lower in coverage",
         paper=f"{where}: optimum undefined, low-resolution signal",
         tests=(more("e1", "judge"), more("e1", "judge", "f1")),
     )
 
 
-def _reference_size(modality: Modality) -> Iterator[Claim]:
+def _reference_size(claim: Stated, modality: Modality) -> Iterator[Claim]:
     where = "Section 2.3: m sets the steepness, never the location of the optimum"
-    yield Claim(
+    yield claim(
         name=f"{modality}: m does not move the end",
-        study="reference_size",
-        modality=modality,
         statement="references of one or two sentences, whole, and e1's end at the same F1 (within 3 points)",
         paper=where,
         tests=tuple(same(row, "e1", "f1", 0.03) for row in ("cut_1", "cut_2", "e2")),
     )
-    yield Claim(
+    yield claim(
         name=f"{modality}: m sets the speed",
-        study="reference_size",
-        modality=modality,
         statement="larger references lift coverage faster (mean over the first 10 steps): "
         "1 sentence < whole reference < e1's references",
         paper=where,
@@ -188,28 +170,22 @@ def _reference_size(modality: Modality) -> Iterator[Claim]:
     )
 
 
-def _distillation() -> Iterator[Claim]:
+def _distillation(claim: Stated) -> Iterator[Claim]:
     table = "Table 3 (best-of-8)"
-    yield Claim(
+    yield claim(
         name="self-distillation gains nothing",
-        study="distillation",
-        modality="image",
         statement="a student of the base's own best of 8 is at the base's level (F1 within 2 points)",
         paper=f"{table}: Avg 77.91 to 77.65 and 69.17 to 67.97",
         tests=(same("from_self", "base", "f1", 0.02),),
     )
-    yield Claim(
+    yield claim(
         name="training passes self-distillation",
-        study="distillation",
-        modality="image",
         statement="e1 is above the student of the base, intervals apart",
         paper=f"{table}: 77.65 against 81.52",
         tests=(apart("e1", "from_self", "f1"), apart("e1", "from_self")),
     )
-    yield Claim(
+    yield claim(
         name="distillation from e1 and e2 transfers",
-        study="distillation",
-        modality="image",
         statement="students of e1 and e2 are above the base and close to their teachers (F1 within 5 points)",
         paper=f"{table}: 82.00 (e1: 81.52) and 83.02 (e2: 83.53), base 77.91",
         tests=(
@@ -221,48 +197,38 @@ def _distillation() -> Iterator[Claim]:
     )
 
 
-def _ablations(modality: Modality) -> Iterator[Claim]:
+def _ablations(claim: Stated, modality: Modality) -> Iterator[Claim]:
     image = modality == "image"
     table = "Table 5" if image else "Table 7"
-    yield Claim(
+    yield claim(
         name=f"{modality}: the reference carries the signal",
-        study="ablations",
-        modality=modality,
         statement="without the reference caption the captioner is worse than with it",
         paper=f"{table}: " + ("Avg 81.52 to 77.65" if image else "AR 71.34 to 65.75, the largest drop"),
         tests=(more("e1", "no_reference", "f1"),),
     )
     if image:
-        yield Claim(
+        yield claim(
             name="image: the picture matters too",
-            study="ablations",
-            modality="image",
             statement="without the picture the captioner is worse than with it",
             paper=f"{table}: Avg 81.52 to 81.04, DeCap Avg 73.32 to 71.66",
             tests=(more("e1", "no_image", "f1"),),
         )
-        yield Claim(
+        yield claim(
             name="image: the reference matters more than the picture",
-            study="ablations",
-            modality="image",
             statement="taking the reference away costs more than taking the picture away",
             paper=f"{table}: -3.87 against -0.48",
             tests=(more("no_image", "no_reference", "f1"),),
         )
-        yield Claim(
+        yield claim(
             name="image: an attentive judge needs the reference too",
-            study="ablations",
-            modality="image",
             statement="the reference is still worth something where the judge notices every object unasked",
             paper="Appendix: a judge alone misses slots. How many is an assumption of ours (docs/embedded_judge.md)",
             tests=(more("e1", "no_reference_attentive", "f1"),),
             source="ours",
         )
     else:
-        yield Claim(
+        yield claim(
             name="video: the reference matters most",
-            study="ablations",
-            modality="video",
             statement="no other part of the reward costs as much as the reference when it is taken away",
             paper=f"{table}: -5.59 AR, others at most -2.20",
             tests=tuple(
@@ -270,96 +236,75 @@ def _ablations(modality: Modality) -> Iterator[Claim]:
                 for row in ("no_correctness", "no_completeness", "no_text_quality", "no_local")
             ),
         )
-        yield Claim(
+        yield claim(
             name="video: the local term helps a little",
-            study="ablations",
-            modality="video",
             statement="without the local term the captioner is worse than with it",
             paper=f"{table}: AR 71.34 to 70.94, VDC 35.43 to 35.18",
             tests=(more("e1", "no_local", "f1"),),
         )
-    yield Claim(
+    yield claim(
         name=f"{modality}: Correctness guards against false claims",
-        study="ablations",
-        modality=modality,
         statement="without it false claims rise, and more than without Completeness or Text Quality",
         paper=f"{table}: " + ("Factuality 81.48 to 76.03" if image else "AR -2.20; IR falls, 14.01 to 13.21"),
         tests=tuple(less(row, "no_correctness") for row in ("e1", "no_completeness", "no_text_quality")),
     )
-    yield Claim(
+    yield claim(
         name=f"{modality}: Completeness carries coverage",
-        study="ablations",
-        modality=modality,
         statement="without it coverage falls, and more than without Correctness or Text Quality",
         paper=f"{table}: " + ("Coverage -1.01, Recall -3.57" if image else "AR -1.93, CR -3.94"),
         tests=tuple(more(row, "no_completeness") for row in ("e1", "no_correctness", "no_text_quality")),
     )
-    yield Claim(
+    yield claim(
         name=f"{modality}: Text Quality matters least",
-        study="ablations",
-        modality=modality,
         statement="without it nothing much changes (F1 within 2 points)",
         paper=f"{table}: " + ("Avg -0.14" if image else "AR -0.61, VDC -0.14"),
         tests=(same("no_text_quality", "e1", "f1", 0.02),),
     )
 
 
-def _noise() -> Iterator[Claim]:
-    yield Claim(
+def _noise(claim: Stated) -> Iterator[Claim]:
+    yield claim(
         name="a judge that errs still leads above the references",
-        study="noise",
-        modality="image",
         statement="with 20% missed and 10% invented, coverage ends above the references', intervals apart",
         paper="not in the paper, whose judge's errors are unknown",
         tests=(apart("noise_20", "references"),),
         source="ours",
     )
-    yield Claim(
+    yield claim(
         name="errors cost",
-        study="noise",
-        modality="image",
         statement="the captioner gets worse with the judge's errors",
         paper="not in the paper",
         tests=(more("e1", "noise_20", "f1"), more("noise_20", "noise_40", "f1")),
         source="ours",
     )
-    yield Claim(
+    yield claim(
         name="the witness keeps its lead when the judge errs",
-        study="noise",
-        modality="image",
         statement="with the same errors the witness-adjudicator ends above the judge alone",
         paper="Appendix, Comparison of Reference Roles: errors of a judge alone are a hidden channel",
         tests=(more("noise_20", "judge_noise_20", "f1"),),
     )
 
 
-def _updates() -> Iterator[Claim]:
+def _updates(claim: Stated) -> Iterator[Claim]:
     for row, against in (("dr_grpo", "e1"), ("rloo", "e1"), ("dapo", "grpo_2"), ("gspo", "grpo_2")):
-        yield Claim(
+        yield claim(
             name=f"{row} is as good as GRPO",
-            study="updates",
-            modality="image",
             statement="the reward, not the update, makes the difference: the same F1 within 2 points"
             + (" as GRPO with two updates" if against == "grpo_2" else ""),
             paper="limitation iii leaves it open",
             tests=(same(row, against, "f1", 0.02),),
-            source="ours",
         )
 
 
-def _theory(modality: Modality) -> Iterator[Claim]:
-    yield Claim(
+def _theory(claim: Stated, modality: Modality) -> Iterator[Claim]:
+    yield claim(
         name=f"{modality}: captions follow P_recall",
-        study="main",
-        modality=modality,
         statement="how often a caption covers its whole reference is what the formula says (within 5 points)",
         paper="Section 2.3: references are uniform draws from the facts",
         tests=tuple(same(row, FORMULA, "recall_rate", 0.05) for row in ("base", "e1")),
     )
-    yield Claim(
+    yield claim(
         name=f"{modality}: captions follow P_coll",
-        study="main",
-        modality=modality,
         statement="how often the errors of a caption miss the reference is what the formula says (within 5 points)",
         paper="Section 2.3: errors are uniform draws from the slots",
         tests=tuple(same(row, FORMULA, "collision_free_rate", 0.05) for row in ("base", "e1")),

@@ -129,13 +129,7 @@ def work(
                 one.process.terminate()
             for one in running:
                 one.process.wait()
-                _note(
-                    out,
-                    one.task,
-                    time.monotonic() - one.began,
-                    workers,
-                    complete=one.task.complete(out),
-                )
+                _note(out, one.task, time.monotonic() - one.began, workers, complete=one.task.complete(out))
     return Outcome(failed=failed, blocked=tuple(task.key for task in waiting))
 
 

@@ -17,11 +17,7 @@ BACKBONE_FOLDER = Path(__file__).resolve().parent / "backbone"
 IMAGE_SETTINGS = ImageSettings(min_pixels=64 * 64, max_pixels=96 * 96)
 """A scene's 96 x 96 pixels are taken as they are; a photograph is brought down to as many."""
 VIDEO_SETTINGS = VideoSettings(
-    min_pixels=2 * 64 * 64,
-    max_pixels=8 * 64 * 64,
-    fps=2.0,
-    min_frames=2,
-    max_frames=8,
+    min_pixels=2 * 64 * 64, max_pixels=8 * 64 * 64, fps=2.0, min_frames=2, max_frames=8
 )
 """Eight frames of 64 x 64, the size of a clip; ``max_pixels`` is the whole video's."""
 

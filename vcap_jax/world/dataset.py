@@ -54,13 +54,7 @@ def write_mp4(path: Path, frames: np.ndarray, fps: int = VIDEO_FPS) -> None:
 
 
 def write_dataset(
-    folder: str | Path,
-    modality: Modality,
-    split: str,
-    count: int,
-    seed: int,
-    *,
-    prompt: str | None = None,
+    folder: str | Path, modality: Modality, split: str, count: int, seed: int, *, prompt: str | None = None
 ) -> Path:
     """Renders the first ``count`` scenes of a split.
 

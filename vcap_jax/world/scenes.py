@@ -135,17 +135,12 @@ def sample_image_scene(seed: int, index: int, split: str = "train") -> ImageScen
     places = _places(rng, IMAGE_PLACES, int(rng.integers(2, 5)))
     objects = tuple(
         ImageObject(
-            place=place,
-            shape=_pick(rng, SHAPES),
-            colour=_pick(rng, tuple(COLOURS)),
-            size=_pick(rng, SIZES),
+            place=place, shape=_pick(rng, SHAPES), colour=_pick(rng, tuple(COLOURS)), size=_pick(rng, SIZES)
         )
         for place in places
     )
     return ImageScene(
-        objects=objects,
-        background=_pick(rng, tuple(BACKGROUNDS)),
-        render_seed=int(rng.integers(2**31)),
+        objects=objects, background=_pick(rng, tuple(BACKGROUNDS)), render_seed=int(rng.integers(2**31))
     )
 
 
