@@ -56,7 +56,7 @@ def marked(pixels: np.ndarray, mark: int) -> np.ndarray:
 
 def image_media(path: Path, settings: JudgeMediaSettings, mark: int) -> EncodedMedia:
     """A photograph as a run would send it."""
-    picture = encode_picture(marked(decode_image(path).pixels, mark), settings)
+    picture = encode_picture(marked(decode_image(path), mark), settings)
     return EncodedMedia(modality="image", duration=0.0, pictures=(picture,))
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
+
+from vcap_jax.data.videos import choose_frames, index_video, read_frames
+from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
 
 
 def level(index: int) -> int:
@@ -44,3 +48,37 @@ def write_video(
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodedVideo:
+    """Sampled frames.
+
+    frames: uint8 [T, H, W, 3] RGB; timestamps: [T] seconds from the first frame of the video; indices: [T]
+    which frames of the video they are; fps: of the video, not of the sample; duration: of the whole video in
+    seconds.
+    """
+
+    frames: np.ndarray
+    timestamps: tuple[float, ...]
+    indices: tuple[int, ...]
+    fps: float
+    duration: float
+
+
+def decode_video(path: str | Path, settings: VideoSettings) -> DecodedVideo:
+    """Samples and decodes a video at its own size. The sampled frames are held together.
+
+    Raises:
+        MediaError: as ``index_video`` and ``read_frames``.
+    """
+    index = index_video(path)
+    indices = choose_frames(index, settings)
+    frames = np.stack(list(read_frames(index, indices.tolist())))
+    return DecodedVideo(
+        frames=frames,
+        timestamps=tuple(index.times[i] for i in indices),
+        indices=tuple(int(i) for i in indices),
+        fps=index.fps,
+        duration=index.duration,
+    )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data.media_files import write_video
+from tests.data.media_files import decode_video, write_video
 from tests.models.qwen3_vl.processing.cases import pixels
 from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
 from tests.processes_in_threads import in_threads
@@ -260,8 +260,6 @@ def test_from_files_to_a_batch(manifest: Path) -> None:
 
 
 def test_streaming_a_video_equals_encoding_it_whole(manifest: Path) -> None:
-    from vcap_jax.data.videos import decode_video
-
     processor = Processor(tiny_tokenizer(), video=VideoSettings(fps=4.0, min_pixels=100_000))
     loader = example_loader(processor, image_prompt="", video_prompt="Video?")
     streamed = loader(read_manifest(manifest)[2]).prompt

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.data.media_files import level, write_video
+from tests.data.media_files import decode_video, level, write_video
 from vcap_jax.data.errors import MediaError
-from vcap_jax.data.videos import choose_frames, decode_video, index_video, read_frames
+from vcap_jax.data.videos import choose_frames, index_video, read_frames
 from vcap_jax.models.qwen3_vl.processing.frames import sample_indices
 from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
 

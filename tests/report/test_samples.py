@@ -19,7 +19,6 @@ from vcap_jax.report.samples import (
     SamplesWriter,
     picture,
     read_samples,
-    video_frames,
 )
 from vcap_jax.report.samples_page import spread_over_steps, write_samples_page
 from vcap_jax.report.step_log import LogError
@@ -138,15 +137,6 @@ def test_small_pictures_are_exact_and_large_ones_shrink() -> None:
     assert (large.width, large.height) == (512, 288)
     with pytest.raises(ValueError, match="data URL"):
         SampleFrame(url="/tmp/a.png", width=1, height=1)
-
-
-def test_long_videos_are_thinned_evenly() -> None:
-    frames = np.zeros((100, 8, 8, 3), np.uint8)
-    chosen = video_frames(frames, np.arange(100) / 2, most=5)
-    assert [frame.timestamp for frame in chosen] == [0.0, 12.5, 25.0, 37.0, 49.5]
-    assert len(video_frames(frames[:3], [0, 1, 2])) == 3
-    with pytest.raises(ValueError, match="3 frames have 2 timestamps"):
-        video_frames(frames[:3], [0, 1])
 
 
 def test_many_samples_are_thinned_by_whole_steps() -> None:

@@ -77,7 +77,7 @@ def example_loader(
 def _load_images(
     sample: Sample, text: TextPart, processor: Processor, judge: JudgeMediaSettings | None
 ) -> Example:
-    pictures = [decode_image(path).pixels for path in sample.images]
+    pictures = [decode_image(path) for path in sample.images]
     prompt = processor.encode([*(ImagePart(pixels) for pixels in pictures), text])
     encoded = () if judge is None else tuple(encode_picture(pixels, judge) for pixels in pictures)
     media = EncodedMedia(modality="image", duration=0.0, pictures=encoded)

@@ -6,7 +6,6 @@ that a camera wrote into the file is applied. An animation gives its first pictu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +14,8 @@ from PIL import Image, ImageOps
 from vcap_jax.data.errors import MediaError
 
 
-@dataclass(frozen=True)
-class DecodedImage:
-    """pixels: uint8 [H, W, 3] RGB."""
-
-    pixels: np.ndarray
-
-
-def decode_image(path: str | Path) -> DecodedImage:
-    """Reads an image of any format, mode and size that Pillow knows.
+def decode_image(path: str | Path) -> np.ndarray:
+    """Reads an image of any format, mode and size that Pillow knows: uint8 [H, W, 3] RGB.
 
     Raises:
         MediaError: missing, truncated or unreadable file; names it.
@@ -35,13 +27,12 @@ def decode_image(path: str | Path) -> DecodedImage:
         with Image.open(source) as opened:
             opened.load()
             upright = ImageOps.exif_transpose(opened)
-            pixels = np.array(to_rgb(upright))
+            return np.array(to_rgb(upright))
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         # Pillow raises any of these for damaged files, depending on the format.
         raise MediaError(
             f"{source}: not a readable image ({error}): replace the file or drop the row"
         ) from error
-    return DecodedImage(pixels)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

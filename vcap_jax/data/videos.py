@@ -48,22 +48,6 @@ class VideoIndex:
         return len(self.times)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DecodedVideo:
-    """Sampled frames.
-
-    frames: uint8 [T, H, W, 3] RGB; timestamps: [T] seconds from the first frame of the video; indices: [T]
-    which frames of the video they are; fps: of the video, not of the sample; duration: of the whole video in
-    seconds.
-    """
-
-    frames: np.ndarray
-    timestamps: tuple[float, ...]
-    indices: tuple[int, ...]
-    fps: float
-    duration: float
-
-
 def index_video(path: str | Path) -> VideoIndex:
     """Reads the frame times of a video.
 
@@ -122,24 +106,6 @@ def read_frames(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarra
             f"{index.path}: the video ends before frame {indices[found]} of {len(index)}, it is truncated: "
             "replace the file or drop the row"
         )
-
-
-def decode_video(path: str | Path, settings: VideoSettings) -> DecodedVideo:
-    """Samples and decodes a video at its own size. The sampled frames are held together.
-
-    Raises:
-        MediaError: as ``index_video`` and ``read_frames``.
-    """
-    index = index_video(path)
-    indices = choose_frames(index, settings)
-    frames = np.stack(list(read_frames(index, indices.tolist())))
-    return DecodedVideo(
-        frames=frames,
-        timestamps=tuple(index.times[i] for i in indices),
-        indices=tuple(int(i) for i in indices),
-        fps=index.fps,
-        duration=index.duration,
-    )
 
 
 def _unreadable(source: Path, error: Exception) -> MediaError:

@@ -25,16 +25,8 @@ _TIMING_NAMES = frozenset({"compiles"})
 _NOT_TIMING = frozenset({"judge/failed"})
 
 
-class MetricsWriter:
+class MetricsWriter(StepLog):
     """Appends rows to metrics.jsonl, each on disk before ``write`` returns, exactly one for a step."""
-
-    def __init__(self, path: str | Path) -> None:
-        self._log = StepLog(path)
-
-    @property
-    def last_step(self) -> int | None:
-        """The step of the last row, None for an empty file."""
-        return self._log.last_step
 
     def write(self, row: Mapping[str, Any]) -> Row:
         """Appends a row and returns it in plain Python values. Raises for a step that has a row already.
@@ -43,16 +35,9 @@ class MetricsWriter:
         """
         plain = {name: _scalar(name, value) for name, value in row.items()}
         if self.last_step is not None and plain["step"] == self.last_step:
-            raise ValueError(f"{self._log.path}: step {self.last_step} has a row already")
-        self._log.append([plain])
+            raise ValueError(f"{self.path}: step {self.last_step} has a row already")
+        self.append([plain])
         return plain
-
-    def truncate_after(self, step: int) -> int:
-        """Removes rows of later steps, before a run goes on from the checkpoint of ``step``; how many."""
-        return self._log.truncate_after(step)
-
-    def close(self) -> None:
-        self._log.close()
 
 
 def read_metrics(path: str | Path) -> list[Row]:

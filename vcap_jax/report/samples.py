@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pydantic
@@ -79,47 +79,27 @@ class Sample:
 _SAMPLE = pydantic.TypeAdapter(Sample)
 
 
-def picture(pixels: np.ndarray, *, timestamp: float | None = None, longest: int = 512) -> SampleFrame:
-    """A frame of uint8 [H, W, 3] pixels as a data URL: PNG if small, JPEG shrunk to ``longest`` if large."""
+def picture(pixels: np.ndarray, *, timestamp: float | None = None) -> SampleFrame:
+    """A frame of uint8 [H, W, 3] pixels as a data URL: PNG if small, JPEG shrunk to 512 pixels if large."""
     image = Image.fromarray(pixels)
     content = io.BytesIO()
     if max(image.size) <= 160:
         image.save(content, "PNG", optimize=True)
         kind = "png"
     else:
-        image.thumbnail((longest, longest))
+        image.thumbnail((512, 512))
         image.save(content, "JPEG", quality=82)
         kind = "jpeg"
     url = f"data:image/{kind};base64,{base64.b64encode(content.getvalue()).decode()}"
     return SampleFrame(url=url, width=image.width, height=image.height, timestamp=timestamp)
 
 
-def video_frames(
-    frames: Sequence[np.ndarray] | np.ndarray, timestamps: Sequence[float], *, most: int = 16
-) -> tuple[SampleFrame, ...]:
-    """Frames uint8 [T, H, W, 3] with their seconds [T]; of more than ``most`` an evenly spaced choice."""
-    if len(frames) != len(timestamps):
-        raise ValueError(f"{len(frames)} frames have {len(timestamps)} timestamps")
-    chosen = np.unique(np.linspace(0, len(frames) - 1, min(most, len(frames))).round().astype(int))
-    return tuple(picture(frames[i], timestamp=float(timestamps[i]), longest=320) for i in chosen)
-
-
-class SamplesWriter:
+class SamplesWriter(StepLog):
     """Appends samples to samples.jsonl, from which the page can be drawn again at any time."""
-
-    def __init__(self, path: str | Path) -> None:
-        self._log = StepLog(path)
 
     def write(self, samples: Iterable[Sample]) -> None:
         """Appends samples of one or more steps. Raises ValueError if a step goes back."""
-        self._log.append([_row(sample) for sample in samples])
-
-    def truncate_after(self, step: int) -> int:
-        """Removes samples of later steps before a run goes on from the checkpoint of ``step``."""
-        return self._log.truncate_after(step)
-
-    def close(self) -> None:
-        self._log.close()
+        self.append(_SAMPLE.dump_python(sample, mode="json") for sample in samples)
 
 
 def read_samples(path: str | Path) -> list[Sample]:
@@ -131,8 +111,3 @@ def read_samples(path: str | Path) -> list[Sample]:
         except pydantic.ValidationError as error:
             raise LogError(f"{path}: a row of step {row['step']} is not a sample: {error}") from error
     return samples
-
-
-def _row(sample: Sample) -> dict[str, Any]:
-    row: dict[str, Any] = _SAMPLE.dump_python(sample, mode="json")
-    return row

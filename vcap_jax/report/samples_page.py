@@ -64,13 +64,18 @@ def _shown_width(frame: SampleFrame, alone: bool) -> int:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("vcap_jax.report"),
+    environment = page_templates("vcap_jax.report")
+    environment.filters["by_reward"] = by_reward
+    environment.globals["shown_width"] = _shown_width
+    return environment.get_template("samples.html")
+
+
+def page_templates(package: str) -> jinja2.Environment:
+    """The templates of a package's pages: whatever is put in is escaped, and a name that is not known is an error."""
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(package),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["by_reward"] = by_reward
-    environment.globals["shown_width"] = _shown_width
-    return environment.get_template("samples.html")

@@ -17,6 +17,7 @@ import jax
 import jinja2
 
 from vcap_jax.report.progress import duration
+from vcap_jax.report.samples_page import page_templates
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import write_summary
 from vcap_jax.studies.arms import ACCOMPANY, label
@@ -192,13 +193,7 @@ def test_words(tested: Tested) -> str:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("vcap_jax.studies"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_templates("vcap_jax.studies")
     environment.filters.update(percent=percent, cell=cell, duration=duration, test_words=test_words)
     environment.globals.update(
         measures=MEASURES, early=EARLY_STEPS, level=LEVEL, window=WINDOW, candidates=CANDIDATES

@@ -129,62 +129,34 @@ def _add(
     if key in tasks:
         return key
     config = _config(arm, modality, seed, overrides)
-    digest = _digest(_decides(config), arm.kind, arm.cut)
-    world = f"{modality}-{_digest(config.world.train_scenes, config.world.heldout_scenes, config.world.seed)}"
-
-    def named(what: str) -> str:
-        return f"{modality}-{what}-seed{seed}-{digest}"
-
-    after: list[str] = []
+    result, teachers = ".", tuple[str, ...]()
     if arm.kind == "improve":
-        if arm.round > 1:
-            after.append(_add(tasks, configs, ARMS[f"e{arm.round - 1}"], modality, seed, overrides))
-        task = Task(
-            key=key,
-            arm=arm.name,
-            modality=modality,
-            seed=seed,
-            kind="improve",
-            world=world,
-            folder=named("self-improve"),
-            result=arm.name,
-            after=tuple(after),
-            rounds=arm.round,
-        )
+        needed, result = [f"e{arm.round - 1}"] if arm.round > 1 else [], arm.name
     elif arm.kind == "distill":
         assert arm.teacher is not None
         names = ("self", "e1", "e2")
         # One folder, teacher after teacher, so that the references are written once.
         earlier = names[: names.index(arm.teacher)]
         needed = [*(f"from_{name}" for name in earlier[-1:]), "e1" if arm.teacher == "self" else arm.teacher]
-        after += [_add(tasks, configs, ARMS[name], modality, seed, overrides) for name in needed]
-        task = Task(
-            key=key,
-            arm=arm.name,
-            modality=modality,
-            seed=seed,
-            kind="distill",
-            world=world,
-            folder=named("distill"),
-            result=f"{arm.teacher}/student",
-            after=tuple(after),
-            teachers=(*earlier, arm.teacher),
-        )
+        result, teachers = f"{arm.teacher}/student", (*earlier, arm.teacher)
     else:
-        # e1 lends what the base wrote for this seed.
-        after.append(_add(tasks, configs, ARMS["e1"], modality, seed, overrides))
-        task = Task(
-            key=key,
-            arm=arm.name,
-            modality=modality,
-            seed=seed,
-            kind="train",
-            world=world,
-            folder=named(arm.name),
-            after=tuple(after),
-            cut=arm.cut,
-        )
-    tasks[key] = task
+        needed = ["e1"]  # it lends what the base wrote for this seed
+    after = tuple(_add(tasks, configs, ARMS[name], modality, seed, overrides) for name in needed)
+    world = _digest(config.world.train_scenes, config.world.heldout_scenes, config.world.seed)
+    tasks[key] = Task(
+        key=key,
+        arm=arm.name,
+        modality=modality,
+        seed=seed,
+        kind=arm.kind,
+        world=f"{modality}-{world}",
+        folder=f"{config.name}-{_digest(_decides(config), arm.kind, arm.cut)}",
+        result=result,
+        after=after,
+        rounds=arm.round,
+        teachers=teachers,
+        cut=arm.cut,
+    )
     configs[key] = config
     return key
 
