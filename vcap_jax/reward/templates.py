@@ -50,7 +50,7 @@ class TemplateError(VCapError, ValueError):
     """A template that cannot serve its pass; the message names the file and what to change."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class InstructionSpec:
     """What one pass of the judge needs from its instruction.
 
@@ -68,17 +68,15 @@ class InstructionSpec:
 _IMAGE_REF, _IMAGE_GEN = ("ref_answer", REFERENCE_CAPTION), ("gen_solution", GENERATED_CAPTION)
 _VIDEO_REF, _VIDEO_GEN = ("REF_DESC", REFERENCE_DESCRIPTION), ("GEN_DESC", GENERATED_DESCRIPTION)
 
-SPECS: Mapping[InstructionName, InstructionSpec] = {
-    name: InstructionSpec(name=name, score_keys=keys, reference=reference, candidate=candidate)
-    for name, keys, reference, candidate in (
-        ("image", QUALITY_KEYS, _IMAGE_REF, _IMAGE_GEN),
-        ("image_no_reference", QUALITY_KEYS, None, _IMAGE_GEN),
-        ("video_global", GLOBAL_VIDEO_KEYS, _VIDEO_REF, _VIDEO_GEN),
-        ("video_global_no_reference", GLOBAL_VIDEO_KEYS, None, _VIDEO_GEN),
-        ("video_segment", QUALITY_KEYS, _VIDEO_REF, _VIDEO_GEN),
-        ("video_segment_no_reference", QUALITY_KEYS, None, _VIDEO_GEN),
-    )
-}
+_SPECS = (
+    InstructionSpec("image", QUALITY_KEYS, _IMAGE_REF, _IMAGE_GEN),
+    InstructionSpec("image_no_reference", QUALITY_KEYS, None, _IMAGE_GEN),
+    InstructionSpec("video_global", GLOBAL_VIDEO_KEYS, _VIDEO_REF, _VIDEO_GEN),
+    InstructionSpec("video_global_no_reference", GLOBAL_VIDEO_KEYS, None, _VIDEO_GEN),
+    InstructionSpec("video_segment", QUALITY_KEYS, _VIDEO_REF, _VIDEO_GEN),
+    InstructionSpec("video_segment_no_reference", QUALITY_KEYS, None, _VIDEO_GEN),
+)
+SPECS: Mapping[InstructionName, InstructionSpec] = {spec.name: spec for spec in _SPECS}
 
 
 @dataclass(frozen=True, kw_only=True)
