@@ -15,12 +15,11 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from gpu_judge.backends import Judge
 from gpu_judge.bodies import Intake, Limits, Refusal, parse_object
 from gpu_judge.embedded.request import BadRequest
 
@@ -29,6 +28,18 @@ _LONGEST_MESSAGE = 1000
 """Characters of an error: what is quoted may be of any length."""
 _SWITCH_S = 0.0005
 """How long one thread may keep another waiting: an answer is sent in a dozen steps, each of which may wait so long."""
+
+
+class Judge(Protocol):
+    """What stands behind the embedded judge's address: answers the body of a chat completion request with the JSON
+    object that its instruction asks for."""
+
+    def answer(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The verdict; raises ``BadRequest`` where the request cannot be judged.
+
+        Called from a thread of its own, for one request at a time.
+        """
+        ...
 
 
 def build_app(

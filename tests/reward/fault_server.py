@@ -18,8 +18,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from gpu_judge.backends import Judge
-from gpu_judge.openai_api import completion
+from gpu_judge.openai_api import Judge, completion
 from tests.patience import GUARD_S
 from vcap_jax.reward.endpoint import GREETING
 from vcap_jax.system.event_loop import LoopThread

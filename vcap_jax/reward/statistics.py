@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
@@ -59,8 +60,8 @@ class JudgeStatistics:
         return JudgeStatistics(
             **added,
             latency_max_s=self.latency_max_s,
-            failures=_difference(self.failures, earlier.failures),
-            errors=_difference(self.errors, earlier.errors),
+            failures=dict(Counter(self.failures) - Counter(earlier.failures)),
+            errors=dict(Counter(self.errors) - Counter(earlier.errors)),
             endpoints={
                 name: now.since(earlier.endpoints.get(name, JudgeStatistics()))
                 for name, now in self.endpoints.items()
@@ -75,13 +76,11 @@ class _Tally:
     """Sums of one endpoint, or of all."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, float] = {}
-        self.failures: dict[str, int] = {}
-        self.errors: dict[str, int] = {}
+        self.sums: defaultdict[str, float] = defaultdict(
+            int
+        )  # whole numbers stay whole: only seconds are fractions
+        self.failures, self.errors = Counter[str](), Counter[str]()
         self._under_way, self._busy_from = 0, 0.0
-
-    def add(self, name: str, amount: float = 1) -> None:
-        self.sums[name] = self.sums.get(name, 0) + amount
 
     def started(self, now: float) -> None:
         if self._under_way == 0:
@@ -91,11 +90,11 @@ class _Tally:
     def ended(self, now: float) -> None:
         self._under_way -= 1
         if self._under_way == 0:
-            self.add("busy_s", now - self._busy_from)
+            self.sums["busy_s"] += now - self._busy_from
 
     def snapshot(self, endpoints: Mapping[str, JudgeStatistics]) -> JudgeStatistics:
         return JudgeStatistics(
-            **self.sums,  # type: ignore[arg-type]  # whole numbers stay whole: only seconds are fractions
+            **self.sums,  # type: ignore[arg-type]
             failures=dict(self.failures),
             errors=dict(self.errors),
             endpoints=endpoints,
@@ -124,43 +123,41 @@ class StatisticsRecorder:
         with self._lock:
             for tally in self._tallies(address):
                 tally.ended(self._clock())
-                tally.add("requests")
-                tally.add("latency_sum_s", seconds)
-                tally.sums["latency_max_s"] = max(tally.sums.get("latency_max_s", 0.0), seconds)
+                tally.sums["requests"] += 1
+                tally.sums["latency_sum_s"] += seconds
+                tally.sums["latency_max_s"] = max(seconds, tally.sums["latency_max_s"])
                 if failure is not None:
-                    tally.errors[failure.reason] = tally.errors.get(failure.reason, 0) + 1
+                    tally.errors[failure.reason] += 1
                 if usage is not None:
-                    tally.add("prompt_tokens", usage.prompt_tokens)
-                    tally.add("cached_tokens", usage.cached_tokens)
-                    tally.add("completion_tokens", usage.completion_tokens)
-                    tally.add("media_tokens", sum(usage.media_tokens.values()))
+                    for name in ("prompt_tokens", "cached_tokens", "completion_tokens"):
+                        tally.sums[name] += getattr(usage, name)
+                    tally.sums["media_tokens"] += sum(usage.media_tokens.values())
 
     def media(self, address: str, *, sent: int = 0, named: int = 0, resent: int = 0) -> None:
         """Pictures and videos of a request."""
         with self._lock:
             for tally in self._tallies(address):
                 for name, count in (("media_sent", sent), ("media_named", named), ("media_resent", resent)):
-                    if count:
-                        tally.add(name, count)
+                    tally.sums[name] += count
 
     def retry(self, address: str) -> None:
         """A further request follows the one that this address got."""
         with self._lock:
             for tally in self._tallies(address):
-                tally.add("retries")
+                tally.sums["retries"] += 1
 
     def judgement(self, address: str, failure: Failure | None) -> None:
         """A question ended. address: of the endpoint asked last."""
         with self._lock:
             for tally in self._tallies(address):
-                tally.add("judged" if failure is None else "failed")
+                tally.sums["judged" if failure is None else "failed"] += 1
                 if failure is not None:
-                    tally.failures[failure.reason] = tally.failures.get(failure.reason, 0) + 1
+                    tally.failures[failure.reason] += 1
 
     def store_hits(self, count: int) -> None:
         """Questions that the store answered."""
         with self._lock:
-            self._total.add("store_hits", count)
+            self._total.sums["store_hits"] += count
 
     def snapshot(self, outages: Mapping[str, int] | None = None, waited_s: float = 0.0) -> JudgeStatistics:
         """All counts. outages: so far, by address."""
@@ -175,7 +172,3 @@ class StatisticsRecorder:
     def _tallies(self, address: str) -> list[_Tally]:
         mine = self._each.get(address)
         return [self._total] if mine is None else [self._total, mine]
-
-
-def _difference(later: Mapping[str, int], earlier: Mapping[str, int]) -> dict[str, int]:
-    return {name: n for name in later if (n := later[name] - earlier.get(name, 0))}
