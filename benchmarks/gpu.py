@@ -174,7 +174,9 @@ def main() -> int:
         help="what the update computes again, as model.remat (the paper's runs: layer)",
     )
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each program")
-    parser.add_argument("--compile-for", metavar="GPU", help="h100x1, h800x1 or h200x1; times nothing")
+    parser.add_argument(
+        "--compile-for", metavar="GPU", help="one GPU, as launch/target.py names it (h100x1); times nothing"
+    )
     parser.add_argument(
         "--torch-python", metavar="PYTHON", help="of an environment with torch and transformers"
     )
