@@ -37,8 +37,7 @@ LONGEST_FIRST = (
     "launch/test_h800.py",
     "sft/test_step.py",
 )
-"""Files that take a worker long: begun early, no worker is left alone with one at the end. The others follow by
-name."""
+"""Files that take a worker long: begun early, none of them is left to one worker at the end. Others follow by name."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

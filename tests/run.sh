@@ -22,6 +22,10 @@ else
   ensure_venv "$venv" "-e .[dev]"
 fi
 python=$venv/bin/python
+# Bytecode is kept, in the environment, also where the caller has Python write none: pip has compiled nothing, and without
+# it each of the many processes that the tests start would compile all of JAX anew.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX=$PWD/$venv/bytecode
 
 # All are run even if one fails, so that one run tells everything.
 failed=()

@@ -30,7 +30,7 @@ from vcap_jax.world.dataset import MANIFEST, read_scenes, write_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 900
-STEPS = 24
+STEPS = 16
 
 
 @dataclass(frozen=True)

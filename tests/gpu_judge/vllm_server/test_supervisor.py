@@ -28,7 +28,7 @@ from gpu_judge.vllm_server.supervisor import CrashHistory, EndlessCrash, Launch,
 from tests.gpu_judge.vllm_fakes import SERVER, give_orders, starts, write_checkpoint, write_installation
 from tests.patience import GUARD_S, until
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 QUICK = Supervision(
     first_backoff_s=0.05,
     max_backoff_s=0.2,
