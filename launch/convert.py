@@ -31,23 +31,27 @@ def main() -> int:
     to_hf.add_argument("target", type=Path)
     to_hf.add_argument("--step", type=int, help="which of the run's checkpoints (default: the last)")
     to_hf.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="of the tensors")
+    to_hf.add_argument("--family", help="as model.family, for a folder of from-hf (a run names its own)")
     to_hf.add_argument("--adapter", action="store_true", help="of a LoRA run, the adapters alone, for PEFT")
     from_hf = commands.add_parser("from-hf", help="Hugging Face folder -> checkpoint")
     from_hf.add_argument("source", type=Path)
     from_hf.add_argument("target", type=Path)
+    from_hf.add_argument("--family", help="as model.family: import path of a family outside the package")
     args = parser.parse_args()
 
     def convert() -> int:
         from vcap_jax.export.hugging_face import adapter_to_peft, checkpoint_from_hf, checkpoint_to_hf
 
         if args.command == "from-hf":
-            checkpoint_from_hf(args.source, args.target)
+            checkpoint_from_hf(args.source, args.target, family=args.family)
             print(f"{args.source} -> {args.target}")
             return 0
         if args.adapter:
             step, kept = adapter_to_peft(args.source, args.target, step=args.step, dtype=args.dtype), None
         else:
-            step, kept = checkpoint_to_hf(args.source, args.target, step=args.step, dtype=args.dtype)
+            step, kept = checkpoint_to_hf(
+                args.source, args.target, step=args.step, dtype=args.dtype, family=args.family
+            )
         at_step = "" if step is None else f" at step {step}"
         print(f"{args.source}{at_step} -> {args.target}")
         if kept is not None:

@@ -38,6 +38,7 @@ from vcap_jax.models.policy import split_model
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.models.qwen3_vl.processing import Processor, collate
 from vcap_jax.models.qwen3_vl.weights import load_pretrained
 from vcap_jax.parallel.sharding import MeshConfig, Placement
@@ -345,7 +346,7 @@ def make(args: argparse.Namespace) -> int:
         split, trainable, vision = split_model(nnx.merge(graphdef, params), ("visual",))
         optimizer = make_optimizer(trainable, steps, peak)
         programs = SFTPrograms(split, optimizer, logprob_chunk=None)
-        state = programs.initial_state(trainable, Placement.build(MeshConfig()))
+        state = programs.initial_state(trainable, Placement.build(MeshConfig(), rules=RULES))
         begin = time.monotonic()
         for step in range(steps):
             batch = teachers[step % 2].batch(step, args.batch, weak)

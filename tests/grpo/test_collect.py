@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from vcap_jax.data.pipeline import GroupBatch
 from vcap_jax.grpo.collect import Collector
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.models.qwen3_vl.processing import collate, padded_sizes
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.rollout.engine import RolloutBatch
@@ -73,7 +75,9 @@ class Session:
 def collect(tokens: list[int], places: tuple[int, ...], session: Session | None = None) -> tuple[Engine, Any]:
     engine = Engine()
     policy = SimpleNamespace(
-        processor=SimpleNamespace(merge_size=2), frozen=None, texts=lambda tokens, lengths: ("caption",)
+        processor=SimpleNamespace(collate=partial(collate, merge_size=2), padded_sizes=padded_sizes),
+        frozen=None,
+        texts=lambda tokens, lengths: ("caption",),
     )
     collector = Collector(
         policy=policy,  # type: ignore[arg-type]

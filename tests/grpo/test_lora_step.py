@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from tests.models.qwen3_vl.test_lora import hidden
+from tests.models.test_lora import hidden
 from tests.tiny_policy import VOCABULARY, tiny_model, tiny_prompts
 from vcap_jax.grpo.objective import ObjectiveConfig, step_totals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms

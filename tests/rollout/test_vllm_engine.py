@@ -22,13 +22,14 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.models.lora import LoraConfig, attach
 from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.policy import Policy, split_adapters, split_model
+from vcap_jax.models.qwen3_vl.family import HEAD
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.qwen3_vl.weights import to_public
 from vcap_jax.rollout.engine import RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_engine import VllmEngine
-from vcap_jax.rollout.vllm_weights import HEAD, WeightFiles
+from vcap_jax.rollout.vllm_weights import WeightFiles
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
 MEDIA = EncodedMedia(modality="image", duration=0.0, pictures=())

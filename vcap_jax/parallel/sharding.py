@@ -206,7 +206,7 @@ class Placement:
 
     def with_rules(self, rules: Sequence[Rule]) -> Placement:
         """The same devices for parameters of a family with these rules."""
-        return self if self.rules == tuple(rules) else Placement(self.mesh, tuple(rules))
+        return self if self.rules == tuple(rules) else Placement(self.mesh, tuple(rules), self._reported)
 
     def parameter(self, path: str, shape: tuple[int, ...]) -> NamedSharding:
         """The sharding of one parameter; fits ``load_pretrained(sharding=placement.parameter)``."""

@@ -7,7 +7,8 @@ together.
 
 A decode call takes the unfinished part out of the state, works on it for ``chunk`` tokens and puts it back, so that
 what has ended, and columns of the cache that nobody has reached, cost nothing. New keys and values are gathered in
-columns of their own behind that part, at the same place for all groups, and are put where they belong at the end.
+columns of their own behind that part, at the same place for all groups, and are put where they belong at the end. What
+a caption carries from token to token instead, such as a recurrent state, goes with its other numbers.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from vcap_jax.data.manifest import Sample, missing_files
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.registry import load_evaluators
 from vcap_jax.models.lora_files import CONFIG_FILE
+from vcap_jax.models.registry import family_at
 from vcap_jax.models.weights import INDEX_FILE, SINGLE_FILE
 from vcap_jax.reward.questions import read_questions
 from vcap_jax.reward.templates import load_instruction
@@ -63,6 +64,7 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
     if policy:
         with noted():
             check_checkpoint(config.model.path, config.model.step)
+            family_at(lineage(config.model.path, config.model.step).origin, config.model.family)
             check_start(config)
             checks.adapter()
     if work in ("training", "distillation"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,14 @@ import numpy as np
 
 from vcap_jax.models import weights as files
 from vcap_jax.models.buckets import Buckets
-from vcap_jax.models.family import DecodeParams, LargestPrompt, ModelSettings, Params, VisualBudget
+from vcap_jax.models.family import (
+    DecodeParams,
+    LargestPrompt,
+    ModelFamily,
+    ModelSettings,
+    Params,
+    VisualBudget,
+)
 from vcap_jax.models.qwen3_vl import decoding, weights
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PromptBatch
@@ -20,6 +28,7 @@ from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.models.qwen3_vl.processing import Processor, collate
 from vcap_jax.models.qwen3_vl.published import CONFIGS, published_config
 from vcap_jax.models.qwen3_vl.weight_table import abstract_model
+from vcap_jax.parallel.sharding import Rule
 
 TEXT_TOKENS = 128
 """Of a prompt beside its visual tokens: the chat template and the request, generously."""
@@ -35,8 +44,8 @@ class Qwen3VLFamily:
 
     name = "Qwen3-VL"
     model_type = "qwen3_vl"
-    published_sizes = tuple(CONFIGS)
-    partition_rules = RULES
+    published_sizes: tuple[str, ...] = tuple(CONFIGS)
+    partition_rules: Sequence[Rule] = RULES
     served_by_vllm = True
 
     def read_spec(self, folder: Path) -> Qwen3VLConfig:
@@ -129,6 +138,6 @@ class Qwen3VLFamily:
 
 
 @functools.cache
-def qwen3_vl() -> Qwen3VLFamily:
+def qwen3_vl() -> ModelFamily:
     """The family's one object, for its own model; others ask the registry."""
     return Qwen3VLFamily()

@@ -10,7 +10,7 @@ of a prompt, D width, N layers, K key heads, d head size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from flax import nnx
 
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.matmul import einsum_float32
+from vcap_jax.models.family import ModelFamily
 from vcap_jax.models.layers import normal_param, take_rows
 from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
@@ -25,9 +26,6 @@ from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFea
 from vcap_jax.models.qwen3_vl.text import Decoder, gather_features
 from vcap_jax.models.qwen3_vl.vision import VisionTower
 from vcap_jax.models.weight_map import WeightMap
-
-if TYPE_CHECKING:
-    from vcap_jax.models.qwen3_vl.family import Qwen3VLFamily
 
 Array = jax.Array
 
@@ -76,7 +74,7 @@ class Qwen3VL(nnx.Module):
             self.lm_head = normal_param(rngs, table, config.text.initializer_range, param_dtype)
 
     @classmethod
-    def family(cls) -> Qwen3VLFamily:
+    def family(cls) -> ModelFamily:
         """Whose model this is."""
         from vcap_jax.models.qwen3_vl.family import qwen3_vl  # which needs this class
 

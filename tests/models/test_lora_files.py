@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tests.live_reference import require_torch
-from tests.models.qwen3_vl.test_lora import adapted, hidden
+from tests.models.test_lora import adapted, hidden
 from tests.tiny_policy import tiny_model, tiny_prompts
 from vcap_jax.models.lora import LoraConfig, attach
 from vcap_jax.models.lora_files import CONFIG_FILE, WEIGHTS_FILE, AdapterError, load_adapter, save_adapter
