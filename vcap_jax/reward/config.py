@@ -203,3 +203,20 @@ class JudgeConfig:
     """File (SQLite) that keeps every judgement, so that none is paid for twice; null: the run puts
     judgements.sqlite into its folder. Of several processes each has one: NAME, NAME-1, NAME-2 and
     so on."""
+
+
+@settings
+class SecondJudgeConfig:
+    """Another judge, held out."""
+
+    share: float = Field(default=0.05, gt=0, le=1)
+    """Share of the captions that it is asked about as well."""
+    judge: JudgeConfig = Field(default_factory=JudgeConfig)
+    max_pending: int = Field(default=512, ge=1)
+    """Captions that may wait for its answer; while so many do, further ones are passed over."""
+
+    def __post_init__(self) -> None:
+        if not self.judge.urls:
+            raise ValueError(
+                "second_judge.judge.urls is empty: give the address of another judge, or leave out second_judge"
+            )

@@ -17,10 +17,8 @@ from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
-from pydantic import Field
 
-from vcap_jax.configuration import settings
-from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.config import RewardConfig, SecondJudgeConfig
 from vcap_jax.reward.endpoint import Role
 from vcap_jax.reward.family import FamilyError, load_family
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
@@ -32,23 +30,6 @@ PREFIX = "second_judge/"
 SECOND = Role(who="the second judge", settings="second_judge.judge")
 _LEAST_FOR_CORRELATION = 3
 _log = logging.getLogger(__name__)
-
-
-@settings
-class SecondJudgeConfig:
-    """Another judge, held out."""
-
-    share: float = Field(default=0.05, gt=0, le=1)
-    """Share of the captions that it is asked about as well."""
-    judge: JudgeConfig = Field(default_factory=JudgeConfig)
-    max_pending: int = Field(default=512, ge=1)
-    """Captions that may wait for its answer; while so many do, further ones are passed over."""
-
-    def __post_init__(self) -> None:
-        if not self.judge.urls:
-            raise ValueError(
-                "second_judge.judge.urls is empty: give the address of another judge, or leave out second_judge"
-            )
 
 
 def is_held_out(share: float, *, seed: int, step: int, sample_id: str, candidate: int) -> bool:

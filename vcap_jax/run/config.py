@@ -20,8 +20,7 @@ from vcap_jax.models.policy import ModelConfig
 from vcap_jax.parallel.processes import DistributedConfig
 from vcap_jax.parallel.sharding import MeshConfig
 from vcap_jax.reward.alarms import AlarmConfig
-from vcap_jax.reward.config import JudgeConfig, RewardConfig
-from vcap_jax.reward.second_judge import SecondJudgeConfig
+from vcap_jax.reward.config import JudgeConfig, RewardConfig, SecondJudgeConfig
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.sft.config import SFTConfig

@@ -13,10 +13,10 @@ from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.client import JudgeClient
-from vcap_jax.reward.config import JudgeConfig, RewardConfig
+from vcap_jax.reward.config import JudgeConfig, RewardConfig, SecondJudgeConfig
 from vcap_jax.reward.family import FamilyError, RewardFamily, load_family
 from vcap_jax.reward.questions import Question, question_lines
-from vcap_jax.reward.second_judge import SECOND, SecondJudgeConfig
+from vcap_jax.reward.second_judge import SECOND
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext, own_file
