@@ -8,11 +8,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import MISSING
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -35,56 +32,11 @@ WITHOUT_HELP = ("launch/quickstart.sh", "launch/cluster.sh", "launch/venv.sh")
 
 
 def configuration() -> str:
-    """Every key of the configuration, as Markdown: a heading for a section, a table of its keys."""
+    """Every key of the configuration, as Markdown."""
+    from vcap_jax.configuration.reference import markdown
     from vcap_jax.run.config import RunConfig
 
-    return "\n".join(_section(RunConfig, MISSING, "", "The run itself", "")) + "\n"
-
-
-def _section(cls: type, default: Any, prefix: str, heading: str, note: str) -> Iterator[str]:
-    from vcap_jax.configuration.dialect import inline_yaml
-    from vcap_jax.configuration.docstrings import class_doc
-    from vcap_jax.configuration.schema import inherited_default, schema_fields, section_of, type_name
-
-    doc = class_doc(cls)
-    yield from (f"## {heading}", "", " ".join(filter(None, [doc.summary, note[:1].upper() + note[1:]])), "")
-    fields = list(schema_fields(cls).values())
-    plain = [field for field in fields if section_of(field.annotation) is None]
-    if plain:
-        yield from ("| key | type | default | meaning |", "|---|---|---|---|")
-    for field in plain:
-        entry = doc.entries.get(field.name)
-        value = inherited_default(field, default)
-        shown = "required" if value is MISSING else _code(inline_yaml(value))
-        meaning = "" if entry is None else _cell(entry.meaning)
-        if entry is not None and len(entry.names) > 1 and entry.names[0] != field.name:
-            meaning = f"see `{prefix}{entry.names[0]}`"
-        yield f"| `{prefix}{field.name}` | {_cell(type_name(field.annotation))} | {shown} | {meaning} |"
-    yield ""
-    for field in fields:
-        section = section_of(field.annotation)
-        if section is None:
-            continue
-        value = inherited_default(field, default)
-        path = prefix + field.name
-        inside = doc.entries.get(field.name)
-        yield from _section(
-            section,
-            MISSING if value is None else value,
-            f"{path}.",
-            f"`{path}`" + (" (null by default)" if value is None else ""),
-            "" if inside is None else inside.meaning,
-        )
-
-
-def _cell(text: str) -> str:
-    """Prose for a cell of a table, its words as they are."""
-    return text.replace("|", "\\|").replace("<", "\\<").replace("*", "\\*")
-
-
-def _code(text: str) -> str:
-    """A value for a cell of a table, as code. Only the bar that divides cells needs a mark there."""
-    return "`" + text.replace("|", "\\|") + "`"
+    return markdown(RunConfig)
 
 
 def commands() -> str:
