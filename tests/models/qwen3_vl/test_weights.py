@@ -19,6 +19,7 @@ from safetensors.numpy import load_file, save_file
 from tests.live_reference import require_torch
 from tests.models.qwen3_vl import make_goldens
 from tests.models.qwen3_vl import parity_cases as cases
+from vcap_jax.models import weights as files
 from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.qwen3_vl import published, weights
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
@@ -128,7 +129,7 @@ def test_placement_reads_only_what_a_device_holds(tmp_path: Path, monkeypatch: p
     save_pretrained(model, tmp_path)
     mesh = jax.sharding.Mesh(np.array(devices[:8]), ("fsdp",))
     blocks: dict[str, set[tuple[int, ...]]] = {}
-    read_block = weights._read_block
+    read_block = files._read_block
 
     def spy(sources: object, tensors: list[Tensor], *rest: object) -> np.ndarray:
         block = read_block(sources, tensors, *rest)  # type: ignore[arg-type]
@@ -142,7 +143,7 @@ def test_placement_reads_only_what_a_device_holds(tmp_path: Path, monkeypatch: p
             spec[axes[-1]] = "fsdp"
         return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
 
-    monkeypatch.setattr(weights, "_read_block", spy)
+    monkeypatch.setattr(files, "_read_block", spy)
     loaded = load_pretrained(tmp_path, sharding=place)
     assert_equal_models(loaded, model)
     kernel = loaded.text.layers.attention.qkv.kernel[...]
