@@ -169,9 +169,13 @@ def _config(arm: Arm, modality: Modality, seed: int, overrides: Sequence[str]) -
 
 
 def _decides(config: RunConfig) -> dict[str, Any]:
-    """The settings that decide what comes out."""
+    """The settings that decide what comes out. Those that are younger than studies on disk are left out unless they
+    are set, so that the tasks' folders keep their names."""
     told = under_first_names(config)
-    return {section: told[section] for section in told if section not in ("name", "alarms", "logging")}
+    if told["model"]["family"] is None:
+        del told["model"]["family"]
+    beside = ("name", "alarms", "logging", "evaluation")
+    return {section: told[section] for section in told if section not in beside}
 
 
 def _digest(*told: Any) -> str:
