@@ -167,7 +167,7 @@ def make_node(tmp_path: Path) -> Path:
         path.write_text(text)
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "qwen3_vl"}')
     (tmp_path / "model" / "model.safetensors").touch()
     (tmp_path / "a.png").touch()
     (tmp_path / "b.mp4").touch()

@@ -30,7 +30,7 @@ def paper(modality: str, *overrides: str) -> RunConfig:
 def model(tmp_path: Path) -> Path:
     """The sizes of the 8B checkpoint, and weights of a GiB."""
     text = {"num_hidden_layers": 36, "hidden_size": 4096}
-    (tmp_path / "config.json").write_text(json.dumps({"text_config": text}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_vl", "text_config": text}))
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(GIB)
     return tmp_path
