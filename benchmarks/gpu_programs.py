@@ -232,7 +232,7 @@ def sampler(model: Model, shape: Shape, placement: Placement) -> GroupSampler:
         group_size=shape.captions,
         max_completion_length=shape.caption,
         groups_per_batch=shape.groups,
-        chunk=CHUNK,
+        decode_steps_per_call=CHUNK,
     )
     mesh = decoding_mesh(placement)
     return GroupSampler(model.graphdef, config, end_ids=(end,), banned_ids=(end,), mesh=mesh)

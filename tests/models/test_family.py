@@ -173,7 +173,7 @@ def test_what_is_decoded_is_what_is_trained() -> None:
     features = model.encode_vision(batch.vision)
     sampling = SamplingConfig(temperature=1.5, top_p=1.0, top_k=0, repetition_penalty=1.0)
     config = RolloutConfig(
-        group_size=2, max_completion_length=12, groups_per_batch=2, chunk=3, sampling=sampling
+        group_size=2, max_completion_length=12, groups_per_batch=2, decode_steps_per_call=3, sampling=sampling
     )
     sampler = GroupSampler(graphdef, config, end_ids=ends, banned_ids=banned)
     waiting = PromptGroups(batch.without_vision(), features, range(5))

@@ -166,7 +166,7 @@ def test_two_processes_follow_one_and_a_killed_run_goes_on_elsewhere(data, tmp_p
     assert last.wait() == [0], last.output()
     same_steps(folder, tmp_path / "alone", STEPS)
     rows = read_metrics(folder / "metrics.jsonl")
-    assert [row.get("eval/words/failed") for row in rows] == [None, 1 / 20, None, 1 / 20, None]
+    assert [row.get("eval/words/failed") for row in rows] == [None, 1 / 12, None, 1 / 12, None]
     for name in ("start.jsonl", "start.items.jsonl", "start.json"):
         ours, theirs = (root / "evaluations" / "words" / name for root in (folder, tmp_path / "alone"))
         assert ours.read_text() == theirs.read_text()
