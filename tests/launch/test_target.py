@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from tests.launch.preflight_server import ADDRESS
 from tests.launch.stand_ins import ROOT, environment
 from tests.patience import GUARD_S
 from tests.tiny_policy import CONFIG
@@ -26,7 +27,7 @@ from vcap_jax.system.hardware import CHIPS, Chip, chip_of, hardware
 
 PAGE = (ROOT / "docs" / "add_a_hardware_target.md").read_text()
 ENTRY = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
-COMMANDS = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)[0].splitlines()
+COMMANDS = re.sub(r"\\\n\s+", "", re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)[0]).splitlines()
 
 
 @pytest.fixture
@@ -62,7 +63,10 @@ def run(checkout: Path, command: str, **replaced: str) -> subprocess.CompletedPr
     return subprocess.run(
         words,
         cwd=checkout,
-        env=environment(node),
+        env={
+            **environment(node),
+            ADDRESS: "",
+        },  # the checkout's own modules, not those of a server of this one
         capture_output=True,
         text=True,
         timeout=GUARD_S,
@@ -114,7 +118,7 @@ def test_a_plan_is_made_for_the_target(x900: Chip, tmp_path: Path) -> None:
         f"model.path={tmp_path}",
         "data.max_pixels=64",
         "data.buckets={tokens: [16], frames: [1], patches: [16]}",
-        "rollout={group_size: 2, max_completion_length: 8, groups_per_batch: 2, chunk: 4}",
+        "rollout={group_size: 2, max_completion_length: 8, groups_per_batch: 2, decode_steps_per_call: 4}",
         "grpo={groups_per_step: 2, groups_per_micro_batch: 2, logprob_chunk: 8}",
     ]
     config, devices = load_config(RunConfig, [], settings), jax.devices()[:2]

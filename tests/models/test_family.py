@@ -23,7 +23,6 @@ from vcap_jax.models.registry import FAMILIES, ModelFamilyError, family_at, load
 from vcap_jax.models.weight_map import flat_parameters
 from vcap_jax.parallel.processes import ALONE
 from vcap_jax.parallel.sharding import MeshConfig, Placement
-from vcap_jax.plan.hardware import hardware
 from vcap_jax.plan.planning import make_plan
 from vcap_jax.recipes.grpo import run
 from vcap_jax.report.metrics import deterministic, read_metrics
@@ -34,6 +33,7 @@ from vcap_jax.run.checks import check_run
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.folders import open_run
 from vcap_jax.run.model_loading import load_model
+from vcap_jax.system.hardware import hardware
 from vcap_jax.system.shutdown import Stopped
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 

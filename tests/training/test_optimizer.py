@@ -13,7 +13,7 @@ import pytest
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
-from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.parallel.sharding import MeshConfig, Placement, Rule
 from vcap_jax.training.optimizer import (
     OptimizerConfig,
     OptimizerPrograms,
@@ -189,7 +189,7 @@ def _is_adam(node: Any) -> bool:
 
 def test_an_update_leaves_everything_where_it_was() -> None:
     """Gradients of a norm may come cut over the devices; the norm and its moments stay whole."""
-    placement = Placement.build(MeshConfig())
+    placement = Placement.build(MeshConfig(), rules=[Rule(r"\.scale$")])
     params = placement.state({"norm": {"scale": jnp.ones((3, 64))}, "down": {"kernel": jnp.ones((3, 16, 8))}})
     programs = OptimizerPrograms(build_optimizer(OptimizerConfig(warmup_ratio=0.0), 10))
     state = programs.initial_state(params, placement)

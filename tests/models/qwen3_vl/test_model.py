@@ -20,7 +20,7 @@ from tests.models.qwen3_vl import parity_cases as cases
 from vcap_jax.kernels.attention import Chunked, Dense, Kernel
 from vcap_jax.kernels.attention.native import Native
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.models.qwen3_vl.decoding import DecodeModel, apart, empty_caches, lay_out
+from vcap_jax.models.qwen3_vl.decoding import DecodeModel, apart, lay_out
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL, next_position
 
@@ -150,13 +150,13 @@ def test_prefill_and_decode_equal_the_training_forward(chunk: int, kernel: Kerne
             i, tokens = x
             own = jnp.broadcast_to(jnp.arange(TOKENS) <= i, (GROUPS, TOKENS))
             hidden, cache = model.decode(
-                tokens, model.rotations(jnp.full(GROUPS, i), prompt_cache), i, seen, own, prompt_cache, cache
+                tokens, model.rotations(jnp.full(GROUPS, i), prompt_cache), seen, i, own, prompt_cache, cache
             )
             return cache, hidden
 
         fed = jnp.moveaxis(captions(), 2, 0)[:-1]
         sizes = {"groups": GROUPS, "prompt_tokens": 1, "captions": GROUP, "caption_tokens": TOKENS}
-        cache = empty_caches(CONFIG.text, jnp.float32, **sizes)[1]
+        cache = model.empty(**sizes)[1]
         _, rest = jax.lax.scan(step, cache, (jnp.arange(TOKENS - 1), fed))
         first = jnp.broadcast_to(first[:, None], (GROUPS, GROUP, first.shape[-1]))
         return jnp.moveaxis(jnp.concatenate([first[None], rest]), 0, 2)

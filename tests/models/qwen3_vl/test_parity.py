@@ -16,7 +16,7 @@ from flax import nnx
 from tests.live_reference import require_torch
 from tests.models.qwen3_vl import make_goldens
 from tests.models.qwen3_vl import parity_cases as cases
-from vcap_jax.models.qwen3_vl.decoding import DecodeModel, apart, empty_caches, lay_out
+from vcap_jax.models.qwen3_vl.decoding import DecodeModel, apart, lay_out
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PromptBatch
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.weights import from_public, to_public
@@ -79,8 +79,8 @@ def our_answers(name: str) -> Answers:
             hidden, cache = model.decode(
                 tokens,
                 model.rotations(jnp.full(len(seen), i), prompt_cache),
-                i,
                 seen,
+                i,
                 own,
                 prompt_cache,
                 cache,
@@ -88,7 +88,7 @@ def our_answers(name: str) -> Answers:
             return (jnp.argmax(model.logits(hidden), -1).astype(jnp.int32), cache), tokens
 
         sizes = {"groups": len(seen), "prompt_tokens": 1, "captions": 1, "caption_tokens": cases.NEW_TOKENS}
-        cache = empty_caches(model.config.text, model.dtype, **sizes)[1]
+        cache = model.empty(**sizes)[1]
         return jax.lax.scan(step, (first, cache), jnp.arange(cases.NEW_TOKENS))[1]
 
     @jax.jit
