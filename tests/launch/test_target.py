@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 from tests.launch.preflight_server import ADDRESS
 from tests.launch.stand_ins import ROOT, environment
 from tests.patience import GUARD_S
-from tests.tiny_policy import CONFIG
+from tests.plan.tiny_run import tiny_run
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.plan import targets
 from vcap_jax.plan.planning import capacity_of, layout, make_plan
@@ -113,15 +112,7 @@ def test_the_launch_script_divides_the_node(checkout: Path, node: Path) -> None:
 
 
 def test_a_plan_is_made_for_the_target(x900: Chip, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    settings = [
-        f"model.path={tmp_path}",
-        "data.max_pixels=64",
-        "data.buckets={tokens: [16], frames: [1], patches: [16]}",
-        "rollout={group_size: 2, max_completion_length: 8, groups_per_batch: 2, decode_steps_per_call: 4}",
-        "grpo={groups_per_step: 2, groups_per_micro_batch: 2, logprob_chunk: 8}",
-    ]
-    config, devices = load_config(RunConfig, [], settings), jax.devices()[:2]
+    config, devices = tiny_run(tmp_path), jax.devices()[:2]
     plan = make_plan(config, hardware("x900x2"), only=frozenset({"vision"}), devices=(devices, devices))
     assert plan.capacity == int(0.92 * 180e9)
     (row,) = plan.rows
