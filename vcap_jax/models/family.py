@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import jax
 import numpy as np
@@ -149,14 +149,6 @@ class Processor(Protocol):
 
         batch_size: B; missing rows become padding groups (default: none). names: of the prompts, for errors.
         Raises PromptTooLargeError, and ValueError for prompts that cannot share a batch.
-        """
-        ...
-
-    def picture_parts(self, prompt: Any) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """The pictures of an encoded prompt as content parts of a chat request to vLLM, and the request's
-        ``media_io_kwargs`` (None without). Raises InputError for a prompt that cannot be sent so.
-
-        Asked of families alone that are ``served_by_vllm``.
         """
         ...
 
@@ -355,8 +347,6 @@ class ModelFamily(Protocol):
     """Sizes that ``published`` knows."""
     partition_rules: Sequence[Rule]
     """How parameters are split over devices."""
-    served_by_vllm: bool
-    """Whether ``rollout.engine: vllm`` can draw its captions."""
 
     def read_spec(self, folder: Path) -> Any:
         """The ``ModelSpec`` in ``folder``/config.json. Raises CheckpointError, FileNotFoundError."""
@@ -384,10 +374,6 @@ class ModelFamily(Protocol):
     def save(self, model: Any, folder: Path, *, dtype: Any) -> float | None:
         """Writes config.json and safetensors, adapters merged; returns the share of them that rounding has left
         (``lora.Additions.kept``), None without adapters. Raises FileExistsError for weight files of another export."""
-        ...
-
-    def save_for_vllm(self, model: Any, folder: Path, *, dtype: Any) -> float | None:
-        """As ``save``, as a vLLM server reads a step's weights. Asked of families alone that are ``served_by_vllm``."""
         ...
 
     def apart(self, graphdef: Any, trainable: Params, frozen: Params) -> tuple[Params, Params]:
@@ -424,6 +410,25 @@ class ModelFamily(Protocol):
 
         Raises PromptTooLargeError if the buckets have no room for it.
         """
+        ...
+
+
+@runtime_checkable
+class VllmProcessor(Processor, Protocol):
+    """The input side of a family that vLLM serves."""
+
+    def picture_parts(self, prompt: Any) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        """The pictures of an encoded prompt as content parts of a chat request to vLLM, and the request's
+        ``media_io_kwargs`` (None without). Raises InputError for a prompt that cannot be sent so."""
+        ...
+
+
+@runtime_checkable
+class VllmFamily(ModelFamily, Protocol):
+    """A family whose captions ``rollout.engine: vllm`` can draw; its processors are ``VllmProcessor``."""
+
+    def save_for_vllm(self, model: Any, folder: Path, *, dtype: Any) -> float | None:
+        """As ``save``, as a vLLM server reads a step's weights."""
         ...
 
 

@@ -23,7 +23,7 @@ import aiohttp
 import jax.numpy as jnp
 
 from vcap_jax.data.examples import Example
-from vcap_jax.models.family import Params
+from vcap_jax.models.family import Params, VllmFamily, VllmProcessor
 from vcap_jax.models.policy import Policy
 from vcap_jax.rollout.engine import RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig, SampledGroup
@@ -62,19 +62,20 @@ class VllmEngine:
         dtype: str,
         say: Callable[[str], None] = _log.warning,
     ) -> None:
-        if not policy.family.served_by_vllm:
+        processor = policy.processor
+        if not (isinstance(policy.family, VllmFamily) and isinstance(processor, VllmProcessor)):
             raise RolloutError(
                 f"rollout.engine is vllm, which does not know the model family {policy.family.name}; set "
                 "rollout.engine=jax"
             )
-        self._processor, self._settings, self._seed = policy.processor, config.vllm, seed
+        self._processor, self._settings, self._seed = processor, config.vllm, seed
         self._say = say
         self._rules = GroupRules(
             sampling=config.sampling,
             group_size=config.group_size,
             max_tokens=config.max_completion_length,
-            end_ids=policy.processor.eos_token_ids,
-            banned_ids=policy.processor.banned_token_ids,
+            end_ids=processor.eos_token_ids,
+            banned_ids=processor.banned_token_ids,
         )
         self._weights = WeightFiles(
             Path(config.vllm.weights_dir), policy.graphdef, policy.frozen, dtype=jnp.dtype(dtype)

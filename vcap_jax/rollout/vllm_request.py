@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vcap_jax.models.errors import InputError
-from vcap_jax.models.family import EncodedPrompt, Processor
+from vcap_jax.models.family import EncodedPrompt, VllmProcessor
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.rollout.sampler import SampledGroup
 from vcap_jax.rollout.sampling import SamplingConfig
@@ -50,7 +50,7 @@ def group_seed(seed: int, step: int, group: int) -> int:
 
 
 def group_request(
-    prompt: EncodedPrompt, request: str, rules: GroupRules, processor: Processor, *, model: str, seed: int
+    prompt: EncodedPrompt, request: str, rules: GroupRules, processor: VllmProcessor, *, model: str, seed: int
 ) -> dict[str, Any]:
     """The body of one ``/v1/chat/completions`` request for a whole group.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 from flax import nnx
 
-from vcap_jax.models.family import Params, family_of
+from vcap_jax.models.family import Params, VllmFamily, family_of
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.system.private_folders import ExposedFolder, private_folder
 
@@ -67,7 +67,9 @@ class WeightFiles:
             )
         unfinished, finished = self.folder / f".{version}", self.folder / version
         unfinished.mkdir(mode=0o700)
-        kept = family_of(self._graphdef).save_for_vllm(model, unfinished, dtype=self._dtype)
+        family = family_of(self._graphdef)
+        assert isinstance(family, VllmFamily)  # the engine refuses others
+        kept = family.save_for_vllm(model, unfinished, dtype=self._dtype)
         for file in unfinished.iterdir():
             file.chmod(0o600)
         return WrittenWeights(unfinished.replace(finished), kept)

@@ -34,7 +34,6 @@ class RecurrentFamily:
         Rule(r"(^|\.)(scale|bias|decay)$"),
         Rule(r"\.(qkv|enter)\.kernel$", tensor=-1, fsdp=(-2, -1)),
     )
-    served_by_vllm = False
 
     def read_spec(self, folder: Path) -> Spec:
         values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -56,9 +55,6 @@ class RecurrentFamily:
 
     def save(self, model: RecurrentCaptioner, folder: Path, *, dtype: Any) -> float | None:
         return weights.save(model, folder, model.config.to_dict(), dtype=dtype)
-
-    def save_for_vllm(self, model: RecurrentCaptioner, folder: Path, *, dtype: Any) -> float | None:
-        raise NotImplementedError("served_by_vllm is False: nobody asks")
 
     def apart(self, graphdef: Any, trainable: Any, frozen: Any) -> tuple[Any, Any]:
         return nnx.State({}), nnx.state(nnx.merge(graphdef, trainable, frozen))

@@ -113,6 +113,3 @@ class SquareProcessor:
             tokens[row, : len(prompt.tokens)], lengths[row] = prompt.tokens, len(prompt.tokens)
             vision[row, : len(prompt.squares)] = prompt.squares
         return Prompts(tokens, lengths, vision if sizes.frames else None)
-
-    def picture_parts(self, prompt: Encoded) -> tuple[list[dict[str, Any]], None]:
-        raise InputError("vLLM does not know this family")

@@ -46,7 +46,6 @@ class Qwen3VLFamily:
     model_type = "qwen3_vl"
     published_sizes: tuple[str, ...] = tuple(CONFIGS)
     partition_rules: Sequence[Rule] = RULES
-    served_by_vllm = True
 
     def read_spec(self, folder: Path) -> Qwen3VLConfig:
         return Qwen3VLConfig.from_pretrained(folder)
