@@ -73,7 +73,7 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True)
 class Chip:
-    """One accelerator, as its maker publishes it.
+    """One accelerator, as its maker publishes it (TPUs: cloud.google.com/tpu/docs, of several figures the lower).
 
     name: of targets, and of GPUs also the word in the driver's name for the card. kinds: what JAX calls a TPU
     (``device.device_kind``). platform: XLA's.
@@ -184,8 +184,8 @@ CHIPS = {
             kinds=("TPU v6 lite", "TPU v6e"),
             memory=int(31.25 * GIB),
             flops={"bfloat16": 918e12, "float32": 918e12},
-            bandwidth=1.64e12,
-            link=448e9,
+            bandwidth=1.6e12,
+            link=400e9,
             host_memory=180 * 10**9,
         ),
         replace(
