@@ -1,0 +1,79 @@
+"""JSON in types, and narrowing what was read.
+
+:data:`JsonObject` is an object that was read, or is handed on and not changed. :data:`JsonDict` is one that is being
+built. Both are for objects whose keys are not ours to name: a request's body, another program's file. Where the keys are
+known, a dataclass or a TypedDict says more. Whatever only goes to ``json.dumps`` is a ``Mapping[str, object]``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from vcap_jax.system.errors import VCapError
+
+JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+JsonObject: TypeAlias = Mapping[str, JsonValue]
+JsonDict: TypeAlias = dict[str, JsonValue]
+
+
+class JsonError(VCapError, ValueError):
+    """JSON that is not what it should be; the message begins with where it stands."""
+
+
+def parse_json(text: str | bytes) -> JsonValue:
+    """The value that a JSON text is. Raises json.JSONDecodeError, a ValueError."""
+    value: JsonValue = json.loads(text)
+    return value
+
+
+def read_json_object(path: Path) -> JsonDict:
+    """The object that a file holds. Raises OSError, and JsonError for a file that is no JSON object."""
+    try:
+        value = parse_json(path.read_bytes())
+    except ValueError as error:
+        raise JsonError(f"{path}: not JSON ({error})") from error
+    return as_object(value, str(path))
+
+
+def as_object(value: object, where: str) -> JsonDict:
+    """A JSON object, the same one. where: what it is and where it stands, for the message. Raises JsonError."""
+    if not isinstance(value, dict):
+        raise _mismatch(value, where, "an object")
+    return value
+
+
+def as_list(value: object, where: str) -> list[JsonValue]:
+    """A JSON list, the same one. Raises JsonError."""
+    if not isinstance(value, list):
+        raise _mismatch(value, where, "a list")
+    return value
+
+
+def as_text(value: object, where: str) -> str:
+    """A JSON string. Raises JsonError."""
+    if not isinstance(value, str):
+        raise _mismatch(value, where, "a text")
+    return value
+
+
+def as_whole(value: object, where: str) -> int:
+    """A JSON integer; ``true`` is none. Raises JsonError."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _mismatch(value, where, "a whole number")
+    return value
+
+
+def as_number(value: object, where: str) -> float:
+    """A JSON number as it is, whole or not; ``true`` is none. Raises JsonError."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise _mismatch(value, where, "a number")
+    return value
+
+
+def _mismatch(value: object, where: str, wanted: str) -> JsonError:
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
+    return JsonError(f"{where}: {shown}, where {wanted} is wanted")
