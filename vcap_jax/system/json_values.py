@@ -1,8 +1,8 @@
 """JSON in types, and narrowing what was read.
 
 :data:`JsonObject` is an object that was read, or is handed on and not changed. :data:`JsonDict` is one that is being
-built. Both are for objects whose keys are not ours to name: a request's body, another program's file. Where the keys are
-known, a dataclass or a TypedDict says more. Whatever only goes to ``json.dumps`` is a ``Mapping[str, object]``.
+built. Both are for objects whose keys are not ours to name: a request's body, another program's file. Where the keys
+are known, a dataclass or a TypedDict says more. Whatever only goes to ``json.dumps`` is a ``Mapping[str, object]``.
 """
 
 from __future__ import annotations
