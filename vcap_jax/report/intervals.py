@@ -6,7 +6,7 @@ What is drawn again is the sample, never a claim, a question or a caption: those
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -76,3 +76,30 @@ def ratio(
 def mean(values: np.ndarray, *, level: float = 0.95, resamples: int = 4000, seed: int = 0) -> Value:
     """The mean of an array [S] with its interval; see ``ratio``, whose denominators are 1 here."""
     return ratio(values, np.ones(np.shape(values)), level=level, resamples=resamples, seed=seed)
+
+
+def resampled(
+    statistic: Callable[[np.ndarray], np.ndarray],
+    samples: int,
+    *,
+    level: float = 0.95,
+    resamples: int = 4000,
+    seed: int = 0,
+) -> Value:
+    """Any statistic of samples, with a percentile bootstrap interval over them.
+
+    statistic: takes how often each sample is drawn, [R, S], and gives R values; NaN where a draw has none, and such a
+    draw enters no interval. samples: S. The draws are those of ``ratio``, so that a statistic of the same samples with
+    the same seed can be compared draw by draw.
+    """
+    method = f"percentile bootstrap over samples, {level:.0%}, {resamples} resamples"
+    nothing = Value(value=math.nan, low=math.nan, high=math.nan, n=samples, method=method)
+    if samples == 0:
+        return nothing
+    value = float(statistic(np.ones((1, samples), np.int64))[0])
+    if math.isnan(value):
+        return nothing
+    drawn = np.random.default_rng(seed).multinomial(samples, np.full(samples, 1 / samples), size=resamples)
+    values = statistic(drawn)
+    low, high = np.quantile(values[~np.isnan(values)], [(1 - level) / 2, (1 + level) / 2])
+    return Value(value=value, low=float(low), high=float(high), n=samples, method=method)

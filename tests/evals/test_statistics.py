@@ -1,0 +1,93 @@
+"""Statistics over items against sums made by hand, and paired differences."""
+
+import math
+
+import numpy as np
+import pytest
+
+from vcap_jax.evals.protocol import Item
+from vcap_jax.evals.statistics import (
+    Sums,
+    average,
+    average_of_present,
+    evaluated,
+    harmonic,
+    mean,
+    paired_differences,
+    ratio,
+)
+from vcap_jax.report import intervals
+
+
+def item(name: str, **values: float) -> Item:
+    return Item(id=name, captions=("c",), values=values)
+
+
+ITEMS = [
+    item("a", right=1, asked=2, recall=0.5),
+    item("b", right=2, asked=2, precision=1.0),
+    item("c", right=0, asked=6, recall=0.0),
+    Item(id="d", captions=(), failure="no caption"),
+]
+
+
+def test_statistics_by_hand() -> None:
+    found = evaluated(
+        ITEMS,
+        {
+            "micro": ratio("right", "asked", scale=100),
+            "mean": mean("recall"),
+            "f1": harmonic(mean("recall"), mean("precision")),
+            "average": average(mean("recall"), mean("precision")),
+            "nothing": average(mean("recall"), mean("absent")),
+            "present": average_of_present(mean("recall"), mean("absent")),
+        },
+    )
+    assert found["micro"].value == pytest.approx(100 * 3 / 10)
+    assert found["micro"].n == 3  # the failed item is not one
+    assert found["mean"].value == 0.25
+    assert found["f1"].value == pytest.approx(2 * 0.25 * 1 / 1.25)
+    assert found["average"].value == 0.625
+    assert math.isnan(found["nothing"].value)
+    assert found["present"].value == 0.25
+    assert found["micro"].low <= found["micro"].value <= found["micro"].high
+
+
+def test_harmonic_of_two_zeros_is_zero() -> None:
+    zeros = [item("a", p=0, r=0)]
+    assert evaluated(zeros, {"f1": harmonic(mean("p"), mean("r"))})["f1"].value == 0
+
+
+def test_a_ratio_has_the_interval_of_the_plain_one() -> None:
+    rng = np.random.default_rng(0)
+    over, under = rng.integers(0, 5, 40), rng.integers(5, 9, 40)
+    items = [
+        item(str(i), over=float(a), under=float(b)) for i, (a, b) in enumerate(zip(over, under, strict=True))
+    ]
+    ours, plain = evaluated(items, {"r": ratio("over", "under")})["r"], intervals.ratio(over, under)
+    assert ours.value == pytest.approx(plain.value)
+    assert (ours.low, ours.high) == pytest.approx((plain.low, plain.high))
+
+
+def test_paired_differences_are_over_what_both_have() -> None:
+    first = [item("a", v=0.1), item("b", v=0.5), item("only", v=0.9)]
+    second = [
+        item("b", v=0.7),
+        item("a", v=0.3),
+        Item(id="only", captions=(), failure="judge"),
+    ]
+    value = paired_differences(first, second, {"v": mean("v")})["v"]
+    assert value.n == 2
+    # The items differ, the difference does not: an unpaired interval would be wide.
+    assert (value.value, value.low, value.high) == pytest.approx((0.2, 0.2, 0.2))
+
+
+def test_no_items_measure_nothing() -> None:
+    assert math.isnan(evaluated([], {"v": mean("v")})["v"].value)
+    assert math.isnan(paired_differences([item("a", v=1)], [], {"v": mean("v")})["v"].value)
+
+
+def test_sums_are_for_each_resample() -> None:
+    sums = Sums(ITEMS[:3], np.array([[1, 1, 1], [2, 0, 1]]))
+    assert sums.total("right").tolist() == [3, 2]
+    assert sums.number("recall").tolist() == [2, 3]

@@ -1,0 +1,115 @@
+"""Metrics as functions of sums over items, so that each has a bootstrap interval and can be compared in pairs.
+
+A benchmark's figure is seldom a plain mean: a micro average is a ratio of sums, an average over five aspects is a mean
+of such ratios, an F1 a harmonic mean of two. All of them are functions of sums of the items' values. A ``Statistic`` is
+such a function, for many resamples at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from vcap_jax.evals.protocol import Item
+from vcap_jax.report.intervals import Value, resampled
+
+
+class Sums:
+    """Sums of values over items, for R resamples.
+
+    counts: how often each item is drawn, [R, S]. An item without a value of some name enters none of its sums.
+    """
+
+    def __init__(self, items: Sequence[Item], counts: np.ndarray) -> None:
+        self._items, self._counts = items, counts
+        self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def total(self, name: str) -> np.ndarray:
+        """[R]: the sum of a value over the items that have it."""
+        return self._both(name)[0]
+
+    def number(self, name: str) -> np.ndarray:
+        """[R]: how many items have the value."""
+        return self._both(name)[1]
+
+    def _both(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        if name not in self._known:
+            values = np.array([item.values.get(name, 0.0) for item in self._items], np.float64)
+            there = np.array([name in item.values for item in self._items], np.float64)
+            self._known[name] = (self._counts @ values, self._counts @ there)
+        return self._known[name]
+
+
+Statistic = Callable[[Sums], np.ndarray]
+"""Gives R values for the sums of R resamples; NaN where there is nothing to measure."""
+
+
+def mean(name: str, *, scale: float = 1.0) -> Statistic:
+    """The mean of a value over the items that have it, times ``scale``."""
+    return lambda sums: scale * _divided(sums.total(name), sums.number(name))
+
+
+def ratio(over: str, under: str, *, scale: float = 1.0) -> Statistic:
+    """The ratio of the sums of two values (a micro average), times ``scale``."""
+    return lambda sums: scale * _divided(sums.total(over), sums.total(under))
+
+
+def average(*parts: Statistic) -> Statistic:
+    """The plain mean of statistics; NaN where one of them is."""
+    return lambda sums: np.mean([part(sums) for part in parts], axis=0)
+
+
+def average_of_present(*parts: Statistic) -> Statistic:
+    """The plain mean of those statistics that measure something; NaN where none does."""
+
+    def measured(sums: Sums) -> np.ndarray:
+        values = np.array([part(sums) for part in parts])
+        there = ~np.isnan(values)
+        return _divided(np.where(there, values, 0.0).sum(axis=0), there.sum(axis=0))
+
+    return measured
+
+
+def harmonic(first: Statistic, second: Statistic) -> Statistic:
+    """2ab / (a + b), which is 0 where both are 0."""
+
+    def measured(sums: Sums) -> np.ndarray:
+        a, b = first(sums), second(sums)
+        return np.where(a + b == 0, 0.0, _divided(2 * a * b, a + b))
+
+    return measured
+
+
+def evaluated(items: Sequence[Item], statistics: Mapping[str, Statistic]) -> dict[str, Value]:
+    """Each statistic over the items without failure, with its interval (``intervals.resampled``)."""
+    whole = [item for item in items if item.failure is None]
+
+    def measured(statistic: Statistic) -> Value:
+        return resampled(lambda counts: statistic(Sums(whole, counts)), len(whole))
+
+    return {name: measured(statistic) for name, statistic in statistics.items()}
+
+
+def paired_differences(
+    first: Sequence[Item], second: Sequence[Item], statistics: Mapping[str, Statistic]
+) -> dict[str, Value]:
+    """Each statistic of ``second`` minus that of ``first``, over the items that both have without failure.
+
+    Both are drawn alike, so that what the items have in common (easy ones, hard ones) cancels: the interval is that of
+    the difference.
+    """
+    ours = {item.id: item for item in first if item.failure is None}
+    theirs = {item.id: item for item in second if item.failure is None}
+    common = [name for name in ours if name in theirs]
+    a, b = [ours[name] for name in common], [theirs[name] for name in common]
+
+    def difference(statistic: Statistic) -> Value:
+        return resampled(lambda counts: statistic(Sums(b, counts)) - statistic(Sums(a, counts)), len(common))
+
+    return {name: difference(statistic) for name, statistic in statistics.items()}
+
+
+def _divided(over: np.ndarray, under: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(under == 0, np.nan, over / under)
