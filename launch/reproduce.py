@@ -1,110 +1,11 @@
-"""Puts the paper's claims to the test in the embedded world and writes one report of it all.
+"""``vcap reproduce`` from a clone that is not installed."""
 
-    python launch/reproduce.py                                        # --quick: the headline claims
-    python launch/reproduce.py --full --out /data/studies             # every table that has a counterpart
-    python launch/reproduce.py --full --only ablations --modality video
-    python launch/reproduce.py --full --report-only                   # the report of what is there so far
-
-Every run is a folder as launch/train.py, self_improve.py and distill.py make it. Started again, the program goes on
-where it stopped; what is complete is not done again, and --full takes over the runs of --quick. OUT/report.html needs
-no other file, OUT/report.json holds the same figures. The report is written
-anew every ten minutes and at the end.
-"""
-
-from __future__ import annotations
-
-import argparse
-import os
-import shlex
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from vcap_jax.run.command_line import guarded
-from vcap_jax.studies.arms import MODALITIES, STUDIES
-
-
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="the headline claims, on images (default)")
-    size.add_argument("--full", action="store_true", help="all studies, images and videos")
-    parser.add_argument("--out", type=Path, default=Path("runs/reproduction"), help="folder of everything")
-    parser.add_argument(
-        "--only", action="append", metavar="STUDY", help=f"again for more: {', '.join(STUDIES)}"
-    )
-    parser.add_argument(
-        "--modality", action="append", choices=MODALITIES, help="again for more (default: all)"
-    )
-    parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on (default: 3)")
-    parser.add_argument("--workers", type=int, help="runs at a time (default: one for each core, at most 4)")
-    parser.add_argument("--report-only", action="store_true", help="run nothing")
-    parser.add_argument("--list", action="store_true", help="print what there is to run and exit")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="for every run")
-    return parser.parse_intermixed_args(arguments)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    args = parse_arguments(arguments)
-    return guarded(lambda: _reproduce(args))
-
-
-def _reproduce(args: argparse.Namespace) -> int:
-    from vcap_jax.studies.report import write_report
-    from vcap_jax.studies.schedule import only_one, work
-    from vcap_jax.studies.tasks import plan
-
-    out = args.out.resolve()
-    studies = plan(
-        quick=not args.full,
-        seeds=range(args.seeds),
-        only=args.only or (),
-        modalities=args.modality or MODALITIES,
-        overrides=args.overrides,
-    )
-    if args.list:
-        for task in studies.tasks.values():
-            print(f"{'complete' if task.complete(out) else 'to do':>8}  {task.key}  {task.folder}")
-        return 0
-    workers = args.workers or min(4, len(os.sched_getaffinity(0)))
-    command = shlex.join(["python", "launch/reproduce.py", *sys.argv[1:]])
-
-    def report() -> Path:
-        return write_report(studies, out, command=command, workers=workers)
-
-    now_and_then = NowAndThen()
-    failed = False
-    if not args.report_only:
-        with only_one(out):
-            outcome = work(studies, out, workers=workers, say=_say, on_done=lambda _: now_and_then(report))
-        for key in outcome.blocked:
-            print(f"{key} was left out: it needs a run that failed", file=sys.stderr)
-        failed = bool(outcome.failed)
-    path = report()
-    print(f"{path} and {path.with_suffix('.json')}")
-    return 1 if failed else 0
-
-
-class NowAndThen:
-    """Calls what it is given at most every ten minutes: a report takes seconds that the runs could use."""
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-
-    def __call__(self, act: Callable[[], object]) -> None:
-        if time.monotonic() - self._last > 600:
-            act()
-            self._last = time.monotonic()
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
-
+from vcap_jax.commands.reproduce import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -68,7 +68,7 @@ def test_the_way_of_a_caption_opens_at_most_15_files():
     stations = re.findall(r"^\| (\d+) \| `([\w/]+\.py)` \|", text, re.M)
     assert [int(number) for number, _ in stations] == list(range(1, len(stations) + 1))
     assert 0 < len(stations) <= 15
-    assert stations[0][1] == "launch/train.py"
+    assert stations[0][1] == "vcap_jax/commands/train.py"
 
 
 def test_readme_is_short_and_begins_with_the_two_commands():

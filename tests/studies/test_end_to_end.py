@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
+from vcap_jax.commands import reproduce as reproduce_command
 from vcap_jax.studies import tasks
 
-ROOT = Path(__file__).resolve().parents[2]
 TINY = [
     "max_steps=2",
     "world.train_scenes=4",
@@ -25,18 +23,13 @@ TINY = [
 
 @pytest.fixture
 def reproduce(monkeypatch):
-    """launch/reproduce.py as a module, its quick studies cut to two arms."""
-    spec = importlib.util.spec_from_file_location("reproduce", ROOT / "launch" / "reproduce.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """The command, its quick studies cut to two arms."""
     monkeypatch.setattr(tasks, "QUICK", {"families": {"image": ("e1", "imitation")}})
     # One device and quick compiling, in the processes that do the work.
     monkeypatch.setenv("XLA_FLAGS", "")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    return module
+    return reproduce_command
 
 
 @pytest.mark.slow

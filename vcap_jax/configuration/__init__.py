@@ -10,6 +10,7 @@ from vcap_jax.configuration.dialect import dump_config, parse_yaml, plain
 from vcap_jax.configuration.errors import ConfigError
 from vcap_jax.configuration.loading import current_names, load_config, under_first_names
 from vcap_jax.configuration.schema import FormerName, settings
+from vcap_jax.configuration.shipped import find_config, shipped_configs
 
 __all__ = [
     "ConfigError",
@@ -17,9 +18,11 @@ __all__ = [
     "current_names",
     "describe",
     "dump_config",
+    "find_config",
     "load_config",
     "parse_yaml",
     "plain",
     "settings",
+    "shipped_configs",
     "under_first_names",
 ]

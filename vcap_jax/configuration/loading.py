@@ -28,6 +28,7 @@ from vcap_jax.configuration.schema import (
     section_of,
     type_text,
 )
+from vcap_jax.configuration.shipped import find_config
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ _COMMAND_LINE = "command line"
 def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), overrides: Iterable[str] = ()) -> T:
     """Builds ``schema`` from its defaults, then YAML files in order, then ``a.b.c=value`` overrides.
 
+    A file ``configs/...`` that is not there is the one of that name that comes with the package.
     Mappings are merged key by key; anything else is replaced. An override's value is YAML, or plain text
     where only text fits the key. Keys that nothing sets keep the default of the innermost default instance
     that holds them. A former name of a key is understood, and told once.
@@ -46,7 +48,7 @@ def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), override
             bounds or against a rule of its section, unreadable file and circular ``extends``.
     """
     problems: list[str] = []
-    layers = [layer for path in yaml_paths for layer in read_layers(Path(path), ())]
+    layers = [layer for path in yaml_paths for layer in read_layers(find_config(Path(path)), ())]
     for override in overrides:
         path, equals, text = override.partition("=")
         if equals and path.strip():

@@ -1,10 +1,11 @@
-"""What the commands under ``launch/`` have in common: configuration arguments, and errors a user can act on."""
+"""What the commands have in common: configuration arguments, and errors a user can act on."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -16,14 +17,26 @@ if TYPE_CHECKING:  # JAX is imported only once the arguments are understood and 
     from vcap_jax.parallel.processes import Processes
     from vcap_jax.run.config import RunConfig
 
-ROOT = Path(__file__).resolve().parents[2]
+_SCRIPT = re.compile(r"python launch/(\w+)\.py")
+
+
+def command_parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser that shows ``description`` as it is written.
+
+    A command that was started as ``vcap NAME`` says so where the description has ``python launch/NAME.py``.
+    """
+    prog = None
+    if _as_vcap():
+        prog = " ".join(["vcap", *sys.argv[1:2]])
+        description = _SCRIPT.sub(lambda found: f"vcap {found[1].replace('_', '-')}", description or "")
+    return argparse.ArgumentParser(
+        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def config_parser(description: str | None) -> argparse.ArgumentParser:
     """A parser of what every command understands; the command adds its own arguments."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_parser(description)
     parser.add_argument("--modality", choices=("image", "video"), help="what the data are (default: image)")
     parser.add_argument(
         "--config", action="append", type=Path, help="YAML file; given again, later files win"
@@ -40,16 +53,16 @@ def config_parser(description: str | None) -> argparse.ArgumentParser:
 
 def read_config(args: argparse.Namespace, say: Callable[[str], None] = print) -> RunConfig:
     """The configuration that the arguments ask for; without --config the embedded world's. Raises ConfigError."""
-    from vcap_jax.configuration import load_config
+    from vcap_jax.configuration import load_config, shipped_configs
     from vcap_jax.run.config import RunConfig
 
     modality = args.modality or "image"
     files = args.config
     if not files:
-        files = [ROOT / "configs" / "embedded" / f"{modality}.yaml"]
+        files = [shipped_configs() / "embedded" / f"{modality}.yaml"]
         say(
-            f"No --config given: this is the embedded world ({files[0].relative_to(ROOT)}), a small instance of the "
-            f"real run.\nThe paper's run is --config configs/paper/{modality}.yaml."
+            f"No --config given: this is the embedded world (configs/embedded/{modality}.yaml), a small instance of "
+            f"the real run.\nThe paper's run is --config configs/paper/{modality}.yaml."
         )
     overrides = list(args.overrides)
     if args.modality:
@@ -121,10 +134,16 @@ def report(error: BaseException, again: str | None, *, failed: int = 1) -> int:
 def _again(args: argparse.Namespace | None = None) -> str:
     """The command as it was given, which --resume lets go on where it has that option."""
     resume = hasattr(args, "resume") and not args.resume  # type: ignore[union-attr]
+    if _as_vcap():
+        return shlex.join(["vcap", *sys.argv[1:], *(["--resume"] if resume else [])])
     python = Path(sys.executable)
     if python.is_relative_to(Path.cwd()):
         python = python.relative_to(Path.cwd())
     return shlex.join([str(python), *sys.argv, *(["--resume"] if resume else [])])
+
+
+def _as_vcap() -> bool:
+    return Path(sys.argv[0]).stem == "vcap"
 
 
 def speaker(processes: Processes) -> Callable[[str], None]:

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vcap_jax.configuration import load_config, under_first_names
+from vcap_jax.configuration import load_config, shipped_configs, under_first_names
 from vcap_jax.run.config import RunConfig
 from vcap_jax.studies.arms import ARMS, MODALITIES, QUICK, STUDIES, Arm
 from vcap_jax.system.errors import VCapError
 from vcap_jax.world.scenes import Modality
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 CANDIDATES = 8
 """N of best-of-N distillation (paper, Section 3.4)."""
 
@@ -162,7 +161,8 @@ def _add(
 
 
 def _config(arm: Arm, modality: Modality, seed: int, overrides: Sequence[str]) -> RunConfig:
-    files = [CONFIGS / "studies" / f"{modality}.yaml", *(CONFIGS / name for name in arm.fragments)]
+    configs = shipped_configs()
+    files = [configs / "studies" / f"{modality}.yaml", *(configs / name for name in arm.fragments)]
     config = load_config(RunConfig, files, [*overrides, *arm.overrides, f"seed={seed}"])
     what = {"improve": "self-improve", "distill": "distill"}.get(arm.kind, arm.name)
     return dataclasses.replace(config, name=f"{modality}-{what}-seed{seed}")

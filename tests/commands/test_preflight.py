@@ -1,25 +1,19 @@
-"""What ``launch/preflight.py`` says of a run before it starts; the scripts' own tests go through it as well."""
+"""What ``vcap preflight`` says of a run before it starts; the scripts' own tests go through it as well."""
 
 from __future__ import annotations
 
 import json
-import runpy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from vcap_jax.commands import preflight
 from vcap_jax.configuration import load_config
 from vcap_jax.run.config import RunConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 2**30
-
-
-@pytest.fixture(scope="module")
-def checks() -> dict[str, Any]:
-    return runpy.run_path(str(ROOT / "launch" / "preflight.py"))
 
 
 def paper(modality: str, *overrides: str) -> RunConfig:
@@ -36,39 +30,38 @@ def model(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_waits_on_the_host_is_what_the_plans_say(checks: dict[str, Any], model: Path) -> None:
+def test_what_waits_on_the_host_is_what_the_plans_say(model: Path) -> None:
     """docs/plans/video-6xh800.md: 22.8 GiB per device."""
     size = [f"model.path={model}", "rollout.groups_per_batch=6"]
     one = paper("video", *size, "grpo.groups_per_micro_batch=1")
-    assert round(checks["offloaded_bytes"](one) / GIB, 1) == 22.8
+    assert round(preflight.offloaded_bytes(one) / GIB, 1) == 22.8
     six = paper("video", *size, "grpo.groups_per_micro_batch=6")
-    assert checks["offloaded_bytes"](six) == 6 * checks["offloaded_bytes"](one)
+    assert preflight.offloaded_bytes(six) == 6 * preflight.offloaded_bytes(one)
     nodes = replace(six, distributed=replace(six.distributed, coordinator="a:1", processes=2, process_id=0))
-    assert checks["offloaded_bytes"](nodes) == 3 * checks["offloaded_bytes"](one)
-    assert checks["offloaded_bytes"](paper("image", f"model.path={model}")) == 0
+    assert preflight.offloaded_bytes(nodes) == 3 * preflight.offloaded_bytes(one)
+    assert preflight.offloaded_bytes(paper("image", f"model.path={model}")) == 0
 
 
-def test_a_checkpoint_is_written_from_a_copy_on_the_host(checks: dict[str, Any], model: Path) -> None:
+def test_a_checkpoint_is_written_from_a_copy_on_the_host(model: Path) -> None:
     config = paper("image", f"model.path={model}")
-    assert checks["saved_bytes"](config) == 6 * GIB
+    assert preflight.saved_bytes(config) == 6 * GIB
     adapters = load_config(
         RunConfig, [ROOT / "configs" / "paper" / "image.yaml", ROOT / "configs" / "lora.yaml"], []
     )
-    assert checks["saved_bytes"](adapters) == 0
+    assert preflight.saved_bytes(adapters) == 0
 
 
 def test_memory_that_the_host_has_not_is_a_problem_with_its_parts(
-    checks: dict[str, Any], model: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = paper("image", f"model.path={model}")
-    known = checks["host_memory"].__globals__
     for limit, refused in ((37 * GIB, True), (38 * GIB, False), (None, False)):
-        monkeypatch.setitem(known, "memory_limit", lambda limit=limit: limit)
-        what, remedy = checks["host_memory"](config, 2)
+        monkeypatch.setattr(preflight, "memory_limit", lambda limit=limit: limit)
+        what, remedy = preflight.host_memory(config, 2)
         assert what == "38 GiB of this host's memory"
         assert bool(remedy) == refused
-    monkeypatch.setitem(known, "memory_limit", lambda: 1)
-    assert "32 for media caches of 2 judge servers" in checks["host_memory"](config, 2)[1]
+    monkeypatch.setattr(preflight, "memory_limit", lambda: 1)
+    assert "32 for media caches of 2 judge servers" in preflight.host_memory(config, 2)[1]
 
 
 @pytest.mark.parametrize(
@@ -81,10 +74,8 @@ def test_memory_that_the_host_has_not_is_a_problem_with_its_parts(
         (6, ["mesh.tensor=4"], True),
     ],
 )
-def test_group_counts_that_devices_cannot_share(
-    checks: dict[str, Any], devices: int, overrides: list[str], refused: bool
-) -> None:
-    assert bool(checks["group_counts"](paper("image", *overrides), devices)[1]) == refused
+def test_group_counts_that_devices_cannot_share(devices: int, overrides: list[str], refused: bool) -> None:
+    assert bool(preflight.group_counts(paper("image", *overrides), devices)[1]) == refused
 
 
 @pytest.mark.parametrize(
@@ -98,27 +89,23 @@ def test_group_counts_that_devices_cannot_share(
         ("", "is empty"),
     ],
 )
-def test_the_manifest_is_read_by_the_packages_own_reader(
-    checks: dict[str, Any], tmp_path: Path, row: str, told: str
-) -> None:
+def test_the_manifest_is_read_by_the_packages_own_reader(tmp_path: Path, row: str, told: str) -> None:
     (tmp_path / "a.png").touch()
     (tmp_path / "rows.jsonl").write_text(row + "\n")
     given = (f"data.manifest={tmp_path / 'rows.jsonl'}", "max_steps=1", "model.path=embedded")
-    what, remedy = checks["inputs"](paper("image", *given))
+    what, remedy = preflight.inputs(paper("image", *given))
     assert told in remedy
     assert bool(remedy) == bool(told)
     assert bool(remedy) or what.endswith("rows.jsonl: 1 images")
 
 
-def test_what_the_run_reads_beside_the_manifest_is_looked_at_too(
-    checks: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_the_run_reads_beside_the_manifest_is_looked_at_too(tmp_path: Path) -> None:
     (tmp_path / "a.png").touch()
     (tmp_path / "rows.jsonl").write_text('{"id": "a", "image": "a.png", "licence": "CC0"}\n')
     given = (f"data.manifest={tmp_path / 'rows.jsonl'}", "model.path=Qwen/Qwen3-VL-8B-Instruct")
-    _, remedy = checks["inputs"](paper("image", *given, "data.references=nowhere.jsonl"))
+    _, remedy = preflight.inputs(paper("image", *given, "data.references=nowhere.jsonl"))
     assert remedy.startswith("2 problems:")
     assert "hf download Qwen/Qwen3-VL-8B-Instruct --local-dir FOLDER" in remedy
     assert "nowhere.jsonl does not exist" in remedy
-    what, _ = checks["inputs"](paper("image", given[0], "model.path=embedded", "max_steps=1"))
+    what, _ = preflight.inputs(paper("image", given[0], "model.path=embedded", "max_steps=1"))
     assert what.endswith("1 images; " + f"{tmp_path / 'rows.jsonl'}: ignored keys: licence")

@@ -1,0 +1,182 @@
+"""Checks what a run is given before anything is started: configuration, manifest, group counts, the host's memory.
+
+    python launch/preflight.py --devices 6 --config configs/paper/image.yaml data.manifest=rows.jsonl
+
+--devices are those of one process. --target names hardware of the table (launch/target.py): its attention kernels, and
+its host's memory where --host-memory does not ask for this host's, and its devices where --devices gives none. Prints a
+line for each check, "ok" or "PROBLEM", what was checked, and the remedy, set apart by tabs, which
+launch/h800_8x.sh and launch/tpu.sh read; the exit status is 1 if there was a problem.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcap_jax.run.command_line import config_parser, read_config
+from vcap_jax.system.hardware import Hardware, UnknownHardware, hardware
+
+if TYPE_CHECKING:
+    from vcap_jax.run.config import RunConfig
+
+GIB = 2**30
+# What gpu_judge/serve.py keeps of preprocessed media for each of its servers, in two processes.
+JUDGE_CACHES = {"image": 2 * 8 * GIB, "video": 2 * 16 * GIB}
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = config_parser(__doc__)
+    parser.add_argument("--devices", type=int, help="of each process; left out, group counts are not checked")
+    parser.add_argument("--host-memory", action="store_true", help="check this host's memory as well")
+    parser.add_argument("--target", help="hardware that the run is for, such as h800x8 or v5p-16")
+    parser.add_argument("--judges", type=int, default=0, help="judge servers on this host")
+    return parser.parse_intermixed_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parse_arguments(arguments)
+    from vcap_jax.configuration import ConfigError
+    from vcap_jax.run.checks import check_settings, check_target
+
+    target = None
+    try:
+        target = hardware(args.target) if args.target else None
+        config = read_config(args, say=lambda _: None)
+        first_checkpoint(config)  # what a run started from may be gone
+        check_settings(config)
+        if target is not None:
+            check_target(config, target.chip)
+    except (ConfigError, FileNotFoundError, UnknownHardware) as error:
+        return say("configuration", told(error))
+    named = ", ".join(str(file) for file in args.config or ())
+    wrong = say(f"configuration {named}")
+    wrong |= say(*inputs(config))
+    # Of a slice that finds its processes itself, the devices of all of them count together.
+    if devices := args.devices or (target and target.devices // (config.distributed.processes or 1)):
+        wrong |= say(*group_counts(config, devices))
+    if args.host_memory:
+        wrong |= say(*host_memory(config, args.judges))
+    elif target is not None:
+        wrong |= say(*host_memory(config, args.judges, target))
+    return wrong
+
+
+def say(what: str, remedy: str = "") -> int:
+    print("\t".join(["PROBLEM" if remedy else "ok", what, remedy]).replace("\n", " "))
+    return 1 if remedy else 0
+
+
+def told(error: Exception) -> str:
+    """What is wrong, on one line."""
+    return "; ".join(getattr(error, "problems", [str(error)]))
+
+
+def inputs(config: RunConfig) -> tuple[str, str]:
+    """What the run would read, looked at as the run itself does before it makes its folder."""
+    from vcap_jax.run.inputs import check_inputs
+    from vcap_jax.run.setup import manifest_samples
+    from vcap_jax.system.errors import VCapError
+
+    what = f"manifest {config.data.manifest}"
+    if config.data.manifest is None:
+        return what, "name one: --manifest"
+    try:
+        notes = check_inputs(config)
+        samples = manifest_samples(config, notes.append)
+    except (VCapError, FileNotFoundError) as error:
+        return what, told(error)
+    return "; ".join([f"{what}: {len(samples):,} {config.modality}s", *notes]), ""
+
+
+def group_counts(config: RunConfig, devices: int) -> tuple[str, str]:
+    """Whether every device gets groups of its own; it would compute those of all others as well."""
+    processes = config.distributed.processes or 1
+    counts = {
+        "rollout.groups_per_batch": config.rollout.groups_per_batch,
+        "grpo.groups_per_micro_batch": config.grpo.groups_per_micro_batch,
+    }
+    try:
+        data, fsdp, _ = config.mesh.sizes(devices * processes)
+    except ValueError as error:
+        return "mesh", str(error)
+    uneven = [name for name, count in counts.items() if count % (data * fsdp)]
+    what = f"groups divide by {data * fsdp}, the devices they are split over"
+    if uneven:
+        given = " and ".join(f"{name}={counts[name]}" for name in uneven)
+        return (
+            what,
+            f"{given} would have every device compute the groups of all; give a multiple of {data * fsdp}",
+        )
+    return what, ""
+
+
+def host_memory(config: RunConfig, judges: int, target: Hardware | None = None) -> tuple[str, str]:
+    """What is known to be needed of the memory of this host, against what it has (or this job, if that is less); of a
+    target, against what its hosts have."""
+    needs = {
+        "hidden states that wait for the backward pass (model.remat=offload)": offloaded_bytes(config),
+        "the copy that a checkpoint is written from": saved_bytes(config),
+        f"media caches of {judges} judge servers": judges * JUDGE_CACHES[config.modality],
+    }
+    total = sum(needs.values())
+    whose, has = ("this host", memory_limit()) if target is None else (target.name, target.host_memory)
+    what = f"{total / GIB:.0f} GiB of {whose}'s memory"
+    if has is None or total <= has:
+        return what, ""
+    parts = ", ".join(f"{need / GIB:.0f} for {name}" for name, need in needs.items() if need)
+    return what, f"there are {has / GIB:.0f} GiB: {parts}"
+
+
+def offloaded_bytes(config: RunConfig) -> int:
+    text = model_config(config).get("text_config", {})
+    layers, width = text.get("num_hidden_layers"), text.get("hidden_size")
+    buckets = config.data.buckets
+    longest = buckets.tokens[-1] if buckets.tokens else buckets.max_tokens
+    if config.model.remat != "offload" or not (layers and width and longest):
+        return 0
+    tokens = buckets.fit("tokens", longest) + config.rollout.group_size * config.rollout.max_completion_length
+    groups = -(-config.grpo.groups_per_micro_batch // (config.distributed.processes or 1))
+    return groups * tokens * width * layers * (2 if config.model.dtype == "bfloat16" else 4)
+
+
+def first_checkpoint(config: RunConfig) -> Path:
+    """``model.path``, or the folder that the runs behind it began with. Raises ConfigError if they lead nowhere."""
+    from vcap_jax.run.checkpoint_source import lineage
+
+    return lineage(config.model.path, config.model.step).origin
+
+
+def saved_bytes(config: RunConfig) -> int:
+    """Parameters and two moments in float32, of weights that lie on disk in two bytes; adapters are small."""
+    if config.model.lora is not None:
+        return 0
+    on_disk = sum(file.stat().st_size for file in first_checkpoint(config).glob("*.safetensors"))
+    return 6 * on_disk // (config.distributed.processes or 1)
+
+
+def model_config(config: RunConfig) -> dict:
+    try:
+        return dict(json.loads((first_checkpoint(config) / "config.json").read_text()))
+    except (OSError, ValueError):
+        return {}  # the scripts check the checkpoint themselves
+
+
+def memory_limit() -> int | None:
+    return min(_limits(), default=None)
+
+
+def _limits() -> Iterator[int]:
+    for file, pattern, unit in (
+        ("/proc/meminfo", r"MemTotal:\s+(\d+) kB", 1024),
+        ("/sys/fs/cgroup/memory.max", r"(\d+)", 1),
+    ):
+        try:
+            found = re.match(pattern, Path(file).read_text())
+        except OSError:
+            continue
+        if found:
+            yield int(found[1]) * unit

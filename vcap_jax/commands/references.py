@@ -1,0 +1,87 @@
+r"""Writes a pool of references for a manifest, from any captioner. Started again, it goes on where it stopped.
+
+    python launch/references.py --out pools/base.jsonl                            # the embedded world, its backbone
+    python launch/references.py --by runs/embedded-image --out pools/e1.jsonl     # by a run's last checkpoint
+    python launch/references.py --config configs/paper/image.yaml --by /models/Qwen3-VL-8B-Instruct \
+        --out pools/base.jsonl data.manifest=/data/train.jsonl references.per_sample=4
+    python launch/references.py --by http://127.0.0.1:8000 --out pools/served.jsonl judge.concurrency=64
+    python launch/references.py --shard 2/8 --out /shared/pools/base.jsonl ...       # one of eight processes
+
+How captions are drawn is said by ``references.*`` (sampling, length, how many, windows of videos), which default to
+``rollout.*``; ``seed`` is theirs too. An endpoint is treated as ``judge.*`` says (concurrency, deadlines, retries).
+Train on the pool with data.references=POOL.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcap_jax.run.command_line import config_parser, run_command
+
+if TYPE_CHECKING:
+    from vcap_jax.run.config import RunConfig
+
+
+def shard(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not int(match[1]) < int(match[2]):
+        raise ArgumentTypeError(f"{text!r} is no share: give INDEX/COUNT, from 0/COUNT on")
+    return int(match[1]), int(match[2])
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
+    parser = config_parser(__doc__)
+    parser.add_argument("--out", type=Path, help="the pool, a JSONL file")
+    parser.add_argument(
+        "--by",
+        help="a Hugging Face folder, an Orbax checkpoint, a run folder, or the http address of a chat endpoint "
+        "(default: model.path)",
+    )
+    parser.add_argument("--step", type=int, help="which of a run's checkpoints (default: the last)")
+    parser.add_argument("--served-model", help="of the endpoint, if it serves several")
+    parser.add_argument("--api-key-env", help="name of the variable that holds the endpoint's key")
+    parser.add_argument(
+        "--ended-only",
+        action="store_true",
+        help="leave out captions that the token budget cut off: for pools to fine-tune on (launch/sft.py)",
+    )
+    parser.add_argument("--shard", type=shard, help="INDEX/COUNT: this process's share of the samples")
+    args = parser.parse_intermixed_args(arguments)
+    if args.out is None and not (args.help_config or args.print_config):
+        parser.error("--out is required: where the pool goes")
+    return args
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parse_arguments(arguments)
+
+    def command(config: RunConfig) -> int:
+        from vcap_jax.references.command import PoolRequest, write_requested_pool
+        from vcap_jax.references.writing import Shard
+
+        endpoint = None
+        if args.by is not None and args.by.startswith(("http://", "https://")):
+            endpoint = dataclasses.replace(
+                config.judge,
+                urls=tuple(args.by.split(",")),
+                model=args.served_model,
+                api_key_env=args.api_key_env,
+            )
+        index, count = args.shard or (0, 1)
+        request = PoolRequest(
+            path=args.out,
+            captioner=None if endpoint is not None else args.by,
+            step=args.step,
+            endpoint=endpoint,
+            shard=Shard(index=index, count=count),
+            ended_only=args.ended_only,
+        )
+        write_requested_pool(config, request, say=lambda text: print(text, flush=True))
+        return 0
+
+    return run_command(args, command)

@@ -1,0 +1,78 @@
+r"""Starts a vLLM server that draws captions for a training run (``rollout.engine=vllm``).
+
+    python launch/serve_rollout.py --config configs/paper/image.yaml --vllm /opt/vllm/bin/vllm --port 8100 \
+        model.path=/models/Qwen3-VL-8B-Instruct -- --gpu-memory-utilization 0.5
+    python launch/train.py --config configs/paper/image.yaml model.path=/models/Qwen3-VL-8B-Instruct \
+        rollout.engine=vllm 'rollout.vllm.urls=[http://127.0.0.1:8100]'
+
+Give both commands the same configuration: the server takes the model, the visual budget, the precision and the lengths
+from it. What follows -- goes to ``vllm serve`` as it is. vLLM needs an environment of its own. The server listens on
+loopback alone, because whoever reaches it can replace its weights; it serves one run at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from vcap_jax.run.command_line import command_parser, guarded
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    own, more = list(sys.argv[1:] if arguments is None else arguments), []
+    if "--" in own:
+        cut = own.index("--")
+        own, more = own[:cut], own[cut + 1 :]
+    parser = command_parser(__doc__)
+    parser.add_argument("--modality", choices=("image", "video"), help="as for train.py")
+    parser.add_argument("--config", action="append", type=Path, help="as for train.py")
+    parser.add_argument("--vllm", default="vllm", help="the vllm executable (default: the one on PATH)")
+    parser.add_argument("--cpu", action="store_true", help="vLLM's CPU build: leave out what it cannot do")
+    parser.add_argument("--port", type=int, default=8100)
+    parser.add_argument(
+        "--folder", type=Path, help="where the model's folder is made (default: a new one in /tmp)"
+    )
+    parser.add_argument(
+        "--print", action="store_true", help="make the folder, print the command, start nothing"
+    )
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    args = parser.parse_intermixed_args(own)
+    # The policy is only read and written here; the accelerator is the server's.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+    def serve() -> int:
+        from vcap_jax.configuration import ConfigError, load_config, shipped_configs
+        from vcap_jax.run.config import RunConfig
+        from vcap_jax.run.rollout_server import SERVER_ENVIRONMENT, export_policy, serve_command
+
+        modality = args.modality or "image"
+        files = args.config or [shipped_configs() / "embedded" / f"{modality}.yaml"]
+        overrides = [*args.overrides, *([f"modality={args.modality}"] if args.modality else [])]
+        config = load_config(RunConfig, files, overrides)
+        executable = shutil.which(args.vllm)
+        if executable is None:
+            raise ConfigError(
+                [
+                    (
+                        f"there is no {args.vllm}: install vLLM into an environment of its own and give its executable "
+                        "with --vllm"
+                    )
+                ]
+            )
+        folder = args.folder or Path(tempfile.mkdtemp(prefix="vcap-rollout-policy-"))
+        export_policy(config, folder)
+        command = serve_command(config, folder, port=args.port, vllm=executable, cpu=args.cpu, more=more)
+        settings = " ".join(f"{key}={value}" for key, value in SERVER_ENVIRONMENT.items())
+        print(f"{settings} {shlex.join(command)}", flush=True)
+        if not args.print:
+            environment = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"} | SERVER_ENVIRONMENT
+            # The server takes this process's place, so signals and its exit status are its own.
+            os.execve(executable, command, environment)
+        return 0
+
+    return guarded(serve, goes_on=False)

@@ -1,0 +1,151 @@
+"""Draws the landscape of the witness-adjudicator reward, and checks it by drawing references at random.
+
+    python launch/theory.py                                    # theory.png and a table
+    python launch/theory.py --facts 40 --references 1 5 20 --out landscape.png
+
+The reward of a caption is taken as 0.05 * 10 * P_coll + 0.04 * 10 * P_recall, the paper's weights on full scores of
+the two tests. No accelerator and no JAX are needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.contour import QuadContourSet
+from matplotlib.figure import Figure
+
+from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.studies import theory
+
+CORRECTNESS, COMPLETENESS = 0.5, 0.4
+"""The paper's weights of a full score."""
+LEVELS = np.linspace(0, CORRECTNESS + COMPLETENESS, 19)
+COLOURS = ("#4c78a8", "#54a24b", "#eeca3b", "#f58518", "#e45756", "#b279a2")
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = command_parser(__doc__)
+    parser.add_argument(
+        "--facts", type=int, default=24, metavar="N", help="facts of the picture (default: 24)"
+    )
+    parser.add_argument(
+        "--references", type=int, nargs="+", default=[1, 3, 6, 12], metavar="m", help="sizes of the reference"
+    )
+    parser.add_argument("--draws", type=int, default=100_000, help="random draws per row of the table")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("theory.png"))
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parse_arguments(arguments)
+
+    def show() -> int:
+        print(table(args.facts, args.references, draws=args.draws, seed=args.seed))
+        figure = draw(args.facts, args.references)
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(args.out, dpi=110, bbox_inches="tight")
+        print(f"drawn to {args.out}")
+        return 0
+
+    return guarded(show, goes_on=False)
+
+
+def table(N: int, sizes: Sequence[int], *, draws: int, seed: int) -> str:
+    """Both probabilities at a few points, exactly and as drawn, with the slopes of their logarithms and their own."""
+    rows = [
+        f"N = {N}; 'drawn' is the share of {draws} random references and captions",
+        (
+            f"{'m':>4} {'c':>4} {'n-c':>4}   {'P_recall':>9} {'drawn':>8}   {'P_coll':>9} {'drawn':>8}   "
+            f"{'dP_recall/dc':>12} {'dP_coll/dn':>11} {'dlog/dc':>8} {'dlog/dn':>8}"
+        ),
+    ]
+    for m in sizes:
+        for c, errors in ((N // 2, N // 4), (N - N // 4, N // 8), (N - 1, 1), (N, 0)):
+            first = theory.recall(c, m=m, N=N)
+            second = theory.collision_free(c + errors, c, m=m, N=N)
+            drawn = theory.simulate(c + errors, c, m=m, N=N, draws=draws, seed=seed)
+            slopes = [
+                "-" if gradient is None else f"{value(gradient):.3f}"
+                for gradient, value in (
+                    (first.log_gradient, lambda g: g.c),
+                    (second.log_gradient, lambda g: g.n),
+                )
+            ]
+            rows.append(
+                f"{m:>4} {c:>4} {errors:>4}   {first.p:>9.5f} {drawn.recall:>8.5f}   {second.p:>9.5f} "
+                f"{drawn.collision_free:>8.5f}   {first.gradient.c:>12.5f} {second.gradient.n:>11.5f} "
+                f"{slopes[0]:>8} {slopes[1]:>8}"
+            )
+    return "\n".join(rows)
+
+
+def draw(N: int, sizes: Sequence[int]) -> Figure:
+    """A row of landscapes over (c, n - c), one for each m, above the two factors and their slopes."""
+    for m in sizes:
+        theory.recall(0, m=m, N=N)  # refuses what lies outside the model before anything is drawn
+    columns = max(len(sizes), 3)
+    figure = Figure(figsize=(3.5 * columns + 0.8, 7.4), layout="constrained")
+    upper, lower = np.asarray(figure.subfigures(2, 1, height_ratios=(1.1, 1)))
+    axes = upper.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
+    for axis, m in zip(axes, sizes, strict=True):
+        picture = _landscape(axis, N, m)
+    axes[0].set_ylabel("errors, n - c")
+    upper.colorbar(picture, ax=axes, label="0.5 P_coll + 0.4 P_recall", ticks=np.arange(0, 0.91, 0.1))
+    upper.suptitle(
+        f"Reward of a caption with c correct facts and n - c errors, N = {N}: star: the maximum; dotted: c = m"
+    )
+    _curves(lower.subplots(1, 3), N, sizes)
+    return figure
+
+
+def _landscape(axis: Axes, N: int, m: int) -> QuadContourSet:
+    c, errors = np.meshgrid(np.linspace(0, N, 241), np.linspace(0, N, 241))
+    reward = CORRECTNESS * _collision_free(errors, m, N) + COMPLETENESS * _recall(c, m, N)
+    picture = axis.contourf(c, errors, reward, levels=LEVELS, cmap="viridis")
+    axis.contour(c, errors, reward, levels=LEVELS[2::2], colors="white", linewidths=0.4, alpha=0.6)
+    best = np.unravel_index(int(reward.argmax()), reward.shape)
+    axis.plot(
+        c[best],
+        errors[best],
+        "*",
+        color="red",
+        markersize=13,
+        markeredgecolor="white",
+        clip_on=False,
+        zorder=5,
+    )
+    axis.axvline(m, color="white", linestyle=":", linewidth=1)
+    axis.set(xlabel="correct facts, c", title=f"m = {m}", xlim=(0, N), ylim=(0, N))
+    return picture
+
+
+def _curves(axes: Sequence[Axes], N: int, sizes: Sequence[int]) -> None:
+    x = np.linspace(0, N, 481)
+    for m, colour in zip(sizes, COLOURS * len(sizes), strict=False):
+        axes[0].plot(x, _recall(x, m, N), color=colour, label=f"m = {m}")
+        axes[1].plot(x, _collision_free(x, m, N), color=colour, label=f"m = {m}")
+        whole = range(m, N + 1)
+        slopes = [theory.recall(c, m=m, N=N).log_gradient for c in whole]
+        axes[2].plot(
+            whole, [slope.c for slope in slopes if slope is not None], ".-", color=colour, label=f"m = {m}"
+        )
+    axes[0].set(xlabel="correct facts, c", title="P_recall: 0 below c = m, 1 at c = N")
+    axes[1].set(xlabel="errors, n - c", title="P_coll: 1 without errors")
+    axes[2].set(xlabel="correct facts, c", title="Slope of log P_recall by c: steeper with m", yscale="log")
+    for axis in axes:
+        axis.legend(frameon=False, fontsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+
+
+def _recall(c: np.ndarray, m: int, N: int) -> np.ndarray:
+    # Between c = m - 1 and m the extension already rises from 0; the model itself is 0 below m.
+    return np.exp(theory.log_avoid(N - c, m, N))
+
+
+def _collision_free(errors: np.ndarray, m: int, N: int) -> np.ndarray:
+    return np.exp(theory.log_avoid(errors, m, N))

@@ -1,0 +1,58 @@
+"""The console command ``vcap``: finds the command that is named and hands the rest to it."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from vcap_jax import __version__
+from vcap_jax.commands import COMMANDS
+
+
+class Command(Protocol):
+    """A module of this folder."""
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Does the whole of it; the exit status."""
+        ...
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs ``vcap NAME ...``; the exit status, 2 for a name that there is not."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(listing())
+        return 0
+    name, *rest = words
+    if name == "--version":
+        print(f"vcap {__version__}")
+        return 0
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else "vcap --help lists them"
+        print(f"error: there is no command {name}; {hint}", file=sys.stderr)
+        return 2
+    command = cast(Command, importlib.import_module(f"vcap_jax.commands.{name.replace('-', '_')}"))
+    return command.main(rest)
+
+
+def listing() -> str:
+    """Every command with what it does."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: vcap COMMAND ...",
+            "",
+            *lines,
+            "",
+            "vcap COMMAND --help says how one is used; vcap --version",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
