@@ -11,9 +11,11 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from aiohttp import web
+
+from vcap_jax.system.json_values import JsonDict, JsonValue
 
 _PIECE = 4 * 1024**2
 
@@ -137,7 +139,7 @@ def _announced(request: web.Request, limits: Limits) -> int:
     return length
 
 
-def parse_object(body: bytearray, limits: Limits) -> dict[str, Any]:
+def parse_object(body: bytearray, limits: Limits) -> JsonDict:
     """The JSON object that a body is. Empties ``body``: a large one should not be held twice.
 
     Raises Refusal: no JSON by the letter of RFC 8259 (NaN is none), a key given twice, too deep, too many values.
@@ -179,8 +181,8 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonDict:
+    found: JsonDict = {}
     for key, value in pairs:
         if key in found:
             raise ValueError(f"the key {key[:80]!r} is given twice")

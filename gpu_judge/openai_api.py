@@ -22,6 +22,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from gpu_judge.bodies import Intake, Limits, Refusal, parse_object
 from gpu_judge.embedded.request import BadRequest
+from vcap_jax.system.json_values import JsonObject
 
 _log = logging.getLogger(__name__)
 _LONGEST_MESSAGE = 1000
@@ -34,7 +35,7 @@ class Judge(Protocol):
     """What stands behind the embedded judge's address: answers the body of a chat completion request with the JSON
     object that its instruction asks for."""
 
-    def answer(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def answer(self, body: JsonObject) -> JsonObject:
         """The verdict; raises ``BadRequest`` where the request cannot be judged.
 
         Called from a thread of its own, for one request at a time.
@@ -99,9 +100,7 @@ def build_app(
     return app
 
 
-def completion(
-    body: Mapping[str, Any], verdict: Mapping[str, Any], model: str, identity: str | None = None
-) -> dict[str, Any]:
+def completion(body: JsonObject, verdict: JsonObject, model: str, identity: str | None = None) -> JsonObject:
     """A chat completion whose text is the verdict as JSON. "Tokens" are words, for want of a tokenizer.
 
     identity: what the request calls itself (``X-Request-Id``); it comes back in the id, so that the client can tell
@@ -146,7 +145,7 @@ def error_response(
     )
 
 
-def _check_supported(body: Mapping[str, Any], model: str) -> None:
+def _check_supported(body: JsonObject, model: str) -> None:
     """Refuses a request that asks for what this server does not do."""
     name = body.get("model")
     if not isinstance(name, str):

@@ -38,7 +38,7 @@ def serve_settings(options: argparse.Namespace) -> ServeSettings:
     )
 
 
-def perception_options(options: argparse.Namespace) -> dict[str, Any]:
+def perception_options(options: argparse.Namespace) -> dict[str, float | int]:
     """What was said about the embedded judge's perception, by the names of ``PerceptionConfig``."""
     return {field: getattr(options, name) for name, field in _EMBEDDED_ONLY.items() if hasattr(options, name)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from gpu_judge.embedded.adjudication import Adjudication, Verdict, adjudicate, contradictions, taken_on_trust
 from gpu_judge.embedded.coarse import coarse_scores, impression
@@ -13,6 +12,7 @@ from gpu_judge.embedded.questions import answer_questions, asks_questions
 from gpu_judge.embedded.reasonability import reasonability
 from gpu_judge.embedded.request import BadRequest, JudgeRequest, read_content, read_request
 from gpu_judge.embedded.windows import Window, claims_in_window, window_shots
+from vcap_jax.system.json_values import JsonObject
 from vcap_jax.world.grammar import parse_image
 from vcap_jax.world.noisy_perception import ImperfectSight, PerceptionConfig
 from vcap_jax.world.sentences import Claim
@@ -35,7 +35,7 @@ class EmbeddedJudge:
     def __init__(self, cache_size: int = 4096, perception: PerceptionConfig | None = None) -> None:
         self._eyes = Eyes(cache_size, perception)
 
-    def answer(self, body: Mapping[str, Any]) -> Answer:
+    def answer(self, body: JsonObject) -> Answer:
         """The verdict on a chat completion request, or the answers to its questions; raises ``BadRequest`` where there
         is none to give.
         """

@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from gpu_judge.embedded.delimiters import Block, find_blocks, without_blocks
+from vcap_jax.system.json_values import JsonObject
 
 Kind = Literal["image", "video", "segment"]
 
@@ -109,7 +110,7 @@ def read_request(content: Content) -> JudgeRequest:
     )
 
 
-def read_content(body: Mapping[str, Any]) -> Content:
+def read_content(body: JsonObject) -> Content:
     """Pictures and texts of all user messages of a chat completion request.
 
     Raises ``BadRequest`` where the messages have another form, or are more than a judgement can need.
@@ -137,7 +138,7 @@ def read_content(body: Mapping[str, Any]) -> Content:
     return Content(pictures=tuple(pictures), texts=tuple(texts))
 
 
-def _read_parts(content: Any, where: str, pictures: list[Picture], texts: list[str]) -> None:
+def _read_parts(content: object, where: str, pictures: list[Picture], texts: list[str]) -> None:
     """Adds what one message holds."""
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]

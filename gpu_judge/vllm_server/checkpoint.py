@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import JsonObject, JsonValue, as_object, as_text, parse_json
 
 _MODEL_TYPES = ("qwen3_vl", "qwen3_vl_moe")
+_RESTORE = "restore it from the checkpoint"
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json")
@@ -108,22 +108,23 @@ def _read(folder: Path) -> Checkpoint:
             f"--model {folder} has no tokenizer ({' or '.join(_TOKENIZER_FILES)}): download the whole repository"
         )
     try:
-        text, vision = config["text_config"], config["vision_config"]
-        heads = int(text["num_attention_heads"])
+        text = as_object(config["text_config"], "text_config")
+        vision = as_object(config["vision_config"], "vision_config")
+        heads = _count(text["num_attention_heads"])
         found = Checkpoint(
             weight_bytes=_weight_bytes(folder),
-            layers=int(text["num_hidden_layers"]),
+            layers=_count(text["num_hidden_layers"]),
             heads=heads,
-            key_value_heads=int(text.get("num_key_value_heads", heads)),
-            head_dim=int(text.get("head_dim") or text["hidden_size"] // heads),
-            vision_heads=int(vision["num_heads"]),
-            positions=int(text["max_position_embeddings"]),
-            patch=int(vision["patch_size"]),
-            merge=int(vision["spatial_merge_size"]),
-            temporal_patch=int(vision["temporal_patch_size"]),
+            key_value_heads=_count(text.get("num_key_value_heads", heads)),
+            head_dim=_count(text.get("head_dim") or _count(text["hidden_size"]) // heads),
+            vision_heads=_count(vision["num_heads"]),
+            positions=_count(text["max_position_embeddings"]),
+            patch=_count(vision["patch_size"]),
+            merge=_count(vision["spatial_merge_size"]),
+            temporal_patch=_count(vision["temporal_patch_size"]),
             image_min_pixels=_min_pixels(folder, "image"),
             video_min_pixels=_min_pixels(folder, "video"),
-            video_token_id=int(config["video_token_id"]),
+            video_token_id=_count(config["video_token_id"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if isinstance(error, CheckpointError):
@@ -141,14 +142,15 @@ def _read(folder: Path) -> Checkpoint:
 def _weight_bytes(folder: Path) -> int:
     index = folder / _INDEX
     if index.exists():
-        names = sorted(set(_json(index, "restore it from the checkpoint").get("weight_map", {}).values()))
+        listed = as_object(_json(index, _RESTORE).get("weight_map", {}), f"{index}: weight_map")
+        names = sorted({as_text(name, f"{index}: weight_map") for name in listed.values()})
     else:
         names = [_SINGLE]
     broken = [name for name in names if not _is_whole(folder / name)]
     if broken or not names:
-        listed = ", ".join(broken[:5]) + (" ..." if len(broken) > 5 else "")
+        shown = ", ".join(broken[:5]) + (" ..." if len(broken) > 5 else "")
         raise CheckpointError(
-            f"--model {folder}: {len(broken)} of {len(names)} weight files are missing or cut short ({listed}): the "
+            f"--model {folder}: {len(broken)} of {len(names)} weight files are missing or cut short ({shown}): the "
             "download is incomplete, repeat it"
         )
     return sum((folder / name).stat().st_size for name in names)
@@ -173,21 +175,28 @@ def _is_whole(path: Path) -> bool:
 def _min_pixels(folder: Path, kind: str) -> int:
     """The lower pixel bound of the preprocessor file for images or videos, wherever the format keeps it."""
     nested = folder / "processor_config.json"
-    values: Any = None
+    values: JsonValue = None
     if nested.exists():
-        values = _json(nested, "restore it from the checkpoint").get(f"{kind}_processor")
+        values = _json(nested, _RESTORE).get(f"{kind}_processor")
     file = folder / ("preprocessor_config.json" if kind == "image" else "video_preprocessor_config.json")
     if not isinstance(values, dict) and file.exists():
-        values = _json(file, "restore it from the checkpoint")
+        values = _json(file, _RESTORE)
     if not isinstance(values, dict):
         return _DEFAULT_MIN_PIXELS[kind]
-    size = values.get("size") or {}
-    return int(values.get("min_pixels") or size.get("shortest_edge") or _DEFAULT_MIN_PIXELS[kind])
+    size = as_object(values.get("size") or {}, "size")
+    return _count(values.get("min_pixels") or size.get("shortest_edge") or _DEFAULT_MIN_PIXELS[kind])
 
 
-def _json(path: Path, remedy: str) -> Mapping[str, Any]:
+def _count(value: JsonValue) -> int:
+    """A number as some checkpoint spells it. Raises TypeError and ValueError for what is none."""
+    if not isinstance(value, int | float | str):
+        raise TypeError(f"{value!r} where a number is wanted")
+    return int(value)
+
+
+def _json(path: Path, remedy: str) -> JsonObject:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} is missing: {remedy}") from error
     except PermissionError:

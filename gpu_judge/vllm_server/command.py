@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gpu_judge.addresses import is_loopback
 from gpu_judge.vllm_server.checkpoint import Checkpoint
@@ -104,7 +103,7 @@ def _options(settings: ServeSettings, checkpoint: Checkpoint) -> list[str]:
             "--image-pixels, --video-frames or --frame-tokens, or give --max-model-len"
         )
     limits = {"image": settings.images_per_prompt, "video": 1 if settings.takes_video else 0}
-    budgets: dict[str, Any] = {
+    budgets: dict[str, object] = {
         "images_kwargs": {
             "size": _size("--image-pixels", checkpoint.image_min_pixels, settings.image_budget(pixels))
         }
@@ -196,5 +195,5 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import aiohttp
 from PIL import Image, ImageDraw
 
 from gpu_judge.vllm_server.settings import Modality
+from vcap_jax.reward.chat import ContentPart
 from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.http_answers import Completion, read_completion
 from vcap_jax.reward.prompts import build_messages, fill_instruction, response_format
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.templates import InstructionName, load_instruction
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import JsonObject, parse_json
 
 _FRAMES = 34  # more than the 32 to which vLLM cuts a video unless it is told to keep all
 _FRAME_SIDE = 64
@@ -67,20 +68,22 @@ async def judges(session: aiohttp.ClientSession, probe: Probe) -> None:
 
     Raises NotReady: another model, asleep, an error, an answer without three integers, or frames that were dropped.
     """
-    listing = await _call(session, probe, "GET", "/v1/models")
-    names = [entry.get("id") for entry in listing.get("data", []) if isinstance(entry, dict)]
+    _, listing = await _call(session, probe, "GET", "/v1/models")
+    entries = listing.get("data")
+    names = (
+        [entry.get("id") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    )
     if probe.model not in names:
         raise NotReady(f"it serves {names}, not {probe.model!r}: another server may have the port")
-    if (
-        probe.can_sleep
-        and (await _call(session, probe, "GET", "/is_sleeping")).get("is_sleeping") is not False
-    ):
-        raise NotReady("it is asleep: POST /wake_up")
+    if probe.can_sleep:
+        _, told = await _call(session, probe, "GET", "/is_sleeping")
+        if told.get("is_sleeping") is not False:
+            raise NotReady("it is asleep: POST /wake_up")
     if probe.modality != "video":
         await _judge(session, probe, "image", _image_part(), {})
     if probe.modality != "image":
-        answer = await _judge(session, probe, "video_global", _video_part(), _video_fields())
-        seen = (answer.get("prompt_token_ids") or []).count(probe.video_token_id)
+        completion = await _judge(session, probe, "video_global", _video_part(), _video_fields())
+        seen = (completion.prompt_token_ids or ()).count(probe.video_token_id)
         if seen != probe.video_tokens:
             raise NotReady(
                 f"a video of {_FRAMES} frames became {seen} visual tokens instead of {probe.video_tokens}: frames were "
@@ -97,9 +100,9 @@ async def _judge(
     session: aiohttp.ClientSession,
     probe: Probe,
     kind: InstructionName,
-    media: dict[str, Any],
-    fields: Mapping[str, Any],
-) -> dict[str, Any]:
+    media: ContentPart,
+    fields: JsonObject,
+) -> Completion:
     instruction = load_instruction(kind)
     body = {
         "model": probe.model,
@@ -112,25 +115,28 @@ async def _judge(
         "return_token_ids": True,
         **fields,
     }
-    answer = await _call(session, probe, "POST", "/v1/chat/completions", body)
-    try:
-        choice = answer["choices"][0]
-        content, finish = choice["message"]["content"], choice.get("finish_reason")
-    except (LookupError, TypeError) as error:
-        raise NotReady(f"its answer is no chat completion: {str(answer)[:300]}") from error
-    verdict = parse_scores(content, instruction.spec.score_keys, finish)
+    raw, answer = await _call(session, probe, "POST", "/v1/chat/completions", body)
+    completion = read_completion(raw)
+    if completion is None:
+        raise NotReady(f"its answer is no chat completion: {str(answer)[:300]}")
+    verdict = parse_scores(completion.text, instruction.spec.score_keys, completion.finish_reason)
     match verdict:
         case Failure():
             raise NotReady(
                 f"its answer to a tiny {kind} judgement is none: {verdict.reason}, {verdict.detail}"
             )
         case Scores():
-            return answer
+            return completion
 
 
 async def _call(
-    session: aiohttp.ClientSession, probe: Probe, method: str, path: str, body: dict[str, Any] | None = None
-) -> dict[str, Any]:
+    session: aiohttp.ClientSession,
+    probe: Probe,
+    method: str,
+    path: str,
+    body: Mapping[str, object] | None = None,
+) -> tuple[bytes, JsonObject]:
+    """What the server answers, as it came and as the JSON object that it must be. Raises NotReady."""
     headers = {} if probe.key is None else {"Authorization": f"Bearer {probe.key}"}
     timeout = aiohttp.ClientTimeout(total=_JUDGEMENT_TIMEOUT_S)
     try:
@@ -143,12 +149,12 @@ async def _call(
     if status != 200:
         raise NotReady(f"{method} {path} answers {status}: {raw[:300].decode(errors='replace')}")
     try:
-        answer = json.loads(raw)
+        answer = parse_json(raw)
     except ValueError as error:
         raise NotReady(f"{method} {path} answers no JSON: {raw[:300].decode(errors='replace')}") from error
     if not isinstance(answer, dict):
         raise NotReady(f"{method} {path} answers no JSON object: {raw[:300].decode(errors='replace')}")
-    return answer
+    return raw, answer
 
 
 def _picture(side: int, shift: int) -> Image.Image:
@@ -164,18 +170,18 @@ def _encoded(picture: Image.Image, form: str) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def _image_part() -> dict[str, Any]:
+def _image_part() -> ContentPart:
     url = f"data:image/png;base64,{_encoded(_picture(_IMAGE_SIDE, 0), 'PNG')}"
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def _video_part() -> dict[str, Any]:
+def _video_part() -> ContentPart:
     frames = ",".join(_encoded(_picture(_FRAME_SIDE, index), "JPEG") for index in range(_FRAMES))
     return {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{frames}"}}
 
 
-def _video_fields() -> dict[str, Any]:
-    times = {
+def _video_fields() -> JsonObject:
+    times: JsonObject = {
         "num_frames": -1,
         "fps": _FPS,
         "frames_indices": list(range(_FRAMES)),

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import aiohttp
 
+from vcap_jax.reward.chat import ChatMessage
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.encoded_view import EncodedView
 from vcap_jax.reward.endpoint import JUDGE, Endpoint, Role, authorisation
@@ -42,6 +43,7 @@ from vcap_jax.reward.visual_check import (
     unverifiable,
 )
 from vcap_jax.system.clock import Clock
+from vcap_jax.system.json_values import JsonObject
 
 __all__ = ["Answer", "JudgeClient", "JudgeOutage", "JudgeUnavailable", "MediaMismatch"]
 
@@ -73,8 +75,8 @@ class Answer(Generic[T]):
 class _Question:
     """What stays the same through all tries. prefix: what its group shares. shown: None for plain messages."""
 
-    messages: list[dict[str, Any]]
-    response_format: dict[str, Any] | None
+    messages: Sequence[ChatMessage]
+    response_format: JsonObject | None
     route: str
     prefix: str | None
     shown: EncodedView | None
@@ -157,10 +159,10 @@ class JudgeClient:
 
     async def ask(
         self,
-        messages: list[dict[str, Any]],
+        messages: Sequence[ChatMessage],
         read: Reader[T],
         *,
-        response_format: dict[str, Any] | None = None,
+        response_format: JsonObject | None = None,
         shown: EncodedView | None = None,
         route: str | None = None,
         prefix: str | None = None,
@@ -310,8 +312,8 @@ class JudgeClient:
                 return Try(outcome="connection", failure=Failure(reason="connection", detail=str(error)))
         return tried
 
-    async def _body(self, question: _Question, temperature: float) -> dict[str, Any]:
-        body: dict[str, Any] = {
+    async def _body(self, question: _Question, temperature: float) -> dict[str, object]:
+        body: dict[str, object] = {
             "model": await self.model(),
             "messages": question.messages,
             "temperature": temperature,
@@ -325,7 +327,7 @@ class JudgeClient:
         return body
 
     async def _post(
-        self, endpoint: Endpoint, body: Mapping[str, Any], *, may_be_lost: bool
+        self, endpoint: Endpoint, body: Mapping[str, object], *, may_be_lost: bool
     ) -> tuple[Try, bool]:
         """One HTTP request; True beside it if the server has lost media that were only named."""
         began = self._clock.now()

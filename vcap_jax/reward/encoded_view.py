@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from vcap_jax.data.media import JudgeMedia, JudgeVideo, TimeWindow
+from vcap_jax.reward.chat import ContentPart
 from vcap_jax.reward.prompts import content_hash, media_parts, no_media_notice, video_parts
+from vcap_jax.system.json_values import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +32,9 @@ class EncodedView:
     pictures: how many images the prompt must hold. video: what it must say of a video, None without one.
     """
 
-    parts: tuple[dict[str, Any], ...]
+    parts: tuple[ContentPart, ...]
     key: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: JsonObject = field(default_factory=dict)
     pictures: int = 0
     video: PromptedVideo | None = None
 
@@ -69,5 +70,5 @@ def pair_times(video: JudgeVideo) -> tuple[str, ...]:
     return tuple(f"{(a + b) / 2:.1f}" for a, b in zip(seconds[::2], seconds[1::2], strict=True))
 
 
-def _key(parts: list[dict[str, Any]]) -> str:
-    return content_hash(*(part["uuid"] if "uuid" in part else part["text"] for part in parts))
+def _key(parts: Sequence[ContentPart]) -> str:
+    return content_hash(*(part["text"] if part["type"] == "text" else part["uuid"] for part in parts))

@@ -7,11 +7,11 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import aiohttp
 
 from vcap_jax.reward.breaker import CircuitBreaker
+from vcap_jax.reward.chat import ChatMessage
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable, NotReachable
 from vcap_jax.reward.http_answers import (
@@ -34,7 +34,7 @@ _REMEMBERED = 16_384
 _MOST_BYTES = 16 * 2**20
 """Of one answer; the longest that is asked for, the token ids of a long video's prompt, has about one."""
 
-GREETING = [{"role": "user", "content": [{"type": "text", "text": "Are you there?"}]}]
+GREETING: list[ChatMessage] = [{"role": "user", "content": [{"type": "text", "text": "Are you there?"}]}]
 """A question that is put to a server before there is work for it; a judge may well refuse to answer it."""
 
 
@@ -172,7 +172,7 @@ class Endpoint:
         return None
 
     async def post(
-        self, path: str, body: Mapping[str, Any], *, headers: Mapping[str, str] | None = None
+        self, path: str, body: Mapping[str, object], *, headers: Mapping[str, str] | None = None
     ) -> Reply:
         """One POST below the base address (or, with a leading slash, below the server's root).
 
@@ -203,8 +203,9 @@ class Endpoint:
             body = {"model": model, "prompt": token, "add_special_tokens": False}
             reply = await self.post("/tokenize", body)
             tokens = _field(reply, "tokens")
-            single = isinstance(tokens, list) and len(tokens) == 1 and isinstance(tokens[0], int)
-            self._placeholders[token] = tokens[0] if single else None
+            self._placeholders[token] = None
+            if isinstance(tokens, list) and len(tokens) == 1 and isinstance(tokens[0], int):
+                self._placeholders[token] = tokens[0]
         return self._placeholders[token]
 
     async def text_of(self, tokens: list[int], model: str) -> str | None:
@@ -273,7 +274,7 @@ async def _bounded(response: aiohttp.ClientResponse) -> bytes:
     return bytes(raw)
 
 
-def _field(reply: Reply, name: str) -> Any:
+def _field(reply: Reply, name: str) -> object:
     if reply.status != 200:
         return None
     try:

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import FAMILIES, JudgeConfig, RewardConfig
@@ -147,7 +147,7 @@ def _named(name: str) -> str:
     return f"reward.family {name!r}"
 
 
-def _misfit(found: Any) -> str | None:
+def _misfit(found: object) -> str | None:
     """Why something is no reward family; None if it is one."""
     if not isinstance(found, type):
         return "is not a class"

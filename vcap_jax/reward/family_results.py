@@ -11,7 +11,7 @@ from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.scores import Scores
 
 
-def misfit_scores(scores: Any, group: GroupForReward) -> str | None:
+def misfit_scores(scores: object, group: GroupForReward) -> str | None:
     """What is wrong with the result for ``group``, in words that follow "gave"; None if it is one score for each
     caption, of the types that metrics, store and other processes rely on."""
     if not isinstance(scores, GroupScores):
@@ -33,7 +33,7 @@ def misfit_scores(scores: Any, group: GroupForReward) -> str | None:
     return None
 
 
-def _misfit_candidate(candidate: Any) -> str | None:
+def _misfit_candidate(candidate: object) -> str | None:
     if not isinstance(candidate, CandidateScore):
         return f"a {_type(candidate)}, not a CandidateScore,"
     given: Any = candidate
@@ -59,9 +59,9 @@ def _misfit_candidate(candidate: Any) -> str | None:
     return None
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, float | int | None)
 
 
-def _type(value: Any) -> str:
+def _type(value: object) -> str:
     return type(value).__name__

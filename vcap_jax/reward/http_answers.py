@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Any
 from urllib.parse import urlsplit
 
 _SHOWN = 2000
@@ -68,7 +67,7 @@ def read_completion(raw: bytes) -> Completion | None:
         return None
 
 
-def _text_of(content: Any) -> str | None:
+def _text_of(content: object) -> str | None:
     """Message content as text; some servers give a list of parts."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 from vcap_jax.reward.failures import Failure
 
@@ -19,11 +18,11 @@ _CUT_OFF = ("length", "max_tokens")
 _STOPPED = {"content_filter": "filtered", "abort": "filtered", "error": "filtered", "refusal": "filtered"}
 
 
-class JsonObject(list[tuple[str, Any]]):
+class KeyedPairs(list[tuple[str, object]]):
     """A parsed JSON object with its repeated keys kept; a type of its own to tell it from a JSON list."""
 
 
-def read_objects(text: str | None, finish_reason: str | None) -> list[JsonObject] | Failure:
+def read_objects(text: str | None, finish_reason: str | None) -> list[KeyedPairs] | Failure:
     """The outermost objects of an answer, without those of its thoughts; none if it has none.
 
     text: the content of the answer. finish_reason: as the server gave it; None where it gives none.
@@ -60,12 +59,12 @@ def _without_thought(text: str) -> str | None:
 
 
 # strict=False: models write raw line breaks into the analysis.
-_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=JsonObject)
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=KeyedPairs)
 
 
-def _objects(text: str) -> list[JsonObject] | Failure:
+def _objects(text: str) -> list[KeyedPairs] | Failure:
     """The outermost JSON objects of the text, or a failure if one of them is broken."""
-    found: list[JsonObject] = []
+    found: list[KeyedPairs] = []
     position = 0
     while (brace := text.find("{", position)) >= 0:
         if not _OBJECT_BEGINS.match(text, brace):  # {}, or a brace in prose
@@ -85,7 +84,7 @@ def _objects(text: str) -> list[JsonObject] | Failure:
     return found
 
 
-def _decode(text: str, start: int) -> tuple[JsonObject, int] | None:
+def _decode(text: str, start: int) -> tuple[KeyedPairs, int] | None:
     try:
         return _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):

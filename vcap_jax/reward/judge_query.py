@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from vcap_jax.data.media import JudgeMedia, TimeWindow
 from vcap_jax.reward.client import JudgeClient
@@ -22,6 +22,7 @@ from vcap_jax.reward.prompts import (
 from vcap_jax.reward.scores import Scores, parse_scores, scores_of
 from vcap_jax.reward.store import Judgement, JudgementKey, JudgementStore
 from vcap_jax.reward.templates import Instruction
+from vcap_jax.system.json_values import JsonObject
 
 T = TypeVar("T")
 
@@ -50,10 +51,10 @@ class Form(Generic[T]):
 
     name: str
     version: str
-    response_format: dict[str, Any]
+    response_format: JsonObject
     read: Callable[[str | None, str | None], T | Failure]
-    pack: Callable[[T], Mapping[str, Any]]
-    unpack: Callable[[Mapping[str, Any]], T]
+    pack: Callable[[T], JsonObject]
+    unpack: Callable[[JsonObject], T]
 
 
 @dataclass(frozen=True, kw_only=True)

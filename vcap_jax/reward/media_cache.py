@@ -7,13 +7,13 @@ A part with media carries ``uuid``, the hash of its content. vLLM keeps what cam
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
+
+from vcap_jax.reward.chat import ChatMessage, ContentPart, ImagePart, VideoPart
 
 V = TypeVar("V")
-Messages = Sequence[Mapping[str, Any]]
-_MEDIA = ("image_url", "video_url")
 
 
 class Lru(Generic[V]):
@@ -52,51 +52,57 @@ class Addressed:
     sent: uuids of the media that go along; named: of those that are only named.
     """
 
-    messages: list[dict[str, Any]]
+    messages: list[ChatMessage]
     sent: tuple[str, ...]
     named: tuple[str, ...]
 
 
-def media_uuids(messages: Messages) -> list[str]:
+def media_uuids(messages: Sequence[ChatMessage]) -> list[str]:
     """The uuids in the messages, in order."""
-    return [part["uuid"] for part in _parts(messages) if "uuid" in part]
+    return [
+        part["uuid"]
+        for message in messages
+        if not isinstance(message["content"], str)
+        for part in message["content"]
+        if part["type"] != "text" and "uuid" in part
+    ]
 
 
-def address(messages: Messages, *, keeps: bool, kept: Lru[bool]) -> Addressed:
+def address(messages: Sequence[ChatMessage], *, keeps: bool, kept: Lru[bool]) -> Addressed:
     """The messages for a server. keeps: it understands uuids. kept: those that it has been given."""
     sent: dict[str, None] = {}
     named: dict[str, None] = {}
 
-    def part_for(part: Mapping[str, Any]) -> dict[str, Any]:
-        identity = part.get("uuid")
-        if identity is None:
-            return dict(part)
-        kind = next(kind for kind in _MEDIA if kind in part)
+    def part_for(part: ContentPart) -> ContentPart:
+        if part["type"] == "text" or "uuid" not in part:
+            return part
+        identity = part["uuid"]
         if not keeps:
             sent[identity] = None
-            return {name: value for name, value in part.items() if name != "uuid"}
+            return _nameless(part)
         if kept.get(identity):
             named[identity] = None
-            return {**part, kind: None}
+            return _only_named(part, identity)
         sent[identity] = None
-        return dict(part)
+        return part
 
-    addressed = []
-    for message in messages:
-        content = message.get("content")
-        if isinstance(content, list):
-            parts = [part_for(part) if isinstance(part, Mapping) else part for part in content]
-            message = {**message, "content": parts}
-        addressed.append(dict(message))
+    def message_for(message: ChatMessage) -> ChatMessage:
+        content = message["content"]
+        if isinstance(content, str):
+            return message
+        return {"role": message["role"], "content": [part_for(part) for part in content]}
+
+    addressed = [message_for(message) for message in messages]
     return Addressed(messages=addressed, sent=tuple(sent), named=tuple(named))
 
 
-def _parts(messages: Messages) -> list[Mapping[str, Any]]:
-    contents = [message.get("content") for message in messages]
-    return [
-        part
-        for content in contents
-        if isinstance(content, list)
-        for part in content
-        if isinstance(part, Mapping)
-    ]
+def _nameless(part: ImagePart | VideoPart) -> ImagePart | VideoPart:
+    if part["type"] == "image_url":
+        return {"type": "image_url", "image_url": part["image_url"]}
+    return {"type": "video_url", "video_url": part["video_url"]}
+
+
+def _only_named(part: ImagePart | VideoPart, identity: str) -> ImagePart | VideoPart:
+    if part["type"] == "image_url":
+        return {"type": "image_url", "image_url": None, "uuid": identity}
+    return {"type": "video_url", "video_url": None, "uuid": identity}

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from vcap_jax.data.media import JudgeFrame, JudgeVideo, TimeWindow
+from vcap_jax.reward.chat import ChatMessage, ContentPart
 from vcap_jax.reward.templates import (
     ANALYSIS_KEY,
     GLOBAL_VIDEO_KEYS,
@@ -20,6 +20,7 @@ from vcap_jax.reward.templates import (
     Instruction,
     InstructionSpec,
 )
+from vcap_jax.system.json_values import JsonDict, JsonObject
 
 # Signs that are a "<", or fall apart into one under Unicode's compatibility forms, which some tokenizers apply first.
 _ANGLES = str.maketrans(dict.fromkeys("<\uff1c\ufe64\u226e", "\u2039"))
@@ -99,12 +100,12 @@ def fill_instruction(instruction: Instruction, *, reference: str | None, candida
     return instruction.fill(values)
 
 
-def media_parts(frames: Sequence[JudgeFrame]) -> list[dict[str, Any]]:
+def media_parts(frames: Sequence[JudgeFrame]) -> list[ContentPart]:
     """The leading content parts: a picture each, with ``<12.3 seconds>`` before it where it has a time.
 
     ``uuid`` is the hash of a picture's content; the client takes it out where the server knows no such field.
     """
-    parts: list[dict[str, Any]] = []
+    parts: list[ContentPart] = []
     for frame in frames:
         if frame.seconds is not None:
             parts.append({"type": "text", "text": f"<{frame.seconds:.1f} seconds>"})
@@ -113,7 +114,7 @@ def media_parts(frames: Sequence[JudgeFrame]) -> list[dict[str, Any]]:
     return parts
 
 
-def video_parts(video: JudgeVideo) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def video_parts(video: JudgeVideo) -> tuple[list[ContentPart], JsonObject]:
     """The one leading part of a video, and the request's fields beside ``messages`` that belong to it.
 
     The fields keep the server from choosing frames of its own: these frames, at these indices of the source.
@@ -123,7 +124,7 @@ def video_parts(video: JudgeVideo) -> tuple[list[dict[str, Any]], dict[str, Any]
     frames, indices = list(video.frames), list(video.indices)
     if len(frames) == 1:
         frames, indices = 2 * frames, 2 * indices
-    io = {
+    io: JsonDict = {
         "num_frames": -1,
         "fps": video.fps,
         "frames_indices": indices,
@@ -132,7 +133,10 @@ def video_parts(video: JudgeVideo) -> tuple[list[dict[str, Any]], dict[str, Any]
     }
     url = "data:video/jpeg;base64," + ",".join(frames)
     uuid = content_hash(url, repr(sorted(io.items())))
-    fields = {"media_io_kwargs": {"video": io}, "mm_processor_kwargs": {"do_sample_frames": False}}
+    fields: JsonObject = {
+        "media_io_kwargs": {"video": io},
+        "mm_processor_kwargs": {"do_sample_frames": False},
+    }
     return [{"type": "video_url", "video_url": {"url": url}, "uuid": uuid}], fields
 
 
@@ -145,7 +149,7 @@ def content_hash(*texts: str) -> str:
     return digest.hexdigest()[:32]
 
 
-def no_media_notice(what: str, window: TimeWindow | None = None) -> list[dict[str, Any]]:
+def no_media_notice(what: str, window: TimeWindow | None = None) -> list[ContentPart]:
     """What stands in place of the media in the ablation without them ("- reference image" in the paper).
 
     The instruction is the same; without a word about it the judge would be told of a picture it never gets.
@@ -161,20 +165,20 @@ def no_media_notice(what: str, window: TimeWindow | None = None) -> list[dict[st
     return [{"type": "text", "text": text}]
 
 
-def build_messages(media: Sequence[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+def build_messages(media: Sequence[ContentPart], text: str) -> list[ChatMessage]:
     """One user message: media parts, then the filled instruction."""
     return [{"role": "user", "content": [*media, {"type": "text", "text": text}]}]
 
 
-def verdict_schema(spec: InstructionSpec, max_analysis_chars: int) -> dict[str, Any]:
+def verdict_schema(spec: InstructionSpec, max_analysis_chars: int) -> JsonObject:
     """JSON schema of the answer: a bounded analysis first, then the three integers from 0 to 10."""
-    properties: dict[str, Any] = {ANALYSIS_KEY: {"type": "string", "maxLength": max_analysis_chars}}
+    properties: JsonDict = {ANALYSIS_KEY: {"type": "string", "maxLength": max_analysis_chars}}
     for key in spec.score_keys:
         properties[key] = {"type": "integer", "minimum": 0, "maximum": 10}
     return object_schema(properties)
 
 
-def object_schema(properties: dict[str, Any]) -> dict[str, Any]:
+def object_schema(properties: JsonObject) -> JsonObject:
     """JSON schema of an object with these keys, all of them, and no others."""
     return {
         "type": "object",
@@ -184,11 +188,11 @@ def object_schema(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def response_format(spec: InstructionSpec, max_analysis_chars: int) -> dict[str, Any]:
+def response_format(spec: InstructionSpec, max_analysis_chars: int) -> JsonObject:
     """The ``response_format`` field that holds a server to :func:`verdict_schema`."""
     return schema_format(spec.name, verdict_schema(spec, max_analysis_chars))
 
 
-def schema_format(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+def schema_format(name: str, schema: JsonObject) -> JsonObject:
     """The ``response_format`` field that holds a server to a schema."""
     return {"type": "json_schema", "json_schema": {"name": f"vcap_{name}", "strict": True, "schema": schema}}

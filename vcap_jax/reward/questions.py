@@ -16,10 +16,10 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.jsonl import other_keys, read_objects, row_id, string_list
+from vcap_jax.system.json_values import JsonObject
 
 UNKNOWN = "?"
 """The answer that a caption does not tell."""
@@ -96,7 +96,7 @@ def _plain(text: str) -> str:
 
 def question_lines(questions: Mapping[str, Sequence[Question]]) -> str:
     """The content of a file of questions by sample."""
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     for identity, asked in questions.items():
         for one in asked:
             options = {"options": list(one.options)} if one.options else {}

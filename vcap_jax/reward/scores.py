@@ -16,13 +16,14 @@ refused means a :class:`Failure`, never a number:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from vcap_jax.reward.failures import Failure, FailureReason
-from vcap_jax.reward.json_objects import head, read_objects
+from vcap_jax.reward.json_objects import KeyedPairs, head, read_objects
 from vcap_jax.reward.templates import ANALYSIS_KEY, GLOBAL_VIDEO_KEYS, QUALITY_KEYS
+from vcap_jax.system.json_values import JsonObject, as_text, as_whole
 
 MAX_SCORE = 10
 
@@ -58,10 +59,10 @@ class Scores:
         return {ANALYSIS_KEY: self.analysis, **self.by_key()}
 
 
-def scores_of(answer: Mapping[str, Any]) -> Scores:
+def scores_of(answer: JsonObject) -> Scores:
     """The verdict that :meth:`Scores.as_answer` gave."""
-    keys = [key for key in answer if key != ANALYSIS_KEY]
-    return _scores(answer[ANALYSIS_KEY], {key: answer[key] for key in keys})
+    scores = {key: as_whole(value, f"the kept {key}") for key, value in answer.items() if key != ANALYSIS_KEY}
+    return _scores(as_text(answer[ANALYSIS_KEY], f"the kept {ANALYSIS_KEY}"), scores)
 
 
 def full_scores() -> Scores:
@@ -95,7 +96,7 @@ def parse_scores(text: str | None, score_keys: Sequence[str], finish_reason: str
     return _validated(verdicts[0], score_keys)
 
 
-def _validated(pairs: list[tuple[str, Any]], score_keys: Sequence[str]) -> Scores | Failure:
+def _validated(pairs: KeyedPairs, score_keys: Sequence[str]) -> Scores | Failure:
     keys = [key for key, _ in pairs]
     expected = (ANALYSIS_KEY, *score_keys)
 
@@ -108,17 +109,18 @@ def _validated(pairs: list[tuple[str, Any]], score_keys: Sequence[str]) -> Score
         return refuse("missing_key", f"missing: {_listed(missing)}")
     if extra := [key for key in keys if key not in expected]:
         return refuse("unexpected_key", f"not asked for: {_listed(extra)}")
-    values = dict(pairs)
+    values, scores = dict(pairs), dict[str, int]()
     for key in score_keys:
         value = values[key]
         if type(value) is not int or not 0 <= value <= MAX_SCORE:
             return refuse("bad_score", f"{key} is {head(repr(value))}, not an integer from 0 to {MAX_SCORE}")
+        scores[key] = value
     analysis = values[ANALYSIS_KEY]
     if not isinstance(analysis, str):
         return refuse("bad_analysis", f"{ANALYSIS_KEY} is a {type(analysis).__name__}, not a string")
     # An escaped lone surrogate is legal JSON and would break whoever writes the analysis to a file.
     readable = analysis.encode("utf-8", "replace").decode("utf-8")
-    return _scores(readable, {key: values[key] for key in score_keys})
+    return _scores(readable, scores)
 
 
 def _scores(analysis: str, values: dict[str, int]) -> Scores:

@@ -21,15 +21,17 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.prompts import content_hash
 from vcap_jax.reward.store_schema import READABLE, UNKNOWN_GROUP, VERSION, prepare, version_of
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import JsonObject
 
 _BUSY_S = 60.0
-_Statement = tuple[str, Sequence[Any]]
+_Cell = str | int | float | None
+_Statement = tuple[str, Sequence[_Cell]]
 _Entry = tuple[Sequence[_Statement], Future[None]]
 
 
@@ -66,7 +68,7 @@ class JudgementKey:
 class Judgement:
     """An answer with what it cost. answer: the JSON object that was asked for. seconds: inside HTTP requests."""
 
-    answer: Mapping[str, Any]
+    answer: JsonObject
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     tries: int = 1
@@ -231,13 +233,13 @@ def _still_waited_for(entries: Sequence[_Entry]) -> list[Future[None]]:
     return [done for _, done in entries if done.set_running_or_notify_cancel()]
 
 
-def _insert(table: str, row: Sequence[Any]) -> str:
+def _insert(table: str, row: Sequence[_Cell]) -> str:
     return f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})"
 
 
 def read_candidates(
     path: str | Path,
-) -> Iterator[tuple[StoredCandidate, dict[str, Mapping[str, Any] | None]]]:
+) -> Iterator[tuple[StoredCandidate, dict[str, JsonObject | None]]]:
     """Every candidate with its answers by pass (None where a text was worth 0 unasked or its judgement failed), in the
     order of step, sample, group and place. Reads while another process writes, also a store of version 2.
     """
@@ -259,7 +261,7 @@ def read_candidates(
                 verdicts=json.loads(verdicts),
                 reward=reward,
             )
-            answers: dict[str, Mapping[str, Any] | None] = {}
+            answers: dict[str, JsonObject | None] = {}
             for name, key in stored.verdicts.items():
                 answers[name] = None
                 if key:
@@ -312,6 +314,7 @@ def _check_version(found: int, path: Path) -> None:
         )
 
 
-def _judgement(row: Sequence[Any]) -> Judgement:
-    usage = Usage(prompt_tokens=row[1], cached_tokens=row[2], completion_tokens=row[3])
-    return Judgement(answer=json.loads(row[0]), usage=usage, seconds=row[4], tries=row[5])
+def _judgement(row: tuple[str, int, int, int, float, int]) -> Judgement:
+    answer, prompt, cached, completion, seconds, tries = row
+    usage = Usage(prompt_tokens=prompt, cached_tokens=cached, completion_tokens=completion)
+    return Judgement(answer=json.loads(answer), usage=usage, seconds=seconds, tries=tries)

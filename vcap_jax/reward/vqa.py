@@ -12,7 +12,6 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
@@ -23,6 +22,7 @@ from vcap_jax.reward.judge_query import Form, JudgeQuery, Pass, Verdict
 from vcap_jax.reward.prompts import content_hash, delimited, object_schema, schema_format
 from vcap_jax.reward.questions import UNKNOWN, Question, read_questions
 from vcap_jax.reward.templates import TemplateError, read_template
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_text
 
 Answers = Mapping[str, str]
 """Question number ("Q1") -> a letter, a few words, or ``UNKNOWN``."""
@@ -123,7 +123,9 @@ def questions_pass(questions: Sequence[Question], template: str, *, route: str) 
             response_format=schema_format("vqa", schema),
             read=lambda content, finish: parse_answers(content, questions, finish),
             pack=dict,
-            unpack=dict,
+            unpack=lambda kept: {
+                name: as_text(value, f"the kept answer to {name}") for name, value in kept.items()
+            },
         ),
         fill=lambda text: _PLACE.sub(
             lambda place: block if place[1] == "QUESTIONS" else delimited(text, "caption"), template
@@ -144,15 +146,12 @@ def _listed(name: str, question: Question) -> str:
     return " ".join([f"{name}: {text}", *options])
 
 
-def answers_schema(questions: Sequence[Question]) -> dict[str, Any]:
+def answers_schema(questions: Sequence[Question]) -> JsonObject:
     """JSON schema of the answers: one string each, a letter or ``UNKNOWN`` where there are options."""
-    properties: dict[str, Any] = {}
+    properties: JsonDict = {}
     for name, question in numbered(questions):
-        properties[name] = {"type": "string"}
-        if question.options:
-            properties[name]["enum"] = [*question.letters, UNKNOWN]
-        else:
-            properties[name]["maxLength"] = 100
+        bound: JsonObject = {"enum": [*question.letters, UNKNOWN]} if question.options else {"maxLength": 100}
+        properties[name] = {"type": "string", **bound}
     return object_schema(properties)
 
 
@@ -177,9 +176,10 @@ def parse_answers(
         )
     given, answers = dict(found[0]), {}
     for name, question in numbered(questions):
-        answer = question.accepted(given[name]) if isinstance(given[name], str) else None
+        said = given[name]
+        answer = question.accepted(said) if isinstance(said, str) else None
         if answer is None:
-            detail = f"{name}: {head(repr(given[name]))} is no answer to {question.text!r}"
+            detail = f"{name}: {head(repr(said))} is no answer to {question.text!r}"
             return Failure(reason="bad_answer", detail=detail)
         answers[name] = answer
     return answers

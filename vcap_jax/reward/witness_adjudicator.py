@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.reward.aggregation import video_reward, weighted_reward
@@ -108,7 +107,7 @@ class WitnessAdjudicatorReward:
     async def _judge_video(
         self, group: GroupForReward, reference: str | None, looking: MediaViews
     ) -> tuple[list[dict[str, Verdict[Scores]]], TimeWindow | None]:
-        passes: list[Coroutine[Any, Any, Mapping[str, Verdict[Scores]]]] = [
+        passes: list[Coroutine[object, object, Mapping[str, Verdict[Scores]]]] = [
             self._judge_texts("video_global", reference, looking, list(group.captions), None)
         ]
         window = self._window(group) if self._config.local_active else None

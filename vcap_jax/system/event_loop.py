@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -35,14 +35,14 @@ class LoopThread:
     def closed(self) -> bool:
         return self._closed
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def submit(self, work: Coroutine[object, object, T]) -> Future[T]:
         """Begins ``work``; may be called from any other thread. Raises RuntimeError once closed."""
         if self._closed:
             work.close()
             raise RuntimeError(f"the {self._name} is closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+    def run(self, work: Coroutine[object, object, T], timeout_s: float | None = None) -> T:
         """The result of ``work``. Raises what it raises, and TimeoutError."""
         return self.submit(work).result(timeout_s)
 

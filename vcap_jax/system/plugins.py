@@ -9,7 +9,6 @@ import sysconfig
 import traceback
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from vcap_jax.system.errors import VCapError
 
@@ -23,7 +22,9 @@ _OTHERS = tuple(
 )
 
 
-def named_object(path: str, *, where: str, kind: str, known: Collection[str], error: type[VCapError]) -> Any:
+def named_object(
+    path: str, *, where: str, kind: str, known: Collection[str], error: type[VCapError]
+) -> object:
     """What ``path`` names.
 
     where: the setting and its value, which messages begin with. kind: what is wanted ("family"); known: the names of
