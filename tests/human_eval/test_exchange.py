@@ -1,0 +1,231 @@
+"""Answers to records and to Label Studio, and back."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from tests.human_eval.small_study import small_study
+from vcap_jax.human_eval.errors import Conflict, StudyError
+from vcap_jax.human_eval.exchange import export_records, read_records, records_of, take_in
+from vcap_jax.human_eval.label_studio import from_tasks, labelling_config, to_tasks
+from vcap_jax.human_eval.protocol import Ranking, Step1, Step2, Verdict
+from vcap_jax.human_eval.store import AnswerStore
+from vcap_jax.system.errors import VCapError
+
+
+@pytest.fixture
+def answered(tmp_path):
+    """Anna has finished "a" and begun "b"; a third person has decided one thing."""
+    study = small_study(tmp_path / "study")
+    with AnswerStore(tmp_path / "answers.sqlite") as store:
+        store.open_study(study)
+        verdicts = [
+            Verdict(step1=Step1.CONSISTENT, step2=Step2.HOLDING),
+            Verdict(step1=Step1.UNDECIDABLE, note="subjective"),
+            Verdict(step1=Step1.INCONSISTENT, note="«new» 🚗"),
+        ]
+        for number, verdict in enumerate(verdicts):
+            store.answer("anna", "a", f"a/{number}", verdict, version=0, request=f"{number}")
+        store.finish("anna", "a", dict.fromkeys(Ranking, ("tuned", "base")), request="f")
+        store.answer("anna", "b", "b/0", Verdict(step1=Step1.CONSISTENT), version=0, request="partial")
+        store.answer("anna", "b", "b/1", verdicts[0], version=0, request="whole")
+        store.adjudicate("carla", "a/0", verdicts[2], version=0)
+        yield study, store
+
+
+def without_times(rows):
+    return [row.model_copy(update={"timestamps": None}) for row in rows]
+
+
+def test_records_are_read_as_they_were_written(answered, tmp_path):
+    study, store = answered
+    records = records_of(study, store)
+    assert [row.prop_id for row in records.answers] == ["a/0", "a/1", "a/2", "b/1"]
+    assert records.rankings[0].accuracy == {"base": 2, "tuned": 1}
+    assert [row.annotator for row in records.adjudicated] == ["carla"]
+    export_records(study, records, tmp_path / "out")
+    assert read_records(tmp_path / "out") == records
+    row = json.loads((tmp_path / "out" / "annotations.jsonl").read_text().splitlines()[0])
+    assert list(row) == [
+        *("image_id", "model", "ref_model", "prop_id", "kind", "text"),
+        *("step1", "step2", "note", "annotator", "timestamps"),
+    ]
+
+
+def test_label_studio_and_back_is_the_same(answered, tmp_path):
+    study, store = answered
+    records = records_of(study, store)
+    export_records(study, records, tmp_path / "out")
+    found = from_tasks(json.loads((tmp_path / "out" / "label_studio.json").read_text()), "tasks")
+    assert found.items == study.items
+    assert found.propositions == tuple(one for rows in study.propositions.values() for one in rows)
+    assert without_times(found.answers) == without_times(records.answers)
+    assert without_times(found.rankings) == without_times(records.rankings)
+    assert found.skipped == 2  # of "b", decided in part
+    assert without_times(read_records(tmp_path / "out" / "label_studio.json").answers) == without_times(
+        records.answers
+    )
+
+
+def test_the_configuration_names_what_the_results_name(answered):
+    study, store = answered
+    records = records_of(study, store)
+    tree = ElementTree.fromstring(labelling_config())
+    controls = {element.get("name"): element for element in tree.iter() if element.get("name")}
+    assert "Video" not in {element.tag for element in tree.iter()}
+    for task in to_tasks(study.items.values(), study.propositions, records.answers, records.rankings):
+        for results in (*task["annotations"], *task["predictions"]):
+            for result in results["result"]:
+                pattern = "_".join(
+                    "{{idx}}" if part.isdecimal() else part for part in result["from_name"].split("_")
+                )
+                target = "_".join(
+                    "{{idx}}" if part.isdecimal() else part for part in result["to_name"].split("_")
+                )
+                assert controls[pattern].get("toName") == target
+                assert controls[pattern].tag.lower() == result["type"]
+    step2 = controls["s2_{{idx}}"]
+    assert (step2.get("whenTagName"), step2.get("whenChoiceValue")) == ("s1_{{idx}}", "1. consistent")
+
+
+def exported(**changes):
+    """A task as a server exports it, by hand from the documentation of its formats."""
+    choice = {"to_name": "p_0", "type": "choices", "origin": "manual"}
+    task = {
+        "id": 7,
+        "data": {
+            "image_id": "a",
+            "image": "/data/local-files/?d=pics/a.png",
+            "captions": [
+                {"id": "base", "title": "Caption 1", "body": "🚗 A red car."},
+                {"id": "tuned", "title": "Caption 2", "body": "A red car, dented."},
+            ],
+            "propositions": [
+                {
+                    "image_id": "a",
+                    "prop_id": "p",
+                    "model": "base",
+                    "ref_model": "tuned",
+                    "kind": "missing",
+                    "text": "The car is dented.",
+                    "span": None,
+                    "caption": "🚗 A red car.",
+                }
+            ],
+        },
+        "annotations": [
+            {
+                "id": 1001,
+                "completed_by": {"id": 3, "email": "anna@example.org"},
+                "was_cancelled": False,
+                "ground_truth": False,
+                "created_at": "2026-01-01T10:00:00.000000Z",
+                "updated_at": "2026-01-01T10:05:00.000000Z",
+                "lead_time": 30.5,
+                "result": [
+                    {"id": "x1", "from_name": "s1_0", "value": {"choices": ["1. consistent"]}, **choice},
+                    {"id": "x2", "from_name": "s2_0", "value": {"choices": ["2. holding"]}, **choice},
+                    *(
+                        {
+                            "id": f"r{ranking}",
+                            "from_name": str(ranking),
+                            "to_name": f"captions_{ranking}",
+                            "type": "ranker",
+                            "value": {"ranker": ["tuned", "base"]},
+                        }
+                        for ranking in Ranking
+                    ),
+                ],
+            }
+        ],
+        # Offsets in UTF-16 units: the car is two of them.
+        "predictions": [
+            {
+                "model_version": "x",
+                "result": [
+                    {
+                        "id": "e",
+                        "from_name": "e_0",
+                        "to_name": "c_0",
+                        "type": "labels",
+                        "value": {"start": 3, "end": 12, "text": "A red car", "labels": ["evidence"]},
+                    }
+                ],
+            }
+        ],
+    }
+    task["annotations"][0] |= changes
+    return task
+
+
+def test_an_export_of_a_server_is_read_with_bare_rankings_and_utf16_spans():
+    found = from_tasks([exported()], "file")
+    assert found.items["a"].image == "pics/a.png"
+    assert found.propositions[0].span.model_dump() == {"start": 2, "end": 11, "text": "A red car"}
+    (answer,) = found.answers
+    assert (answer.annotator, answer.step1, answer.step2) == (
+        "anna@example.org",
+        "1. consistent",
+        "2. holding",
+    )
+    assert answer.timestamps.last == "2026-01-01T10:05:00.000000Z"
+    assert found.rankings[0].granularity == {"tuned": 1, "base": 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"completed_by": None}, "completed_by"),
+        (
+            {"result": [{"from_name": "s1_0", "value": {"choices": ["1. consistent", "2. inconsistent"]}}]},
+            "2 values",
+        ),
+        ({"result": [{"from_name": "s1_0", "value": {"choices": ["1. consistent"]}}]}, "needs a step 2"),
+        (
+            {
+                "result": [
+                    {"from_name": "s1_0", "value": {"choices": ["2. inconsistent"]}},
+                    {"from_name": "s2_0", "value": {"choices": ["2. holding"]}},
+                ]
+            },
+            "step 2 is open only after",
+        ),
+        (
+            {
+                "result": [
+                    {"from_name": str(r), "value": {"ranker": {str(r): ["base", "base"]}}} for r in Ranking
+                ]
+            },
+            "exactly once",
+        ),
+        ({"result": "x"}, "a list is wanted"),
+    ],
+)
+def test_what_another_tool_lets_through_is_refused_by_task(changes, message):
+    with pytest.raises(VCapError, match=message) as caught:
+        from_tasks([exported(**changes)], "file")
+    assert "file, task 1" in str(caught.value)
+
+
+def test_cancelled_annotations_are_counted_and_left_out():
+    found = from_tasks([exported(was_cancelled=True)], "file")
+    assert (found.answers, found.skipped) == ((), 1)
+
+
+def test_answers_given_elsewhere_are_taken_into_a_study_once(answered, tmp_path):
+    study, store = answered
+    records = records_of(study, store)
+    with AnswerStore(tmp_path / "second.sqlite") as second:
+        second.open_study(study)
+        assert take_in(study, second, records) == 4
+        again = records_of(study, second)
+        assert again.answers == records.answers
+        assert without_times(again.rankings) == without_times(records.rankings)
+        with pytest.raises(Conflict, match="already"):
+            take_in(study, second, records)
+        stranger = records.answers[0].model_copy(update={"prop_id": "other"})
+        with pytest.raises(StudyError, match="no proposition of this study"):
+            take_in(study, second, type(records)(answers=(stranger,), rankings=()))

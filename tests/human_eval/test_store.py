@@ -1,0 +1,214 @@
+"""The store of answers: rules, versions, undo, and that what was acknowledged is there."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+
+import pytest
+
+from tests.human_eval.small_study import change_row, small_study
+from vcap_jax.human_eval.answers import StoredAnswers
+from vcap_jax.human_eval.errors import Conflict, RuleBroken, StudyError
+from vcap_jax.human_eval.protocol import Ranking, Step1, Step2, Verdict, verdict_of
+from vcap_jax.human_eval.store import AnswerStore
+from vcap_jax.human_eval.study import read_study
+
+CONSISTENT = Verdict(step1=Step1.CONSISTENT)
+HOLDING = Verdict(step1=Step1.CONSISTENT, step2=Step2.HOLDING)
+FALSE = Verdict(step1=Step1.INCONSISTENT)
+ORDERS = dict.fromkeys(Ranking, ("tuned", "base"))
+
+
+@pytest.fixture
+def times():
+    return (f"2026-01-01T00:00:{second:02d}.000Z" for second in itertools.count())
+
+
+@pytest.fixture
+def store(tmp_path, times):
+    with AnswerStore(tmp_path / "answers.sqlite", now=lambda: next(times)) as store:
+        store.open_study(small_study(tmp_path))
+        yield store
+
+
+def decide_all(store, annotator="anna", item="a"):
+    for number in range(3):
+        store.answer(
+            annotator, item, f"{item}/{number}", FALSE, version=0, request=f"{annotator} {item} {number}"
+        )
+
+
+def test_an_answer_is_read_again_with_its_version_and_times(store, tmp_path):
+    first = store.answer("anna", "a", "a/0", CONSISTENT, version=0, request="1")
+    second = store.answer("anna", "a", "a/0", HOLDING, version=1, request="2")
+    assert (first.version, second.version) == (1, 2)
+    assert first.first_at == second.first_at < second.last_at
+    with StoredAnswers(tmp_path / "answers.sqlite") as other:
+        assert other.state("anna", "a").verdicts == {"a/0": second}
+        assert [one.held for one in other.verdicts()] == [second]
+
+
+def test_a_request_that_is_sent_again_is_done_once(store):
+    first = store.answer("anna", "a", "a/0", HOLDING, version=0, request="1")
+    assert store.answer("anna", "a", "a/0", HOLDING, version=0, request="1") == first
+    with pytest.raises(Conflict):
+        store.answer("ben", "a", "a/0", HOLDING, version=0, request="1")
+
+
+def test_a_second_tab_does_not_overwrite_the_first(store):
+    store.answer("anna", "a", "a/0", HOLDING, version=0, request="1")
+    with pytest.raises(Conflict, match="another tab"):
+        store.answer("anna", "a", "a/0", FALSE, version=0, request="2")
+    assert store.state("anna", "a").verdicts["a/0"].verdict == HOLDING
+
+
+def test_undo_goes_back_change_by_change(store):
+    store.answer("anna", "a", "a/0", CONSISTENT, version=0, request="1")
+    store.answer("anna", "a", "a/0", HOLDING, version=1, request="2")
+    store.answer("anna", "a", "a/1", FALSE, version=0, request="3")
+    with pytest.raises(Conflict, match="last change"):
+        store.undo("anna", "a", "a/0", version=2, request="4")
+    assert store.undo("anna", "a", "a/1", version=1, request="5").verdict == Verdict()
+    assert store.undo("anna", "a", "a/1", version=1, request="5").version == 2  # sent again: done once
+    assert store.undo("anna", "a", "a/0", version=2, request="6").verdict == CONSISTENT
+    assert store.state("anna", "a").changes == (("a/0", Verdict()),)
+    assert store.undo("anna", "a", "a/0", version=3, request="7").verdict == Verdict()
+    with pytest.raises(Conflict):
+        store.undo("anna", "a", "a/0", version=4, request="8")
+
+
+def test_rankings_come_last_and_are_final(store):
+    decide_all(store)
+    store.undo("anna", "a", "a/2", version=1, request="u")
+    with pytest.raises(RuleBroken, match="after all propositions"):
+        store.finish("anna", "a", ORDERS, request="f1")
+    store.answer("anna", "a", "a/2", HOLDING, version=2, request="again")
+    store.finish("anna", "a", ORDERS, request="f2")
+    store.finish("anna", "a", ORDERS, request="f2")  # sent again
+    with pytest.raises(RuleBroken, match="once"):
+        store.finish("anna", "a", ORDERS, request="f3")
+    with pytest.raises(RuleBroken, match="final"):
+        store.answer("anna", "a", "a/0", HOLDING, version=1, request="late")
+    with pytest.raises(RuleBroken, match="final"):
+        store.undo("anna", "a", "a/2", version=3, request="late undo")
+    assert [one.models for one in store.rankings()] == [("tuned", "base")] * 3
+    assert store.state("anna", "a").finished
+    assert not store.state("ben", "a").finished
+
+
+def test_nobody_answers_what_is_not_theirs(tmp_path):
+    with AnswerStore(tmp_path / "answers.sqlite") as store:
+        store.open_study(small_study(tmp_path, overlap=0))
+        other = next(one.item for one in store.assigned("ben"))
+        with pytest.raises(RuleBroken):
+            store.answer("anna", other, f"{other}/0", HOLDING, version=0, request="1")
+
+
+def test_the_file_itself_refuses_what_the_protocol_does_not_allow(store, tmp_path):
+    decide_all(store)
+    store.finish("anna", "a", ORDERS, request="f")
+    store.answer("ben", "a", "a/0", FALSE, version=0, request="b")
+    raw = sqlite3.connect(tmp_path / "answers.sqlite")
+    raw.execute("PRAGMA foreign_keys = ON")
+    row = "('anna', 'b', 'b/0', {}, {}, {}, 1, '', '')"
+    for statement in (
+        "INSERT INTO verdicts VALUES " + row.format("'2. inconsistent'", "'2. holding'", "''"),
+        "INSERT INTO verdicts VALUES " + row.format("NULL", "'2. holding'", "''"),
+        "INSERT INTO verdicts VALUES " + row.format("'1. consistent'", "NULL", "' Subjective '"),
+        "INSERT INTO verdicts VALUES " + row.format("NULL", "NULL", "'subjective'"),
+        "INSERT INTO verdicts VALUES " + row.format("'yes'", "NULL", "''"),
+        "INSERT INTO verdicts VALUES ('ben', 'a', 'a/0', '2. inconsistent', NULL, '', 1, '', '')",
+        "INSERT INTO verdicts VALUES ('ben', 'a', 'b/0', '2. inconsistent', NULL, '', 1, '', '')",
+        "UPDATE verdicts SET note = 'x' WHERE annotator = 'anna' AND item = 'a'",
+        "DELETE FROM verdicts",
+        "INSERT INTO rankings VALUES ('ben', 'a', 'accuracy', '[\"base\", \"tuned\"]', '')",
+        "UPDATE rankings SET models = '[]'",
+        "DELETE FROM rankings",
+        "INSERT INTO finished VALUES ('ben', 'a', '')",
+        "DELETE FROM finished",
+        "UPDATE events SET action = 'undo'",
+        "DELETE FROM events",
+    ):
+        with pytest.raises(sqlite3.IntegrityError), raw:
+            raw.execute(statement)
+    for number in (1, 2):
+        store.answer("ben", "a", f"a/{number}", FALSE, version=0, request=f"b{number}")
+    for bad in ('["base", "base"]', '["base"]', '["base", "tuned", "x"]'):
+        with pytest.raises(sqlite3.IntegrityError, match="exactly once"), raw:
+            raw.execute("INSERT INTO rankings VALUES ('ben', 'a', 'accuracy', ?, '')", (bad,))
+    raw.close()
+
+
+def test_a_refused_change_leaves_no_event(store):
+    decide_all(store)
+    store.finish("anna", "a", ORDERS, request="f")
+    before = store.answer_times("anna")
+    with pytest.raises(RuleBroken):
+        store.answer("anna", "a", "a/0", HOLDING, version=1, request="late")
+    assert store.answer_times("anna") == before
+
+
+def test_assignments_stay_and_new_items_are_added(tmp_path):
+    folder = tmp_path
+    small_study(folder)
+    lines = (folder / "items.jsonl").read_text(), (folder / "propositions.jsonl").read_text()
+    one_item = [text.splitlines(keepends=True) for text in lines]
+    (folder / "items.jsonl").write_text(one_item[0][0])
+    (folder / "propositions.jsonl").write_text("".join(one_item[1][:3]))
+    with AnswerStore(folder / "answers.sqlite") as store:
+        store.open_study(read_study(folder))
+        before = store.assigned("anna")
+    (folder / "items.jsonl").write_text(lines[0])
+    (folder / "propositions.jsonl").write_text(lines[1])
+    with AnswerStore(folder / "answers.sqlite") as store:
+        store.open_study(read_study(folder))
+        after = store.assigned("anna")
+    assert [one.item for one in before] == ["a"]
+    assert [one.item for one in after] == ["a", "b"]
+
+
+def test_a_question_that_changed_after_it_was_asked_is_refused(store, tmp_path):
+    change_row(tmp_path / "propositions.jsonl", 0, text="Something else.")
+    with pytest.raises(StudyError, match='item "a" or its propositions changed'):
+        store.open_study(read_study(tmp_path))
+
+
+def test_another_seed_is_refused(store, tmp_path):
+    with pytest.raises(StudyError, match="seed"):
+        store.open_study(small_study(tmp_path, seed=3))
+
+
+def test_adjudications_have_versions_and_are_complete(store):
+    with pytest.raises(RuleBroken, match="both steps"):
+        store.adjudicate("carla", "a/0", CONSISTENT, version=0)
+    store.adjudicate("carla", "a/0", HOLDING, version=0)
+    with pytest.raises(Conflict):
+        store.adjudicate("carla", "a/0", FALSE, version=0)
+    held = store.adjudicate("carla", "a/0", FALSE, version=1)
+    assert store.adjudications() == {"a/0": ("carla", held)}
+
+
+def test_a_file_that_is_no_store_is_refused_by_name(tmp_path):
+    path = tmp_path / "answers.sqlite"
+    with pytest.raises(StudyError, match="nobody has answered yet"):
+        StoredAnswers(path)
+    path.write_bytes(b"no database" * 100)
+    with pytest.raises(StudyError, match=r"answers\.sqlite cannot be used"):
+        AnswerStore(path)
+    path.unlink()
+    other = sqlite3.connect(path)
+    other.execute("PRAGMA user_version = 9")
+    other.close()
+    with pytest.raises(StudyError, match="version 9"):
+        AnswerStore(path)
+
+
+def test_partial_answers_are_kept_and_not_handed_out(store):
+    store.answer("anna", "a", "a/0", CONSISTENT, version=0, request="1")
+    assert store.state("anna", "a").verdicts["a/0"].verdict == CONSISTENT
+    assert store.verdicts() == ()
+    assert [(one.item, one.decided, one.total) for one in store.assigned("anna") if one.item == "a"] == [
+        ("a", 0, 3)
+    ]
+    assert verdict_of("1. consistent", None, "") == CONSISTENT

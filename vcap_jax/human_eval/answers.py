@@ -1,0 +1,248 @@
+"""Reading a study's answers: what is on disk, as values. Others may write meanwhile."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from vcap_jax.human_eval.errors import StudyError
+from vcap_jax.human_eval.protocol import Ranking, Step1, Verdict, verdict_of
+from vcap_jax.human_eval.store_schema import VERSION
+
+_BUSY_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A verdict as the store holds it. version: 0 where nothing was ever said; times: ISO 8601, UTC, or ""."""
+
+    verdict: Verdict = field(default_factory=Verdict)
+    version: int = 0
+    first_at: str = ""
+    last_at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemState:
+    """What an annotator has said about an item.
+
+    verdicts: by proposition, only those with a version. changes: the propositions whose changes can be undone, the
+    last last, each with the verdict before. finished: when, "" if it is not.
+    """
+
+    verdicts: Mapping[str, Held]
+    changes: tuple[tuple[str, Verdict], ...]
+    finished: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assigned:
+    """An item of an annotator's. decided: of its ``total`` propositions."""
+
+    item: str
+    decided: int
+    total: int
+    finished: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredVerdict:
+    """A complete verdict with who gave it."""
+
+    annotator: str
+    item: str
+    prop: str
+    held: Held
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRanking:
+    """One ranking of an item, the best model first. at: ISO 8601, UTC."""
+
+    annotator: str
+    item: str
+    ranking: Ranking
+    models: tuple[str, ...]
+    at: str
+
+
+class StoredAnswers:
+    """The answers of a study, for reading; methods may be called from any thread.
+
+    Raises StudyError for a file that is none of them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._reading = threading.Lock()
+        if not path.is_file():
+            raise StudyError(f"{path} does not exist: nobody has answered yet; begin with launch/annotate.py")
+        try:
+            self._reader = connect(path)
+            version = int(self._reader.execute("PRAGMA user_version").fetchone()[0])
+        except sqlite3.Error as error:
+            raise StudyError(
+                f"{path} cannot be used as a store of answers ({error}): move it away"
+            ) from error
+        if version != VERSION:
+            raise StudyError(
+                f"{path} is a store of version {version}, this program knows version {VERSION}: use the program that "
+                "made it, or move it away"
+            )
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._reading:
+            self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def assigned(self, annotator: str) -> tuple[Assigned, ...]:
+        """An annotator's items in their order."""
+        with self._read() as db:
+            rows = db.execute(
+                "SELECT a.item, (SELECT COUNT(*) FROM propositions p WHERE p.item = a.item), "
+                "(SELECT COUNT(*) FROM verdicts v WHERE v.annotator = a.annotator AND v.item = a.item AND "
+                "v.step1 IS NOT NULL AND (v.step1 <> ? OR v.step2 IS NOT NULL)), "
+                "EXISTS (SELECT 1 FROM finished f WHERE f.annotator = a.annotator AND f.item = a.item) "
+                "FROM assignments a WHERE a.annotator = ? ORDER BY a.place, a.item",
+                (str(Step1.CONSISTENT), annotator),
+            ).fetchall()
+        return tuple(
+            Assigned(item=item, decided=decided, total=total, finished=bool(finished))
+            for item, total, decided, finished in rows
+        )
+
+    def is_assigned(self, annotator: str, item: str) -> bool:
+        """Whether the item is one of the annotator's."""
+        with self._read() as db:
+            row = db.execute("SELECT 1 FROM assignments WHERE annotator = ? AND item = ?", (annotator, item))
+            return row.fetchone() is not None
+
+    def state(self, annotator: str, item: str) -> ItemState:
+        """What an annotator has said about an item."""
+        with self._read() as db:
+            props = db.execute(
+                "SELECT prop FROM verdicts WHERE annotator = ? AND item = ?", (annotator, item)
+            )
+            verdicts = {prop: held_verdict(db, annotator, prop) for (prop,) in props.fetchall()}
+            changes = tuple((prop, before) for _, prop, before in open_changes(db, annotator, item))
+            row = db.execute(
+                "SELECT at FROM finished WHERE annotator = ? AND item = ?", (annotator, item)
+            ).fetchone()
+        return ItemState(verdicts=verdicts, changes=changes, finished="" if row is None else row[0])
+
+    def annotators(self) -> tuple[str, ...]:
+        """Everybody who has items, by name."""
+        with self._read() as db:
+            rows = db.execute("SELECT DISTINCT annotator FROM assignments ORDER BY annotator").fetchall()
+        return tuple(name for (name,) in rows)
+
+    def verdicts(self) -> tuple[StoredVerdict, ...]:
+        """All complete verdicts, by item, proposition and annotator."""
+        with self._read() as db:
+            rows = db.execute(
+                "SELECT annotator, item, prop, step1, step2, note, version, first_at, last_at FROM verdicts "
+                "ORDER BY item, prop, annotator"
+            ).fetchall()
+        found = (
+            StoredVerdict(annotator=row[0], item=row[1], prop=row[2], held=held_of(row[3:])) for row in rows
+        )
+        return tuple(one for one in found if one.held.verdict.complete)
+
+    def rankings(self) -> tuple[StoredRanking, ...]:
+        """All rankings, by item, annotator and kind."""
+        with self._read() as db:
+            rows = db.execute(
+                "SELECT annotator, item, ranking, models, at FROM rankings ORDER BY item, annotator, ranking"
+            ).fetchall()
+        return tuple(
+            StoredRanking(
+                annotator=annotator,
+                item=item,
+                ranking=Ranking(ranking),
+                models=tuple(json.loads(models)),
+                at=at,
+            )
+            for annotator, item, ranking, models, at in rows
+        )
+
+    def adjudications(self) -> Mapping[str, tuple[str, Held]]:
+        """Who decided what about disputed propositions, by proposition."""
+        with self._read() as db:
+            rows = db.execute(
+                "SELECT prop, adjudicator, step1, step2, note, version, first_at, last_at FROM adjudications"
+            ).fetchall()
+        return {row[0]: (row[1], held_of(row[2:])) for row in rows}
+
+    def answer_times(self, annotator: str) -> tuple[str, ...]:
+        """When an annotator opened, answered or finished something, in order; ISO 8601."""
+        with self._read() as db:
+            rows = db.execute(
+                "SELECT at FROM events WHERE annotator = ? AND action <> 'import' ORDER BY seq", (annotator,)
+            ).fetchall()
+        return tuple(at for (at,) in rows)
+
+    @contextmanager
+    def _read(self) -> Iterator[sqlite3.Connection]:
+        with self._reading:
+            # One snapshot for all that is asked.
+            self._reader.execute("BEGIN")
+            try:
+                yield self._reader
+            finally:
+                self._reader.execute("COMMIT")
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection whose transactions are on disk when they are committed."""
+    # Transactions are begun and ended by name; the module's own would begin later than meant.
+    connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    # An acknowledged answer survives the loss of power too, not only of the process.
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def held_verdict(db: sqlite3.Connection, annotator: str, prop: str) -> Held:
+    """What an annotator has said of a proposition."""
+    row = db.execute(
+        "SELECT step1, step2, note, version, first_at, last_at FROM verdicts WHERE annotator = ? AND prop = ?",
+        (annotator, prop),
+    ).fetchone()
+    return Held() if row is None else held_of(row)
+
+
+def adjudicated(db: sqlite3.Connection, prop: str) -> Held:
+    """What a third person has decided about a proposition."""
+    row = db.execute(
+        "SELECT step1, step2, note, version, first_at, last_at FROM adjudications WHERE prop = ?", (prop,)
+    ).fetchone()
+    return Held() if row is None else held_of(row)
+
+
+def held_of(row: tuple[str | None, str | None, str, int, str, str]) -> Held:
+    """A row of a table of verdicts."""
+    step1, step2, note, version, first_at, last_at = row
+    return Held(verdict=verdict_of(step1, step2, note), version=version, first_at=first_at, last_at=last_at)
+
+
+def open_changes(db: sqlite3.Connection, annotator: str, item: str) -> list[tuple[int, str, Verdict]]:
+    """What can be undone, the last last: number of the event, proposition, verdict before."""
+    rows = db.execute(
+        "SELECT seq, field, before FROM events WHERE annotator = ? AND item = ? AND action = 'answer' "
+        "AND seq NOT IN (SELECT undoes FROM events WHERE undoes IS NOT NULL) ORDER BY seq",
+        (annotator, item),
+    ).fetchall()
+    return [(seq, field, verdict_of(*json.loads(before))) for seq, field, before in rows]

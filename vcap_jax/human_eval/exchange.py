@@ -1,0 +1,153 @@
+"""A study's answers as records, and records of other tools into a study."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcap_jax.human_eval.answers import Held, StoredAnswers
+from vcap_jax.human_eval.errors import RuleBroken, StudyError
+from vcap_jax.human_eval.label_studio import from_tasks, labelling_config, to_tasks
+from vcap_jax.human_eval.protocol import Ranking
+from vcap_jax.human_eval.records import Answer, Rankings, Timestamps, ranks_of, read_rows, write_rows
+from vcap_jax.human_eval.store import AnswerStore
+from vcap_jax.human_eval.study import Study
+from vcap_jax.report.step_log import replace_file
+
+ANNOTATIONS = "annotations.jsonl"
+RANKINGS = "rankings.jsonl"
+TASKS = "label_studio.json"
+CONFIG = "label_studio.xml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records:
+    """answers: one for each annotator and proposition that is decided. rankings: one for each finished item of an
+    annotator. adjudicated: answers of a third person to what two disputed."""
+
+    answers: tuple[Answer, ...]
+    rankings: tuple[Rankings, ...]
+    adjudicated: tuple[Answer, ...] = ()
+
+
+def records_of(study: Study, stored: StoredAnswers) -> Records:
+    """Everything that is decided by now."""
+    asked = {one.prop_id: one for rows in study.propositions.values() for one in rows}
+
+    def answer(prop: str, annotator: str, held: Held) -> Answer:
+        row = asked[prop].model_dump(exclude={"span", "ref_span"}) | {
+            "step1": held.verdict.step1,
+            "step2": held.verdict.step2,
+            "note": held.verdict.note,
+            "annotator": annotator,
+            "timestamps": Timestamps(first=held.first_at, last=held.last_at),
+        }
+        return Answer.model_validate(row)
+
+    answers = tuple(
+        answer(one.prop, one.annotator, one.held) for one in stored.verdicts() if one.prop in asked
+    )
+    adjudicated = tuple(
+        answer(prop, who, held)
+        for prop, (who, held) in sorted(stored.adjudications().items())
+        if prop in asked
+    )
+    orders: dict[tuple[str, str], dict[str, dict[str, int]]] = {}
+    times: dict[tuple[str, str], str] = {}
+    for one in stored.rankings():
+        key = (one.item, one.annotator)
+        orders.setdefault(key, {})[str(one.ranking)] = ranks_of(one.models, study.items[one.item].models)
+        times[key] = one.at
+    rankings = tuple(
+        Rankings(
+            image_id=item,
+            annotator=annotator,
+            **ranks,
+            timestamps=Timestamps(first=times[item, annotator], last=times[item, annotator]),
+        )
+        for (item, annotator), ranks in orders.items()
+    )
+    return Records(answers=answers, rankings=rankings, adjudicated=adjudicated)
+
+
+def export_records(study: Study, records: Records, folder: Path) -> list[Path]:
+    """Writes records as JSON Lines and as Label Studio's tasks with a configuration for them; the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_rows(folder / ANNOTATIONS, records.answers)
+    write_rows(folder / RANKINGS, records.rankings)
+    write_rows(folder / "adjudications.jsonl", records.adjudicated)
+    tasks = to_tasks(study.items.values(), study.propositions, records.answers, records.rankings)
+    replace_file(folder / TASKS, json.dumps(tasks, ensure_ascii=False, indent=1).encode())
+    videos = any(item.video is not None for item in study.items.values())
+    replace_file(folder / CONFIG, labelling_config(video=videos).encode())
+    names = (ANNOTATIONS, RANKINGS, "adjudications.jsonl", TASKS, CONFIG)
+    return [folder / name for name in names]
+
+
+def read_records(source: Path) -> Records:
+    """Records of a folder that ``export_records`` wrote, or of a JSON file that Label Studio exported.
+
+    Raises StudyError and ManifestError.
+    """
+    if source.is_dir():
+        rankings = source / RANKINGS
+        third = source / "adjudications.jsonl"
+        return Records(
+            answers=read_rows(Answer, source / ANNOTATIONS, "file of answers"),
+            rankings=read_rows(Rankings, rankings, "file of rankings") if rankings.exists() else (),
+            adjudicated=read_rows(Answer, third, "file of adjudications") if third.exists() else (),
+        )
+    found = from_tasks(read_tasks(source), str(source))
+    return Records(answers=found.answers, rankings=found.rankings)
+
+
+def read_tasks(path: Path) -> list[object]:
+    """The tasks of a JSON file. Raises StudyError."""
+    try:
+        tasks = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StudyError(f"{path} cannot be read ({error}): check the path") from error
+    except ValueError as error:
+        raise StudyError(f"{path}: not valid JSON ({error}): export the project as JSON") from error
+    if not isinstance(tasks, list):
+        raise StudyError(f"{path}: a list of tasks is expected: export the project as JSON")
+    return tasks
+
+
+def take_in(study: Study, store: AnswerStore, records: Records) -> int:
+    """Stores answers that were given elsewhere; how many. Raises StudyError for answers that do not fit the study, and
+    Conflict for items that their annotator has answered here; what came before those is stored."""
+    asked = {one.prop_id: one for rows in study.propositions.values() for one in rows}
+    grouped: dict[tuple[str, str], list[Answer]] = {}
+    for answer in records.answers:
+        one = asked.get(answer.prop_id)
+        if one is None or (one.image_id, one.text) != (answer.image_id, answer.text):
+            raise StudyError(
+                f'the answer to "{answer.prop_id}" is to no proposition of this study: leave it out'
+            )
+        grouped.setdefault((answer.annotator, answer.image_id), []).append(answer)
+    ranked = {(one.annotator, one.image_id): one for one in records.rankings}
+    for (annotator, item), answers in grouped.items():
+        verdicts = {one.prop_id: _held(one) for one in answers}
+        order = ranked.get((annotator, item))
+        orders = None if order is None else {ranking: _best_first(order, ranking) for ranking in Ranking}
+        if orders is not None and len(verdicts) < len(study.propositions[item]):
+            raise RuleBroken(f'{annotator} ranks "{item}" before all its propositions are decided')
+        store.take_in(annotator, item, verdicts, orders)
+    return len(records.answers)
+
+
+def _held(answer: Answer) -> Held:
+    times = answer.timestamps
+    return Held(
+        verdict=answer.verdict,
+        first_at="" if times is None else times.first,
+        last_at="" if times is None else times.last,
+    )
+
+
+def _best_first(order: Rankings, ranking: Ranking) -> Sequence[str]:
+    ranks = order.ranks(ranking)
+    return sorted(ranks, key=lambda model: ranks[model])

@@ -1,0 +1,331 @@
+"""Studies to Label Studio and back, in its documented formats: the labelling configuration, tasks with annotations as
+they are imported, and the JSON that it exports.
+
+A task is an item. ``data`` has its captions as the Ranker's list and its propositions as what the Repeater repeats.
+Spans are regions of the label "evidence" in the caption, as predictions. Who annotated is written into the result too,
+in a field of its own, since numbers of users differ between servers. Sources: labelstud.io, "Import pre-annotated
+data", "Label Studio JSON format of annotated tasks", tags Repeater, Choices, Ranker, Labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vcap_jax.human_eval.errors import RuleBroken, StudyError
+from vcap_jax.human_eval.protocol import Ranking, Step1, Step2
+from vcap_jax.human_eval.records import (
+    Answer,
+    Item,
+    Proposition,
+    Rankings,
+    Timestamps,
+    find_span,
+    parse_row,
+    ranks_of,
+)
+from vcap_jax.human_eval.study import grouped
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_list, as_object, as_whole
+
+LOCAL_FILES = "/data/local-files/?d="
+"""What Label Studio calls a file below its LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """What a file of tasks held. skipped: annotations that were cancelled, or propositions that were left undecided."""
+
+    items: Mapping[str, Item]
+    propositions: tuple[Proposition, ...]
+    answers: tuple[Answer, ...]
+    rankings: tuple[Rankings, ...]
+    skipped: int
+
+
+def labelling_config(*, video: bool = False) -> str:
+    """The configuration of a Label Studio project for such tasks."""
+    media = (
+        '<Video name="media" value="$video"/>'
+        if video
+        else '<Image name="media" value="$image" zoom="true"/>'
+    )
+    step1 = "".join(f'<Choice value="{label}" hotkey="{n}"/>' for n, label in enumerate(Step1, 1))
+    step2 = "".join(f'<Choice value="{label}" hotkey="{n + 3}"/>' for n, label in enumerate(Step2, 1))
+    rankers = "\n  ".join(
+        f'<Header value="Rank by {ranking}, the best first"/>'
+        f'<List name="captions_{ranking}" value="$captions"/>'
+        f'<Ranker name="{ranking}" toName="captions_{ranking}"/>'
+        for ranking in Ranking
+    )
+    return f"""<View>
+  {media}
+  <Repeater on="$propositions" indexFlag="{{{{idx}}}}" mode="pagination">
+    <Text name="p_{{{{idx}}}}" value="$propositions[{{{{idx}}}}].text"/>
+    <Choices name="s1_{{{{idx}}}}" toName="p_{{{{idx}}}}" choice="single-radio" required="true">{step1}</Choices>
+    <Choices name="s2_{{{{idx}}}}" toName="p_{{{{idx}}}}" choice="single-radio" required="true"
+      visibleWhen="choice-selected" whenTagName="s1_{{{{idx}}}}" whenChoiceValue="{Step1.CONSISTENT}">{step2}</Choices>
+    <TextArea name="n_{{{{idx}}}}" toName="p_{{{{idx}}}}" placeholder="note" maxSubmissions="1"/>
+    <Labels name="e_{{{{idx}}}}" toName="c_{{{{idx}}}}"><Label value="evidence"/></Labels>
+    <Text name="c_{{{{idx}}}}" value="$propositions[{{{{idx}}}}].caption"/>
+  </Repeater>
+  {rankers}
+  <TextArea name="annotator" toName="media" placeholder="your name" maxSubmissions="1"/>
+</View>
+"""
+
+
+def to_tasks(
+    items: Iterable[Item],
+    propositions: Mapping[str, Sequence[Proposition]],
+    answers: Iterable[Answer] = (),
+    rankings: Iterable[Rankings] = (),
+) -> list[JsonObject]:
+    """Tasks to import, one for each item, with an annotation for each annotator who has answered."""
+    by_item: dict[str, dict[str, list[Answer]]] = {}
+    for answer in answers:
+        by_item.setdefault(answer.image_id, {}).setdefault(answer.annotator, []).append(answer)
+    ranked = {(one.image_id, one.annotator): one for one in rankings}
+    tasks: list[JsonObject] = []
+    for item in items:
+        asked = propositions[item.id]
+        annotations = [
+            _annotation(asked, given, ranked.get((item.id, annotator)))
+            for annotator, given in sorted(by_item.get(item.id, {}).items())
+        ]
+        evidence: list[JsonDict] = [
+            {
+                "id": f"e_{index}",
+                "from_name": f"e_{index}",
+                "to_name": f"c_{index}",
+                "type": "labels",
+                "value": {**one.span.model_dump(), "labels": ["evidence"]},
+                "origin": "prediction",
+            }
+            for index, one in enumerate(asked)
+            if one.span is not None
+        ]
+        task: JsonDict = {"data": _data(item, asked), "annotations": annotations}
+        task["predictions"] = [{"model_version": "propositions", "result": evidence}] if evidence else []
+        tasks.append(task)
+    return tasks
+
+
+def from_tasks(tasks: Sequence[object], where: str) -> Imported:
+    """Reads tasks as they are imported or exported. Raises StudyError, naming ``where`` and the task, for anything that
+    cannot be read or breaks the protocol."""
+    items: dict[str, Item] = {}
+    propositions: list[Proposition] = []
+    answers: list[Answer] = []
+    rankings: list[Rankings] = []
+    skipped = 0
+    for number, task in enumerate(tasks, 1):
+        place = f"{where}, task {number}"
+        read = as_object(task, place)
+        item, asked = _asked(read, place)
+        if item.id in items:
+            raise StudyError(f'{place}: the item "{item.id}" occurs twice: keep one of the tasks')
+        items[item.id] = item
+        propositions += asked
+        for annotation in as_list(read.get("annotations", []), f"{place}, annotations"):
+            one = as_object(annotation, f"{place}, annotations")
+            if one.get("was_cancelled"):
+                skipped += 1
+                continue
+            given, order, left = _answered(one, item, asked, place)
+            answers += given
+            skipped += left
+            if order is not None:
+                rankings.append(order)
+    grouped(propositions, items, where)
+    return Imported(
+        items=items,
+        propositions=tuple(propositions),
+        answers=tuple(answers),
+        rankings=tuple(rankings),
+        skipped=skipped,
+    )
+
+
+def _data(item: Item, asked: Sequence[Proposition]) -> JsonObject:
+    media = "image" if item.image is not None else "video"
+    return {
+        "image_id": item.id,
+        media: f"{LOCAL_FILES}{item.media}",
+        "captions": [
+            {"id": caption.model, "title": f"Caption {place}", "body": caption.text, "reward": caption.reward}
+            for place, caption in enumerate(item.captions, 1)
+        ],
+        "propositions": [one.model_dump(mode="json") | {"caption": item.caption(one.model)} for one in asked],
+    }
+
+
+def _annotation(asked: Sequence[Proposition], given: Sequence[Answer], order: Rankings | None) -> JsonObject:
+    result: list[JsonObject] = [_textarea("annotator", "media", given[0].annotator)]
+    by_prop = {answer.prop_id: answer for answer in given}
+    for index, one in enumerate(asked):
+        answer = by_prop.get(one.prop_id)
+        if answer is None:
+            continue
+        result.append(_choice(f"s1_{index}", f"p_{index}", answer.step1))
+        if answer.step2 is not None:
+            result.append(_choice(f"s2_{index}", f"p_{index}", answer.step2))
+        if answer.note:
+            result.append(_textarea(f"n_{index}", f"p_{index}", answer.note))
+    annotation: JsonDict = {"result": result, "was_cancelled": False, "ground_truth": False}
+    if order is not None:
+        for ranking in Ranking:
+            ranks = order.ranks(ranking)
+            best_first = sorted(ranks, key=lambda model: ranks[model])
+            result.append(
+                {
+                    "id": str(ranking),
+                    "from_name": str(ranking),
+                    "to_name": f"captions_{ranking}",
+                    "type": "ranker",
+                    "value": {"ranker": {str(ranking): best_first}},
+                    "origin": "manual",
+                }
+            )
+    times = [one.timestamps for one in given if one.timestamps is not None]
+    if times:
+        annotation["created_at"] = min(one.first for one in times)
+        annotation["updated_at"] = max(one.last for one in times)
+    return annotation
+
+
+def _choice(name: str, to_name: str, label: str) -> JsonObject:
+    value = {"choices": [str(label)]}
+    return {
+        "id": name,
+        "from_name": name,
+        "to_name": to_name,
+        "type": "choices",
+        "value": value,
+        "origin": "manual",
+    }
+
+
+def _textarea(name: str, to_name: str, text: str) -> JsonObject:
+    return {
+        "id": name,
+        "from_name": name,
+        "to_name": to_name,
+        "type": "textarea",
+        "value": {"text": [text]},
+        "origin": "manual",
+    }
+
+
+def _asked(task: JsonObject, place: str) -> tuple[Item, list[Proposition]]:
+    data = as_object(task.get("data"), f"{place}, data")
+    media = "video" if "video" in data else "image"
+    captions = [
+        {"model": row.get("id"), "text": row.get("body"), "reward": row.get("reward")}
+        for row in _rows(data.get("captions"), f"{place}, captions")
+    ]
+    path = str(data.get(media, "")).removeprefix(LOCAL_FILES)
+    item = parse_row(Item, {"id": data.get("image_id"), media: path, "captions": captions}, place)
+    asked = []
+    evidence = _evidence(task, place)
+    for index, row in enumerate(_rows(data.get("propositions"), f"{place}, propositions")):
+        plain = {key: value for key, value in row.items() if key != "caption"}
+        for key, model in (("span", row.get("model")), ("ref_span", row.get("ref_model"))):
+            span = evidence.get(index, plain.get(key)) if key == "span" else plain.get(key)
+            if span is not None:
+                value = as_object(span, f"{place}, {key}")
+                plain[key] = find_span(
+                    item.caption(str(model)), as_whole(value.get("start"), place), as_whole(value.get("end"), place),
+                    str(value.get("text")),
+                ).model_dump()  # fmt: skip
+        asked.append(parse_row(Proposition, plain, f"{place}, proposition {index}"))
+    return item, asked
+
+
+def _evidence(task: JsonObject, place: str) -> dict[int, object]:
+    """Regions of the predictions by the number of their proposition."""
+    found: dict[int, object] = {}
+    for prediction in _rows(task.get("predictions", []), f"{place}, predictions"):
+        for region in _rows(prediction.get("result", []), f"{place}, predictions"):
+            kind, _, index = str(region.get("from_name")).partition("_")
+            if kind == "e" and index.isdecimal() and region.get("type") == "labels":
+                found[int(index)] = region.get("value")
+    return found
+
+
+def _answered(
+    annotation: JsonObject, item: Item, asked: Sequence[Proposition], place: str
+) -> tuple[list[Answer], Rankings | None, int]:
+    """The answers of one annotation, its rankings if all three are there, and how many propositions it leaves open."""
+    values: dict[str, JsonObject] = {}
+    for result in _rows(annotation.get("result", []), f"{place}, result"):
+        if "from_name" in result:
+            values[str(result["from_name"])] = as_object(result.get("value"), f"{place}, value")
+    annotator = _annotator(annotation, values, place)
+    times = _times(annotation)
+    answers = []
+    for index, one in enumerate(asked):
+        step1 = _single(values.get(f"s1_{index}"), "choices", place)
+        if step1 is None:
+            continue
+        row = one.model_dump(mode="json", exclude={"span", "ref_span"}) | {
+            "step1": step1,
+            "step2": _single(values.get(f"s2_{index}"), "choices", place),
+            "note": _single(values.get(f"n_{index}"), "text", place) or "",
+            "annotator": annotator,
+            "timestamps": times,
+        }
+        answers.append(parse_row(Answer, row, f"{place}, proposition {index}"))
+    orders = {ranking: _order(values.get(str(ranking)), place) for ranking in Ranking}
+    rankings = None
+    if all(orders.values()):
+        try:
+            ranks = {str(ranking): ranks_of(order, item.models) for ranking, order in orders.items()}
+        except RuleBroken as error:
+            raise StudyError(f"{place}: {error}") from error
+        row = {"image_id": item.id, "annotator": annotator, **ranks, "timestamps": times}
+        rankings = parse_row(Rankings, row, place)
+    return answers, rankings, len(asked) - len(answers)
+
+
+def _annotator(annotation: JsonObject, values: Mapping[str, JsonObject], place: str) -> str:
+    if name := _single(values.get("annotator"), "text", place):
+        return name
+    who = annotation.get("completed_by")
+    if isinstance(who, dict):
+        who = who.get("email") or who.get("id")
+    if not isinstance(who, int | str) or not str(who):
+        raise StudyError(f'{place}: an annotation without "completed_by": say who annotated')
+    return f"user-{who}" if isinstance(who, int) else who
+
+
+def _times(annotation: JsonObject) -> object:
+    first, last = annotation.get("created_at"), annotation.get("updated_at")
+    if not isinstance(first, str):
+        return None
+    return Timestamps(first=first, last=last if isinstance(last, str) else first).model_dump()
+
+
+def _order(value: JsonObject | None, place: str) -> list[str]:
+    """A ranking, best first: under the Ranker's name, or bare as the documentation of the tag shows it."""
+    if value is None:
+        return []
+    ranker = value.get("ranker")
+    if isinstance(ranker, dict):
+        if len(ranker) != 1:
+            raise StudyError(f"{place}: a ranking with {len(ranker)} lists; there must be one")
+        ranker = next(iter(ranker.values()))
+    return [str(one) for one in as_list(ranker, f"{place}, ranker")]
+
+
+def _single(value: JsonObject | None, key: str, place: str) -> str | None:
+    if value is None:
+        return None
+    found = value.get(key)
+    chosen = [found] if isinstance(found, str) else as_list(found, f"{place}, {key}")
+    if len(chosen) != 1:
+        raise StudyError(f"{place}: {len(chosen)} values where one is chosen: {chosen}")
+    return str(chosen[0])
+
+
+def _rows(value: object, place: str) -> list[JsonDict]:
+    return [as_object(one, place) for one in as_list(value, place)]

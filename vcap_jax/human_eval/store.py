@@ -1,0 +1,309 @@
+"""A study's answers on disk (SQLite). What a method has returned is on disk, and no kill of the process loses it.
+
+One connection writes and one reads, each for one thread at a time; methods may be called from any thread. Changes carry
+the version that was seen, so that two tabs of one annotator do not overwrite each other, and the name of the request,
+so that one that is sent again is done once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from vcap_jax.human_eval.answers import Held, StoredAnswers, adjudicated, connect, held_verdict, open_changes
+from vcap_jax.human_eval.assignment import assign
+from vcap_jax.human_eval.errors import Conflict, RuleBroken, StudyError
+from vcap_jax.human_eval.protocol import Ranking, Verdict, check_rankings
+from vcap_jax.human_eval.records import Item
+from vcap_jax.human_eval.store_schema import prepare
+from vcap_jax.human_eval.study import Study
+
+
+def utc_now() -> str:
+    """ISO 8601 with milliseconds, UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class AnswerStore(StoredAnswers):
+    """An open store. now: gives the time of a change, for tests.
+
+    Raises StudyError for a file that cannot be used.
+    """
+
+    def __init__(self, path: Path, *, now: Callable[[], str] = utc_now) -> None:
+        try:
+            self._writer = connect(path)
+            prepare(self._writer)
+        except sqlite3.Error as error:
+            raise StudyError(
+                f"{path} cannot be used as a store of answers ({error}): move it away"
+            ) from error
+        super().__init__(path)
+        self._now = now
+        self._writing = threading.Lock()
+
+    def close(self) -> None:
+        """Closes the file. What was acknowledged is in it."""
+        super().close()
+        with self._writing:
+            self._writer.close()
+
+    def open_study(self, study: Study) -> None:
+        """Takes in the study's items, propositions and people; assigns the items that nobody has yet.
+
+        Raises StudyError if an item that is assigned, or the seed, is not what it was: answers would be to another
+        question.
+        """
+        settings = study.settings
+        with self._transaction() as db:
+            row = db.execute("SELECT value FROM study WHERE key = 'seed'").fetchone()
+            if row is not None and int(row[0]) != settings.seed:
+                raise StudyError(
+                    f"the study was begun with the seed {row[0]}, and study.json says {settings.seed}: put {row[0]} "
+                    "back, or captions would be shown in another order"
+                )
+            db.execute("INSERT INTO study VALUES ('seed', ?) ON CONFLICT DO NOTHING", (str(settings.seed),))
+            known = dict(db.execute("SELECT item, digest FROM items"))
+            for item in known.keys() - study.items.keys():
+                raise StudyError(f'the item "{item}" was assigned and is no longer in the study: put it back')
+            for item in study.items.values():
+                digest = _digest(study, item)
+                if known.setdefault(item.id, digest) != digest:
+                    raise StudyError(
+                        f'the item "{item.id}" or its propositions changed after it was assigned: put it back, or '
+                        "give it another id"
+                    )
+                models = json.dumps(item.models, ensure_ascii=False)
+                db.execute(
+                    "INSERT INTO items VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (item.id, models, digest)
+                )
+                for one in study.propositions[item.id]:
+                    row_of = (one.prop_id, item.id)
+                    db.execute("INSERT INTO propositions VALUES (?, ?) ON CONFLICT DO NOTHING", row_of)
+            self._assign(db, study)
+
+    def _assign(self, db: sqlite3.Connection, study: Study) -> None:
+        taken = {item for (item,) in db.execute("SELECT DISTINCT item FROM assignments")}
+        load = dict(db.execute("SELECT annotator, COUNT(*) FROM assignments GROUP BY annotator"))
+        settings = study.settings
+        given = assign(
+            [item for item in study.items if item not in taken],
+            settings.annotators,
+            overlap=settings.overlap,
+            overlap_size=settings.overlap_size,
+            seed=settings.seed,
+            load=load,
+        )
+        for annotator, items in given.items():
+            first = load.get(annotator, 0)
+            rows = [(annotator, item, first + place) for place, item in enumerate(items)]
+            db.executemany("INSERT INTO assignments VALUES (?, ?, ?)", rows)
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def opened(self, annotator: str, item: str) -> None:
+        """Notes that an annotator began to look at an item: the time of the first answer counts from there."""
+        with self._transaction() as db:
+            self._event(db, annotator, item, "", "open")
+
+    def answer(
+        self, annotator: str, item: str, prop: str, verdict: Verdict, *, version: int, request: str
+    ) -> Held:
+        """Stores what an annotator says of a proposition. version: of what was seen, 0 for nothing.
+
+        Raises Conflict if it has another version by now, RuleBroken for what the protocol does not allow.
+        """
+        with self._transaction() as db:
+            before = held_verdict(db, annotator, prop)
+            if self._seen(db, annotator, request):
+                return before
+            if before.version != version:
+                raise Conflict("this answer was changed elsewhere, as in another tab: look at it again")
+            self._event(
+                db, annotator, item, prop, "answer", before=before.verdict, after=verdict, request=request
+            )
+            return self._put(db, annotator, item, prop, verdict, before)
+
+    def undo(self, annotator: str, item: str, prop: str, *, version: int, request: str) -> Held:
+        """Takes the last change of an item back, which must be one of ``prop``; returns what it was before.
+
+        Raises Conflict if another change was the last, RuleBroken once the item is finished.
+        """
+        with self._transaction() as db:
+            held = held_verdict(db, annotator, prop)
+            if self._seen(db, annotator, request):
+                return held
+            changes = open_changes(db, annotator, item)
+            if not changes or changes[-1][1] != prop or held.version != version:
+                raise Conflict("the last change is another one by now, as by another tab: look at it again")
+            seq, _, before = changes[-1]
+            self._event(
+                db,
+                annotator,
+                item,
+                prop,
+                "undo",
+                before=held.verdict,
+                after=before,
+                request=request,
+                undoes=seq,
+            )
+            return self._put(db, annotator, item, prop, before, held)
+
+    def finish(
+        self, annotator: str, item: str, rankings: Mapping[Ranking, Sequence[str]], *, request: str
+    ) -> None:
+        """Stores an annotator's three rankings, best model first, and with them ends the item for good.
+
+        Raises RuleBroken if a proposition is not decided, a ranking is no strict permutation, or it is finished.
+        """
+        with self._transaction() as db:
+            if self._seen(db, annotator, request):
+                return
+            models = json.loads(db.execute("SELECT models FROM items WHERE item = ?", (item,)).fetchone()[0])
+            props = db.execute("SELECT prop FROM propositions WHERE item = ?", (item,)).fetchall()
+            check_rankings(rankings, models, [held_verdict(db, annotator, prop).verdict for (prop,) in props])
+            if db.execute(
+                "SELECT 1 FROM finished WHERE annotator = ? AND item = ?", (annotator, item)
+            ).fetchone():
+                raise RuleBroken("rankings are given once: this item is finished")
+            at = self._now()
+            for ranking, order in rankings.items():
+                row = (annotator, item, str(ranking), json.dumps(list(order), ensure_ascii=False), at)
+                db.execute("INSERT INTO rankings VALUES (?, ?, ?, ?, ?)", row)
+            db.execute("INSERT INTO finished VALUES (?, ?, ?)", (annotator, item, at))
+            self._event(db, annotator, item, "rankings", "finish", request=request)
+
+    def adjudicate(self, adjudicator: str, prop: str, verdict: Verdict, *, version: int) -> Held:
+        """Stores what a third person decides about a disputed proposition. Raises Conflict and RuleBroken."""
+        if not verdict.complete:
+            raise RuleBroken("an adjudication answers both steps")
+        with self._transaction() as db:
+            before = adjudicated(db, prop)
+            if before.version != version:
+                raise Conflict("this was adjudicated elsewhere, as in another tab: look at it again")
+            at = self._now()
+            row = (
+                *(prop, adjudicator, verdict.step1, verdict.step2, verdict.note),
+                *(version + 1, before.first_at or at, at),
+            )
+            db.execute("INSERT OR REPLACE INTO adjudications VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._event(db, adjudicator, None, prop, "adjudicate", before=before.verdict, after=verdict)
+            return adjudicated(db, prop)
+
+    def take_in(
+        self,
+        annotator: str,
+        item: str,
+        verdicts: Mapping[str, Held],
+        rankings: Mapping[Ranking, Sequence[str]] | None,
+    ) -> None:
+        """Stores answers that were given elsewhere, all or none; with rankings the item is finished.
+
+        The item becomes one of the annotator's. Raises Conflict if that one has answered it here.
+        """
+        with self._transaction() as db:
+            if db.execute(
+                "SELECT 1 FROM verdicts WHERE annotator = ? AND item = ?", (annotator, item)
+            ).fetchone():
+                raise Conflict(f'{annotator} has answers to "{item}" here already: nothing was taken in')
+            place = db.execute(
+                "SELECT COUNT(*) FROM assignments WHERE annotator = ?", (annotator,)
+            ).fetchone()[0]
+            db.execute(
+                "INSERT INTO assignments VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (annotator, item, place)
+            )
+            for prop, held in verdicts.items():
+                self._event(db, annotator, item, prop, "import", after=held.verdict)
+                self._put(db, annotator, item, prop, held.verdict, Held(first_at=held.first_at), held.last_at)
+        if rankings is not None:
+            self.finish(annotator, item, rankings, request=f"import of {annotator} {item}")
+
+    def _put(
+        self,
+        db: sqlite3.Connection,
+        annotator: str,
+        item: str,
+        prop: str,
+        verdict: Verdict,
+        before: Held,
+        at: str = "",
+    ) -> Held:
+        at = at or self._now()
+        values = (verdict.step1, verdict.step2, verdict.note, before.version + 1, before.first_at or at, at)
+        db.execute(
+            "INSERT INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (annotator, prop) DO UPDATE SET "
+            "step1 = excluded.step1, step2 = excluded.step2, note = excluded.note, version = excluded.version, "
+            "last_at = excluded.last_at",
+            (annotator, item, prop, *values),
+        )
+        return held_verdict(db, annotator, prop)
+
+    def _seen(self, db: sqlite3.Connection, annotator: str, request: str) -> bool:
+        row = db.execute("SELECT annotator FROM events WHERE request = ?", (request,)).fetchone()
+        if row is not None and row[0] != annotator:
+            raise Conflict("another annotator's request has this name")
+        return row is not None
+
+    def _event(
+        self,
+        db: sqlite3.Connection,
+        annotator: str,
+        item: str | None,
+        field: str,
+        action: str,
+        *,
+        before: Verdict | None = None,
+        after: Verdict | None = None,
+        request: str | None = None,
+        undoes: int | None = None,
+    ) -> None:
+        row = (self._now(), annotator, item, field, action, _packed(before), _packed(after), request, undoes)
+        db.execute(
+            "INSERT INTO events (at, annotator, item, field, action, before, after, request, undoes) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            row,
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Everything inside is on disk when it is left, or nothing of it is there."""
+        with self._writing:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._writer
+                except BaseException:
+                    self._writer.execute("ROLLBACK")
+                    raise
+                self._writer.execute("COMMIT")
+            except sqlite3.IntegrityError as error:
+                raise RuleBroken(str(error)) from error
+            except sqlite3.Error as error:
+                raise StudyError(f"{self.path} cannot be written ({error}): is the disk full?") from error
+
+
+def _digest(study: Study, item: Item) -> str:
+    """Of what is asked about an item. The reward is not asked about."""
+    asked = [
+        item.id,
+        item.media,
+        [[caption.model, caption.text] for caption in item.captions],
+        [
+            [one.prop_id, one.model, one.ref_model, str(one.kind), one.text]
+            for one in study.propositions[item.id]
+        ],
+    ]
+    return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
+
+
+def _packed(verdict: Verdict | None) -> str | None:
+    if verdict is None:
+        return None
+    return json.dumps([verdict.step1, verdict.step2, verdict.note], ensure_ascii=False)
