@@ -7,6 +7,7 @@ and ``1:30`` as ninety.
 from __future__ import annotations
 
 import re
+import typing
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -16,6 +17,7 @@ from typing import Any
 import yaml
 
 from vcap_jax.configuration.errors import ConfigError, given
+from vcap_jax.system.json_values import JsonDict, JsonValue, as_object
 
 #: A key of a YAML file, not of the schema: the file or files, relative to it, that it builds upon.
 EXTENDS = "extends"
@@ -76,24 +78,25 @@ Loader.yaml_constructors[None] = yaml.SafeLoader.yaml_constructors[None]
 Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str) -> JsonValue:
     """Reads one YAML document in the dialect of configuration files. Raises yaml.YAMLError."""
-    return yaml.load(text, Loader=Loader)
+    value: JsonValue = yaml.load(text, Loader=Loader)
+    return value
 
 
-def dump_config(config: Any) -> str:
+def dump_config(config: object) -> str:
     """YAML text of a configuration; ``load_config`` of it gives an equal one."""
     return yaml.dump(
         plain(config), Dumper=Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=100
     )
 
 
-def inline_yaml(value: Any) -> str:
+def inline_yaml(value: object) -> str:
     text = yaml.dump(plain(value), Dumper=Dumper, default_flow_style=True, allow_unicode=True, width=10_000)
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> JsonValue:
     """A configuration value as YAML and JSON know it: mappings, lists, text, numbers, booleans, None."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.init}
@@ -105,10 +108,15 @@ def plain(value: Any) -> Any:
         return plain(value.value)
     if isinstance(value, Path):
         return str(value)
-    return value
+    return typing.cast(JsonValue, value)
 
 
-def read_layers(path: Path, chain: tuple[Path, ...]) -> list[tuple[str, dict[str, Any]]]:
+def plain_settings(config: object) -> JsonDict:
+    """A configuration as YAML and JSON know it: its sections and keys."""
+    return as_object(plain(config), type(config).__name__)
+
+
+def read_layers(path: Path, chain: tuple[Path, ...]) -> list[tuple[str, JsonDict]]:
     """The mappings of a file and of all that it extends, each with its file's name, ancestors first."""
     resolved = path.resolve()
     if resolved in chain:
@@ -128,7 +136,7 @@ def read_layers(path: Path, chain: tuple[Path, ...]) -> list[tuple[str, dict[str
     parents = [parents] if isinstance(parents, str) else parents
     if not isinstance(parents, list) or not all(isinstance(parent, str) for parent in parents):
         raise ConfigError([f"{path}: {EXTENDS} takes a path or a list of paths, given {given(parents)}"])
-    layers: list[tuple[str, dict[str, Any]]] = []
+    layers: list[tuple[str, JsonDict]] = []
     for parent in parents:
         layers += read_layers(path.parent / parent, (*chain, resolved))
     return [*layers, (str(path), document)]

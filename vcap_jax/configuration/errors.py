@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from vcap_jax.system.errors import VCapError
 
@@ -20,7 +19,7 @@ class ConfigError(VCapError, ValueError):
         super().__init__("\n  - ".join([f"{count} in the configuration:", *self.problems]))
 
 
-def given(value: Any) -> str:
+def given(value: object) -> str:
     """A refused value as a message shows it, shortened, with its kind."""
     if value is None:
         return "null"

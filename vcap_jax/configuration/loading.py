@@ -7,9 +7,9 @@ import json
 import logging
 import shlex
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pydantic
 import yaml
@@ -29,6 +29,7 @@ from vcap_jax.configuration.schema import (
     type_text,
 )
 from vcap_jax.configuration.shipped import find_config
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_object
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), override
     return config
 
 
-def current_names(schema: type, mapping: Mapping[Any, Any], origin: str) -> dict[str, Any]:
+def current_names(schema: type, mapping: JsonObject, origin: str) -> JsonDict:
     """``mapping`` with the former names of keys replaced by today's, each told in the log once.
 
     origin: where the mapping comes from, for messages. Raises ConfigError where both names of a key are given.
@@ -81,11 +82,11 @@ def current_names(schema: type, mapping: Mapping[Any, Any], origin: str) -> dict
 
 
 def _renamed(
-    schema: type | None, mapping: Mapping[Any, Any], prefix: str, origin: str, problems: list[str]
-) -> dict[str, Any]:
+    schema: type | None, mapping: JsonObject, prefix: str, origin: str, problems: list[str]
+) -> JsonDict:
     fields = {} if schema is None else fields_of(schema)
     former = {former_name(field): name for name, field in fields.items()}
-    found: dict[str, Any] = {}
+    found: JsonDict = {}
     for key, value in mapping.items():
         name = former.get(str(key), str(key))
         if name != str(key):
@@ -106,20 +107,21 @@ def _tell_once(former: str, name: str, origin: str) -> None:
     logger.warning("%s (%s) is called %s now", former, origin, name)
 
 
-def under_first_names(config: Any) -> Any:
+def under_first_names(config: object) -> JsonDict:
     """Settings as plain values, each under the name that it had at first: for digests that name what is kept on disk,
     and must not change with a name."""
-    if not fields_of(type(config)):
-        return plain(config)
-    return {
-        former_name(field) or name: under_first_names(getattr(config, name))
-        for name, field in fields_of(type(config)).items()
-    }
+    found: JsonDict = {}
+    for name, field in fields_of(type(config)).items():
+        value = getattr(config, name)
+        found[former_name(field) or name] = (
+            under_first_names(value) if fields_of(type(value)) else plain(value)
+        )
+    return found
 
 
-def _override(schema: type, parts: list[str], text: str) -> dict[str, Any]:
+def _override(schema: type, parts: list[str], text: str) -> JsonDict:
     """The nested mapping that an override stands for."""
-    annotation: Any = schema
+    annotation: object = schema
     for part in parts:
         if typing.get_origin(annotation) is dict:
             annotation = typing.get_args(annotation)[1]
@@ -139,18 +141,18 @@ def _override(schema: type, parts: list[str], text: str) -> dict[str, Any]:
         value = text  # a run named 2026 or a prompt with a colon in it
     for part in reversed(parts):
         value = {part: value}
-    return typing.cast(dict[str, Any], value)
+    return as_object(value, ".".join(parts))
 
 
-def _defaults(schema: type, owner: Any = None) -> dict[str, Any]:
+def _defaults(schema: type, owner: object = None) -> JsonDict:
     """What the keys hold that nothing sets, as plain values; the required ones are absent."""
     values = {name: default_of(field, name, owner) for name, field in fields_of(schema).items()}
     return {name: plain(value) for name, value in values.items() if value is not PydanticUndefined}
 
 
 def _merge(
-    base: dict[str, Any],
-    layer: Mapping[str, Any],
+    base: JsonDict,
+    layer: JsonObject,
     schema: type | None,
     path: str,
     label: str,
@@ -164,18 +166,19 @@ def _merge(
         if not isinstance(value, Mapping):
             base[name] = value
             continue
-        if not isinstance(base.get(name), dict):
-            base[name] = {} if section is None else _section_defaults(fields[name], section)
-        _merge(base[name], value, section, f"{path}{name}.", label, sources)
+        inner = base.get(name)
+        if not isinstance(inner, dict):
+            inner = base[name] = {} if section is None else _section_defaults(fields[name], section)
+        _merge(inner, value, section, f"{path}{name}.", label, sources)
 
 
-def _section_defaults(field: FieldInfo, section: type) -> dict[str, Any]:
+def _section_defaults(field: FieldInfo, section: type) -> JsonDict:
     default = default_of(field, "")
     return _defaults(section, None if default is PydanticUndefined else default)
 
 
 def _problems(
-    error: pydantic.ValidationError, schema: type, merged: Mapping[str, Any], sources: Mapping[str, str]
+    error: pydantic.ValidationError, schema: type, merged: JsonObject, sources: Mapping[str, str]
 ) -> list[str]:
     """A sentence for each key that pydantic refuses, and for each rule of a section that is broken."""
     found: dict[str, str] = {}
@@ -194,11 +197,11 @@ def _problems(
     return list(found.values())
 
 
-def _problem(detail: ErrorDetails, schema: type, merged: Mapping[str, Any]) -> tuple[str, bool, str]:
+def _problem(detail: ErrorDetails, schema: type, merged: JsonObject) -> tuple[str, bool, str]:
     """The dotted path of the key that an error is about, whether a section's rule is broken, and what is wrong."""
-    annotation: Any = schema
-    metadata: list[Any] = []
-    value: Any = merged
+    annotation: object = schema
+    metadata: Sequence[object] = []
+    value: object = merged
     path = ""
     rest = list(detail["loc"])
     while rest and ((section := section_of(annotation)) is not None or _item_section(annotation) is not None):
@@ -207,9 +210,10 @@ def _problem(detail: ErrorDetails, schema: type, merged: Mapping[str, Any]) -> t
         fields = {} if section is None else fields_of(section)
         if section is not None and part not in fields:
             return _unknown(schema, path, detail["input"], [prefix + name for name in fields])
-        value = (
-            value.get(part) if isinstance(value, Mapping) else value[part] if isinstance(part, int) else None
-        )
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        else:
+            value = value[part] if isinstance(value, list) and isinstance(part, int) else None
         if section is None:
             annotation, metadata = _item_section(annotation), []
         else:
@@ -246,13 +250,13 @@ def _first_word(text: str) -> str:
     return text.split()[0].rstrip(",:")
 
 
-def _item_section(annotation: Any) -> type | None:
+def _item_section(annotation: object) -> type | None:
     """The settings class of the items of a list, tuple or mapping; None if they are of none."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     return section_of(arguments[-1 if origin is dict else 0]) if origin in (list, tuple, dict) else None
 
 
-def _unknown(schema: type, path: str, value: Any, siblings: list[str]) -> tuple[str, bool, str]:
+def _unknown(schema: type, path: str, value: object, siblings: list[str]) -> tuple[str, bool, str]:
     """value: what is given there; inside of a section with a wrong name, the key may be the one that is known."""
     while isinstance(value, Mapping) and len(value) == 1:
         (inside,) = value

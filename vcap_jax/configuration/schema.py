@@ -20,7 +20,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
+from typing import Annotated, Literal, TypeVar, dataclass_transform
 
 import pydantic.dataclasses
 from pydantic import ConfigDict, Field
@@ -85,7 +85,7 @@ def former_name(field: FieldInfo) -> str | None:
     return next((item.name for item in field.metadata if isinstance(item, FormerName)), None)
 
 
-def section_of(annotation: Any) -> type | None:
+def section_of(annotation: object) -> type | None:
     """The settings class of an annotation ``Section`` or ``Section | None``; None for anything else."""
     if isinstance(annotation, type) and is_dataclass(annotation):
         return annotation
@@ -96,18 +96,18 @@ def section_of(annotation: Any) -> type | None:
     return None
 
 
-def is_union(annotation: Any) -> bool:
+def is_union(annotation: object) -> bool:
     return typing.get_origin(annotation) in (typing.Union, types.UnionType)
 
 
-def default_of(field: FieldInfo, name: str, owner: Any = None) -> Any:
+def default_of(field: FieldInfo, name: str, owner: object = None) -> object:
     """What a field holds in ``owner``, the default instance of its section; without one what its class says.
     PydanticUndefined where the key is required."""
     return field.get_default(call_default_factory=True) if owner is None else getattr(owner, name)
 
 
 def sections(
-    cls: type, owner: Any = None, path: str = "", note: str = "", absent: bool = False
+    cls: type, owner: object = None, path: str = "", note: str = "", absent: bool = False
 ) -> Iterator[Section]:
     """The section of ``cls`` and all that are inside of it, each before those that it holds itself.
 
@@ -162,7 +162,7 @@ def nearest_key(path: str, siblings: Sequence[str], everywhere: Sequence[str]) -
     return f"valid keys here are {', '.join(siblings)}"
 
 
-def type_text(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+def type_text(annotation: object, metadata: Iterable[object] = ()) -> str:
     """A type with its bounds as a user reads it: "int >= 1 | null", "float in [0, 1)", "list[str]"."""
     if typing.get_origin(annotation) is Annotated:
         annotation, *more = typing.get_args(annotation)
@@ -184,9 +184,9 @@ def type_text(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     return name + _bounds(metadata) if annotation in (int, float) else name
 
 
-def _bounds(metadata: Iterable[Any]) -> str:
+def _bounds(metadata: Iterable[object]) -> str:
     """The bounds among a field's metadata, which hold each in an attribute of its name."""
-    found: dict[str, Any] = {}
+    found: dict[str, float] = {}
     for item in metadata:
         for part in item.metadata if isinstance(item, FieldInfo) else [item]:
             for name in ("ge", "gt", "le", "lt"):

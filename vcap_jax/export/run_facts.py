@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vcap_jax.configuration import ConfigError, dump_config, load_config, parse_yaml
+from vcap_jax.configuration import ConfigError, load_config, plain_settings
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.manifest import read_manifest
 from vcap_jax.report.metrics import Row, read_metrics
@@ -24,6 +24,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.family import FamilyError, load_family
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.judge_domain import domain_warning
+from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue
 
 _LOCAL_SETTINGS = ("compilation_cache", "distributed")
 """Sections that are a machine's, not a run's."""
@@ -92,14 +93,14 @@ def public_text(value: str) -> str:
     return value
 
 
-def settings(config: RunConfig) -> dict[str, Any]:
+def settings(config: RunConfig) -> JsonDict:
     """The settings that are not the defaults, as nested plain values without private parts."""
-    changed = _changed(parse_yaml(dump_config(config)), parse_yaml(dump_config(RunConfig())))
+    changed = _changed(plain_settings(config), plain_settings(RunConfig()))
     return {key: value for key, value in changed.items() if key not in _LOCAL_SETTINGS}
 
 
-def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _changed(values: JsonObject, defaults: JsonObject) -> JsonDict:
+    found: JsonDict = {}
     for key, value in values.items():
         default = defaults.get(key)
         if isinstance(value, Mapping) and isinstance(default, Mapping):
@@ -110,7 +111,7 @@ def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str
     return found
 
 
-def _public(value: Any) -> Any:
+def _public(value: JsonValue) -> JsonValue:
     if isinstance(value, Mapping):
         return {key: _public(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -14,12 +14,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from vcap_jax.configuration import current_names, dump_config, parse_yaml, plain
+from vcap_jax.configuration import current_names, dump_config, parse_yaml, plain_settings
 from vcap_jax.report.idle_run import empty, idle, lock
 from vcap_jax.report.step_log import read_rows, replace_file
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, as_object
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class RunFolder:
     def open(
         cls,
         root: str | Path,
-        config: Any,
+        config: object,
         *,
         resume: bool = False,
         may_differ: Collection[str] = (),
@@ -143,12 +143,11 @@ class RunFolder:
         # A leading dot marks the leftovers of a process killed while it wrote: they are no run.
         used = root.is_dir() and any(not entry.name.startswith(".") for entry in root.iterdir())
         text, defaults = dump_config(config), _defaults(config)
-        then: dict[str, Any] = {}
-        now = parse_yaml(text)
+        then: JsonObject = {}
+        now = as_object(parse_yaml(text), type(config).__name__)
         differing: list[str] = []
         if used and folder.config.exists():
-            written = parse_yaml(folder.config.read_text(encoding="utf-8")) or {}
-            then = current_names(type(config), written, str(folder.config))
+            then = current_names(type(config), folder.written_config(), str(folder.config))
             differing = differences(then, now, may_differ, defaults=defaults)
             if (differing or not resume) and not folder.begun and lock(root):
                 empty(root)
@@ -171,6 +170,12 @@ class RunFolder:
         lock(root)
         return cls(root, resumed=used)
 
+    def written_config(self) -> JsonDict:
+        """The configuration that the run was last started with, as it was written; empty where there is none."""
+        if not self.config.exists():
+            return {}
+        return as_object(parse_yaml(self.config.read_text(encoding="utf-8")) or {}, str(self.config))
+
     def _keep_config(self) -> None:
         """Copies config.yaml to the next free number."""
         number = 1
@@ -190,20 +195,20 @@ def _other_run(root: Path, differing: list[str], remedies: Mapping[str, str]) ->
     return RunFolderError("\n".join(["\n  - ".join([first, *differing]), *advice]))
 
 
-def _defaults(config: Any) -> dict[str, Any]:
+def _defaults(config: object) -> JsonObject:
     """Of the configuration's class, as ``plain`` values; none where it has required settings."""
     try:
-        return dict(plain(type(config)()))
+        return plain_settings(type(config)())
     except TypeError:
         return {}
 
 
 def differences(
-    then: Mapping[str, Any],
-    now: Mapping[str, Any],
+    then: JsonObject,
+    now: JsonObject,
     may_differ: Collection[str] = (),
     *,
-    defaults: Mapping[str, Any] | None = None,
+    defaults: JsonObject | None = None,
 ) -> list[str]:
     """One line for each dotted key whose value is not the same in two plain configurations.
 
@@ -224,7 +229,7 @@ def differences(
     return lines
 
 
-def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(section: JsonObject, prefix: str = "") -> Iterator[tuple[str, JsonValue]]:
     for key, value in section.items():
         if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
             value = {str(number): item for number, item in enumerate(value)}  # a list of sections
@@ -234,5 +239,5 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     return a == b or (a != a and b != b)  # NaN is the same as NaN

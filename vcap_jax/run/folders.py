@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from vcap_jax.configuration import parse_yaml
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import check_start, starting_source
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import Work, check_inputs
 from vcap_jax.run.judge_record import note_judge, noted_judge
+from vcap_jax.system.json_values import JsonObject, as_object, as_text, as_whole
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +107,8 @@ def _pinned(config: RunConfig, folder: RunFolder) -> RunConfig:
         return _starting_at(config, starting_source(config).step)
     if config.model.step is not None:
         return config
-    return _starting_at(config, begun_with.get("step"))
+    step = begun_with.get("step")
+    return _starting_at(config, None if step is None else as_whole(step, f"{folder.config}: model.step"))
 
 
 def _starting_at(config: RunConfig, step: int | None) -> RunConfig:
@@ -118,7 +117,7 @@ def _starting_at(config: RunConfig, step: int | None) -> RunConfig:
 
 def _open(root: Path, config: RunConfig, may_differ: tuple[str, ...], *, resume: bool) -> RunFolder:
     there = RunFolder(root)
-    noted = noted_judge(there) or _section(there, "judge").get("model")
+    noted = noted_judge(there) or _judge_model(there)
     remedies = _step_remedies(root, config)
     if config.judge.model is None or noted in (None, config.judge.model):
         # Null takes what answers, which the note is compared with as soon as it does.
@@ -136,11 +135,15 @@ def _open(root: Path, config: RunConfig, may_differ: tuple[str, ...], *, resume:
     return folder
 
 
-def _section(folder: RunFolder, name: str) -> Mapping[str, Any]:
+def _section(folder: RunFolder, name: str) -> JsonObject:
     """Of the configuration that a run was last started with, as it was written; nothing where there is none."""
-    if not folder.config.exists():
-        return {}
-    return (parse_yaml(folder.config.read_text(encoding="utf-8")) or {}).get(name) or {}
+    return as_object(folder.written_config().get(name) or {}, f"{folder.config}: {name}")
+
+
+def _judge_model(folder: RunFolder) -> str | None:
+    """The judge's model as the configuration that a run was last started with names it."""
+    model = _section(folder, "judge").get("model")
+    return None if model is None else as_text(model, f"{folder.config}: judge.model")
 
 
 def _step_remedies(root: Path, config: RunConfig) -> dict[str, str]:

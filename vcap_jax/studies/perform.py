@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from vcap_jax.run.command_line import guarded
 from vcap_jax.studies.tasks import CANDIDATES, Plan, PlanError, Task
+from vcap_jax.system.json_values import as_object
 
 if TYPE_CHECKING:  # the cores are chosen before JAX starts its threads
     from vcap_jax.report.run_folder import RunFolder
@@ -107,15 +108,17 @@ def _borrow(folder: RunFolder, lender: Path) -> None:
 
     A run writes nothing that is there already, and would have written the same.
     """
-    from vcap_jax.configuration import load_config, plain
+    from vcap_jax.configuration import load_config, plain_settings
     from vcap_jax.evals.config import HELDOUT
     from vcap_jax.report.run_folder import RunFolder
     from vcap_jax.run.config import RunConfig
 
-    mine, theirs = (plain(load_config(RunConfig, [root / "config.yaml"])) for root in (folder.root, lender))
+    mine, theirs = (
+        plain_settings(load_config(RunConfig, [root / "config.yaml"])) for root in (folder.root, lender)
+    )
     for config in (mine, theirs):
-        config["world"].pop("judge_perception")
-        config["data"].pop("references")
+        as_object(config["world"], "world").pop("judge_perception")
+        as_object(config["data"], "data").pop("references")
     differing = [name for name in _LENDERS if mine[name] != theirs[name]]
     if differing:
         _say(f"{', '.join(differing)} are not e1's, so the base writes references of its own for this run")

@@ -13,12 +13,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from vcap_jax.configuration import load_config, shipped_configs, under_first_names
 from vcap_jax.run.config import RunConfig
 from vcap_jax.studies.arms import ARMS, MODALITIES, QUICK, STUDIES, Arm
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import JsonDict, as_object
 from vcap_jax.world.scenes import Modality
 
 CANDIDATES = 8
@@ -168,15 +169,16 @@ def _config(arm: Arm, modality: Modality, seed: int, overrides: Sequence[str]) -
     return dataclasses.replace(config, name=f"{modality}-{what}-seed{seed}")
 
 
-def _decides(config: RunConfig) -> dict[str, Any]:
+def _decides(config: RunConfig) -> JsonDict:
     """The settings that decide what comes out. Those that are younger than studies on disk are left out unless they
     are set, so that the tasks' folders keep their names."""
     told = under_first_names(config)
-    if told["model"]["family"] is None:
-        del told["model"]["family"]
+    model = as_object(told["model"], "model")
+    if model["family"] is None:
+        del model["family"]
     beside = ("name", "alarms", "logging", "evaluation")
     return {section: told[section] for section in told if section not in beside}
 
 
-def _digest(*told: Any) -> str:
+def _digest(*told: object) -> str:
     return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=4).hexdigest()
