@@ -10,6 +10,7 @@ from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.evals.captioners import PoolCaptioner
 from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
 from vcap_jax.evals.heldout import HeldOut
+from vcap_jax.evals.judged import Judged
 from vcap_jax.evals.protocol import EvaluatorError, EvaluatorTools
 from vcap_jax.evals.registry import evaluated_by, load_evaluators, made_evaluators
 from vcap_jax.run.config import RunConfig
@@ -23,8 +24,8 @@ def listed(*names: str) -> EvaluationConfig:
     return EvaluationConfig(evaluators=tuple(EvaluatorConfig(use=f"{OWN}:{name}") for name in names))
 
 
-def test_heldout_is_what_a_run_has_by_default() -> None:
-    assert load_evaluators(RunConfig().evaluation, "image") == {"heldout": HeldOut}
+def test_held_out_scenes_and_samples_are_what_a_run_has_by_default() -> None:
+    assert load_evaluators(RunConfig().evaluation, "image") == {"heldout": HeldOut, "judged": Judged}
     assert RunConfig().evaluation.every is None
 
 
@@ -32,14 +33,18 @@ def test_an_evaluator_that_has_nothing_to_evaluate_is_left_out_and_says_why() ->
     said: list[str] = []
     assert not made_evaluators(EvaluationConfig(), TOOLS, said.append)
     assert not made_evaluators(listed("Elsewhere"), TOOLS, said.append)
-    assert [line.partition(":")[0] for line in said] == ["no evaluation by heldout", "no evaluation by bare"]
-    assert said[1].endswith("it is for another data set")
+    assert [line.partition(":")[0] for line in said] == [
+        "no evaluation by heldout",
+        "no evaluation by judged",
+        "no evaluation by bare",
+    ]
+    assert said[2].endswith("it is for another data set")
 
 
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        ("held-out", "is no evaluator of this project: give one of heldout, or the import path"),
+        ("held-out", "is no evaluator of this project: give one of heldout, judged, or the import path"),
         ("absent_package:Class", "absent_package cannot be imported.*PYTHONPATH"),
         (f"{OWN}:Absent", "has no Absent"),
         (f"{OWN}:function", "is not a class"),

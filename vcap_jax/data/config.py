@@ -17,6 +17,15 @@ class DataConfig:
 
     manifest: str | None = None
     """JSONL, a row per image or video; null renders the embedded world."""
+    heldout: str | None = None
+    """Another manifest, whose samples are never trained on: they tell whether training helped
+    (the evaluator "judged")."""
+    heldout_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the manifest's rows that are held out in place of data.heldout. Which ones follows
+    from their ids, so that a row stays on its side when others are added."""
+    heldout_seed: int = Field(default=0, ge=0)
+    """Another seed holds out other rows. It is not the run's: runs that differ in their seed are
+    compared on the same rows."""
     references: str | None = None
     """A reference pool (JSONL); null takes the references in the manifest's rows; samples without
     any are captioned by the starting policy before training, which is the paper's pool for e1."""
@@ -45,3 +54,12 @@ class DataConfig:
     prefetch: int = Field(default=8, ge=1)
     """Samples read ahead."""
     judge_media: JudgeMediaSettings = Field(default_factory=JudgeMediaSettings)
+
+    def __post_init__(self) -> None:
+        if self.heldout_share and self.heldout is not None:
+            raise ValueError("data.heldout and data.heldout_share are both given: leave one of them out")
+        if self.heldout_share and self.manifest is None:
+            raise ValueError(
+                "data.heldout_share takes rows of data.manifest, and there is none: the embedded world has held-out "
+                "scenes of its own"
+            )

@@ -8,12 +8,19 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from vcap_jax.configuration import settings
+from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 
 HELDOUT = "heldout"
 """The scenes that a run of the embedded world is compared on with its references (summary.json, comparison.png)."""
 
-EVALUATORS: Mapping[str, str] = {HELDOUT: "vcap_jax.evals.heldout:HeldOut"}
+JUDGED = "judged"
+"""The held-out samples of a user's own data, scored as the run's reward scores."""
+
+EVALUATORS: Mapping[str, str] = {
+    HELDOUT: "vcap_jax.evals.heldout:HeldOut",
+    JUDGED: "vcap_jax.evals.judged:Judged",
+}
 """Evaluators of this project, by name, with their import paths."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -24,8 +31,9 @@ class EvaluatorConfig:
     """An evaluator, and how captions are drawn for it."""
 
     use: str
-    """heldout (the held-out scenes of the embedded world), or the import path package.module:Class
-    of another one (vcap_jax.evals.protocol)."""
+    """heldout (the held-out scenes of the embedded world), judged (data.heldout or
+    data.heldout_share, scored as the reward scores), or the import path package.module:Class of
+    another one (vcap_jax.evals.protocol)."""
     name: str | None = None
     """Name of its columns and its folder; null for the evaluator's own."""
     captions: int | None = Field(default=None, ge=1)
@@ -52,13 +60,31 @@ class EvaluatorConfig:
             )
 
 
+GREEDY = SamplingConfig(temperature=0.0, top_p=1.0, top_k=0, repetition_penalty=1.0)
+"""One caption of a sample, as a user gets it who asks for one."""
+
+
 @settings
 class EvaluationConfig:
     """What captions are measured by while a run goes on, beside its reward."""
 
     every: int | None = Field(default=None, ge=1)
     """Steps between two evaluations; null evaluates at the start and at the end alone."""
-    evaluators: tuple[EvaluatorConfig, ...] = (EvaluatorConfig(use=HELDOUT),)
-    """A list of sections with the keys use (heldout, or the import path package.module:Class of
-    your own), name (of its columns and folder), captions (of each sample), sampling and
-    max_completion_length (as in the rollout if left out), and options (of your own evaluator)."""
+    evaluators: tuple[EvaluatorConfig, ...] = (
+        EvaluatorConfig(use=HELDOUT),
+        EvaluatorConfig(use=JUDGED, captions=1, sampling=GREEDY),
+    )
+    """A list of sections with the keys use (heldout, judged, or the import path
+    package.module:Class of your own), name (of its columns and folder), captions (of each sample),
+    sampling and max_completion_length (as in the rollout if left out), and options (of your own
+    evaluator). One that has nothing to evaluate is left out."""
+    other_judge: JudgeConfig | None = None
+    """Another judge that scores the held-out captions of judged as well, with the same
+    instructions; null for none. It shows whether the run has learnt the weaknesses of its own."""
+
+    def __post_init__(self) -> None:
+        if self.other_judge is not None and not self.other_judge.urls:
+            raise ValueError(
+                "evaluation.other_judge.urls is empty: give the address of another judge, or leave out "
+                "evaluation.other_judge"
+            )

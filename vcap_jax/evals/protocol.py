@@ -10,17 +10,22 @@ it is counted, and enters no metric.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
 
 from vcap_jax.data.manifest import Sample
+from vcap_jax.data.media import JudgeMedia
+from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.report.intervals import Value, mean, ratio
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.session import RewardSession
 from vcap_jax.system.errors import VCapError
 from vcap_jax.world.splits import EmbeddedData
 
@@ -33,20 +38,21 @@ class EvaluatorError(VCapError, ValueError):
 
 class NothingToEvaluate(Exception):
     """Raised by an evaluator's constructor where this run has nothing for it; the message says why. The run says so
-    and goes on without it."""
+    and goes on without it; without a word where the message is empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Captions:
     """What a captioner gave for a sample.
 
-    texts: its captions. tokens: of each, the end token included; empty where they are not known. failure: why there is
-    no caption; None where there are some.
+    texts: its captions. tokens: of each, the end token included; truncated: whether it was cut off; both empty where
+    that is not known. failure: why there is no caption; None where there are some.
     """
 
     id: str
     texts: tuple[str, ...] = ()
     tokens: tuple[int, ...] = ()
+    truncated: tuple[bool, ...] = ()
     failure: str | None = None
 
     def __post_init__(self) -> None:
@@ -70,13 +76,15 @@ class Captioner(Protocol):
 class Item:
     """A sample of an evaluation.
 
-    values: what was measured of it, finite. failure: why nothing was; then there are no values.
+    values: what was measured of it, finite. failure: why nothing was; then there are no values. notes: texts for a page
+    by their headings, such as a judge's analysis of the first caption.
     """
 
     id: str
     captions: tuple[str, ...]
     values: Mapping[str, float] = field(default_factory=dict)
     failure: str | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.failure is not None and self.values:
@@ -86,6 +94,32 @@ class Item:
                 raise ValueError(
                     f"item {self.id}: {name} is {value}; a value is finite, or the item a failure"
                 )
+
+    def line(self) -> str:
+        """As a file of items holds it, with its line end."""
+        row: dict[str, object] = {
+            "id": self.id,
+            "captions": self.captions,
+            "values": dict(self.values),
+            "failure": self.failure,
+        }
+        row |= {"notes": dict(self.notes)} if self.notes else {}
+        return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def read_items(path: Path) -> list[Item]:
+    """The items of a file of ``Item.line``. Raises OSError, and ValueError for other lines."""
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [
+        Item(
+            id=row["id"],
+            captions=tuple(row["captions"]),
+            values=row["values"],
+            failure=row["failure"],
+            notes=row.get("notes", {}),
+        )
+        for row in rows
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,16 +137,36 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OwnData:
+    """A run's held-out samples, and who scores their captions.
+
+    references: of each sample what its captions are compared with; None where the reward compares with none. session:
+    the run's own reward. media: reads what a judge is shown of a sample, and raises VCapError for one that cannot be
+    read. seed: of the choice among a sample's references. other: the same reward by another judge. stop: whether a
+    signal has come.
+    """
+
+    samples: tuple[Sample, ...]
+    references: ReferencePool | None
+    session: RewardSession
+    media: Callable[[Sample], JudgeMedia]
+    seed: int = 0
+    other: RewardSession | None = None
+    stop: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluatorTools:
     """What an evaluator may use.
 
     modality: of the run's data. world: scenes with known facts, where the data are the embedded world's. judge: the
-    endpoints that answer, where the run asks a judge.
+    endpoints that answer, where the run asks a judge. own: held-out samples of the user's, where the run has some.
     """
 
     modality: Literal["image", "video"]
     world: EmbeddedData | None = None
     judge: JudgeConfig | None = None
+    own: OwnData | None = None
 
 
 class Evaluator(Protocol):

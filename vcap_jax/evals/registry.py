@@ -82,7 +82,8 @@ def made_evaluators(
         try:
             made.append(NamedEvaluator(name, entry, evaluator(entry, tools)))
         except NothingToEvaluate as nothing:
-            say(f"no evaluation by {name}: {nothing}")
+            if str(nothing):
+                say(f"no evaluation by {name}: {nothing}")
         except VCapError:
             raise
         except RAISED as error:

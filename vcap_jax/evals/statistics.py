@@ -7,6 +7,7 @@ such a function, for many resamples at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -108,6 +109,25 @@ def paired_differences(
         return resampled(lambda counts: statistic(Sums(b, counts)) - statistic(Sums(a, counts)), len(common))
 
     return {name: difference(statistic) for name, statistic in statistics.items()}
+
+
+def changes_of_means(
+    first: Sequence[Item], second: Sequence[Item], metrics: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Of those of ``second``'s ``metrics`` that are plain means of the items' values of the same name: by how much they
+    differ from ``first``, over the items that have the value both times."""
+    changes: dict[str, Value] = {}
+    for name, value in metrics.items():
+        theirs = {item.id: item for item in second if name in item.values}
+        if not theirs:
+            continue
+        average = sum(item.values[name] for item in theirs.values()) / len(theirs)
+        if not math.isclose(average, value.value, rel_tol=1e-9, abs_tol=1e-12):
+            continue  # of that name, but something else
+        ours = [item for item in first if name in item.values and item.id in theirs]
+        if ours:
+            changes |= paired_differences(ours, [theirs[item.id] for item in ours], {name: mean(name)})
+    return changes
 
 
 def _divided(over: np.ndarray, under: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from vcap_jax.models.buckets import PaddedSizes
 from vcap_jax.models.policy import Params, Policy
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.reward.errors import JudgeUnavailable
-from vcap_jax.reward.group import GroupForReward, GroupScores
+from vcap_jax.reward.group import GroupForReward, GroupScores, compared_with
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
@@ -154,10 +154,4 @@ class Collector:
     def _reference(self, example: Example, step: int) -> tuple[str | None, tuple[Segment, ...]]:
         if self.pool is None:
             return None, ()
-        identity = example.sample.id
-        chosen = self.pool.pick_segment(identity, self.seed, step)
-        segments: tuple[Segment, ...] = ()
-        if chosen is not None:
-            span, text = chosen
-            segments = (Segment(start=span.start, end=span.end, text=text),)
-        return self.pool.pick(identity, self.seed, step), segments
+        return compared_with(self.pool, example.sample.id, seed=self.seed, step=step)

@@ -1,6 +1,6 @@
 """A whole run, from a configuration to a folder with a better captioner in it.
 
-    judge -> data -> starting policy -> references -> evaluation -> training -> evaluation -> summary and pictures
+    judge -> data -> starting policy -> references -> reward -> evaluation -> training -> evaluation -> pictures
 
 Every phase leaves a file, and is skipped when an earlier start of the run has left it. So ``--resume``
 takes up the work where it stopped, even after a kill. The judge comes first because it is the one
@@ -19,14 +19,14 @@ import jax
 
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.evals.config import HELDOUT
+from vcap_jax.evals.config import HELDOUT, JUDGED
 from vcap_jax.grpo.collect import Collector
 from vcap_jax.grpo.programs import UpdatePrograms
 from vcap_jax.grpo.trainer import Training
 from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.kernels.attention import require_kernel
 from vcap_jax.parallel.processes import ALONE, Processes
-from vcap_jax.references import reference_pool, references_by_policy
+from vcap_jax.references import heldout_pool, reference_pool, references_by_policy
 from vcap_jax.report.evaluations import Results, evaluations_of
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.plots import plot_comparison, plot_run
@@ -38,10 +38,11 @@ from vcap_jax.rollout.engine import RolloutEngine
 from vcap_jax.run.checks import check_run
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext, rollout_engine
-from vcap_jax.run.evaluation import START, TRAINED, Evaluations
+from vcap_jax.run.evaluation import REFERENCES, START, TRAINED, Evaluations
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.log import RunLog, SilentLog
+from vcap_jax.run.own_data import own_data
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import prepare
 from vcap_jax.run.warm_up import compile_decoding
@@ -82,7 +83,6 @@ def run(
             check_judge_domain(ctx, samples)
         # Before there is any other work: its servers may not answer.
         engine = stack.enter_context(rollout_engine(ctx))
-        evaluations = Evaluations(ctx, world, judge if family.asks_judge(config.reward) else None)
 
         # -- references -----------------------------------------------------------------------------------
         pool = reference_pool(ctx, samples) if family.uses_reference(config.reward) else None
@@ -93,17 +93,29 @@ def run(
                     f"{len(without)} samples have no reference and are left out, the first: {', '.join(without[:5])}"
                 )
             samples = [sample for sample in samples if sample.id in pool]
+        compared_with = None
+        if prepared.heldout and family.uses_reference(config.reward):
+            compared_with = heldout_pool(ctx, prepared.heldout)
 
-        # -- the starting policy, evaluated -----------------------------------------------------------------
-        compared = _references(ctx, evaluations, world)
-        compared |= {START: evaluations.of_policy(START, ctx.policy.trainable, step=0).get(HELDOUT)}
-
-        # -- training -------------------------------------------------------------------------------------
+        # -- reward ---------------------------------------------------------------------------------------
         reward = reward_settings(ctx, pool, world)
         session = stack.enter_context(reward_session(ctx, reward, pool, judge))
         second = None
         if config.second_judge is not None:
             second = stack.enter_context(SecondJudge(config.second_judge, reward, seed=config.seed, say=say))
+        own = stack.enter_context(
+            own_data(ctx, prepared.heldout, compared_with, session=session, reward=reward, pool=pool)
+        )
+        evaluations = Evaluations(ctx, world, judge if family.asks_judge(config.reward) else None, own)
+
+        # -- the starting policy, evaluated -----------------------------------------------------------------
+        compared = _references(ctx, evaluations, world)
+        compared |= {START: evaluations.of_policy(START, ctx.policy.trainable, step=0).get(HELDOUT)}
+        if compared_with is not None:
+            for name in evaluations.using(JUDGED):
+                evaluations.of_pool(name, REFERENCES, compared_with, each=1)
+
+        # -- training -------------------------------------------------------------------------------------
         state = _train(ctx, samples, pool, engine, session, second, world, evaluations)
 
         # -- the trained policy, evaluated ------------------------------------------------------------------
@@ -139,7 +151,7 @@ def _references(
     path = ctx.folder.evaluation(HELDOUT) / HELDOUT_REFERENCES
     pool = references_by_policy(ctx, path, read_manifest(world.heldout))
     each = ctx.config.references.per_sample
-    return {"references": evaluations.of_pool(HELDOUT, "references", pool, each=each)}
+    return {REFERENCES: evaluations.of_pool(HELDOUT, REFERENCES, pool, each=each)}
 
 
 def _train(

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.references import ReferencePool
+from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
 from vcap_jax.references.writing import PoolError, Shard, write_pool
 from vcap_jax.report.progress import PoolProgress
@@ -20,6 +20,7 @@ __all__ = [
     "PolicyWriter",
     "PoolError",
     "Shard",
+    "heldout_pool",
     "reference_pool",
     "references_by_policy",
     "remember_pool",
@@ -51,6 +52,27 @@ def reference_pool(ctx: RunContext, samples: Sequence[Sample]) -> ReferencePool:
     pool = ReferencePool([*(own[s.id] for s in samples if s.id in own), *written.entries()], written.header)
     remember_pool(ctx, pool, str(path))
     return pool
+
+
+def heldout_pool(ctx: RunContext, samples: Sequence[Sample]) -> ReferencePool:
+    """What captions of held-out samples are compared with: as ``reference_pool``, which never sees these samples.
+
+    Where ``data.references`` has nothing for a sample, its own row counts.
+    """
+    given = {s.id: PoolEntry(id=s.id, references=s.references) for s in samples if s.references}
+    source = "the manifest"
+    if ctx.config.data.references is not None:
+        pool, source = ReferencePool.read(ctx.config.data.references), ctx.config.data.references
+        given |= {s.id: pool[s.id] for s in samples if s.id in pool}
+    without = [sample for sample in samples if sample.id not in given]
+    if without:
+        path = ctx.folder.root / "references" / "heldout.jsonl"
+        written = references_by_policy(ctx, path, without)
+        given |= {entry.id: entry for entry in written.entries()}
+        source = str(path)
+    found = ReferencePool(given[s.id] for s in samples if s.id in given)
+    remember_pool(ctx, found, source, note="heldout_references.json")
+    return found
 
 
 def references_by_policy(ctx: RunContext, path: Path, samples: Sequence[Sample]) -> ReferencePool:
@@ -92,9 +114,11 @@ def write_shared_pool(
     return processes.together(f"pool {path.name}", write) or ReferencePool.read(path)
 
 
-def remember_pool(ctx: RunContext, pool: ReferencePool, source: str) -> None:
-    """Notes in the run folder (references.json) which captions the run uses; refuses others when it is resumed."""
-    path = ctx.folder.root / "references.json"
+def remember_pool(
+    ctx: RunContext, pool: ReferencePool, source: str, *, note: str = "references.json"
+) -> None:
+    """Notes in the run folder which captions the run uses; refuses others when it is resumed."""
+    path = ctx.folder.root / note
     digest = pool.digest()
     if path.exists():
         before = json.loads(path.read_text(encoding="utf-8"))

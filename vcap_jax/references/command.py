@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vcap_jax.data.pipeline import BadSample
@@ -47,6 +47,8 @@ def write_requested_pool(
     Raises what ``check_inputs`` raises, before anything is done, and what ``write_pool``, ``load_captioner`` and the
     judge's client raise.
     """
+    # A pool is for every row: those held out are compared with references as well.
+    config = replace(config, data=replace(config.data, heldout_share=0.0))
     if request.captioner is not None:
         check_checkpoint(request.captioner, request.step, key="--by")
     for note in check_inputs(config, "captions", policy=request.captioner is None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ class Results:
 
     evaluator: its name. when: "start", "step-40", "trained", or who else captioned ("references"). step: updates
     that the captioner had seen; None for one that is no policy of the run. metrics: by name. items: samples that were
-    asked for. failed: those of them that have no value and enter no metric.
+    asked for. failed: those of them that have no value and enter no metric. changes: since the start, of metrics that
+    are means over samples: the mean of the differences, over the samples measured both times.
     """
 
     evaluator: str
@@ -28,17 +29,20 @@ class Results:
     metrics: Mapping[str, Value]
     items: int
     failed: int
+    changes: Mapping[str, Value] = field(default_factory=dict)
 
     def row(self) -> dict[str, Any]:
         """As JSON holds it."""
-        metrics = {name: value.row() for name, value in self.metrics.items()}
-        return {**vars(self), "metrics": metrics}
+        row = {**vars(self), "metrics": _rows(self.metrics)}
+        if self.changes:
+            return {**row, "changes": _rows(self.changes)}
+        del row["changes"]
+        return row
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Results:
         """The results whose ``row`` this is. Raises TypeError for another mapping."""
-        metrics = {name: Value.of_row(value) for name, value in row["metrics"].items()}
-        return cls(**{**row, "metrics": metrics})
+        return cls(**{**row, "metrics": _values(row["metrics"]), "changes": _values(row.get("changes", {}))})
 
     def columns(self) -> dict[str, float]:
         """For metrics.jsonl: ``eval/NAME/METRIC`` and, as a share, ``eval/NAME/failed``."""
@@ -49,6 +53,14 @@ class Results:
     def write(self, path: Path) -> None:
         """Writes the file, whole or not at all."""
         replace_file(path, (json.dumps(self.row(), indent=2, allow_nan=False) + "\n").encode())
+
+
+def _rows(values: Mapping[str, Value]) -> dict[str, Any]:
+    return {name: value.row() for name, value in values.items()}
+
+
+def _values(rows: Mapping[str, Any]) -> dict[str, Value]:
+    return {name: Value.of_row(row) for name, row in rows.items()}
 
 
 def read_results(path: Path) -> Results | None:

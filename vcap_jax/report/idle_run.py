@@ -17,6 +17,7 @@ _NOTES = (
     "judge.json",
     "judge_domain.json",
     "references.json",
+    "heldout_references.json",
     "questions.jsonl",
 )
 """Files that a run has before it has done anything; those of other processes have a number (judge-1.log)."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vcap_jax.data.media import JudgeMedia, TimeWindow
+from vcap_jax.data.references import ReferencePool
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.scores import Scores
 from vcap_jax.reward.segments import Segment
@@ -40,6 +41,21 @@ class GroupForReward:
     captions: tuple[str, ...]
     references: tuple[str, ...] = ()
     reference_segments: tuple[Segment, ...] = ()
+
+
+def compared_with(
+    pool: ReferencePool, identity: str, *, seed: int, step: int
+) -> tuple[str, tuple[Segment, ...]]:
+    """The reference of a sample that a step compares with, and the one of its segments, if the pool has some.
+
+    Raises KeyError for a sample without a reference.
+    """
+    chosen = pool.pick_segment(identity, seed, step)
+    segments: tuple[Segment, ...] = ()
+    if chosen is not None:
+        span, text = chosen
+        segments = (Segment(start=span.start, end=span.end, text=text),)
+    return pool.pick(identity, seed, step), segments
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,14 +89,16 @@ class RewardSession:
         timeout_s = self._judge.ready_timeout_s if timeout_s is None else timeout_s
         return self._loop.run(self._client.wait_until_ready(timeout_s))
 
-    def submit(self, group: GroupForReward) -> Future[GroupScores]:
+    def submit(self, group: GroupForReward, *, trained_on: bool = True) -> Future[GroupScores]:
         """Begin to score ``group``; a judgement that fails is part of the result.
+
+        trained_on: whether the store keeps what the candidates earned, as a step's; answers it keeps in any case.
 
         The future raises for mistakes in the group itself, and what must end the run: JudgeOutage after too
         long without a judge, MediaMismatch, other kinds of JudgeUnavailable, StoreError, FamilyError (a family of
         the user's own that raised something, or gave no scores).
         """
-        return self._loop.submit(self._score(group))
+        return self._loop.submit(self._score(group, trained_on))
 
     @property
     def unreachable(self) -> str | None:
@@ -113,9 +115,9 @@ class RewardSession:
         if self._store is not None:
             self._store.close()
 
-    async def _score(self, group: GroupForReward) -> GroupScores:
+    async def _score(self, group: GroupForReward, trained_on: bool) -> GroupScores:
         scores = await scores_by(self._family, self._name, group)
-        if self._store is not None:
+        if self._store is not None and trained_on:
             written = self._store.put_group(
                 [
                     StoredCandidate(

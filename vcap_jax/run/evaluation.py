@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,11 +25,21 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.captioners import PoolCaptioner
-from vcap_jax.evals.protocol import Captioner, Captions, EvaluatorError, EvaluatorTools
+from vcap_jax.evals.protocol import (
+    Captioner,
+    Captions,
+    EvaluatorError,
+    EvaluatorTools,
+    Item,
+    OwnData,
+    read_items,
+)
 from vcap_jax.evals.registry import NamedEvaluator, evaluated_by, made_evaluators
+from vcap_jax.evals.statistics import changes_of_means
 from vcap_jax.models.policy import Params
 from vcap_jax.parallel.processes import PeerFailed
 from vcap_jax.report.evaluations import Results, evaluations_of, read_results
+from vcap_jax.report.intervals import Value
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.sampler import GroupSampler
@@ -40,6 +50,8 @@ from vcap_jax.world.splits import EmbeddedData
 
 START, TRAINED = "start", "trained"
 """Before the first step, and after the last."""
+REFERENCES = "references"
+"""What captions are compared with, evaluated as if they were captions."""
 
 _SEED = 2_000_003
 """Added to the run's seed: never met by the training rollouts, whose fold is (seed, step)."""
@@ -62,11 +74,18 @@ class Evaluations:
     """The evaluators of a run. All processes must call each method together.
 
     world: the scenes behind the data, where they are the embedded world's. judge: the endpoints that answer, where the
-    run asks a judge. Raises EvaluatorError and ConfigError for evaluators that cannot be used.
+    run asks a judge. own: held-out samples of the user's own, where there are some.
+    Raises EvaluatorError and ConfigError for evaluators that cannot be used.
     """
 
-    def __init__(self, ctx: RunContext, world: EmbeddedData | None, judge: JudgeConfig | None = None) -> None:
-        tools = EvaluatorTools(modality=ctx.config.modality, world=world, judge=judge)
+    def __init__(
+        self,
+        ctx: RunContext,
+        world: EmbeddedData | None,
+        judge: JudgeConfig | None = None,
+        own: OwnData | None = None,
+    ) -> None:
+        tools = EvaluatorTools(modality=ctx.config.modality, world=world, judge=judge, own=own)
         self._ctx = ctx
         self._named = {one.name: one for one in made_evaluators(ctx.config.evaluation, tools, ctx.say)}
         self._samplers: dict[str, GroupSampler] = {}
@@ -74,6 +93,10 @@ class Evaluations:
     def __contains__(self, name: object) -> bool:
         """Whether an evaluator of that name has something to evaluate."""
         return name in self._named
+
+    def using(self, use: str) -> list[str]:
+        """The evaluators that ``EvaluatorConfig.use`` names so and that have something to evaluate."""
+        return [name for name, named in self._named.items() if named.config.use == use]
 
     def of_policy(
         self,
@@ -199,6 +222,8 @@ class Evaluations:
 
     def _written(self, named: NamedEvaluator, when: str, step: int | None, captioner: Captioner) -> Results:
         evaluation = evaluated_by(named, captioner)
+        path = self._file(named.name, when)
+        start = self._items(named.name, START) if when != START else []
         results = Results(
             evaluator=named.name,
             when=when,
@@ -206,12 +231,17 @@ class Evaluations:
             metrics=evaluation.metrics,
             items=len(evaluation.items),
             failed=evaluation.failed,
+            changes=changes_of_means(start, evaluation.items, evaluation.metrics),
         )
-        path = self._file(named.name, when)
-        lines = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in evaluation.items]
+        lines = [item.line() for item in evaluation.items]
         replace_file(path.with_suffix(".items.jsonl"), "".join(lines).encode())
         results.write(path.with_suffix(".json"))  # last: it says that all is there
         return results
+
+    def _items(self, name: str, when: str) -> list[Item]:
+        """What was measured of each sample; nothing where that evaluation has not been made."""
+        path = self._file(name, when).with_suffix(".items.jsonl")
+        return read_items(path) if path.exists() else []
 
 
 class PolicyCaptioner:
@@ -290,7 +320,12 @@ class PolicyCaptioner:
         try:
             with suppress(NoUsableSamplesError):  # then each of them is in ``bad``
                 for c in captioned:
-                    row = {"id": c.sample.id, "captions": c.captions, "tokens": c.lengths}
+                    row = {
+                        "id": c.sample.id,
+                        "captions": c.captions,
+                        "tokens": c.lengths,
+                        "truncated": c.truncated,
+                    }
                     rows[c.sample.id] = row | numbered
         except VCapError as error:
             return _reason(error)
@@ -324,6 +359,7 @@ def _captions(row: Mapping[str, Any]) -> Captions:
         id=row["id"],
         texts=tuple(row.get("captions", ())),
         tokens=tuple(row.get("tokens", ())),
+        truncated=tuple(row.get("truncated", ())),
         failure=row.get("failure"),
     )
 
@@ -348,6 +384,16 @@ def _sample(row: Mapping[str, Any]) -> Sample:
 
 
 def _told(results: Results) -> str:
-    values = ", ".join(f"{name} {value}" for name, value in results.metrics.items())
+    values = ", ".join(
+        f"{name} {value}" + (f" [{_change(results.changes[name])}]" if name in results.changes else "")
+        for name, value in results.metrics.items()
+    )
     failed = f"; {results.failed} of {results.items} failed" if results.failed else ""
-    return f"{results.evaluator}, {results.when}: {values}{failed}"
+    since = "; in brackets the change since the start" if results.changes else ""
+    return f"{results.evaluator}, {results.when}: {values}{failed}{since}"
+
+
+def _change(value: Value) -> str:
+    if math.isnan(value.value):
+        return "no change measured"
+    return f"{value.value:+.3g}, {value.low:+.3g} to {value.high:+.3g}"

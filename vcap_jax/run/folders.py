@@ -46,6 +46,7 @@ MAY_DIFFER = (
     *(f"judge.{name}" for name in JUDGE_MAY_DIFFER),
     *(f"second_judge.judge.{name}" for name in JUDGE_MAY_DIFFER),
     "second_judge.max_pending",
+    *(f"evaluation.other_judge.{name}" for name in JUDGE_MAY_DIFFER),
     "distributed",
     "mesh",
     "grpo.groups_per_micro_batch",

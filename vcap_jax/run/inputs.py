@@ -16,6 +16,7 @@ from typing import Literal
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.holding_out import check_apart
 from vcap_jax.data.manifest import Sample, missing_files
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.registry import load_evaluators
@@ -29,7 +30,7 @@ from vcap_jax.run.checkpoint_source import check_start, lineage
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.judge import reward_family
 from vcap_jax.run.model_loading import PARAMS_FOLDER
-from vcap_jax.run.setup import manifest_samples
+from vcap_jax.run.setup import heldout_samples, manifest_samples
 from vcap_jax.sft.targets import caption_pool
 from vcap_jax.system.errors import VCapError
 
@@ -75,6 +76,8 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
             load_evaluators(config.evaluation, config.modality)
     with noted():
         samples = checks.manifest()
+        if work != "captions":
+            checks.heldout(samples)
         count = config.world.train_scenes if samples is None else len(samples)
         if work in ("training", "distillation"):
             count = checks.references(samples, count)
@@ -193,6 +196,25 @@ class _Checks:
         )
         gone = {sample.id for sample, _ in missing}
         return [sample for sample in samples if sample.id not in gone]
+
+    def heldout(self, samples: Sequence[Sample] | None) -> None:
+        """That what is held out can be read, and is not trained on."""
+        config = self._config
+        held = heldout_samples(config)
+        check_apart(samples or (), held)
+        missing = missing_files(held)
+        if missing and (config.data.on_bad_sample == "refuse" or len(missing) == len(held)):
+            sample, file = missing[0]
+            raise ManifestError(
+                f"{sample.origin}: {file} does not exist, as files of {len(missing)} of {len(held)} held-out samples: "
+                "correct their paths, which are relative to the manifest's folder, or drop the rows"
+            )
+        if missing:
+            sample, file = missing[0]
+            self._notes.append(
+                f"{len(missing)} of {len(held)} held-out samples have files that do not exist and will count as "
+                f"failures, the first: {sample.origin}: {file}"
+            )
 
     def references(self, samples: Sequence[Sample] | None, count: int) -> int:
         """How many of the ``count`` samples can be trained on as far as references are concerned."""

@@ -14,6 +14,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig, SecondJudgeConfig
+from vcap_jax.reward.endpoint import JUDGE, Role
 from vcap_jax.reward.family import FamilyError, RewardFamily, load_family
 from vcap_jax.reward.questions import Question, question_lines
 from vcap_jax.reward.second_judge import SECOND
@@ -33,6 +34,11 @@ def reward_family(config: RunConfig) -> type[RewardFamily]:
         raise FamilyError(
             f"reward.family {config.reward.family!r} asks no judge, so a second one has nothing to agree with: leave "
             "out second_judge"
+        )
+    if config.evaluation.other_judge is not None and not family.asks_judge(config.reward):
+        raise FamilyError(
+            f"reward.family {config.reward.family!r} asks no judge, so another one has nothing to score: leave out "
+            "evaluation.other_judge"
         )
     if config.reward.family == "vqa" and config.reward.vqa.questions is None and config.data.manifest:
         raise FamilyError(
@@ -133,16 +139,25 @@ def _check_second_judge(second: SecondJudgeConfig, say: Callable[[str], None]) -
 
 @contextmanager
 def reward_session(
-    ctx: RunContext, reward: RewardConfig, pool: ReferencePool | None, judge: JudgeConfig
+    ctx: RunContext,
+    reward: RewardConfig,
+    pool: ReferencePool | None,
+    judge: JudgeConfig,
+    *,
+    role: Role = JUDGE,
+    store: str = "judgements.sqlite",
 ) -> Iterator[RewardSession]:
-    """A session that is ready to score groups. judge: of ``answering_judge``.
+    """A session that is ready to score groups. judge: of ``answering_judge``. role: what messages call it. store: file
+    in the run folder, unless ``judge.store`` names one.
 
     Raises FamilyError, JudgeUnavailable, StoreError, TemplateError.
     """
     # Of several processes each has its own: SQLite's locks do not reach over a network's storage.
-    named = "judgements.sqlite" if judge.store is None else str(Path(judge.store).absolute())
+    named = store if judge.store is None else str(Path(judge.store).absolute())
     judge = dataclasses.replace(judge, store=str(ctx.own_file(named)))
     references = {} if pool is None else {entry.id: entry.references for entry in pool.entries()}
-    with RewardSession(reward, judge, seed=ctx.config.seed, references=references, say=ctx.say) as session:
+    with RewardSession(
+        reward, judge, seed=ctx.config.seed, references=references, role=role, say=ctx.say
+    ) as session:
         session.wait_until_ready()  # again: the work since it was first asked may have taken hours
         yield session

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.examples import Example, example_loader
+from vcap_jax.data.holding_out import divided
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.models.family import Processor
@@ -21,14 +22,17 @@ from vcap_jax.world.splits import EmbeddedData, prepare_embedded_data
 
 @dataclass(frozen=True)
 class Prepared:
-    """ctx: settings, folder, policy, devices. samples: of the run's modality, in the manifest's order.
+    """ctx: settings, folder, policy, devices. samples: of the run's modality, in the manifest's order, without those
+    held out.
 
-    world: the scenes behind the samples, where they are the embedded world's; else None.
+    world: the scenes behind the samples, where they are the embedded world's; else None. heldout: samples of the user's
+    own that are never trained on.
     """
 
     ctx: RunContext
     samples: list[Sample]
     world: EmbeddedData | None
+    heldout: tuple[Sample, ...] = ()
 
 
 def prepare(
@@ -49,6 +53,7 @@ def prepare(
     attention alike, and what reading samples and policy raises.
     """
     samples, world = processes.led("samples", lambda: read_samples(config, folder, say))
+    heldout = tuple(heldout_samples(config))
     placement = mesh_placement(config.mesh)
     if captioner is None:
         if config.model.step is not None:
@@ -61,13 +66,13 @@ def prepare(
     load = sample_reader(config, policy.processor, judged=judged)
     sampler = group_sampler(policy, config.rollout, processes)
     ctx = RunContext(config, folder, policy, placement, sampler, load, say, processes)
-    return Prepared(ctx, samples, world)
+    return Prepared(ctx, samples, world, heldout)
 
 
 def read_samples(
     config: RunConfig, folder: RunFolder, say: Callable[[str], None]
 ) -> tuple[list[Sample], EmbeddedData | None]:
-    """The samples of the run's modality, and the scenes behind them where there is no manifest.
+    """The samples of the run's modality to train on, and the scenes behind them where there is no manifest.
 
     Raises ManifestError for a manifest that cannot be used, ConfigError if it has nothing of the modality.
     """
@@ -79,10 +84,49 @@ def read_samples(
 
 
 def manifest_samples(config: RunConfig, say: Callable[[str], None]) -> list[Sample]:
-    """The samples of ``config.data.manifest`` that are of the run's modality; says how many are not.
+    """The samples of ``config.data.manifest`` that are of the run's modality and not held out; says how many are left
+    out.
 
     Raises ManifestError for a manifest that cannot be used, ConfigError if it has nothing of the modality.
     """
+    chosen = _of_modality(config, say)
+    trained, held = divided(chosen, config.data.heldout_share, config.data.heldout_seed)
+    if held:
+        say(f"held out of {config.data.manifest}: {len(held)} of {len(chosen)} samples")
+    return trained
+
+
+def heldout_samples(config: RunConfig) -> list[Sample]:
+    """The user's own samples that are never trained on, of the run's modality; none where none are configured.
+
+    Raises ManifestError for a manifest that cannot be used, ConfigError if it has nothing of the modality, or so small
+    a share of it is held out that no sample is.
+    """
+    data = config.data
+    if data.heldout_share:
+        everything = _of_modality(config, lambda _: None)
+        _, held = divided(everything, data.heldout_share, data.heldout_seed)
+        if not held or len(held) == len(everything):
+            which = "every one" if held else "none"
+            raise ConfigError(
+                [
+                    (
+                        f"data.heldout_share is {data.heldout_share:g}, which holds out {which} of the "
+                        f"{len(everything)} samples of {data.manifest}: set another share, or name a manifest of its "
+                        "own, data.heldout=FILE"
+                    )
+                ]
+            )
+        return held
+    if data.heldout is None:
+        return []
+    held = [sample for sample in read_manifest(data.heldout) if sample.modality == config.modality]
+    if not held:
+        raise ConfigError([f"{data.heldout} (data.heldout) has no {config.modality}s: name another manifest"])
+    return held
+
+
+def _of_modality(config: RunConfig, say: Callable[[str], None]) -> list[Sample]:
     assert config.data.manifest is not None
     samples = read_manifest(config.data.manifest)
     chosen = [sample for sample in samples if sample.modality == config.modality]

@@ -1,0 +1,48 @@
+"""Which rows are held out, and that none of them is trained on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.holding_out import check_apart, divided, is_held_out
+from vcap_jax.data.manifest import Sample, read_manifest
+
+
+def samples(count: int, first: int = 0) -> list[Sample]:
+    return [Sample(id=f"s{i}", images=(Path(f"/media/{i}.png"),)) for i in range(first, first + count)]
+
+
+def test_a_row_stays_on_its_side_when_others_are_added() -> None:
+    before_trained, before_held = divided(samples(400), 0.1, 0)
+    trained, held = divided([*samples(300, first=1000), *samples(400)], 0.1, 0)
+    assert {s.id for s in before_held} <= {s.id for s in held}
+    assert {s.id for s in before_trained} <= {s.id for s in trained}
+    assert 20 < len(before_held) < 60
+    assert [s.id for s in held] == [s.id for s in [*samples(300, first=1000), *samples(400)] if s in held]
+
+
+def test_a_larger_share_holds_out_what_a_smaller_one_does_and_a_seed_other_rows() -> None:
+    few, many = ({s.id for s in divided(samples(500), share, 0)[1]} for share in (0.05, 0.3))
+    assert few < many
+    assert {s.id for s in divided(samples(500), 0.05, 1)[1]} != few
+    assert divided(samples(5), 0.0, 0) == (samples(5), [])
+    assert [s.id for s in samples(500) if is_held_out(s.id, 0.05, 0)] == [
+        s.id for s in divided(samples(500), 0.05, 0)[1]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [({"id": "a", "image": "other.png"}, "the id"), ({"id": "z", "image": "x/../a.png"}, "a file")],
+)
+def test_a_held_out_sample_that_is_trained_on_is_refused(tmp_path: Path, row: dict, what: str) -> None:
+    (tmp_path / "train.jsonl").write_text(json.dumps({"id": "a", "image": "a.png"}) + "\n")
+    (tmp_path / "held.jsonl").write_text(json.dumps(row) + "\n")
+    trained, held = (read_manifest(tmp_path / name) for name in ("train.jsonl", "held.jsonl"))
+    with pytest.raises(ManifestError, match=rf"held.jsonl:1: {what} of the held-out .*train.jsonl:1"):
+        check_apart(trained, held)
+    check_apart(trained, samples(3))

@@ -1,0 +1,47 @@
+"""Which rows of a manifest are held out: by a hash of their ids, whatever else the manifest holds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.manifest import Sample
+
+
+def is_held_out(identity: str, share: float, seed: int) -> bool:
+    """Whether the sample of that id is among the ``share`` (0 to 1) that is held out; the same on every machine."""
+    digest = hashlib.blake2b(f"held out/{seed}/{identity}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < share * 2.0**64
+
+
+def divided(samples: Sequence[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
+    """The samples to train on and those held out, each in their order."""
+    trained: list[Sample] = []
+    held: list[Sample] = []
+    for sample in samples:
+        (held if is_held_out(sample.id, share, seed) else trained).append(sample)
+    return trained, held
+
+
+def check_apart(trained: Sequence[Sample], heldout: Sequence[Sample]) -> None:
+    """Raises ManifestError if a held-out sample is trained on: by its id, which names its references too, or by a
+    file."""
+    ids = {sample.id: sample for sample in trained}
+    files = {_name(file): sample for sample in trained for file in sample.files}
+    for sample in heldout:
+        shared = [ids[sample.id]] if sample.id in ids else []
+        shared += [files[_name(file)] for file in sample.files if _name(file) in files]
+        if shared:
+            what = "the id" if shared[0].id == sample.id else "a file"
+            raise ManifestError(
+                f"{sample.origin}: {what} of the held-out sample {sample.id!r} is that of {shared[0].origin}, which is "
+                "trained on: take the row out of one of the two manifests, or set data.heldout_share in place of "
+                "data.heldout"
+            )
+
+
+def _name(file: Path) -> str:
+    return os.path.normpath(file.absolute())
