@@ -20,6 +20,8 @@ class HeldOut:
     def __init__(self, config: EvaluatorConfig, tools: EvaluatorTools) -> None:
         del config
         if tools.world is None:
+            if tools.own is not None:
+                raise NothingToEvaluate
             raise NothingToEvaluate(
                 "its scenes are the embedded world's, and data.manifest names other data; name an evaluator of these "
                 "in evaluation.evaluators, or leave the list empty"

@@ -55,6 +55,8 @@ REFERENCES = "references"
 
 _SEED = 2_000_003
 """Added to the run's seed: never met by the training rollouts, whose fold is (seed, step)."""
+_ON_A_LINE = 4
+"""Metrics that are told on one line."""
 _STOPPED = "stopped in an evaluation"
 
 
@@ -384,16 +386,17 @@ def _sample(row: Mapping[str, Any]) -> Sample:
 
 
 def _told(results: Results) -> str:
-    values = ", ".join(
-        f"{name} {value}" + (f" [{_change(results.changes[name])}]" if name in results.changes else "")
-        for name, value in results.metrics.items()
-    )
+    """A line, or one for each metric where there are many."""
     failed = f"; {results.failed} of {results.items} failed" if results.failed else ""
-    since = "; in brackets the change since the start" if results.changes else ""
-    return f"{results.evaluator}, {results.when}: {values}{failed}{since}"
+    lines = []
+    for name, value in results.metrics.items():
+        change = results.changes.get(name)
+        lines.append(f"{name} {value}" + ("" if change is None else f", {_change(change)} since the start"))
+    begin, between = ("\n  ", "\n  ") if len(lines) > _ON_A_LINE or results.changes else (" ", ", ")
+    return f"{results.evaluator}, {results.when}:{begin}{between.join(lines)}{failed}"
 
 
 def _change(value: Value) -> str:
     if math.isnan(value.value):
         return "no change measured"
-    return f"{value.value:+.3g}, {value.low:+.3g} to {value.high:+.3g}"
+    return f"{value.value:+.3g} ({value.low:+.3g} to {value.high:+.3g})"
