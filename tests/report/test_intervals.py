@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -71,3 +72,21 @@ def test_a_value_is_read_back_as_it_was_written() -> None:
     nothing = Value.of_row(mean(np.array([])).row())
     assert math.isnan(nothing.value)
     assert mean(np.array([])).row()["value"] is None
+
+
+def test_blocks_of_resamples_are_the_resamples_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(0).normal(size=50)
+    at_once = mean(values, resamples=100)
+    monkeypatch.setattr("vcap_jax.report.intervals.BLOCK", 50 * 7)
+    assert mean(values, resamples=100).low == pytest.approx(at_once.low, rel=1e-12)
+    assert mean(values, resamples=100).high == pytest.approx(at_once.high, rel=1e-12)
+
+
+def test_many_samples_need_little_memory() -> None:
+    tracemalloc.start()
+    try:
+        mean(np.zeros(100_000), resamples=120)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100e6  # 96 MB of counts all at once, and as much for their product

@@ -12,6 +12,9 @@ from typing import Any, Self
 
 import numpy as np
 
+BLOCK = 4_000_000
+"""Counts that are held at once, 8 bytes each."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
@@ -57,20 +60,14 @@ def ratio(
     """The ratio of the sums of two [S] arrays, with a percentile bootstrap interval over the S samples.
 
     NaN where there are no samples or the denominators' sum is 0. The same arguments give the same interval.
-    Source: Efron and Tibshirani, An Introduction to the Bootstrap, chapter 13.
     """
     over, under = np.asarray(numerators, np.float64), np.asarray(denominators, np.float64)
-    method = f"percentile bootstrap over samples, {level:.0%}, {resamples} resamples"
-    if over.size == 0 or under.sum() == 0:
-        return Value(value=math.nan, low=math.nan, high=math.nan, n=int(over.size), method=method)
-    # How often each sample is drawn is all a resample says, so S counts stand for S drawn samples.
-    generator = np.random.default_rng(seed)
-    drawn = generator.multinomial(over.size, np.full(over.size, 1 / over.size), size=resamples)
-    sums = drawn @ under
-    ratios = (drawn @ over)[sums > 0] / sums[sums > 0]
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
-    value = float(over.sum() / under.sum())
-    return Value(value=value, low=float(low), high=float(high), n=int(over.size), method=method)
+
+    def of(counts: np.ndarray) -> np.ndarray:
+        sums = counts @ under
+        return np.divide(counts @ over, sums, out=np.full(len(sums), math.nan), where=sums > 0)
+
+    return resampled(of, over.size, level=level, resamples=resamples, seed=seed)
 
 
 def mean(values: np.ndarray, *, level: float = 0.95, resamples: int = 4000, seed: int = 0) -> Value:
@@ -90,7 +87,8 @@ def resampled(
 
     statistic: takes how often each sample is drawn, [R, S], and gives R values; NaN where a draw has none, and such a
     draw enters no interval. samples: S. The draws are those of ``ratio``, so that a statistic of the same samples with
-    the same seed can be compared draw by draw.
+    the same seed can be compared draw by draw. Source: Efron and Tibshirani, An Introduction to the Bootstrap,
+    chapter 13.
     """
     method = f"percentile bootstrap over samples, {level:.0%}, {resamples} resamples"
     nothing = Value(value=math.nan, low=math.nan, high=math.nan, n=samples, method=method)
@@ -99,7 +97,15 @@ def resampled(
     value = float(statistic(np.ones((1, samples), np.int64))[0])
     if math.isnan(value):
         return nothing
-    drawn = np.random.default_rng(seed).multinomial(samples, np.full(samples, 1 / samples), size=resamples)
-    values = statistic(drawn)
+    # How often each sample is drawn is all a resample says, so S counts stand for S drawn samples. They are drawn in
+    # blocks, which gives the same draws as all at once: those of 100,000 samples would take 3 GB.
+    generator, chances = np.random.default_rng(seed), np.full(samples, 1 / samples)
+    block = max(1, BLOCK // samples)
+    values = np.concatenate(
+        [
+            statistic(generator.multinomial(samples, chances, size=min(block, resamples - first)))
+            for first in range(0, resamples, block)
+        ]
+    )
     low, high = np.quantile(values[~np.isnan(values)], [(1 - level) / 2, (1 + level) / 2])
     return Value(value=value, low=float(low), high=float(high), n=samples, method=method)
