@@ -21,6 +21,7 @@ from vcap_jax.references.by_endpoint import EndpointWriter
 from vcap_jax.references.writing import write_pool
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.endpoint import GREETING
+from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.run.config import ReferenceConfig, RunConfig
 from vcap_jax.run.setup import sample_reader
@@ -92,11 +93,19 @@ def config_for(modality: str, segments: int = 0) -> RunConfig:
     )
 
 
-def writer(config: RunConfig, url: str, samples: list, seed: int = 5, **more) -> EndpointWriter:
+def writer(
+    config: RunConfig, url: str, samples: list, seed: int = 5, ready_timeout_s: float = GUARD_S, **more
+) -> EndpointWriter:
     processor = Processor.from_pretrained(BACKBONE_FOLDER)
     return EndpointWriter(
         config,
-        JudgeConfig(urls=(url,), max_tries=2, backoff_s=0.01, ready_timeout_s=GUARD_S, deadline_s=GUARD_S),
+        JudgeConfig(
+            urls=(url,),
+            max_tries=2,
+            backoff_s=0.01,
+            ready_timeout_s=ready_timeout_s,
+            deadline_s=GUARD_S,
+        ),
         samples,
         load=sample_reader(config, processor),
         load_windows=lambda draw: sample_reader(config, processor, window=draw),
@@ -159,7 +168,7 @@ def test_each_caption_is_a_request_with_a_seed_of_its_own(tmp_path: Path) -> Non
                 sizes.append(len(write_pool(tmp_path / f"{name}.jsonl", one, samples, on_bad=bad.append)))
             assert len(bodies) == 10, "with its own seed it would be cut off again: it is asked for once"
         assert sizes == [5, 4]
-        assert "cut_off" in bad[-1].reason
+        assert "2 were cut off" in bad[-1].reason
 
 
 def test_a_sample_that_cannot_be_read_may_be_refused(tmp_path: Path) -> None:
@@ -201,10 +210,7 @@ def test_windows_of_videos_are_asked_about_as_clips(tmp_path: Path) -> None:
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     samples = read_manifest(write_dataset(tmp_path / "data", "image", "served", 1, 0))
     config = config_for("image")
-    from vcap_jax.reward.errors import JudgeUnavailable
-
-    absent = writer(config, "http://127.0.0.1:9", samples)
-    absent._endpoint = dataclasses.replace(absent._endpoint, ready_timeout_s=0.2)
+    absent = writer(config, "http://127.0.0.1:9", samples, ready_timeout_s=0.2)
     message = r"^the captioner at http://127\.0\.0\.1:9/v1 is not ready.*connection refused\. Check --by "
     with pytest.raises(JudgeUnavailable, match=message), absent:
         pass

@@ -61,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
 
     def command(config: RunConfig) -> int:
+        from vcap_jax.captioning.parts import Shard
         from vcap_jax.references.command import PoolRequest, write_requested_pool
-        from vcap_jax.references.writing import Shard
 
         endpoint = None
         if args.by is not None and args.by.startswith(("http://", "https://")):

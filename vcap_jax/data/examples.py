@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.media import TimeWindow, frames_in_window
 from vcap_jax.data.videos import choose_frames, index_video, read_frames
 from vcap_jax.models.buckets import Buckets
-from vcap_jax.models.family import EncodedPrompt, Processor
+from vcap_jax.models.family import EncodedPrompt, FrameSampling, Processor
 from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 
 
@@ -45,6 +46,7 @@ def example_loader(
     buckets: Buckets | None = None,
     window: Callable[[Sample, float], TimeWindow] | None = None,
     judged: bool = True,
+    open_image: Callable[[Path], np.ndarray] = decode_image,
 ) -> Callable[[Sample], Example]:
     """A function that reads and encodes a sample; safe to call from several threads.
 
@@ -54,6 +56,7 @@ def example_loader(
     window: chooses, from a sample and the seconds of its video, the stretch that is read as a clip of its own, its
         times counted from where it begins; None reads all of a video.
     judged: False compresses nothing for a judge, where none is asked about the samples.
+    open_image: gives the pixels of a sample's picture, uint8 [H, W, 3].
 
     The function raises MediaError for a file that cannot be read, InputError for one that cannot become a
     prompt.
@@ -64,7 +67,7 @@ def example_loader(
         default = image_prompt if sample.modality == "image" else video_prompt
         text = TextPart(sample.prompt or default)
         if sample.video is None:
-            example = _load_images(sample, text, processor, settings)
+            example = _load_images(sample, text, processor, settings, open_image)
         else:
             example = _load_video(sample, text, processor, settings, window)
         if buckets is not None:
@@ -74,10 +77,60 @@ def example_loader(
     return load
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a served model is asked about a sample: the request, and the pictures before it."""
+
+    sample: Sample
+    request: str
+    media: EncodedMedia
+
+
+def media_loader(
+    *,
+    image_prompt: str,
+    video_prompt: str,
+    settings: JudgeMediaSettings,
+    frames: FrameSampling,
+    open_image: Callable[[Path], np.ndarray] = decode_image,
+) -> Callable[[Sample], Shown]:
+    """A function that reads and compresses a sample for a served model; safe to call from several threads.
+
+    As ``example_loader``, with no policy's prompt beside it. frames: which ones of a video are shown.
+    """
+
+    def load(sample: Sample) -> Shown:
+        request = sample.prompt or (image_prompt if sample.modality == "image" else video_prompt)
+        if sample.video is None:
+            pictures = tuple(encode_picture(open_image(path), settings) for path in sample.images)
+            media = EncodedMedia(modality="image", duration=0.0, pictures=pictures)
+            return Shown(sample=sample, request=request, media=media)
+        index = index_video(sample.video)
+        indices = choose_frames(index, frames).tolist()
+        pictures = tuple(
+            encode_picture(pixels, settings, seconds=index.times[i] - index.times[0], index=i)
+            for i, pixels in zip(indices, read_frames(index, indices), strict=True)
+        )
+        media = EncodedMedia(
+            modality="video",
+            duration=index.duration,
+            pictures=pictures,
+            source=VideoSource(frames=len(index), fps=index.fps if index.constant_rate else None),
+            quality=settings.quality,
+        )
+        return Shown(sample=sample, request=request, media=media)
+
+    return load
+
+
 def _load_images(
-    sample: Sample, text: TextPart, processor: Processor, judge: JudgeMediaSettings | None
+    sample: Sample,
+    text: TextPart,
+    processor: Processor,
+    judge: JudgeMediaSettings | None,
+    open_image: Callable[[Path], np.ndarray],
 ) -> Example:
-    pictures = [decode_image(path) for path in sample.images]
+    pictures = [open_image(path) for path in sample.images]
     prompt = processor.encode([*(ImagePart(pixels) for pixels in pictures), text])
     encoded = () if judge is None else tuple(encode_picture(pixels, judge) for pixels in pictures)
     media = EncodedMedia(modality="image", duration=0.0, pictures=encoded)

@@ -10,7 +10,7 @@ nearly a key of this list, or another word for it, and stands in its place is re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,8 +83,7 @@ def read_manifest(path: str | Path) -> list[Sample]:
     source = Path(path)
     samples: list[Sample] = []
     seen: dict[str, int] = {}
-    for number, row in read_objects(source, "manifest"):
-        sample = _sample(row, source, number)
+    for number, sample in stream_manifest(source):
         if sample.id in seen:
             raise ManifestError(
                 f'{source}:{number}: id "{sample.id}" is already that of line {seen[sample.id]}: '
@@ -95,6 +94,17 @@ def read_manifest(path: str | Path) -> list[Sample]:
     if not samples:
         raise ManifestError(f"the manifest {source} is empty: write one JSON object per line")
     return samples
+
+
+def stream_manifest(path: str | Path) -> Iterator[tuple[int, Sample]]:
+    """(line, sample) for every row, one at a time: for manifests of any length. An id may occur twice.
+
+    Raises:
+        ManifestError: missing file, a line that is no sample; the message names file, line and remedy.
+    """
+    source = Path(path)
+    for number, row in read_objects(source, "manifest"):
+        yield number, _sample(row, source, number)
 
 
 def missing_files(samples: Sequence[Sample]) -> list[tuple[Sample, Path]]:

@@ -12,17 +12,18 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import grain
 
 from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError
-from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.models.errors import InputError
 from vcap_jax.parallel.processes import ALONE, Processes
 
 OnBadSample = Literal["skip", "refuse"]
+E = TypeVar("E")
+"""What a sample is read as: an ``Example`` where a policy looks at it."""
 
 _STATE_VERSION = 2
 
@@ -64,26 +65,26 @@ class BadSample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupBatch:
+class GroupBatch(Generic[E]):
     """examples: this process's groups; places: which of the batch's groups they are, ascending.
 
     All processes together have ``batch_groups`` of them (fewer only at the very end of finite epochs).
     skipped: the samples that were dropped on the way to this batch, by all processes, in order.
     """
 
-    examples: tuple[Example, ...]
+    examples: tuple[E, ...]
     places: tuple[int, ...]
     skipped: tuple[BadSample, ...]
 
 
-class GroupIterator(Iterator[GroupBatch]):
+class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
     """Iterates over batches; ``get_state`` between two batches, ``set_state`` on a fresh one, and it goes on
     there."""
 
     def __init__(
         self,
         samples: Sequence[Sample],
-        load: Callable[[Sample], Example],
+        load: Callable[[Sample], E],
         settings: PipelineSettings,
         *,
         processes: Processes = ALONE,
@@ -115,7 +116,7 @@ class GroupIterator(Iterator[GroupBatch]):
         self._yielded = False
         self._fruitless = 0
 
-        def load_or_mark(sample: Sample) -> Example | BadSample:
+        def load_or_mark(sample: Sample) -> E | BadSample:
             try:
                 return load(sample)
             except (MediaError, InputError) as error:
@@ -136,7 +137,7 @@ class GroupIterator(Iterator[GroupBatch]):
         """Samples dropped by all processes since the beginning of the run, those before a resume included."""
         return self._skipped_total
 
-    def __next__(self) -> GroupBatch:
+    def __next__(self) -> GroupBatch[E]:
         """The next batch.
 
         Raises:
@@ -147,7 +148,7 @@ class GroupIterator(Iterator[GroupBatch]):
         """
         begin = end = self._position
         wanted, processes = self._settings.batch_groups, self._processes
-        own: list[tuple[int, Example]] = []
+        own: list[tuple[int, E]] = []
         skipped: dict[int, BadSample] = {}
         # Which process reads the positions of a window: in turn, so that a batch without bad samples is a stride.
         readers = [place % processes.count for place in range(wanted)]
@@ -225,7 +226,7 @@ class GroupIterator(Iterator[GroupBatch]):
             self._ahead.close()
             self._ahead = None
 
-    def _read(self, position: int) -> Example | BadSample:
+    def _read(self, position: int) -> E | BadSample:
         """The sample at a position of the order, out of what was read ahead if it is next there."""
         stride = self._processes.count
         if self._ahead is None or (position != self._ahead_at and position == self._first_of_batch()):
@@ -237,7 +238,7 @@ class GroupIterator(Iterator[GroupBatch]):
             self._ahead = iter(self._order[position::stride].to_iter_dataset(reading))
             self._ahead_at = position
         if position != self._ahead_at:
-            element: Example | BadSample = self._order[position]
+            element: E | BadSample = self._order[position]
             return element
         self._ahead_at += stride
         element = next(self._ahead)

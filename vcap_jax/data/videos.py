@@ -65,6 +65,22 @@ def index_video(path: str | Path) -> VideoIndex:
         raise _unreadable(source, error) from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class EvenFrames:
+    """So many frames per second, spread evenly from the first to the last, ``most`` at the most (implements
+    ``FrameSampling``): for models whose own rule is not known here."""
+
+    fps: float = 2.0
+    most: int = 64
+
+    def sample_indices(self, total_frames: int, source_fps: float) -> np.ndarray:
+        """See ``FrameSampling``."""
+        if total_frames < 1 or not source_fps > 0:
+            raise MediaError(f"a video of {total_frames} frames at {source_fps} frames per second")
+        count = min(max(2, round(total_frames / source_fps * self.fps)), self.most, total_frames)
+        return np.unique(np.linspace(0, total_frames - 1, count).round().astype(np.int64))
+
+
 def choose_frames(index: VideoIndex, sampling: FrameSampling) -> np.ndarray:
     """Indices of the frames to look at, ascending: uniform in time, first and last included.
 

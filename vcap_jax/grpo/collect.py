@@ -50,7 +50,7 @@ class Collector:
     processes: Processes = ALONE
     second_judge: SecondJudge | None = None
 
-    def collect(self, params: Params, batch: GroupBatch, step: int) -> StepRollout:
+    def collect(self, params: Params, batch: GroupBatch[Example], step: int) -> StepRollout:
         """Captions and scores for the groups of this process. Raises KeyError for a sample without a needed reference,
         and RolloutError if the engine fails."""
         begin = time.monotonic()
@@ -115,7 +115,7 @@ class Collector:
                 raise JudgeUnavailable(f"the run was asked to end while {gone}")
         return future.result()
 
-    def _by_size(self, batch: GroupBatch) -> GroupBatch:
+    def _by_size(self, batch: GroupBatch[Example]) -> GroupBatch[Example]:
         """The groups, those with the largest prompts first.
 
         A device batch is padded to its largest prompt, and only prompts of one size decode side by
@@ -133,14 +133,14 @@ class Collector:
             places=tuple(batch.places[index] for index in order),
         )
 
-    def _sizes(self, batch: GroupBatch) -> list[PaddedSizes]:
+    def _sizes(self, batch: GroupBatch[Example]) -> list[PaddedSizes]:
         """Of each device batch; the same in all processes, whose batches become one in the update."""
         size = self.batcher.groups
         parts = [batch.examples[first : first + size] for first in range(0, len(batch.examples), size)]
         return common_sizes(self.processes, [self.batcher.sizes(part) for part in parts])
 
     def _batches(
-        self, params: Params, batch: GroupBatch, sizes: list[PaddedSizes], made: list[RolloutBatch]
+        self, params: Params, batch: GroupBatch[Example], sizes: list[PaddedSizes], made: list[RolloutBatch]
     ) -> Iterator[RolloutBatch]:
         """Device batches of the groups, made as the engine asks for them and appended to ``made``."""
         size = self.batcher.groups

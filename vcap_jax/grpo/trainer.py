@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupBatch, GroupIterator
 from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages, overlong_penalty
 from vcap_jax.grpo.collect import Collector
@@ -61,7 +62,7 @@ class Training:
     config: GRPOConfig
     max_completion_length: int
     total_steps: int
-    data: GroupIterator
+    data: GroupIterator[Example]
     collector: Collector
     update: StepUpdate
     own_params: Callable[[Params], Params]
@@ -133,7 +134,7 @@ class Training:
         return state
 
     def _collect(
-        self, state: TrainState, batch: GroupBatch, step: int, place_in_data: Any
+        self, state: TrainState, batch: GroupBatch[Example], step: int, place_in_data: Any
     ) -> tuple[StepRollout, StepOutcome]:
         """This process's groups, and what all need to know of everybody's.
 

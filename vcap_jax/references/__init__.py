@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from vcap_jax.captioning.parts import Shard
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
-from vcap_jax.references.writing import PoolError, Shard, write_pool
+from vcap_jax.references.writing import PoolError, write_pool
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.run.checkpoint_source import starting_source

@@ -10,23 +10,29 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from vcap_jax.captioning.parts import (
+    Shard,
+    as_read,
+    check_plan,
+    differing,
+    grow,
+    part_file,
+    partial_file,
+    parts_folder,
+)
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.jsonl import last_row, read_objects
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segment
-from vcap_jax.report.step_log import naming, replace_file
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.shutdown import finishing, raise_if_requested
-
-_PLAN = "plan.json"
 
 
 class PoolError(VCapError, RuntimeError):
@@ -67,24 +73,6 @@ class ReferenceWriter(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shard:
-    """Which of how many processes this is."""
-
-    index: int = 0
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.index < self.count:
-            raise ValueError(f"shard {self.index} of {self.count}: the first is 0, the last {self.count - 1}")
-
-    def span(self, items: int) -> tuple[int, int]:
-        """This process's first place and the one after its last: all of one size but the last, and whatever there is
-        none left for."""
-        size = -(-items // self.count)
-        return min(self.index * size, items), min((self.index + 1) * size, items)
-
-
 def write_pool(
     path: Path,
     writer: ReferenceWriter,
@@ -106,8 +94,8 @@ def write_pool(
     provenance = writer.provenance
     if path.exists():
         return _existing(path, provenance)
-    parts = path.with_name(path.name + ".parts")
-    _check_plan(parts, provenance)
+    parts = parts_folder(path)
+    check_plan(parts, asdict(provenance), what="pool", error=PoolError)
     first, last = shard.span(len(samples))
     report = on_bad or (lambda bad: None)
     jobs: list[tuple[str, int, int, Callable[[int], Iterator[Written]]]] = [
@@ -124,7 +112,7 @@ def write_pool(
             )
         )
     for name, start, stop, captions in jobs:
-        part = _part(parts, name, shard.index, shard.count)
+        part = part_file(parts, name, shard)
         if part.exists():
             continue
         _write_part(
@@ -140,63 +128,40 @@ def _write_part(
     captions: Callable[[int], Iterator[Written]],
     on_progress: Callable[[int, int, int], Any],
 ) -> None:
-    partial = part.with_name(part.name + ".partial")
     # Items are captioned in order, so everything after the last one written is still to do.
-    last = last_row(partial)
+    last = last_row(partial_file(part))
     begin = start if last is None else int(last["place"]) + 1
-    with partial.open("a", encoding="utf-8") as file, finishing("the captions in work"):
-        done = begin - start
-        if begin < stop:
-            for written in captions(begin):
-                row: dict[str, Any] = {"place": written.place, "references": list(written.references)}
-                if written.window is not None:
-                    row["window"] = [written.window.start, written.window.end]
-                with naming(partial):
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                    file.flush()
-                done = written.place + 1 - start
-                on_progress(done, stop - start, written.place + 1 - begin)
-        raise_if_requested(f"stopped with {done} of {stop - start} captions written")
-    partial.rename(part)
+    done = begin - start
 
+    def rows() -> Iterator[Mapping[str, object]]:
+        nonlocal done
+        if begin >= stop:
+            return
+        for written in captions(begin):
+            row: dict[str, object] = {"place": written.place, "references": list(written.references)}
+            if written.window is not None:
+                row["window"] = [written.window.start, written.window.end]
+            yield row
+            done = written.place + 1 - start
+            on_progress(done, stop - start, written.place + 1 - begin)
 
-def _part(parts: Path, name: str, index: int, count: int) -> Path:
-    return parts / f"{name}-{index:05d}-of-{count:05d}.jsonl"
+    grow(part, rows(), stopped=lambda: f"stopped with {done} of {stop - start} captions written")
 
 
 def _existing(path: Path, provenance: Provenance) -> ReferencePool:
     pool = ReferencePool.read(path)
     if pool.header is None or pool.header.provenance != _as_read(provenance):
+        before = {} if pool.header is None else asdict(pool.header.provenance)
+        changes = differing(before, as_read(asdict(provenance)))
         by = "without a header" if pool.header is None else f"by {pool.header.provenance.writer}"
-        changed = "" if pool.header is None else f" ({_differing(pool.header.provenance, provenance)} differ)"
+        changed = "" if pool.header is None else f" ({changes} differ)"
         raise PoolError(
             f"{path} already holds another pool, {by}{changed}: give another path, or remove it to write it anew"
         )
     return pool
 
 
-def _check_plan(parts: Path, provenance: Provenance) -> None:
-    """Parts of one pool only ever come from one writer."""
-    parts.mkdir(parents=True, exist_ok=True)
-    plan = parts / _PLAN
-    wanted = _as_read(provenance)
-    if not plan.exists():
-        replace_file(plan, (json.dumps(asdict(wanted), indent=2, ensure_ascii=False) + "\n").encode())
-    begun = Provenance(**json.loads(plan.read_text(encoding="utf-8")))
-    if begun != wanted:
-        raise PoolError(
-            f"the pool begun in {parts} is by {begun.writer} and was to be another one "
-            f"({_differing(begun, wanted)} differ): remove the folder, or give another path"
-        )
-
-
-def _differing(one: Provenance, other: Provenance) -> str:
-    a, b = asdict(one), asdict(_as_read(other))
-    return ", ".join(name for name in a if a[name] != b[name])
-
-
 def _as_read(provenance: Provenance) -> Provenance:
-    """As it comes back from JSON, where tuples are lists."""
     return Provenance(**json.loads(json.dumps(asdict(provenance))))
 
 
@@ -208,7 +173,8 @@ def _join(
     count: int,
     names: Sequence[str],
 ) -> ReferencePool | None:
-    files = {name: [_part(parts, name, index, count) for index in range(count)] for name in names}
+    shards = [Shard(index=index, count=count) for index in range(count)]
+    files = {name: [part_file(parts, name, shard) for shard in shards] for name in names}
     if not all(file.exists() for found in files.values() for file in found):
         # Another process may have joined and tidied up between our part and this look.
         return ReferencePool.read(path) if path.exists() else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vcap_jax.data.batching import PromptBatcher
@@ -17,7 +17,8 @@ from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, SampledGroup
 class Captioned:
     """The captions of one sample.
 
-    captions: G texts; lengths: their tokens, the end token included; truncated: cut off by the token budget.
+    captions: G texts; lengths: their tokens, the end token included, empty where they are not known; truncated: cut
+    off by the token budget.
     """
 
     sample: Sample
@@ -55,6 +56,7 @@ class Captioner:
         *,
         seed: int,
         first: int = 0,
+        places: Sequence[int] | None = None,
         on_bad: Callable[[BadSample], None] | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[Captioned]:
@@ -62,13 +64,17 @@ class Captioner:
         if such are refused.
 
         seed, first: the caption of a sample depends on the seed and on its place in the whole manifest, ``first``
-        plus its index here, so a list may be captioned in parts. stop: asked before every batch; once it is true, what
+        plus its index here, so a list may be captioned in parts. places: of the samples, where they are not
+        such a stretch. stop: asked before every batch; once it is true, what
         is in work is yielded and no more.
         """
         if not samples:
             return
         order: list[Example] = []
-        batches = self._batches(params, samples, order, first=first, on_bad=on_bad, stop=stop)
+        if places is None:
+            places = range(first, first + len(samples))
+        place = {sample.id: where for sample, where in zip(samples, places, strict=True)}
+        batches = self._batches(params, samples, order, place, on_bad=on_bad, stop=stop)
         groups = self._sampler.stream_batches(params, self._policy.frozen, batches, seed=seed, step=0)
         done: dict[int, SampledGroup] = {}
         told = 0
@@ -84,13 +90,12 @@ class Captioner:
         params: Params,
         samples: Sequence[Sample],
         order: list[Example],
+        place: Mapping[str, int],
         *,
-        first: int,
         on_bad: Callable[[BadSample], None] | None,
         stop: Callable[[], bool],
     ) -> Iterator[PromptGroups]:
         """Encoded prompts, a batch at a time; a group's index is its place in ``order``, which grows with them."""
-        place = {sample.id: first + index for index, sample in enumerate(samples)}
         size = self._batcher.groups
         settings = PipelineSettings(
             batch_groups=size,

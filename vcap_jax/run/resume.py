@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
+from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
 from vcap_jax.run.context import RunContext
@@ -17,7 +18,7 @@ from vcap_jax.training.optimizer import OptimizerPrograms, TrainState
 class Resumed:
     """data: at the ctx that ``state`` has come to. state: of the last checkpoint, or the initial one."""
 
-    data: GroupIterator
+    data: GroupIterator[Example]
     checkpoints: Checkpointer
     state: TrainState
 

@@ -88,7 +88,7 @@ class SupervisedTraining:
     total_steps: int
     programs: SFTPrograms
     frozen: Params
-    data: GroupIterator
+    data: GroupIterator[Example]
     targets: Targets
     max_tokens: int
     buckets: Buckets

@@ -1,0 +1,112 @@
+"""Who writes references: any captioner, for whole samples and for windows of videos."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Protocol
+
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import BadSample
+from vcap_jax.data.references import Provenance
+from vcap_jax.references.windows import WindowDraw, description
+from vcap_jax.references.writing import Written
+from vcap_jax.rollout.captioner import Captioned
+from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.run.config import RunConfig
+from vcap_jax.system.json_values import JsonDict
+
+WINDOW_SEED = 7_000_003
+"""Added to a pool's seed for its windows, so that they are not drawn with the numbers of the whole samples."""
+
+Report = Callable[[BadSample], None]
+
+
+class Draws(Protocol):
+    """Captions by one captioner; ``first`` is the place of the first sample."""
+
+    def whole(
+        self, samples: Sequence[Sample], *, seed: int, first: int, on_bad: Report
+    ) -> Iterator[Captioned]: ...
+
+    def windows(
+        self, items: Sequence[Sample], draw: WindowDraw, *, seed: int, first: int, on_bad: Report
+    ) -> Iterator[Captioned]: ...
+
+
+class CaptionWriter:
+    """References of captions (implements ``ReferenceWriter``).
+
+    draws: who captions. provenance: as the pool's header has it. config: windows and their request. segments: windows
+    of each video. ended_only: leave out captions that the token budget cut off, as targets of imitation must.
+    """
+
+    def __init__(
+        self, config: RunConfig, draws: Draws, provenance: Provenance, *, segments: int, ended_only: bool
+    ) -> None:
+        self._config, self._draws = config, draws
+        self.provenance = provenance
+        self.segments = segments
+        self._ended_only = ended_only
+
+    def whole(self, samples: Sequence[Sample], first: int, on_bad: Report) -> Iterator[Written]:
+        """See ``ReferenceWriter``."""
+        places = {sample.id: first + index for index, sample in enumerate(samples)}
+        for done in self._draws.whole(samples, seed=self.provenance.seed, first=first, on_bad=on_bad):
+            texts = self._texts(done)
+            if texts:
+                yield Written(place=places[done.sample.id], references=texts)
+            else:
+                on_bad(self._speechless(done))
+
+    def windows(self, samples: Sequence[Sample], first: int, on_bad: Report) -> Iterator[Written]:
+        """See ``ReferenceWriter``."""
+        config, seed = self._config, self.provenance.seed
+        draw = WindowDraw(config.reward.local, seed=seed, prompt=config.references.segment_prompt)
+        items = draw.items(samples, self.segments, first % self.segments)
+        places = {item.id: first + index for index, item in enumerate(items)}
+        for done in self._draws.windows(items, draw, seed=seed + WINDOW_SEED, first=first, on_bad=on_bad):
+            texts = tuple(filter(None, map(description, self._texts(done))))
+            if texts:
+                item = done.sample
+                yield Written(place=places[item.id], references=texts, window=draw.drawn(item))
+            else:
+                on_bad(self._speechless(done))
+
+    def _texts(self, done: Captioned) -> tuple[str, ...]:
+        kept = zip(done.captions, done.truncated, strict=True)
+        return tuple(text for text, cut in kept if text and not (cut and self._ended_only))
+
+    def _speechless(self, done: Captioned) -> BadSample:
+        """A sample, or a window, that gets no entry although it could be read."""
+        cut = sum(done.truncated)
+        raise_it = "; raise references.max_completion_length" if cut else ""
+        return BadSample(
+            id=done.sample.id,
+            reason=f"of its {len(done.captions)} captions {cut} were cut off and the others have no text{raise_it}",
+        )
+
+
+def caption_settings(config: RunConfig, rollout: RolloutConfig, segments: int) -> JsonDict:
+    """What a pool's captions depend on beside the writer and the seed, as its header states it."""
+    data = config.data
+    settings: JsonDict = {
+        "modality": config.modality,
+        "per_sample": rollout.group_size,
+        "sampling": asdict(rollout.sampling),
+        "max_completion_length": rollout.max_completion_length,
+        "prompt": data.image_prompt if config.modality == "image" else data.video_prompt,
+        "max_pixels": data.max_pixels,
+        "max_frames": data.max_frames,
+        "max_frame_tokens": data.max_frame_tokens,
+        "fps": data.fps,
+        "segments": segments,
+    }
+    if segments:
+        local = config.reward.local
+        settings |= {
+            "segment_prompt": config.references.segment_prompt,
+            "segment_fraction": local.fraction,
+            "segment_min_seconds": local.min_seconds,
+        }
+    return settings
