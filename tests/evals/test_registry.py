@@ -44,7 +44,7 @@ def test_an_evaluator_that_has_nothing_to_evaluate_is_left_out_and_says_why() ->
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        ("held-out", "is no evaluator of this project: give one of heldout, judged, or the import path"),
+        ("held-out", "is no evaluator of this project: give one of heldout, judged, capmas,"),
         ("absent_package:Class", "absent_package cannot be imported.*PYTHONPATH"),
         (f"{OWN}:Absent", "has no Absent"),
         (f"{OWN}:function", "is not a class"),
@@ -91,7 +91,7 @@ def test_an_evaluator_that_cannot_be_made_is_named_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ("{use: heldout, options: {a: 1}}", "options .* are for an evaluator of your own"),
+        ("{use: heldout, options: {a: 1}}", "options .* are for a benchmark or an evaluator of your own"),
         ("{use: a:B, name: ../up}", "it names a folder"),
         ("{use: a:B, name: heldout}", "an evaluator of this project"),
         ("{use: heldout, captions: 0}", "evaluators.0.captions .*expected int >= 1"),

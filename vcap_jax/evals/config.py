@@ -17,9 +17,15 @@ HELDOUT = "heldout"
 JUDGED = "judged"
 """The held-out samples of a user's own data, scored as the run's reward scores."""
 
+BENCHMARKS: Mapping[str, str] = {
+    "capmas": "vcap_jax.evals.benchmarks.capmas:CapMas",
+}
+"""Public benchmarks, by name, with their import paths (docs/evaluate.md)."""
+
 EVALUATORS: Mapping[str, str] = {
     HELDOUT: "vcap_jax.evals.heldout:HeldOut",
     JUDGED: "vcap_jax.evals.judged:Judged",
+    **BENCHMARKS,
 }
 """Evaluators of this project, by name, with their import paths."""
 
@@ -32,23 +38,24 @@ class EvaluatorConfig:
 
     use: str
     """heldout (the held-out scenes of the embedded world), judged (data.heldout or
-    data.heldout_share, scored as the reward scores), or the import path package.module:Class of
-    another one (vcap_jax.evals.protocol)."""
+    data.heldout_share, scored as the reward scores), a benchmark (docs/evaluate.md), or the import
+    path package.module:Class of another one (vcap_jax.evals.protocol)."""
     name: str | None = None
     """Name of its columns and its folder; null for the evaluator's own."""
     captions: int | None = Field(default=None, ge=1)
-    """Captions of each sample; null for as many as rollout.group_size."""
+    """Captions of each sample; null for as many as rollout.group_size, and one for a benchmark."""
     sampling: SamplingConfig | None = None
     """null draws as the rollout does."""
     max_completion_length: int | None = Field(default=None, ge=1)
     """Tokens of a caption at most; null takes rollout.max_completion_length."""
     options: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    """Settings for an evaluator of your own."""
+    """Settings of a benchmark (data, mode and so on, docs/evaluate.md), or of an evaluator of your
+    own."""
 
     def __post_init__(self) -> None:
-        if self.use in EVALUATORS and self.options:
+        if self.use in (HELDOUT, JUDGED) and self.options:
             raise ValueError(
-                f"options {sorted(self.options)} are for an evaluator of your own; use is {self.use}"
+                f"options {sorted(self.options)} are for a benchmark or an evaluator of your own; use is {self.use}"
             )
         if self.name is not None and not _NAME.fullmatch(self.name):
             raise ValueError(f"name is {self.name!r}; give letters, digits, - and _: it names a folder")

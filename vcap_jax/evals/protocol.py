@@ -11,6 +11,7 @@ it is counted, and enters no metric.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,12 +23,16 @@ import numpy as np
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.media import JudgeMedia
 from vcap_jax.data.references import ReferencePool
+from vcap_jax.evals.asking import StageReport
 from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.report.intervals import Value, mean, ratio
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import JsonObject
 from vcap_jax.world.splits import EmbeddedData
+
+_log = logging.getLogger(__name__)
 
 
 class EvaluatorError(VCapError, ValueError):
@@ -77,7 +82,8 @@ class Item:
     """A sample of an evaluation.
 
     values: what was measured of it, finite. failure: why nothing was; then there are no values. notes: texts for a page
-    by their headings, such as a judge's analysis of the first caption.
+    by their headings, such as a judge's analysis of the first caption. lacking: of a benchmark with several parts,
+    those that failed, each with the reason; their values are not there.
     """
 
     id: str
@@ -85,6 +91,7 @@ class Item:
     values: Mapping[str, float] = field(default_factory=dict)
     failure: str | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+    lacking: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.failure is not None and self.values:
@@ -104,6 +111,7 @@ class Item:
             "failure": self.failure,
         }
         row |= {"notes": dict(self.notes)} if self.notes else {}
+        row |= {"lacking": dict(self.lacking)} if self.lacking else {}
         return json.dumps(row, ensure_ascii=False) + "\n"
 
 
@@ -117,6 +125,7 @@ def read_items(path: Path) -> list[Item]:
             values=row["values"],
             failure=row["failure"],
             notes=row.get("notes", {}),
+            lacking=row.get("lacking", {}),
         )
         for row in rows
     ]
@@ -124,11 +133,16 @@ def read_items(path: Path) -> list[Item]:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What an evaluator found. metrics: by name, over the items without failure. items: one for each sample that was
-    asked for, in order."""
+    """What an evaluator found.
+
+    metrics: by name, over the items without failure. items: one for each sample that was asked for, in order. stages:
+    how questions to judges went, where there were any. about: what else decided the figures: judges, prompts, mode.
+    """
 
     metrics: Mapping[str, Value]
     items: tuple[Item, ...]
+    stages: Mapping[str, StageReport] = field(default_factory=dict)
+    about: JsonObject = field(default_factory=dict)
 
     @property
     def failed(self) -> int:
@@ -161,12 +175,17 @@ class EvaluatorTools:
 
     modality: of the run's data. world: scenes with known facts, where the data are the embedded world's. judge: the
     endpoints that answer, where the run asks a judge. own: held-out samples of the user's, where the run has some.
+    reasoner: those that answer questions from text alone; None for the judge's. store: where answers to an evaluator's
+    questions are kept, so that none is asked twice; None keeps none. say: where progress is told.
     """
 
     modality: Literal["image", "video"]
     world: EmbeddedData | None = None
     judge: JudgeConfig | None = None
     own: OwnData | None = None
+    reasoner: JudgeConfig | None = None
+    store: Path | None = None
+    say: Callable[[str], None] = _log.info
 
 
 class Evaluator(Protocol):

@@ -72,6 +72,23 @@ class Answer(Generic[T]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """How an answer is drawn, where the judge's settings do not say.
+
+    temperature: of the first try; after an unusable answer it is at least ``judge.retry_temperature``. max_tokens: of
+    the answer. seed: sent along where one is given, a different one for each try, so that none repeats another.
+    None: as the settings have it, and no seed.
+    """
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+
+
+AS_CONFIGURED = Drawing()
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Question:
     """What stays the same through all tries. prefix: what its group shares. shown: None for plain messages."""
 
@@ -80,6 +97,11 @@ class _Question:
     route: str
     prefix: str | None
     shown: EncodedView | None
+    drawing: Drawing
+
+    def temperature(self, config: JudgeConfig) -> float:
+        """Of the first try."""
+        return config.temperature if self.drawing.temperature is None else self.drawing.temperature
 
 
 class JudgeClient:
@@ -166,6 +188,7 @@ class JudgeClient:
         shown: EncodedView | None = None,
         route: str | None = None,
         prefix: str | None = None,
+        drawing: Drawing = AS_CONFIGURED,
     ) -> Answer[T]:
         """Put one question and read its answer.
 
@@ -175,11 +198,17 @@ class JudgeClient:
         shown: the visual part of the messages, whose fields are sent and whose tokens are checked.
         route: decides which endpoint is preferred; by default the media in the messages.
         prefix: what the question shares with the others of its group, for ``judge.lead_request``.
+        drawing: how the answer is drawn.
         """
         if route is None:
             route = content_hash(*(media_uuids(messages) or [repr(messages)]))
         question = _Question(
-            messages=messages, response_format=response_format, route=route, prefix=prefix, shown=shown
+            messages=messages,
+            response_format=response_format,
+            route=route,
+            prefix=prefix,
+            shown=shown,
+            drawing=drawing,
         )
         self._pool.asking += 1
         try:
@@ -190,12 +219,12 @@ class JudgeClient:
     async def _ask(self, question: _Question, read: Reader[T]) -> Answer[T]:
         """``ask``, try after try."""
         config, order = self._config, self._pool.order(question.route)
-        seconds, temperature, attempt, usage = 0.0, config.temperature, 0, Usage()
+        seconds, temperature, attempt, usage = 0.0, question.temperature(config), 0, Usage()
         spent: list[Lease | None] = []  # None: a try whatever becomes of its endpoint
         forgiven: set[tuple[str, int, int]] = set()
         failed_at: dict[Endpoint, None] = {}
         while True:
-            lease, tried, took = await self._try(question, order, failed_at, temperature)
+            lease, tried, took = await self._try(question, order, failed_at, temperature, attempt)
             attempt += 1
             seconds += took
             endpoint = lease.endpoint
@@ -205,7 +234,8 @@ class JudgeClient:
                 if not isinstance(result, Failure):
                     self.recorder.judgement(endpoint.base, None)
                     return Answer(result=result, seconds=seconds, tries=attempt, usage=usage)
-                failure, temperature = result, config.retry_temperature
+                failure = result
+                temperature = max(config.retry_temperature, question.drawing.temperature or 0.0)
             else:
                 assert tried.failure is not None
                 failure = tried.failure
@@ -248,14 +278,19 @@ class JudgeClient:
         return wait if retry_after is None else retry_after + wait  # not all at the same moment
 
     async def _try(
-        self, question: _Question, order: list[int], failed_at: Mapping[Endpoint, None], temperature: float
+        self,
+        question: _Question,
+        order: list[int],
+        failed_at: Mapping[Endpoint, None],
+        temperature: float,
+        attempt: int,
     ) -> tuple[Lease, Try, float]:
         """One try with its lease and the seconds it took."""
         lease = await self._pool.acquire(order, prefix=question.prefix, avoid=failed_at)
         began = self._clock.now()
         tried = Try(outcome="abandoned")
         try:
-            tried = await self._exchange(lease, question, temperature)
+            tried = await self._exchange(lease, question, temperature, attempt)
         finally:
             reason = "" if tried.failure is None else tried.failure.detail
             doubtful = self._pool.release(lease, tried.outcome, reason)
@@ -263,18 +298,19 @@ class JudgeClient:
             await self._pool.examine(lease.endpoint)
         return lease, tried, self._clock.now() - began
 
-    async def _exchange(self, lease: Lease, question: _Question, temperature: float) -> Try:
+    async def _exchange(self, lease: Lease, question: _Question, temperature: float, attempt: int) -> Try:
         """The question; the leading one of a group first has the server read what the group shares."""
         endpoint = lease.endpoint
+        body = await self._body(question, temperature, attempt)
         if lease.leads is not None:
-            lead = await self._send(endpoint, question, temperature, answer=False)
+            lead = await self._send(endpoint, question, dict(body), answer=False)
             if lead.completion is None:
                 return lead
             self._pool.end_lead(lease)
-        return await self._send(endpoint, question, temperature, answer=True)
+        return await self._send(endpoint, question, body, answer=True)
 
     async def _send(
-        self, endpoint: Endpoint, question: _Question, temperature: float, *, answer: bool
+        self, endpoint: Endpoint, question: _Question, body: dict[str, object], *, answer: bool
     ) -> Try:
         """The question with its media, or only their names where the endpoint has them; again with them if
         it has lost them.
@@ -282,7 +318,6 @@ class JudgeClient:
         answer: False has the prompt read and no more than one token written.
         """
         keeps = self._pool.keeps_media(endpoint)
-        body = await self._body(question, temperature)
         if not answer:
             body["max_tokens"] = 1
             body.pop("response_format", None)
@@ -312,13 +347,16 @@ class JudgeClient:
                 return Try(outcome="connection", failure=Failure(reason="connection", detail=str(error)))
         return tried
 
-    async def _body(self, question: _Question, temperature: float) -> dict[str, object]:
+    async def _body(self, question: _Question, temperature: float, attempt: int) -> dict[str, object]:
+        drawing = question.drawing
         body: dict[str, object] = {
             "model": await self.model(),
             "messages": question.messages,
             "temperature": temperature,
-            "max_tokens": self._config.max_tokens,
+            "max_tokens": self._config.max_tokens if drawing.max_tokens is None else drawing.max_tokens,
         }
+        if drawing.seed is not None:
+            body["seed"] = drawing.seed + attempt
         if question.shown is not None:
             body |= question.shown.fields
         if question.response_format is not None and self._config.response_format != "none":

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from vcap_jax.data.media import JudgeMedia, TimeWindow
-from vcap_jax.reward.client import JudgeClient
+from vcap_jax.reward.client import AS_CONFIGURED, Drawing, JudgeClient
 from vcap_jax.reward.encoded_view import EncodedView, show, show_nothing
 from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.prompts import (
     build_messages,
     content_hash,
@@ -32,12 +33,15 @@ class Verdict(Generic[T]):
     """What came of one text.
 
     seconds: in HTTP requests; 0 where the store knew it. key: of the answer in the store; None for a text that
-    nobody was asked about, "" for one that failed or was not stored.
+    nobody was asked about, "" for one that failed or was not stored. tries, usage: HTTP requests that the answer took
+    and tokens of the last one, also of an answer that the store knew.
     """
 
     result: T | Failure
     seconds: float = 0.0
     key: str | None = None
+    tries: int = 0
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +67,7 @@ class Pass(Generic[T]):
 
     fill: the prompt for a text. reference: of the store's key, None where there is none. shown: the visual part,
     None for a question about text alone. route: of the group, for choosing its endpoint. prefix: what the prompts
-    share.
+    share. drawing: how answers are drawn. sample: number of the answer, where several are drawn to one question.
     """
 
     form: Form[T]
@@ -72,6 +76,8 @@ class Pass(Generic[T]):
     shown: EncodedView | None
     route: str
     prefix: str
+    drawing: Drawing = AS_CONFIGURED
+    sample: int = 0
 
 
 def verdict_form(instruction: Instruction, max_analysis_chars: int) -> Form[Scores]:
@@ -168,7 +174,10 @@ class JudgeQuery:
     ) -> Verdict[T]:
         form = asked.form
         if key is not None and key.digest in known:
-            return Verdict(result=form.unpack(known[key.digest].answer), key=key.digest)
+            stored = known[key.digest]
+            return Verdict(
+                result=form.unpack(stored.answer), key=key.digest, tries=stored.tries, usage=stored.usage
+            )
         answer = await self._judge.ask(
             build_messages(() if asked.shown is None else asked.shown.parts, prompt),
             form.read,
@@ -176,9 +185,13 @@ class JudgeQuery:
             shown=asked.shown,
             route=asked.route,
             prefix=asked.prefix,
+            drawing=asked.drawing,
+        )
+        verdict = Verdict(
+            result=answer.result, seconds=answer.seconds, key="", tries=answer.tries, usage=answer.usage
         )
         if isinstance(answer.result, Failure):
-            return Verdict(result=answer.result, seconds=answer.seconds, key="")
+            return verdict
         if key is not None and self._store is not None:
             judgement = Judgement(
                 answer=form.pack(answer.result),
@@ -187,7 +200,7 @@ class JudgeQuery:
                 tries=answer.tries,
             )
             await asyncio.wrap_future(self._store.put(key, judgement))
-        return Verdict(result=answer.result, seconds=answer.seconds, key="" if key is None else key.digest)
+        return verdict if key is None else replace(verdict, key=key.digest)
 
 
 def _key(asked: Pass[T], model: str, text: str, prompt: str) -> JudgementKey:
@@ -198,5 +211,5 @@ def _key(asked: Pass[T], model: str, text: str, prompt: str) -> JudgementKey:
         media="" if asked.shown is None else asked.shown.key,
         reference=asked.reference,
         candidate=text,
-        prompt=content_hash(prompt),
+        prompt=content_hash(prompt, *([str(asked.sample)] if asked.sample else [])),
     )

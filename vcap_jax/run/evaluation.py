@@ -25,6 +25,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.captioners import PoolCaptioner
+from vcap_jax.evals.config import BENCHMARKS
 from vcap_jax.evals.protocol import (
     Captioner,
     Captions,
@@ -87,7 +88,14 @@ class Evaluations:
         judge: JudgeConfig | None = None,
         own: OwnData | None = None,
     ) -> None:
-        tools = EvaluatorTools(modality=ctx.config.modality, world=world, judge=judge, own=own)
+        tools = EvaluatorTools(
+            modality=ctx.config.modality,
+            world=world,
+            judge=judge,
+            own=own,
+            store=ctx.own_file("evaluations.sqlite"),
+            say=ctx.say,
+        )
         self._ctx = ctx
         self._named = {one.name: one for one in made_evaluators(ctx.config.evaluation, tools, ctx.say)}
         self._samplers: dict[str, GroupSampler] = {}
@@ -190,7 +198,7 @@ class Evaluations:
             asked, rollout = named.config, self._ctx.config.rollout
             wanted = dataclasses.replace(
                 rollout,
-                group_size=asked.captions or rollout.group_size,
+                group_size=asked.captions or (1 if asked.use in BENCHMARKS else rollout.group_size),
                 sampling=asked.sampling or rollout.sampling,
                 max_completion_length=asked.max_completion_length or rollout.max_completion_length,
             )

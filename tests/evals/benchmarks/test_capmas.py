@@ -1,0 +1,178 @@
+"""CapMAS end to end on three made-up pictures in the public format, with its figures worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.evals.benchmarks.by_stage import ByStage, Given, block, endpoint, made
+from tests.reward.scripted_judge import ScriptedJudge
+from vcap_jax.configuration import ConfigError
+from vcap_jax.evals.benchmarks.capmas import CapMas, letters_of
+from vcap_jax.evals.benchmarks.files import DataMissing
+
+CAPTIONS = {
+    "a": "A red cat. It sleeps.",
+    "b": "A dog. It is blue. It flies.",
+    "c": "A tree.",
+}
+QUESTIONS = {
+    "a": (["What animal?\nA) dog\nB) cat", "What colour?\nA) red\nB) green"], ["B", "A"]),
+    "b": (["What animal?\nA) dog\nB) cat"], ["a"]),
+    "c": (
+        ["What is it?\nA) bush\nB) tree", "How tall?\nA) 1 m\nB) 9 m", "Leaves?\nA) yes\nB) no"],
+        ["B", "B", "A"],
+    ),
+}
+TRUE = ("A red cat", "A dog", "A tree")
+
+
+@pytest.fixture
+def data(tmp_path: Path, paint: Callable[[Path, int], None]) -> Path:
+    folder = tmp_path / "capmas"
+    rows = []
+    (folder / "data" / "COVERAGE_TEST_VQA").mkdir(parents=True)
+    for number, (name, (questions, answers)) in enumerate(QUESTIONS.items()):
+        paint(folder / "images" / f"{name}.jpg", 80 * number)
+        dataset = "DOCCI" if name == "c" else "IIW-400"
+        rows.append({"dataset": dataset, "image": name, "caption": f"A person's words about {name}."})
+        text = json.dumps({"questions": questions, "answers": answers})
+        (folder / "data" / "COVERAGE_TEST_VQA" / f"{name}.json").write_text(text)
+    (folder / "data" / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def clair(prompt: str) -> object:
+    name = block(prompt, "reference").split()[-1][0]
+    return {"reason": None if name == "b" else "they agree", "score": {"a": 90, "b": 60, "c": 30}[name]}
+
+
+def coverage(prompt: str) -> object:
+    """Finds words of the caption among the options."""
+    caption, answers = block(prompt, "caption").lower(), {}
+    for question in block(prompt, "questions").split("\n\n"):
+        name, _, text = question.partition(": ")
+        told = [line for line in text.splitlines()[1:] if line[3:] in caption]
+        answers[name] = f"({told[0][0].lower()})" if told else "?"
+    return answers
+
+
+def propositions(prompt: str) -> object:
+    return {"propositions": [part.strip() for part in block(prompt, "caption").split(".") if part.strip()]}
+
+
+def factuality(prompt: str) -> object:
+    lines = block(prompt, "propositions").splitlines()
+    return {line[:2]: "true" if line[4:] in TRUE else "False" for line in lines}
+
+
+@pytest.fixture
+def judge(server: ScriptedJudge) -> ByStage:
+    answers = {
+        "clair": clair,
+        "coverage": coverage,
+        "propositions": propositions,
+        "factuality": factuality,
+    }
+    return ByStage(server, answers)
+
+
+def test_the_figures_are_those_worked_out_by_hand(server: ScriptedJudge, judge: ByStage, data: Path) -> None:
+    found = made(CapMas, data, endpoint(server)).evaluate(Given(CAPTIONS))
+    values = {name: value.value for name, value in found.metrics.items()}
+    # Questions: a 2 of 2, b 1 of 1, c 1 of 3. Propositions: a 1 of 2, b 1 of 3, c 1 of 1.
+    assert values["clair"] == pytest.approx((90 + 60 + 30) / 3)
+    assert values["coverage"] == pytest.approx(100 * 4 / 6)
+    assert values["factuality"] == pytest.approx(100 * 3 / 6)
+    assert values["average"] == pytest.approx((60 + 400 / 6 + 50) / 3)
+    assert found.failed == 0
+    assert found.items[1].values["average"] == pytest.approx((0.6 + 1 + 1 / 3) / 3)
+    assert found.items[1].notes["False propositions"] == "It is blue\nIt flies"
+    assert {name: stage.questions for name, stage in found.stages.items()} == dict.fromkeys(judge.answers, 3)
+    assert found.stages["clair"].requests == 3
+    assert found.stages["clair"].prompt_tokens == 30
+
+
+def test_official_takes_a_null_reason_out_of_the_denominator_alone(
+    server: ScriptedJudge, judge: ByStage, data: Path
+) -> None:
+    found = made(CapMas, data, endpoint(server), mode="official").evaluate(Given(CAPTIONS))
+    assert found.metrics["clair"].value == pytest.approx((90 + 60 + 30) / 2)
+    assert found.about["mode"] == "official"
+
+
+def test_only_factuality_sees_the_picture_and_what_is_shared_comes_first(
+    server: ScriptedJudge, judge: ByStage, data: Path
+) -> None:
+    made(CapMas, data, endpoint(server), limit=1).evaluate(Given(CAPTIONS))
+    for stage, prompt, body in judge.asked:
+        kinds = [part["type"] for part in body["messages"][0]["content"]]  # type: ignore[index]
+        assert kinds == (["image_url", "text"] if stage == "factuality" else ["text"])
+        if stage in ("clair", "coverage"):
+            assert prompt.index("<caption>") > max(prompt.find("<reference>"), prompt.find("<questions>"))
+        assert body["temperature"] == 0
+
+
+def test_a_part_that_fails_is_lacking_and_scored_nowhere(
+    server: ScriptedJudge, judge: ByStage, data: Path
+) -> None:
+    judge.answers = {**judge.answers, "clair": lambda prompt: "I would say 95."}
+    captions = {name: text for name, text in CAPTIONS.items() if name != "c"}
+    found = made(CapMas, data, endpoint(server, max_tries=2)).evaluate(Given(captions))
+    assert found.metrics["clair"].value != found.metrics["clair"].value  # NaN: nothing was measured
+    assert found.metrics["coverage"].value == pytest.approx(100)
+    assert found.stages["clair"].failed == {"no_verdict": 2}
+    assert found.stages["clair"].failure_rate == 1
+    assert found.items[0].lacking["clair"].startswith("no_verdict")
+    assert "average" not in found.items[0].values
+    assert (found.failed, found.items[2].failure) == (1, "no caption")
+
+
+def test_a_second_start_asks_nothing(
+    server: ScriptedJudge, judge: ByStage, data: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "answers.sqlite"
+    first = made(CapMas, data, endpoint(server), store=store).evaluate(Given(CAPTIONS))
+    asked = len(judge.asked)
+    again = made(CapMas, data, endpoint(server), store=store).evaluate(Given(CAPTIONS))
+    assert len(judge.asked) == asked == 12
+    assert again == first  # what the answers cost included
+
+
+def test_a_subset_and_words_of_ones_own(
+    server: ScriptedJudge, judge: ByStage, data: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "caption.txt").write_text("Say everything.\n")
+    (own / "propositions.txt").write_text("Cut it up: {CAPTION}\n")
+    plain = made(CapMas, data, endpoint(server))
+    changed = made(CapMas, data, endpoint(server), subset="iiw400", prompts=str(own))
+    assert [sample.id for sample in changed.samples] == ["a", "b"]
+    assert changed.samples[0].prompt == "Say everything."
+    told, before = changed.evaluate(Given(CAPTIONS)).about, plain.evaluate(Given(CAPTIONS)).about
+    assert told["prompts"]["clair"] == before["prompts"]["clair"]  # type: ignore[index,call-overload]
+    assert told["prompts"]["propositions"] != before["prompts"]["propositions"]  # type: ignore[index,call-overload]
+
+
+def test_what_is_wrong_with_the_data_is_told_before_work(server: ScriptedJudge, data: Path) -> None:
+    (data / "images" / "b.jpg").unlink()
+    with pytest.raises(DataMissing, match=r"images_capmas\.tar\.gz") as raised:
+        made(CapMas, data, endpoint(server))
+    assert "images/b" in str(raised.value)
+    with pytest.raises(DataMissing, match="Adobe Research License"):
+        made(CapMas, data / "nowhere", endpoint(server))
+    with pytest.raises(ConfigError, match="subset"):
+        made(CapMas, data, endpoint(server), subset="half")
+    with pytest.raises(ConfigError, match=r"mood.*mode"):
+        made(CapMas, data, endpoint(server), mood="official")
+    assert not server.bodies
+
+
+def test_letters_of_a_question() -> None:
+    assert letters_of("What?\nA) one\nB) two", "B") == ("A", "B")
+    assert letters_of("What? one or two", "C") == ("A", "B", "C", "D")
+    assert letters_of("What?\nA) one\nB) two", "E") == ("A", "B", "E")

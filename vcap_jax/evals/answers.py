@@ -1,0 +1,140 @@
+"""Answers of judges, typed by a JSON schema: what is asked for, and how what came is read.
+
+An answer that does not fit is a Failure, which the client asks about again and which is never a score.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import pydantic
+
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.json_objects import KeyedPairs as Pairs
+from vcap_jax.reward.json_objects import head, read_objects
+from vcap_jax.reward.prompts import object_schema
+from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape(Generic[T]):
+    """The JSON object that answers a question.
+
+    schema: of the object, with its keys under "properties". read: the object, which has these keys, to a value or a
+    Failure.
+    """
+
+    schema: JsonObject
+    read: Callable[[JsonObject], T | Failure]
+
+    @property
+    def text(self) -> str:
+        """The schema, the same for the same schema."""
+        return json.dumps(self.schema, sort_keys=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered(Generic[T]):
+    """An answer as it came, which the store keeps, and what was read of it."""
+
+    row: JsonObject
+    value: T
+
+
+def typed(kind: type[T], check: Callable[[T], str | None] | None = None) -> Shape[T]:
+    """The shape of a dataclass or pydantic model.
+
+    check: what else is wrong with an answer, None if nothing is.
+    """
+    adapter = pydantic.TypeAdapter(kind)
+    schema = adapter.json_schema()
+    schema.setdefault("additionalProperties", False)
+
+    def read(row: JsonObject) -> T | Failure:
+        try:
+            value = adapter.validate_python(row)
+        except pydantic.ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            return Failure(reason="bad_answer", detail=f"{where}: {first['msg']} in {head(repr(row))}")
+        wrong = None if check is None else check(value)
+        return (
+            value if wrong is None else Failure(reason="bad_answer", detail=f"{wrong} in {head(repr(row))}")
+        )
+
+    return Shape(schema=schema, read=read)
+
+
+def chosen(options: Mapping[str, Sequence[str]]) -> Shape[Mapping[str, str]]:
+    """One of several words under each of some names: letters, yes or no, true or false.
+
+    options: by name. White space around a word, its case, brackets, a full stop and what follows "A)" do not matter.
+    """
+
+    def read(row: JsonObject) -> Mapping[str, str] | Failure:
+        found: dict[str, str] = {}
+        for name, words in options.items():
+            given = _word(row[name])
+            meant = [word for word in words if word.casefold() == given]
+            if len(meant) != 1:
+                detail = f"{name}: {head(repr(row[name]))} is none of {', '.join(words)}"
+                return Failure(reason="bad_answer", detail=detail)
+            found[name] = meant[0]
+        return found
+
+    properties = {name: {"type": "string", "enum": list(words)} for name, words in options.items()}
+    return Shape(schema=object_schema(properties), read=read)
+
+
+def _word(value: JsonValue) -> str:
+    if isinstance(value, bool):
+        return str(value).casefold()
+    return value.strip().lstrip("(").split(")")[0].strip(" .").casefold() if isinstance(value, str) else ""
+
+
+def read_answer(text: str | None, finish_reason: str | None, shape: Shape[T]) -> Answered[T] | Failure:
+    """What a judge wrote, as the shape wants it, or a Failure: not exactly one JSON object with its keys, one too few
+    or repeated, a value that does not fit. Keys that were not asked for are dropped.
+    """
+    objects = read_objects(text, finish_reason)
+    if isinstance(objects, Failure):
+        return objects
+    properties = shape.schema["properties"]
+    assert isinstance(properties, Mapping)
+    found = [pairs for pairs in objects if any(key in properties for key, _ in pairs)]
+    if len(found) != 1:
+        detail = f"{len(found)} JSON objects with {', '.join(properties)} in: {head(text or '')}"
+        return Failure(reason="ambiguous" if found else "no_verdict", detail=detail)
+    row = _plain(found[0])
+    if isinstance(row, Failure):
+        return row
+    assert isinstance(row, dict)
+    if missing := [name for name in properties if name not in row]:
+        return Failure(reason="missing_key", detail=f"{', '.join(missing)} is missing in: {head(text or '')}")
+    row = {name: row[name] for name in properties}
+    value = shape.read(row)
+    return value if isinstance(value, Failure) else Answered(row=row, value=value)
+
+
+def _plain(value: object) -> JsonValue | Failure:
+    """Pairs as objects, all the way down; a Failure where a key is repeated."""
+    if isinstance(value, Pairs):
+        found: JsonDict = {}
+        for key, inner in value:
+            if key in found:
+                return Failure(reason="repeated_key", detail=f"the key {key!r} is there twice")
+            plain = _plain(inner)
+            if isinstance(plain, Failure):
+                return plain
+            found[key] = plain
+        return found
+    if isinstance(value, list):
+        several = [_plain(inner) for inner in value]
+        return next((one for one in several if isinstance(one, Failure)), several)  # type: ignore[return-value]
+    assert value is None or isinstance(value, bool | int | float | str)
+    return value

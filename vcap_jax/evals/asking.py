@@ -1,0 +1,288 @@
+"""Asking judges many questions: a benchmark's stages, by the trainer's own client and store.
+
+::
+
+    with Asker({"judge": judge, "reasoner": reasoner}, say=print) as asker:
+        results = asker.each(items, work, what="items")
+
+``work`` is a coroutine for one item that awaits ``asker.ask`` as often as it needs to, one question after the other or
+several at once. So many items are in work as the servers have places, and no more are held. An answer is on disk
+before the work goes on, so a second start asks nothing that was answered. A question that could not be answered ends
+in a ``Failure``: a value, counted by stage, never a score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Literal, Self, TypeVar
+
+from vcap_jax.data.media import JudgeMedia
+from vcap_jax.evals.answers import Answered, Shape, read_answer
+from vcap_jax.evals.templates import PromptTemplate
+from vcap_jax.report.progress import PoolProgress
+from vcap_jax.reward.client import Drawing, JudgeClient
+from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.encoded_view import EncodedView, show
+from vcap_jax.reward.endpoint import Role
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.judge_query import Form, JudgeQuery, Pass, Verdict
+from vcap_jax.reward.prompts import content_hash, schema_format
+from vcap_jax.reward.store import JudgementStore
+from vcap_jax.system.clock import Clock
+from vcap_jax.system.event_loop import LoopThread
+from vcap_jax.system.json_values import JsonObject
+from vcap_jax.system.shutdown import raise_if_requested
+
+T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741 - an item
+R = TypeVar("R")
+
+RoleName = Literal["judge", "reasoner"]
+"""Who is asked: the one that judges, with or without the picture, or the one that answers questions from text."""
+
+ROLES: Mapping[RoleName, Role] = {
+    "judge": Role(who="the judge", settings="judge", addresses="--judge"),
+    "reasoner": Role(who="the reasoner", settings="reasoner", addresses="--reasoner"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A kind of question.
+
+    name: in reports. template: its text. role: who is asked. temperature, max_tokens: None for what the settings of
+    the endpoint say. caption: the template's place that holds the text in question, for the store's readers.
+    """
+
+    name: str
+    template: PromptTemplate
+    role: RoleName = "judge"
+    temperature: float | None = None
+    max_tokens: int | None = None
+    caption: str = "CAPTION"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageReport:
+    """How a stage went, over all starts: what the store knew counts with what it cost when it was asked.
+
+    questions: put. failed: of them without an answer, by reason; what they had cost before is not known. requests:
+    HTTP requests. prompt_tokens, cached_tokens, completion_tokens: of the last try of each question, 0 where the
+    server does not tell. example: a failure in words, "" if there is none.
+    """
+
+    questions: int = 0
+    failed: Mapping[str, int] = field(default_factory=dict)
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    example: str = ""
+
+    @property
+    def failure_rate(self) -> float:
+        """Share of the questions without an answer; 0 where nothing was asked."""
+        return sum(self.failed.values()) / self.questions if self.questions else 0.0
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.questions = self.requests = 0
+        self.failed = Counter[str]()
+        self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
+        self.example = ""
+
+    def add(self, verdict: Verdict[T]) -> None:
+        self.questions += 1
+        self.requests += verdict.tries
+        self.prompt_tokens += verdict.usage.prompt_tokens
+        self.cached_tokens += verdict.usage.cached_tokens
+        self.completion_tokens += verdict.usage.completion_tokens
+        if isinstance(verdict.result, Failure):
+            self.failed[verdict.result.reason] += 1
+            self.example = self.example or str(verdict.result)
+
+    def report(self) -> StageReport:
+        return StageReport(**(vars(self) | {"failed": dict(self.failed)}))
+
+
+class Asker:
+    """Asks the endpoints of some roles; use as a context manager, which waits until they answer.
+
+    endpoints: by role; a role that is not there is the judge's. The store that an endpoint's ``store`` names keeps the
+    answers. say: where progress and waiting are told. clock: all time that the endpoints are waited for.
+
+    Raises JudgeUnavailable and StoreError for endpoints and files that cannot be used.
+    """
+
+    def __init__(
+        self,
+        endpoints: Mapping[RoleName, JudgeConfig],
+        *,
+        say: Callable[[str], None],
+        clock: Clock | None = None,
+    ) -> None:
+        self._endpoints, self._say, self._clock = dict(endpoints), say, clock
+        self._queries: dict[RoleName, JudgeQuery] = {}
+        self._clients: dict[RoleName, JudgeClient] = {}
+        self._tallies: dict[str, _Tally] = {}
+        self.models: dict[RoleName, str] = {}
+        """What each role's endpoints serve, once they have answered."""
+
+    def __enter__(self) -> Self:
+        self._stack = ExitStack()
+        try:
+            stores: dict[str, JudgementStore] = {}
+            self._loop = LoopThread("asker of judges")
+            self._stack.callback(self._loop.close, self._close)
+            for role, config in self._endpoints.items():
+                client = JudgeClient(config, role=ROLES[role], say=self._say, clock=self._clock)
+                self._loop.run(client.__aenter__())
+                self._clients[role] = client
+                if config.store is not None and config.store not in stores:
+                    stores[config.store] = self._stack.enter_context(JudgementStore(config.store))
+                store = None if config.store is None else stores[config.store]
+                self._queries[role] = JudgeQuery(client, store)
+                self.models[role] = self._loop.run(client.wait_until_ready(config.ready_timeout_s))
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    async def _close(self) -> None:
+        for client in self._clients.values():
+            await client.__aexit__()
+
+    @property
+    def places(self) -> int:
+        """Requests that may be in flight at once."""
+        return max(config.concurrency * len(config.urls) for config in self._endpoints.values())
+
+    def each(
+        self, items: Iterable[I], work: Callable[[I], Coroutine[object, object, R]], *, what: str, total: int
+    ) -> list[R]:
+        """What ``work`` gives for each item, in their order. what, total: for the progress that is told.
+
+        Raises what ``work`` raises, JudgeOutage and its kinds, and Stopped if a signal has come.
+        """
+        progress = PoolProgress(self._say, seconds=10)
+        waiting: deque[Future[R]] = deque()
+        found: list[R] = []
+
+        def finished() -> None:
+            found.append(waiting.popleft().result())
+            progress(what, len(found), total, len(found))
+
+        try:
+            for item in items:
+                raise_if_requested(f"stopped after {len(found)} of {total} {what}")
+                waiting.append(self._loop.submit(work(item)))
+                if len(waiting) >= self.places + 1:
+                    finished()
+            while waiting:
+                raise_if_requested(f"stopped after {len(found)} of {total} {what}")
+                finished()
+        finally:
+            for future in waiting:
+                future.cancel()
+        return found
+
+    async def ask(
+        self,
+        stage: Stage,
+        shape: Shape[T],
+        values: Mapping[str, str],
+        *,
+        shown: EncodedView | None = None,
+        sample: int = 0,
+    ) -> T | Failure:
+        """One question of a stage.
+
+        values: by the template's places. shown: the picture, None for a question about text alone. sample: number of
+        the answer, where several are drawn.
+        """
+        role: RoleName = stage.role if stage.role in self._queries else "judge"
+        filled = stage.template.fill(values)
+        seen = "" if shown is None else shown.key
+        shared = content_hash(seen, filled.shared)
+        drawn = stage.temperature is not None and stage.temperature > 0
+        seed = blake2b(f"{sample}/{seen}/{filled.text}".encode("utf-8", "surrogatepass"), digest_size=4)
+        asked = Pass(
+            form=_form(stage, shape),
+            fill=lambda _: filled.text,
+            reference=None,
+            shown=shown,
+            route=shared if shown is None else shown.key,
+            prefix=shared,
+            drawing=Drawing(
+                temperature=stage.temperature,
+                max_tokens=stage.max_tokens,
+                seed=int.from_bytes(seed.digest(), "big") >> 2 if drawn else None,
+            ),
+            sample=sample,
+        )
+        subject = values.get(stage.caption, "")
+        verdict = (await self._queries[role].ask(asked, [subject]))[subject]
+        self._tallies.setdefault(stage.name, _Tally()).add(verdict)
+        return verdict.result if isinstance(verdict.result, Failure) else verdict.result.value
+
+    async def several(
+        self,
+        count: int,
+        stage: Stage,
+        shape: Shape[T],
+        values: Mapping[str, str],
+        *,
+        shown: EncodedView | None = None,
+    ) -> list[T] | Failure:
+        """``count`` answers to one question, or the first failure."""
+
+        async def one(sample: int) -> T | Failure:
+            return await self.ask(stage, shape, values, shown=shown, sample=sample)
+
+        answers = await asyncio.gather(*map(one, range(count)))
+        failed = [answer for answer in answers if isinstance(answer, Failure)]
+        return failed[0] if failed else [a for a in answers if not isinstance(a, Failure)]
+
+    async def view(self, load: Callable[[], JudgeMedia]) -> EncodedView | Failure:
+        """What the judge is shown; ``load`` runs in a worker thread. A Failure for media that cannot be read."""
+        try:
+            return await asyncio.to_thread(lambda: show(load(), None, as_video=False))
+        except Exception as error:  # whatever a decoder raises about one file must not end the work
+            return Failure(reason="media", detail=f"{type(error).__name__}: {error}")
+
+    def report(self) -> dict[str, StageReport]:
+        """How the stages went, by name, in the order in which they began."""
+        return {name: tally.report() for name, tally in self._tallies.items()}
+
+
+def _form(stage: Stage, shape: Shape[T]) -> Form[Answered[T]]:
+    def unpack(row: JsonObject) -> Answered[T]:
+        value = shape.read(row)
+        if isinstance(value, Failure):  # it was read once, under the same schema
+            raise ValueError(f"a stored answer of {stage.template.name} cannot be read: {value}")
+        return Answered(row=row, value=value)
+
+    drawn = [] if stage.temperature is None else [f"T={stage.temperature:g}"]
+    return Form(
+        name=stage.template.name,
+        version=content_hash(stage.template.text, shape.text, *drawn),
+        response_format=schema_format(stage.name, shape.schema),
+        read=lambda content, finish: read_answer(content, finish, shape),
+        pack=lambda answered: answered.row,
+        unpack=unpack,
+    )
+
+
+def with_store(config: JudgeConfig, path: str) -> JudgeConfig:
+    """The endpoint with a file for its answers, unless it names one."""
+    return config if config.store is not None else replace(config, store=path)

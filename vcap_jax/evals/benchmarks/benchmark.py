@@ -1,0 +1,244 @@
+"""What the benchmarks have in common: options, data, asking about every caption, and what is told of it."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, Generic, Literal, TypeVar
+
+from pydantic import Field
+
+from vcap_jax.configuration import ConfigError, load_config, settings
+from vcap_jax.data.images import decode_image
+from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.media import JudgeMedia
+from vcap_jax.evals.asking import Asker, RoleName, Stage, with_store
+from vcap_jax.evals.benchmarks.files import Folder
+from vcap_jax.evals.config import EvaluatorConfig
+from vcap_jax.evals.protocol import (
+    Captioner,
+    Captions,
+    Evaluation,
+    EvaluatorTools,
+    Item,
+)
+from vcap_jax.evals.statistics import Statistic, evaluated
+from vcap_jax.evals.templates import PromptTemplate, load_template
+from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.failures import Failure
+from vcap_jax.system.json_values import JsonObject, JsonValue
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+Mode = Literal["official", "strict"]
+
+
+@settings
+class BenchmarkOptions:
+    """Settings of a benchmark: an evaluator's ``options``."""
+
+    data: str
+    """Folder with the benchmark's public files."""
+    mode: Mode = "strict"
+    """official counts as the public code does, quirks included; strict counts what was measured."""
+    prompts: str | None = None
+    """Folder with texts of your own, STAGE.txt each, in place of those of this project."""
+    limit: int | None = Field(default=None, ge=1)
+    """The first so many samples; null takes all."""
+    judge: str | None = None
+    """Addresses of the judge, separated by commas; null asks the run's."""
+    judge_model: str | None = None
+    """What the judge's server calls its model; null takes the only one that it lists."""
+    reasoner: str | None = None
+    """Addresses of the model that answers questions from text alone; null asks the judge."""
+    reasoner_model: str | None = None
+    """What the reasoner's server calls its model."""
+    api_key_env: str | None = None
+    """NAME of the environment variable that holds the key of these addresses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Generic[R]):
+    """A sample to be captioned, with what the benchmark knows of it."""
+
+    sample: Sample
+    row: R
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What came of a caption: values, parts that failed (by name, with the reason), and how, for reading."""
+
+    values: Mapping[str, float] = field(default_factory=dict)
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+class Benchmark(ABC, Generic[R]):
+    """An evaluator (implements ``Evaluator``) of one caption per sample; of several the first is measured.
+
+    source: where its files come from and under which licence, in a sentence. worst: the value by which items are
+    ordered, low is bad. options: the class of its settings.
+
+    The constructor raises ConfigError, DataMissing and TemplateError: everything that can be known before work.
+    """
+
+    name: ClassVar[str]
+    modality: ClassVar[Literal["image", "video"] | None]
+    source: ClassVar[str]
+    worst: ClassVar[str]
+    options_class: ClassVar[type[BenchmarkOptions]] = BenchmarkOptions
+
+    def __init__(self, config: EvaluatorConfig, tools: EvaluatorTools) -> None:
+        self.options = read_options(self.options_class, config.options, self.name)
+        self._tools = tools
+        self.folder = Folder(Path(self.options.data), self.name, self.source)
+        self.endpoints = _endpoints(self.options, tools, self.name)
+        self._templates: dict[str, PromptTemplate] = {}
+        self.tasks: tuple[Task[R], ...] = tuple(self.load())[: self.options.limit]
+        if not self.tasks:
+            raise self.folder.wrong(self.folder.path, "there is no sample")
+        self.samples = [task.sample for task in self.tasks]
+        self.stages = {stage.name: stage for stage in self.make_stages()}
+
+    @abstractmethod
+    def load(self) -> Iterable[Task[R]]:
+        """The samples in the order of the public files. Raises DataMissing."""
+
+    @abstractmethod
+    def make_stages(self) -> Iterable[Stage]:
+        """The kinds of questions that are asked, with their templates (``template``)."""
+
+    @abstractmethod
+    async def measure(self, task: Task[R], caption: str, asker: Asker) -> Measured:
+        """What the judges' answers say of a caption."""
+
+    @classmethod
+    @abstractmethod
+    def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:
+        """The benchmark's figures, of the items' values."""
+
+    def evaluate(self, captioner: Captioner) -> Evaluation:
+        """See ``Evaluator``. Raises JudgeUnavailable and its kinds, and StoreError."""
+        return self.score(captioner.captions(self.samples))
+
+    def score(self, captions: Sequence[Captions]) -> Evaluation:
+        """Measures captions of ``samples``, in their order."""
+        with Asker(self.endpoints, say=self._tools.say) as asker:
+
+            async def work(pair: tuple[Task[R], Captions]) -> Item:
+                task, given = pair
+                if given.failure is not None:
+                    return Item(id=given.id, captions=given.texts, failure=given.failure)
+                return item_of(given, await self.measure(task, given.texts[0], asker))
+
+            pairs = list(zip(self.tasks, captions, strict=True))
+            items = tuple(asker.each(pairs, work, what=f"captions by {self.name}", total=len(pairs)))
+            return Evaluation(
+                metrics=evaluated(items, self.statistics(self.options.mode)),
+                items=items,
+                stages=asker.report(),
+                about=self._about(asker.models),
+            )
+
+    def template(self, stage: str, *places: str, plain: bool = False) -> PromptTemplate:
+        """The text of NAME/STAGE, of this project or the user's own; its version is told with the results."""
+        made = load_template(f"{self.name}/{stage}", places, self.options.prompts, plain=plain)
+        self._templates[stage] = made
+        return made
+
+    def pictures(self, sample: Sample) -> Callable[[], JudgeMedia]:
+        """Reads what the judge is shown of a sample's images."""
+        return lambda: _encoded(sample)
+
+    def _about(self, models: Mapping[RoleName, str]) -> JsonObject:
+        asked: dict[str, JsonValue] = {
+            role: {"model": model, "urls": list(self.endpoints[role].urls)} for role, model in models.items()
+        }
+        return {
+            "benchmark": self.name,
+            "mode": self.options.mode,
+            "samples": len(self.samples),
+            "endpoints": asked,
+            "prompts": {name: template.version for name, template in self._templates.items()},
+        }
+
+
+def item_of(captions: Captions, measured: Measured) -> Item:
+    """The item of a caption. One of which nothing was measured, and something failed, is a failure."""
+    if not measured.values and measured.lacking:
+        reasons = "; ".join(f"{part}: {reason}" for part, reason in measured.lacking.items())
+        return Item(id=captions.id, captions=captions.texts, failure=reasons, notes=measured.notes)
+    return Item(
+        id=captions.id,
+        captions=captions.texts,
+        values=measured.values,
+        lacking=measured.lacking,
+        notes=measured.notes,
+    )
+
+
+def joined(parts: Mapping[str, Measured | Failure]) -> Measured:
+    """One result of several parts, of which some may have failed."""
+    values: dict[str, float] = {}
+    lacking: dict[str, str] = {}
+    notes: dict[str, str] = {}
+    for name, part in parts.items():
+        if isinstance(part, Failure):
+            lacking[name] = str(part)
+        else:
+            values |= part.values
+            lacking |= part.lacking
+            notes |= part.notes
+    return Measured(values=values, lacking=lacking, notes=notes)
+
+
+def read_options(kind: type[T], given: Mapping[str, str | int | float | bool], name: str) -> T:
+    """Options of a benchmark. Raises ConfigError for unknown keys, with the nearest one, and values that do not fit."""
+    if "data" not in given:
+        raise ConfigError([f"{name}: options.data is missing: the folder with the benchmark's public files"])
+    try:
+        return load_config(kind, (), [f"{key}={json.dumps(value)}" for key, value in given.items()])
+    except ConfigError as error:
+        raise ConfigError([f"options of the benchmark {name}: {error}"]) from error
+
+
+def _endpoints(options: BenchmarkOptions, tools: EvaluatorTools, name: str) -> dict[RoleName, JudgeConfig]:
+    judge = _endpoint(tools.judge, options.judge, options.judge_model, options.api_key_env)
+    if judge is None:
+        raise ConfigError(
+            [f"{name} asks a judge, and there is none: give its address (--judge, or options.judge in a run)"]
+        )
+    reasoner = _endpoint(
+        tools.reasoner or (judge if options.reasoner else None),
+        options.reasoner,
+        options.reasoner_model,
+        options.api_key_env,
+    )
+    found: dict[RoleName, JudgeConfig] = {"judge": judge}
+    if reasoner is not None:
+        found["reasoner"] = reasoner
+    if tools.store is not None:
+        found = {role: with_store(config, str(tools.store)) for role, config in found.items()}
+    return found
+
+
+def _endpoint(
+    base: JudgeConfig | None, urls: str | None, model: str | None, key: str | None
+) -> JudgeConfig | None:
+    if urls is None:
+        return base
+    own = JudgeConfig() if base is None else base
+    addresses = tuple(url.strip() for url in urls.split(",") if url.strip())
+    return replace(own, urls=addresses, model=model, api_key_env=key)
+
+
+def _encoded(sample: Sample) -> EncodedMedia:
+    settings = JudgeMediaSettings()
+    pictures = tuple(encode_picture(decode_image(path), settings) for path in sample.images)
+    return EncodedMedia(modality="image", duration=0.0, pictures=pictures)

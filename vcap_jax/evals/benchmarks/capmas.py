@@ -1,0 +1,230 @@
+"""CapMAS: CLAIR, Coverage and Factuality of detailed captions of 1,000 pictures.
+
+Public implementation: github.com/adobe-research/CapMAS (Lee et al., "Toward Robust Hyper-Detailed Image Captioning",
+ICML 2025). The paper's average is the mean of the three.
+
+* **CLAIR**: from text alone, how likely caption and reference describe the same picture, 0 to 100; the mean.
+* **Coverage**: all multiple-choice questions of a picture in one call, answered from the caption alone; "cannot tell"
+  is wrong. Right answers over questions, of all pictures together.
+* **Factuality**: the caption's propositions, each true or false by picture and reference. True ones over all, of all
+  pictures together.
+
+``official`` differs in one thing: an answer of CLAIR whose reason is null adds its score to the sum and leaves the
+number that it is divided by. ``strict`` counts it in both. In both modes a judgement that failed is counted as failed
+and scored nowhere; the public code writes 0 for CLAIR, and asks without end for Factuality.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from vcap_jax.configuration import settings
+from vcap_jax.data.manifest import Sample
+from vcap_jax.evals.answers import chosen, typed
+from vcap_jax.evals.asking import Asker, Stage
+from vcap_jax.evals.benchmarks.benchmark import (
+    Benchmark,
+    BenchmarkOptions,
+    Measured,
+    Mode,
+    Task,
+    joined,
+)
+from vcap_jax.evals.statistics import Statistic, average, mean, ratio
+from vcap_jax.reward.failures import Failure
+
+_UNKNOWN = "?"
+_OPTION = re.compile(r"^\s*\(?([A-Z])[).:]", re.MULTILINE)
+_IMAGES = ("images", "images_capmas", "")
+
+
+@settings
+class CapMasOptions(BenchmarkOptions):
+    """Settings of capmas."""
+
+    subset: Literal["all", "iiw400"] = "all"
+    """all 1,000 pictures, or the 400 of ImageInWords, on which its authors report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """What CapMAS knows of a picture: a person's caption, questions with their options, the right letters."""
+
+    reference: str
+    questions: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likeness:
+    """An answer of CLAIR."""
+
+    reason: str | None
+    score: Annotated[float, Field(ge=0, le=100)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Propositions:
+    """What a caption claims."""
+
+    propositions: list[str]
+
+
+class CapMas(Benchmark[Picture]):
+    """See the module."""
+
+    name: ClassVar[str] = "capmas"
+    modality: ClassVar[Literal["image"]] = "image"
+    source: ClassVar[str] = (
+        "Take data/data.jsonl and data/COVERAGE_TEST_VQA/ from github.com/adobe-research/CapMAS (Adobe Research "
+        "License: no commercial use) and images_capmas.tar.gz, unpacked as images/, from huggingface.co/datasets/"
+        "saehyungl/CapMAS"
+    )
+    worst: ClassVar[str] = "average"
+    options_class: ClassVar[type[BenchmarkOptions]] = CapMasOptions
+
+    def load(self) -> Iterable[Task[Picture]]:
+        prompt = self.template("caption", plain=True).text
+        assert isinstance(self.options, CapMasOptions)
+        questions = self.folder.file("data/COVERAGE_TEST_VQA", "COVERAGE_TEST_VQA")
+        for where, row in self.folder.objects(self.folder.file("data/data.jsonl", "data.jsonl")):
+            if self.options.subset == "iiw400" and row.get("dataset") != "IIW-400":
+                continue
+            name = self.folder.text(row, "image", where)
+            path = questions / f"{name}.json"
+            if not path.is_file():
+                raise self.folder.wrong(path, "there is no such file of questions")
+            asked = self.folder.object(path)
+            texts = self.folder.texts(asked, "questions", str(path))
+            letters = self.folder.texts(asked, "answers", str(path))
+            if len(texts) != len(letters):
+                raise self.folder.wrong(path, f"{len(texts)} questions and {len(letters)} answers")
+            yield Task(
+                sample=Sample(
+                    id=name, images=(self.folder.media(_IMAGES, name),), prompt=prompt, origin=where
+                ),
+                row=Picture(
+                    reference=self.folder.text(row, "caption", where),
+                    questions=texts,
+                    answers=tuple(letter.strip().upper() for letter in letters),
+                ),
+            )
+
+    def make_stages(self) -> Iterable[Stage]:
+        return (
+            Stage(name="clair", template=self.template("clair", "REFERENCE", "CAPTION"), temperature=0.0),
+            Stage(
+                name="coverage",
+                template=self.template("coverage", "QUESTIONS", "CAPTION"),
+                role="reasoner",
+                temperature=0.0,
+            ),
+            Stage(name="propositions", template=self.template("propositions", "CAPTION"), temperature=0.0),
+            Stage(
+                name="factuality",
+                template=self.template("factuality", "REFERENCE", "PROPOSITIONS"),
+                temperature=0.0,
+                caption="PROPOSITIONS",
+            ),
+        )
+
+    @classmethod
+    def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:
+        clair = ratio("clair", "clair_counted", scale=100) if mode == "official" else mean("clair", scale=100)
+        coverage = ratio("questions_right", "questions", scale=100)
+        factuality = ratio("propositions_true", "propositions", scale=100)
+        return {
+            "clair": clair,
+            "coverage": coverage,
+            "factuality": factuality,
+            "average": average(clair, coverage, factuality),
+        }
+
+    async def measure(self, task: Task[Picture], caption: str, asker: Asker) -> Measured:
+        clair, coverage, factuality = await asyncio.gather(
+            self._clair(task, caption, asker),
+            self._coverage(task, caption, asker),
+            self._factuality(task, caption, asker),
+        )
+        found = joined({"clair": clair, "coverage": coverage, "factuality": factuality})
+        parts = [part.values["part"] for part in (clair, coverage, factuality) if isinstance(part, Measured)]
+        values = {name: value for name, value in found.values.items() if name != "part"}
+        if len(parts) == 3:
+            values["average"] = sum(parts) / 3
+        return Measured(values=values, lacking=found.lacking, notes=found.notes)
+
+    async def _clair(self, task: Task[Picture], caption: str, asker: Asker) -> Measured | Failure:
+        answer = await asker.ask(
+            self.stages["clair"], typed(Likeness), {"REFERENCE": task.row.reference, "CAPTION": caption}
+        )
+        if isinstance(answer, Failure):
+            return answer
+        score = answer.score / 100
+        counted = float(answer.reason is not None)
+        return Measured(
+            values={"clair": score, "clair_counted": counted, "part": score},
+            notes={"CLAIR": answer.reason} if answer.reason else {},
+        )
+
+    async def _coverage(self, task: Task[Picture], caption: str, asker: Asker) -> Measured | Failure:
+        names = [f"Q{number}" for number in range(1, len(task.row.questions) + 1)]
+        options = {
+            name: (*letters_of(question, answer), _UNKNOWN)
+            for name, question, answer in zip(names, task.row.questions, task.row.answers, strict=True)
+        }
+        listed = "\n\n".join(f"{n}: {q}" for n, q in zip(names, task.row.questions, strict=True))
+        answers = await asker.ask(
+            self.stages["coverage"], chosen(options), {"QUESTIONS": listed, "CAPTION": caption}
+        )
+        if isinstance(answers, Failure):
+            return answers
+        wrong = [
+            f"{question.splitlines()[0]} {answers[name]}, it is {answer}"
+            for name, question, answer in zip(names, task.row.questions, task.row.answers, strict=True)
+            if answers[name] != answer
+        ]
+        right = len(names) - len(wrong)
+        return Measured(
+            values={"questions": len(names), "questions_right": right, "part": right / max(1, len(names))},
+            notes={"Questions answered wrongly": "\n".join(wrong)} if wrong else {},
+        )
+
+    async def _factuality(self, task: Task[Picture], caption: str, asker: Asker) -> Measured | Failure:
+        split = await asker.ask(self.stages["propositions"], typed(Propositions), {"CAPTION": caption})
+        if isinstance(split, Failure):
+            return split
+        claims = [" ".join(claim.split()) for claim in split.propositions if claim.strip()]
+        if not claims:
+            return Measured(values={"propositions": 0.0, "propositions_true": 0.0, "part": 0.0})
+        shown = await asker.view(self.pictures(task.sample))
+        if isinstance(shown, Failure):
+            return shown
+        names = [f"P{number}" for number in range(1, len(claims) + 1)]
+        listed = "\n".join(f"{name}: {claim}" for name, claim in zip(names, claims, strict=True))
+        verdicts = await asker.ask(
+            self.stages["factuality"],
+            chosen(dict.fromkeys(names, ("true", "false"))),
+            {"REFERENCE": task.row.reference, "PROPOSITIONS": listed},
+            shown=shown,
+        )
+        if isinstance(verdicts, Failure):
+            return verdicts
+        false = [claim for name, claim in zip(names, claims, strict=True) if verdicts[name] == "false"]
+        true = len(claims) - len(false)
+        return Measured(
+            values={"propositions": len(claims), "propositions_true": true, "part": true / len(claims)},
+            notes={"False propositions": "\n".join(false)} if false else {},
+        )
+
+
+def letters_of(question: str, answer: str) -> tuple[str, ...]:
+    """The letters of the options that stand in a question's text, the right one among them in any case; A to D where
+    no option can be made out."""
+    found = tuple(dict.fromkeys(_OPTION.findall(question))) or ("A", "B", "C", "D")
+    return found if answer in found else (*found, answer)

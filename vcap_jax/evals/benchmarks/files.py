@@ -1,0 +1,163 @@
+"""Reading the benchmarks' public files as they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from vcap_jax.evals.protocol import EvaluatorError
+from vcap_jax.system.json_values import JsonDict, JsonValue, parse_json
+
+_IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".JPG", ".JPEG", ".PNG")
+_VIDEOS = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".gif", ".MP4")
+
+
+class DataMissing(EvaluatorError):
+    """A file of a benchmark's that is not there, or not as its authors publish it."""
+
+
+class Folder:
+    """A benchmark's files. path: where the user put them. about: name of the benchmark. source: where they come from
+    and under which licence, for messages."""
+
+    def __init__(self, path: Path, about: str, source: str) -> None:
+        self.path, self._about, self._source = path, about, source
+        if not path.is_dir():
+            raise self.wrong(path, "there is no such folder")
+
+    def wrong(self, where: object, what: str) -> DataMissing:
+        """The error for a file that is not there, or not as it is published."""
+        return DataMissing(f"{self._about}: {where}: {what}. {self._source}")
+
+    def file(self, *names: str) -> Path:
+        """The first of several files or folders that is there, by its path in the folder. Raises DataMissing."""
+        for name in names:
+            if (self.path / name).exists():
+                return self.path / name
+        beside = "" if len(names) == 1 else f", nor {', '.join(names[1:])}"
+        raise self.wrong(self.path / names[0], f"there is no such file{beside}")
+
+    def objects(self, path: Path) -> Iterator[tuple[str, JsonDict]]:
+        """("FILE:LINE", object) for each line of a JSON Lines file. Raises DataMissing."""
+        with path.open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                where = f"{path}:{number}"
+                try:
+                    value = parse_json(line)
+                except json.JSONDecodeError as error:
+                    raise self.wrong(where, f"not valid JSON ({error})") from error
+                if not isinstance(value, dict):
+                    raise self.wrong(where, f"a {type(value).__name__}, where a JSON object is wanted")
+                yield where, value
+
+    def object(self, path: Path) -> JsonDict:
+        """The JSON object that a file is. Raises DataMissing."""
+        try:
+            value = parse_json(path.read_bytes())
+        except ValueError as error:
+            raise self.wrong(path, f"not valid JSON ({error})") from error
+        if not isinstance(value, dict):
+            raise self.wrong(path, f"a {type(value).__name__}, where a JSON object is wanted")
+        return value
+
+    def text(self, row: JsonDict, key: str, where: str) -> str:
+        """A text of a row. Raises DataMissing."""
+        value = row.get(key)
+        if not isinstance(value, str):
+            raise self.wrong(where, f'"{key}" is {value!r}, where a text is wanted')
+        return value
+
+    def texts(self, row: JsonDict, key: str, where: str) -> tuple[str, ...]:
+        """A list of texts of a row. Raises DataMissing."""
+        value = row.get(key)
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise self.wrong(where, f'"{key}" is {value!r:.80}, where a list of texts is wanted')
+        return tuple(str(one) for one in value)
+
+    def media(self, folders: Sequence[str], name: str, *, video: bool = False) -> Path:
+        """A picture or video in one of some folders, whether or not its name has an ending. Raises DataMissing."""
+        endings = ("", *(_VIDEOS if video else _IMAGES))
+        for folder in folders:
+            for ending in endings:
+                path = self.path / folder / f"{name}{ending}"
+                if path.is_file():
+                    return path
+        kind = "video" if video else "picture"
+        raise self.wrong(
+            self.path / folders[0] / name, f"there is no such {kind}, nor in {', '.join(folders)}"
+        )
+
+
+def read_predictions(path: Path) -> dict[str, str]:
+    """Captions that somebody wrote, by name of the picture or video.
+
+    Understood are what public evaluation scripts take (one JSON object from name to caption, a list of objects, JSON
+    Lines with an object each) and a caption file of this project. An object names its sample and its caption by the
+    words that these scripts use. Raises EvaluatorError.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise EvaluatorError(
+            f"{path}: captions cannot be read ({error}): give a JSON or JSONL file"
+        ) from error
+    try:
+        value: JsonValue = parse_json(text)
+    except json.JSONDecodeError:
+        value = [
+            _line(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()
+        ]
+    if isinstance(value, dict) and not (_named(value) and _caption(value) is not None):
+        found = {name: _caption({"caption": one}) for name, one in value.items()}
+        wrong = next((name for name, caption in found.items() if caption is None), None)
+        if wrong is not None:
+            raise EvaluatorError(f"{path}: of {wrong!r} there is no caption, a text that is not empty")
+        return {name: caption for name, caption in found.items() if caption is not None}
+    rows = value if isinstance(value, list) else [value]
+    captions: dict[str, str] = {}
+    for number, row in enumerate(rows, 1):
+        name = _named(row) if isinstance(row, dict) else None
+        if not isinstance(row, dict) or name is None:
+            raise EvaluatorError(
+                f"{path}: entry {number} names no sample: give it one of the keys {', '.join(_NAMES)}"
+            )
+        caption = _caption(row)
+        if caption is not None:
+            captions[name] = caption
+        elif "failure" not in row:
+            raise EvaluatorError(
+                f"{path}: entry {number} ({name}) has no caption: give it one of the keys {', '.join(_CAPTIONS)}"
+            )
+    return captions
+
+
+_NAMES = ("id", "image", "image_name", "video_id", "file_id", "video_name", "filename", "vid", "idx")
+_CAPTIONS = ("caption", "captions", "prediction", "pred", "response", "output", "text", "answer")
+
+
+def _line(path: Path, number: int, line: str) -> JsonValue:
+    try:
+        return parse_json(line)
+    except json.JSONDecodeError as error:
+        raise EvaluatorError(f"{path}:{number}: not valid JSON ({error})") from error
+
+
+def _named(row: JsonDict) -> str | None:
+    for key in _NAMES:
+        value = row.get(key)
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            return str(value)
+    return None
+
+
+def _caption(row: JsonDict) -> str | None:
+    for key in _CAPTIONS:
+        value = row.get(key)
+        if isinstance(value, list) and value:
+            value = value[0]
+        if isinstance(value, str) and value.strip():
+            return value
+    return None

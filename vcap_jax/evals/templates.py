@@ -1,0 +1,85 @@
+"""Texts of questions, read from files.
+
+A template marks what is filled in as ``{CAPTION}``, ``{QUESTIONS}`` and so on, each place once. What comes there is
+made plain data and put between delimiters of the place's name (``<caption>``), as the reward's instructions do. What
+several questions share should come first, so that a server's prefix cache holds it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from vcap_jax.reward.prompts import content_hash, delimited
+from vcap_jax.reward.templates import TemplateError
+
+_PLACE = re.compile(r"\{([A-Z][A-Z_]*)\}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filled:
+    """A question's text. shared: its part before the place that was filled last."""
+
+    text: str
+    shared: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptTemplate:
+    """name: "BENCHMARK/STAGE". places: in their order. source: the file, for messages."""
+
+    name: str
+    text: str
+    places: tuple[str, ...]
+    source: str
+
+    @property
+    def version(self) -> str:
+        """Hash of the text."""
+        return content_hash(self.text)
+
+    def fill(self, values: Mapping[str, str]) -> Filled:
+        """The text with a value in each place. Raises ValueError for values of other places."""
+        if set(values) != set(self.places):
+            raise ValueError(
+                f"{self.name} has the places {sorted(self.places)}, and {sorted(values)} were given"
+            )
+        parts = _PLACE.split(self.text)
+        for index in range(1, len(parts), 2):
+            parts[index] = delimited(values[parts[index]], parts[index].lower())
+        return Filled(text="".join(parts), shared="".join(parts[:-2]))
+
+
+def load_template(
+    name: str, places: tuple[str, ...], folder: str | None = None, *, plain: bool = False
+) -> PromptTemplate:
+    """The packaged template ``name`` ("BENCHMARK/STAGE"), or FOLDER/STAGE.txt where that file is there.
+
+    plain: what captions are asked for with; it has no places. Raises TemplateError for a file that cannot be read,
+    and one that has not each of ``places`` once and no others.
+    """
+    own = None if folder is None else Path(folder) / f"{name.partition('/')[2]}.txt"
+    if own is not None and own.is_file():
+        source = str(own)
+        try:
+            text = own.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TemplateError(f"prompt {name!r}: cannot read {source!r}: {error}") from error
+    else:
+        source = f"prompts/{name}.txt"
+        text = resources.files("vcap_jax.evals").joinpath(source).read_text(encoding="utf-8")
+    text = text.strip() + ("" if plain else "\n")
+    found = tuple(_PLACE.findall(text))
+    if sorted(found) != sorted(places):
+        raise TemplateError(
+            f"prompt {name!r} ({source}) has the places {_listed(found)}; write each of {_listed(places)} once, and "
+            "no others"
+        )
+    return PromptTemplate(name=name, text=text, places=found, source=source)
+
+
+def _listed(places: tuple[str, ...]) -> str:
+    return ", ".join(f"{{{place}}}" for place in sorted(places)) or "none"
