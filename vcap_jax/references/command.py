@@ -14,7 +14,7 @@ from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, refer
 from vcap_jax.references.writing import write_pool
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.summary import fact_shares
+from vcap_jax.report.summary import FactRow, fact_shares
 from vcap_jax.report.world_facts import count_captions
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import checkpoint_source, configured_processor, lineage, starting_source
@@ -107,7 +107,7 @@ def write_requested_pool(
     return pool
 
 
-def pool_shares(pool: ReferencePool, world: EmbeddedData) -> dict[str, object]:
+def pool_shares(pool: ReferencePool, world: EmbeddedData) -> FactRow:
     """What a pool for the training scenes covers and makes up (``fact_shares``), over every one of them: nothing is
     covered of a scene that has no entry."""
     return fact_shares(count_captions(world.train_scenes, {e.id: e.references for e in pool.entries()}))

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, as_text, as_whole, read_json_object
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,18 +31,27 @@ class Results:
     failed: int
     changes: Mapping[str, Value] = field(default_factory=dict)
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> JsonDict:
         """As JSON holds it."""
-        row = {**vars(self), "metrics": _rows(self.metrics)}
+        row: JsonDict = {**vars(self), "metrics": _rows(self.metrics)}
         if self.changes:
             return {**row, "changes": _rows(self.changes)}
         del row["changes"]
         return row
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any]) -> Results:
-        """The results whose ``row`` this is. Raises TypeError for another mapping."""
-        return cls(**{**row, "metrics": _values(row["metrics"]), "changes": _values(row.get("changes", {}))})
+    def of_row(cls, row: JsonObject, where: str = "results") -> Results:
+        """The results whose ``row`` this is. where: it stands, for messages. Raises JsonError for another object."""
+        step = row.get("step", "nothing")
+        return cls(
+            evaluator=as_text(row.get("evaluator"), f"{where}: evaluator"),
+            when=as_text(row.get("when"), f"{where}: when"),
+            step=None if step is None else as_whole(step, f"{where}: step"),
+            metrics=_values(row.get("metrics"), f"{where}: metrics"),
+            items=as_whole(row.get("items"), f"{where}: items"),
+            failed=as_whole(row.get("failed"), f"{where}: failed"),
+            changes=_values(row.get("changes", {}), f"{where}: changes"),
+        )
 
     def columns(self) -> dict[str, float]:
         """For metrics.jsonl: ``eval/NAME/METRIC`` and, as a share, ``eval/NAME/failed``."""
@@ -55,19 +64,21 @@ class Results:
         replace_file(path, (json.dumps(self.row(), indent=2, allow_nan=False) + "\n").encode())
 
 
-def _rows(values: Mapping[str, Value]) -> dict[str, Any]:
+def _rows(values: Mapping[str, Value]) -> JsonObject:
     return {name: value.row() for name, value in values.items()}
 
 
-def _values(rows: Mapping[str, Any]) -> dict[str, Value]:
-    return {name: Value.of_row(row) for name, row in rows.items()}
+def _values(rows: object, where: str) -> dict[str, Value]:
+    return {
+        name: Value.of_row(as_object(row, f"{where}: {name}")) for name, row in as_object(rows, where).items()
+    }
 
 
 def read_results(path: Path) -> Results | None:
     """What ``Results.write`` wrote; None if there is no file."""
     if not path.exists():
         return None
-    return Results.of_row(json.loads(path.read_text(encoding="utf-8")))
+    return Results.of_row(read_json_object(path), str(path))
 
 
 def evaluations_of(folder: RunFolder) -> dict[str, list[Results]]:

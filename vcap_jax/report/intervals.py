@@ -6,11 +6,13 @@ What is drawn again is the sample, never a claim, a question or a caption: those
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_number, as_text, as_whole
 
 BLOCK = 4_000_000
 """Counts that are held at once, 8 bytes each."""
@@ -30,7 +32,7 @@ class Value:
     n: int
     method: str
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> JsonDict:
         """As JSON holds it: null for NaN."""
         return {
             name: None if isinstance(part, float) and math.isnan(part) else part
@@ -38,15 +40,25 @@ class Value:
         }
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any]) -> Self:
-        """The value whose ``row`` this is. Raises TypeError for another mapping."""
-        parts: dict[str, Any] = {name: math.nan if part is None else part for name, part in row.items()}
-        return cls(**parts)
+    def of_row(cls, row: JsonObject) -> Self:
+        """The value whose ``row`` this is. Raises JsonError for another object."""
+        return cls(
+            value=_measured(row, "value"),
+            low=_measured(row, "low"),
+            high=_measured(row, "high"),
+            n=as_whole(row.get("n"), "n of a value"),
+            method=as_text(row.get("method"), "method of a value"),
+        )
 
     def __str__(self) -> str:
         if math.isnan(self.value):
             return "nothing measured"
         return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+
+def _measured(row: JsonObject, name: str) -> float:
+    part = row.get(name, "nothing")
+    return math.nan if part is None else as_number(part, f"{name} of a value")
 
 
 def ratio(

@@ -13,12 +13,24 @@ from __future__ import annotations
 import numbers
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Protocol, runtime_checkable
 
-from vcap_jax.report.step_log import StepLog, read_rows
+from vcap_jax.report.step_log import LogError, StepLog, read_rows
+from vcap_jax.system.json_values import JsonObject
 
 Scalar = float | int | str
 Row = dict[str, Scalar]
+
+
+@runtime_checkable
+class _Array(Protocol):
+    """What NumPy's and JAX's arrays have in common."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def item(self) -> object: ...
+
 
 # What two runs of the same seed may differ in: time, and work the clock decides.
 _TIMING_PREFIXES = ("seconds/", "tokens_per_s/", "judge/", "second_judge/")
@@ -29,7 +41,7 @@ _NOT_TIMING = frozenset({"judge/failed"})
 class MetricsWriter(StepLog):
     """Appends rows to metrics.jsonl, each on disk before ``write`` returns, exactly one for a step."""
 
-    def write(self, row: Mapping[str, Any]) -> Row:
+    def write(self, row: Mapping[str, object]) -> Row:
         """Appends a row and returns it in plain Python values. Raises for a step that has a row already.
 
         Values may be numbers, text or zero-dimensional arrays (numpy or JAX).
@@ -40,15 +52,25 @@ class MetricsWriter(StepLog):
         self.append([plain])
         return plain
 
-    def complete(self, step: int, columns: Mapping[str, Any]) -> None:
+    def complete(self, step: int, columns: Mapping[str, object]) -> None:
         """Adds columns to the row of ``step``, the last one; those that it has stay. Whoever reads the file meanwhile
         finds the row without them or with them. Raises ValueError if another row is the last."""
         super().complete(step, {name: _scalar(name, value) for name, value in columns.items()})
 
 
 def read_metrics(path: str | Path) -> list[Row]:
-    """All complete rows of a metrics.jsonl; a torn last line, the mark of a killed run, is passed over."""
-    return read_rows(path)
+    """All complete rows of a metrics.jsonl; a torn last line, the mark of a killed run, is passed over.
+
+    Raises LogError for a line that is no row of metrics.
+    """
+    return [{name: _read(path, row, name) for name in row} for row in read_rows(path)]
+
+
+def _read(path: str | Path, row: JsonObject, name: str) -> Scalar:
+    value = row[name]
+    if not isinstance(value, float | int | str):
+        raise LogError(f"{path}: {name} of step {row['step']} is {value!r}, where a number or text is wanted")
+    return value
 
 
 def deterministic(row: Mapping[str, Scalar]) -> Row:
@@ -64,10 +86,10 @@ def deterministic(row: Mapping[str, Scalar]) -> Row:
     }
 
 
-def _scalar(name: str, value: Any) -> Scalar:
+def _scalar(name: str, value: object) -> Scalar:
     if isinstance(value, str):
         return value
-    if getattr(value, "shape", None) == ():
+    if isinstance(value, _Array) and value.shape == ():
         value = value.item()
     if isinstance(value, bool):
         return int(value)

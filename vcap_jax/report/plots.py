@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,9 +22,11 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
+from vcap_jax.report.metrics import Scalar
 from vcap_jax.report.step_log import write_through
+from vcap_jax.report.summary import FactRow, Share, measured_share
 
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Mapping[str, Scalar]]
 
 # Told apart by lightness too, so the pictures survive grey printing and colour blindness.
 _BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _GREY = (
@@ -90,12 +91,12 @@ def plot_run(
     _save(figure, Path(path))
 
 
-def plot_comparison(summary: Mapping[str, Any], path: str | Path, *, title: str = "") -> None:
+def plot_comparison(summary: Mapping[str, FactRow], path: str | Path, *, title: str = "") -> None:
     """Draws coverage and hallucination of the references, the start and the trained policy with their
     intervals.
 
     Args:
-        summary: as ``summary.comparison`` makes it or summary.json holds it.
+        summary: by "references", "start" and "trained".
         path: the PNG.
     """
     names = ("references", "start", "trained")
@@ -103,23 +104,22 @@ def plot_comparison(summary: Mapping[str, Any], path: str | Path, *, title: str 
     figure = Figure(figsize=(8.4, 3.0), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=12, color=_INK, x=0.01, ha="left")
-    for index, (share, heading) in enumerate(
-        (
-            ("coverage", "True facts covered (higher is better)"),
-            ("hallucination", "False claims (lower is better)"),
-        )
-    ):
+    headings: dict[Share, str] = {
+        "coverage": "True facts covered (higher is better)",
+        "hallucination": "False claims (lower is better)",
+    }
+    for index, (share, heading) in enumerate(headings.items()):
         axes = figure.add_subplot(1, 2, index + 1)
         _style(axes)
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x", color="#e4e6ea", linewidth=0.8)
         reach = 0.0
         for row, (name, color) in enumerate(zip(names, colors, strict=True)):
-            value = summary[name][share]
-            if value is None or math.isnan(value):
+            measured = measured_share(summary[name], share)
+            if measured is None:
                 axes.text(0, row, "  nothing claimed", va="center", fontsize=9, color=_GREY)
                 continue
-            low, high = summary[name][f"{share}_interval"]
+            value, low, high = measured
             axes.barh(row, value, height=0.58, color=color)
             axes.plot([low, high], [row, row], color=_INK, linewidth=1.4, solid_capstyle="butt")
             for end in (low, high):

@@ -19,7 +19,14 @@ from vcap_jax.configuration import current_names, dump_config, parse_yaml, plain
 from vcap_jax.report.idle_run import empty, idle, lock
 from vcap_jax.report.step_log import read_rows, replace_file
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, as_object
+from vcap_jax.system.json_values import (
+    JsonDict,
+    JsonObject,
+    JsonValue,
+    as_number,
+    as_object,
+    read_json_object,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +89,9 @@ class RunFolder:
     def add_seconds(self, seconds: float) -> float:
         """Adds this process's seconds to those of the run's earlier processes; all of them."""
         path = self.root / "elapsed.json"
-        before = json.loads(path.read_text(encoding="utf-8"))["seconds"] if path.exists() else 0.0
+        before = (
+            as_number(read_json_object(path).get("seconds"), f"{path}: seconds") if path.exists() else 0.0
+        )
         replace_file(path, json.dumps({"seconds": before + seconds}).encode())
         return float(before + seconds)
 

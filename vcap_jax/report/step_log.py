@@ -11,10 +11,11 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import JsonDict, parse_json
 
 
 class LogError(VCapError, ValueError):
@@ -27,12 +28,12 @@ class StepLog:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        rows = read_rows(self.path)
-        self.last_step: int | None = rows[-1]["step"] if rows else None
+        rows = _complete_rows(self.path)
+        self.last_step: int | None = rows[-1].step if rows else None
         self._drop_torn_end()
         self._file = self.path.open("ab")
 
-    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def append(self, rows: Iterable[Mapping[str, object]]) -> None:
         """Writes the rows with one flush and fsync. Raises ValueError if a step goes back."""
         lines = []
         last = self.last_step
@@ -55,10 +56,10 @@ class StepLog:
     def truncate_after(self, step: int) -> int:
         """Removes every row of a later step, as resuming from ``step`` needs; returns how many."""
         kept, removed = [], 0
-        for line, row in _complete_lines(self.path):
-            if row["step"] <= step:
-                kept.append(line)
-                self.last_step = row["step"]
+        for row in _complete_rows(self.path):
+            if row.step <= step:
+                kept.append(row.line)
+                self.last_step = row.step
             else:
                 removed += 1
         if not kept:
@@ -69,17 +70,17 @@ class StepLog:
             self._file = self.path.open("ab")
         return removed
 
-    def complete(self, step: int, columns: Mapping[str, Any]) -> None:
+    def complete(self, step: int, columns: Mapping[str, object]) -> None:
         """Adds ``columns`` to the last row, which must be of ``step``; those that it has stay. Raises ValueError."""
-        found = list(_complete_lines(self.path))
-        if not found or found[-1][1]["step"] != step:
+        found = _complete_rows(self.path)
+        if not found or found[-1].step != step:
             raise ValueError(f"{self.path}: the last row is not that of step {step}")
-        row = found[-1][1]
+        row = found[-1].values
         if columns.keys() <= row.keys():
             return
         self._file.close()
         whole = _line({**row, **columns, **row}).encode()
-        replace_file(self.path, b"".join([*(line for line, _ in found[:-1]), whole]))
+        replace_file(self.path, b"".join([*(before.line for before in found[:-1]), whole]))
         self._file = self.path.open("ab")
 
     def close(self) -> None:
@@ -94,16 +95,25 @@ class StepLog:
             os.truncate(self.path, whole)
 
 
-def _line(row: Mapping[str, Any]) -> str:
+def _line(row: Mapping[str, object]) -> str:
     return json.dumps(row, ensure_ascii=False, separators=(", ", ": ")) + "\n"
 
 
-def read_rows(path: str | Path) -> list[dict[str, Any]]:
+def read_rows(path: str | Path) -> list[JsonDict]:
     """All complete rows; none if there is no file. Raises LogError for a complete line that is no row."""
-    return [row for _, row in _complete_lines(Path(path))]
+    return [row.values for row in _complete_rows(Path(path))]
 
 
-def _complete_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
+@dataclass(frozen=True)
+class _Row:
+    """A complete row. line: as it stands in the file, with its end."""
+
+    step: int
+    line: bytes
+    values: JsonDict
+
+
+def _complete_rows(path: Path) -> list[_Row]:
     if not path.exists():
         return []
     found = []
@@ -111,12 +121,12 @@ def _complete_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
         if not line.endswith(b"\n"):
             break
         try:
-            row = json.loads(line)
+            values = parse_json(line)
         except ValueError as error:
             raise LogError(f"{path}, line {number}: not JSON ({error}); remove the line to go on") from error
-        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        if not isinstance(values, dict) or not isinstance(step := values.get("step"), int):
             raise LogError(f"{path}, line {number}: a row needs an integer `step`; remove the line to go on")
-        found.append((line, row))
+        found.append(_Row(step, line, values))
     return found
 
 
@@ -136,7 +146,7 @@ def replace_file(path: Path, content: bytes) -> None:
     write_through(path, lambda temporary: temporary.write_bytes(content))
 
 
-def write_through(path: Path, write: Callable[[Path], Any]) -> None:
+def write_through(path: Path, write: Callable[[Path], object]) -> None:
     """Lets ``write`` fill a temporary neighbour of ``path``, makes it durable and moves it there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not by the number of the process: in containers those of several hosts are the same.

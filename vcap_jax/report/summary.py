@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypedDict
 
 import numpy as np
 
 from vcap_jax.report.intervals import Value, ratio
 from vcap_jax.report.step_log import replace_file
+from vcap_jax.system.json_values import as_list, as_number, as_object, as_whole
 
 
 @dataclass(frozen=True)
@@ -54,29 +55,77 @@ def fact_values(counts: FactCounts) -> dict[str, Value]:
     }
 
 
-def fact_row(values: Mapping[str, Value]) -> dict[str, Any]:
+class FactRow(TypedDict):
+    """One row of a comparison. Shares and their intervals are null where nothing was claimed; read from a summary.json
+    they are that, made in this process they are NaN."""
+
+    coverage: float | None
+    hallucination: float | None
+    coverage_interval: Sequence[float | None]
+    hallucination_interval: Sequence[float | None]
+    claims_per_caption: float | None
+    scenes: int
+
+
+Share = Literal["coverage", "hallucination"]
+
+
+def fact_row(values: Mapping[str, Value]) -> FactRow:
     """One row of a comparison, out of ``fact_values``: the values, the intervals of the two shares, how many scenes."""
-    shares = ("coverage", "hallucination")
+    coverage, hallucination = values["coverage"], values["hallucination"]
     return {
-        **{name: values[name].value for name in shares},
-        **{f"{name}_interval": [values[name].low, values[name].high] for name in shares},
+        "coverage": coverage.value,
+        "hallucination": hallucination.value,
+        "coverage_interval": [coverage.low, coverage.high],
+        "hallucination_interval": [hallucination.low, hallucination.high],
         "claims_per_caption": values["claims_per_caption"].value,
-        "scenes": values["coverage"].n,
+        "scenes": coverage.n,
     }
 
 
-def fact_shares(counts: FactCounts) -> dict[str, Any]:
+def read_fact_row(value: object, where: str) -> FactRow:
+    """A row as a summary.json holds it. where: it stands, for messages. Raises JsonError for anything else."""
+    row = as_object(value, where)
+
+    def number(key: str) -> float | None:
+        found = row.get(key)
+        return None if found is None else as_number(found, f"{where}: {key}")
+
+    def interval(key: str) -> list[float | None]:
+        ends = as_list(row.get(key), f"{where}: {key}")
+        return [None if end is None else as_number(end, f"{where}: {key}") for end in ends]
+
+    return {
+        "coverage": number("coverage"),
+        "hallucination": number("hallucination"),
+        "coverage_interval": interval("coverage_interval"),
+        "hallucination_interval": interval("hallucination_interval"),
+        "claims_per_caption": number("claims_per_caption"),
+        "scenes": as_whole(row.get("scenes"), f"{where}: scenes"),
+    }
+
+
+def measured_share(row: FactRow, share: Share) -> tuple[float, float, float] | None:
+    """A share of a row with the ends of its interval; None where nothing was claimed."""
+    value = row[share]
+    low, high = row["coverage_interval"] if share == "coverage" else row["hallucination_interval"]
+    if value is None or low is None or high is None or math.isnan(value):
+        return None
+    return value, low, high
+
+
+def fact_shares(counts: FactCounts) -> FactRow:
     """``fact_row`` of counts."""
     return fact_row(fact_values(counts))
 
 
-def write_summary(path: str | Path, summary: Mapping[str, Any]) -> None:
+def write_summary(path: str | Path, summary: Mapping[str, object]) -> None:
     """Writes a summary atomically. What is not a number (nothing was claimed, say) becomes null."""
     text = json.dumps(_finite(summary), indent=2, ensure_ascii=False, allow_nan=False)
     replace_file(Path(path), (text + "\n").encode())
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -88,22 +137,17 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def comparison_table(summary: Mapping[str, Any]) -> str:
-    """The three rows as text for a terminal, in per cent with intervals."""
-    return shares_table({row: summary[row] for row in ("references", "start", "trained")})
-
-
-def shares_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
+def shares_table(rows: Mapping[str, FactRow]) -> str:
     """Rows of ``fact_shares`` by name, as text for a terminal, in per cent with intervals."""
     width = max(12, *(len(name) + 2 for name in rows))
     lines = [f"{'':<{width}}{'facts covered':>24}{'false claims':>24}"]
     for row, shares in rows.items():
         cells = []
-        for share in ("coverage", "hallucination"):
-            value, bounds = shares[share], shares[f"{share}_interval"]
-            if value is None or math.isnan(value):
+        for measured in (measured_share(shares, "coverage"), measured_share(shares, "hallucination")):
+            if measured is None:
                 cells.append("nothing claimed")
             else:
-                cells.append(f"{value:.1%} ({bounds[0]:.1%} to {bounds[1]:.1%})")
+                value, low, high = measured
+                cells.append(f"{value:.1%} ({low:.1%} to {high:.1%})")
         lines.append(f"{row:<{width}}{cells[0]:>24}{cells[1]:>24}")
     return "\n".join(lines)
