@@ -20,6 +20,9 @@ from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue
 
 T = TypeVar("T")
 
+_ENUMERATED = 500
+"""Words in a schema at most."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shape(Generic[T]):
@@ -87,7 +90,12 @@ def chosen(options: Mapping[str, Sequence[str]]) -> Shape[Mapping[str, str]]:
             found[name] = meant[0]
         return found
 
-    properties = {name: {"type": "string", "enum": list(words)} for name, words in options.items()}
+    # Hosted servers refuse a schema with many words; without them the reader still does.
+    few = sum(map(len, options.values())) <= _ENUMERATED
+    properties: JsonDict = {
+        name: {"type": "string", "enum": list(words)} if few else {"type": "string"}
+        for name, words in options.items()
+    }
     return Shape(schema=object_schema(properties), read=read)
 
 

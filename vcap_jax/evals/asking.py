@@ -43,6 +43,9 @@ T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
 
+LONG = 4096
+"""Tokens of an answer that lists what a caption says."""
+
 RoleName = Literal["judge", "reasoner"]
 """Who is asked: the one that judges, with or without the picture, or the one that answers questions from text."""
 

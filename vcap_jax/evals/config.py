@@ -19,6 +19,8 @@ JUDGED = "judged"
 
 BENCHMARKS: Mapping[str, str] = {
     "capmas": "vcap_jax.evals.benchmarks.capmas:CapMas",
+    "decapbench": "vcap_jax.evals.benchmarks.decapbench:DeCapBench",
+    "vcapsbench": "vcap_jax.evals.benchmarks.vcapsbench:VCapsBench",
 }
 """Public benchmarks, by name, with their import paths (docs/evaluate.md)."""
 

@@ -96,7 +96,7 @@ class Benchmark(ABC, Generic[R]):
 
     def __init__(self, config: EvaluatorConfig, tools: EvaluatorTools) -> None:
         self.options = read_options(self.options_class, config.options, self.name)
-        self._tools = tools
+        self.say = tools.say
         self.folder = Folder(Path(self.options.data), self.name, self.source)
         self.endpoints = _endpoints(self.options, tools, self.name)
         self._templates: dict[str, PromptTemplate] = {}
@@ -104,6 +104,8 @@ class Benchmark(ABC, Generic[R]):
         if not self.tasks:
             raise self.folder.wrong(self.folder.path, "there is no sample")
         self.samples = [task.sample for task in self.tasks]
+        if tools.captioning:
+            self._check_media()
         self.stages = {stage.name: stage for stage in self.make_stages()}
 
     @abstractmethod
@@ -129,7 +131,7 @@ class Benchmark(ABC, Generic[R]):
 
     def score(self, captions: Sequence[Captions]) -> Evaluation:
         """Measures captions of ``samples``, in their order."""
-        with Asker(self.endpoints, say=self._tools.say) as asker:
+        with Asker(self.endpoints, say=self.say) as asker:
 
             async def work(pair: tuple[Task[R], Captions]) -> Item:
                 task, given = pair
@@ -151,6 +153,12 @@ class Benchmark(ABC, Generic[R]):
         made = load_template(f"{self.name}/{stage}", places, self.options.prompts, plain=plain)
         self._templates[stage] = made
         return made
+
+    def _check_media(self) -> None:
+        missing = [path for sample in self.samples for path in sample.files if not path.is_file()]
+        if missing:
+            others = f", and {len(missing) - 1} more are not" if len(missing) > 1 else ""
+            raise self.folder.wrong(missing[0], f"is not there{others}")
 
     def pictures(self, sample: Sample) -> Callable[[], JudgeMedia]:
         """Reads what the judge is shown of a sample's images."""

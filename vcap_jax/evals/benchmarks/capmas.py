@@ -27,7 +27,7 @@ from pydantic import Field
 from vcap_jax.configuration import settings
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import chosen, typed
-from vcap_jax.evals.asking import Asker, Stage
+from vcap_jax.evals.asking import LONG, Asker, Stage
 from vcap_jax.evals.benchmarks.benchmark import (
     Benchmark,
     BenchmarkOptions,
@@ -125,11 +125,17 @@ class CapMas(Benchmark[Picture]):
                 role="reasoner",
                 temperature=0.0,
             ),
-            Stage(name="propositions", template=self.template("propositions", "CAPTION"), temperature=0.0),
+            Stage(
+                name="propositions",
+                template=self.template("propositions", "CAPTION"),
+                temperature=0.0,
+                max_tokens=LONG,
+            ),
             Stage(
                 name="factuality",
                 template=self.template("factuality", "REFERENCE", "PROPOSITIONS"),
                 temperature=0.0,
+                max_tokens=LONG,
                 caption="PROPOSITIONS",
             ),
         )

@@ -79,16 +79,26 @@ class Folder:
 
     def media(self, folders: Sequence[str], name: str, *, video: bool = False) -> Path:
         """A picture or video in one of some folders, whether or not its name has an ending. Raises DataMissing."""
-        endings = ("", *(_VIDEOS if video else _IMAGES))
+        path = self._there(folders, name, _VIDEOS if video else _IMAGES)
+        if path is None:
+            kind = "video" if video else "picture"
+            raise self.wrong(
+                self.path / folders[0] / name,
+                f"there is no such {kind}, nor in {', '.join(folders)} with an ending",
+            )
+        return path
+
+    def expected(self, folders: Sequence[str], name: str) -> Path:
+        """A video like ``media``, or the path where it would be: captions that are there already need none."""
+        return self._there(folders, name, _VIDEOS) or self.path / folders[0] / name
+
+    def _there(self, folders: Sequence[str], name: str, endings: Sequence[str]) -> Path | None:
         for folder in folders:
-            for ending in endings:
+            for ending in ("", *endings):
                 path = self.path / folder / f"{name}{ending}"
                 if path.is_file():
                     return path
-        kind = "video" if video else "picture"
-        raise self.wrong(
-            self.path / folders[0] / name, f"there is no such {kind}, nor in {', '.join(folders)}"
-        )
+        return None
 
 
 def read_predictions(path: Path) -> dict[str, str]:

@@ -1,0 +1,213 @@
+"""DeCapBench: DCScore of detailed captions of the 400 ImageInWords pictures, against 21,215 facts that persons wrote.
+
+Public implementation: github.com/MAGAer13/DeCapBench (Ye et al., "Painting with Words: Elevating Detailed Image
+Captioning with Benchmark and Alignment Learning", ICLR 2025). The paper's average is the mean of precision and recall.
+
+A caption is taken apart into facts (text, temperature 1). They are matched to the person's facts (text, temperature 1)
+and verified by the picture and the person's caption (temperature 0.3), three times each; every pair of a matching and
+a verification is a trial of the formula (``dcscore``), and a picture's score the mean over the nine.
+
+``official`` differs in two things: among the facts that describe what is seen, the weight of those that share a match
+counts the others too; and a caption without a fact, or without one that describes what is seen, has no score and is
+left out. ``strict`` weighs among those facts alone, and gives such a caption 0. Facts are told apart by number; the
+public code goes by their wording, so that two of the same wording become one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from vcap_jax.data.manifest import Sample
+from vcap_jax.evals.answers import chosen, typed
+from vcap_jax.evals.asking import LONG, Asker, Stage
+from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
+from vcap_jax.evals.benchmarks.dcscore import Trial, dcscore
+from vcap_jax.evals.statistics import Statistic, average, mean
+from vcap_jax.reward.failures import Failure
+
+TRIES = 3
+"""Matchings, and verifications, of a caption's facts."""
+
+_NONE = "none"
+_IMAGES = ("iiw_data/images", "images", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Annotated:
+    """What persons wrote of a picture: a caption, and the facts in it."""
+
+    caption: str
+    facts: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A fact of a caption. relevance: 1 if it describes what is seen."""
+
+    fact: str
+    relevance: Literal[0, 1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """An answer of the first stage."""
+
+    facts: list[Fact]
+
+
+class DeCapBench(Benchmark[Annotated]):
+    """See the module."""
+
+    name: ClassVar[str] = "decapbench"
+    modality: ClassVar[Literal["image"]] = "image"
+    source: ClassVar[str] = (
+        "Take IIW_400_data.jsonl from github.com/MAGAer13/DeCapBench (no licence is stated) and the pictures of "
+        "IIW-400, as images/, from github.com/google/imageinwords"
+    )
+    worst: ClassVar[str] = "dcscore"
+
+    def load(self) -> Iterable[Task[Annotated]]:
+        prompt = self.template("caption", plain=True).text
+        for where, row in self.folder.objects(self.folder.file("IIW_400_data.jsonl")):
+            name = self.folder.text(row, "image_name", where)
+            facts = self.folder.texts(row, "oracle_facts", where)
+            if not facts:
+                raise self.folder.wrong(where, '"oracle_facts" is empty')
+            yield Task(
+                sample=Sample(
+                    id=name, images=(self.folder.media(_IMAGES, name),), prompt=prompt, origin=where
+                ),
+                row=Annotated(caption=self.folder.text(row, "oracle_caption", where), facts=facts),
+            )
+
+    def make_stages(self) -> Iterable[Stage]:
+        return (
+            Stage(
+                name="decompose",
+                template=self.template("decompose", "CAPTION"),
+                temperature=1.0,
+                max_tokens=LONG,
+            ),
+            Stage(
+                name="match",
+                template=self.template("match", "ORACLE_FACTS", "FACTS"),
+                temperature=1.0,
+                max_tokens=LONG,
+                caption="FACTS",
+            ),
+            Stage(
+                name="verify",
+                template=self.template("verify", "REFERENCE", "FACTS"),
+                temperature=0.3,
+                max_tokens=LONG,
+                caption="FACTS",
+            ),
+        )
+
+    @classmethod
+    def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:
+        del mode
+        precision, recall = mean("precision", scale=100), mean("recall", scale=100)
+        return {
+            "precision": precision,
+            "recall": recall,
+            "dcscore": mean("dcscore", scale=100),
+            "average": average(precision, recall),
+        }
+
+    async def measure(self, task: Task[Annotated], caption: str, asker: Asker) -> Measured:
+        split = await asker.ask(self.stages["decompose"], typed(Facts), {"CAPTION": caption})
+        if isinstance(split, Failure):
+            return _lacking("decompose", split)
+        facts = [Fact(fact=" ".join(f.fact.split()), relevance=f.relevance) for f in split.facts]
+        facts = [fact for fact in facts if fact.fact]
+        oracle = task.row.facts
+        relevant = [fact.relevance == 1 for fact in facts]
+        if not facts:
+            trials: list[Trial] = [Trial(right=(), matched=(), relevant=(), oracle=len(oracle))]
+            matched: Sequence[int | None] = ()
+            right: Sequence[bool] = ()
+        else:
+            matchings, verified = await asyncio.gather(
+                self._matched(task, facts, asker), self._verified(task, facts, asker)
+            )
+            if isinstance(matchings, Failure):
+                return _lacking("match", matchings)
+            if isinstance(verified, Failure):
+                return _lacking("verify", verified)
+            trials = [
+                Trial(right=right, matched=matched, relevant=relevant, oracle=len(oracle))
+                for right in verified
+                for matched in matchings
+            ]
+            matched, right = matchings[0], verified[0]
+        score = dcscore(trials, official=self.options.mode == "official")
+        if score is None:
+            return Measured(lacking={"dcscore": "the caption has no fact that describes what is seen"})
+        wrong = [fact.fact for fact, is_right in zip(facts, right, strict=True) if not is_right]
+        missed = [fact for k, fact in enumerate(oracle) if k not in matched]
+        notes = {"Wrong facts": "\n".join(wrong), "Facts not mentioned": "\n".join(missed)}
+        return Measured(
+            values={
+                "precision": score.precision,
+                "recall": score.recall,
+                "f1": score.f1,
+                "f1_relevant": score.f1_relevant,
+                "dcscore": score.dcscore,
+                "facts": len(facts),
+            },
+            notes={heading: text for heading, text in notes.items() if text},
+        )
+
+    async def _matched(
+        self, task: Task[Annotated], facts: Sequence[Fact], asker: Asker
+    ) -> list[list[int | None]] | Failure:
+        """Of each matching, the number of each fact's counterpart."""
+        numbers = {f"O{k}": k for k in range(len(task.row.facts))}
+        names = _names(facts)
+        answers = await asker.several(
+            TRIES,
+            self.stages["match"],
+            chosen(dict.fromkeys(names, (*numbers, _NONE))),
+            {
+                "ORACLE_FACTS": "\n".join(f"O{k}: {fact}" for k, fact in enumerate(task.row.facts)),
+                "FACTS": _listed(facts),
+            },
+        )
+        if isinstance(answers, Failure):
+            return answers
+        return [[numbers.get(answer[name]) for name in names] for answer in answers]
+
+    async def _verified(
+        self, task: Task[Annotated], facts: Sequence[Fact], asker: Asker
+    ) -> list[list[bool]] | Failure:
+        """Of each verification, whether each fact is right."""
+        shown = await asker.view(self.pictures(task.sample))
+        if isinstance(shown, Failure):
+            return shown
+        names = _names(facts)
+        answers = await asker.several(
+            TRIES,
+            self.stages["verify"],
+            chosen(dict.fromkeys(names, ("1", "0"))),
+            {"REFERENCE": task.row.caption, "FACTS": _listed(facts)},
+            shown=shown,
+        )
+        if isinstance(answers, Failure):
+            return answers
+        return [[answer[name] == "1" for name in names] for answer in answers]
+
+
+def _names(facts: Sequence[Fact]) -> list[str]:
+    return [f"P{number}" for number in range(1, len(facts) + 1)]
+
+
+def _listed(facts: Sequence[Fact]) -> str:
+    return "\n".join(f"{name}: {fact.fact}" for name, fact in zip(_names(facts), facts, strict=True))
+
+
+def _lacking(stage: str, failure: Failure) -> Measured:
+    return Measured(lacking={stage: str(failure)})
