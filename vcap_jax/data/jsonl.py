@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from vcap_jax.data.errors import ManifestError
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, parse_json
 
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 
 
-def read_objects(path: Path, what: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
     """Yields (line number from 1, object) for every line that is not blank.
 
     what: what the file is called in errors, for example "manifest".
@@ -32,7 +31,7 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, dict[str, Any]]]:
                 if not line.strip():
                     continue
                 try:
-                    value = json.loads(line)
+                    value = parse_json(line)
                 except ValueError as error:
                     raise ManifestError(
                         f"{path}:{number}: not valid JSON ({error}): write one JSON object per line"
@@ -49,7 +48,7 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, dict[str, Any]]]:
             ) from error
 
 
-def last_row(path: Path) -> dict[str, Any] | None:
+def last_row(path: Path) -> JsonDict | None:
     """The last row of a file that grows line by line, None if it has none; what a kill tore off is cut away."""
     if not path.exists():
         return None
@@ -57,11 +56,10 @@ def last_row(path: Path) -> dict[str, Any] | None:
     whole = content[: content.rfind(b"\n") + 1]
     if whole != content:
         path.write_bytes(whole)
-    row: dict[str, Any] | None = json.loads(whole.splitlines()[-1]) if whole else None
-    return row
+    return as_object(parse_json(whole.splitlines()[-1]), f"the last line of {path}") if whole else None
 
 
-def string_list(value: Any, where: str, key: str) -> tuple[str, ...]:
+def string_list(value: object, where: str, key: str) -> tuple[str, ...]:
     """A JSON list of texts that are not blank, as a tuple.
 
     Raises:
@@ -77,7 +75,7 @@ def is_address(name: str) -> bool:
     return _ADDRESS.match(name) is not None
 
 
-def row_id(row: Mapping[str, Any], where: str) -> str:
+def row_id(row: JsonObject, where: str) -> str:
     """The row's "id", a text or a whole number. Raises ManifestError for anything else; ``where`` is "file:line"."""
     identity = row.get("id")
     if isinstance(identity, int) and not isinstance(identity, bool):
@@ -88,8 +86,8 @@ def row_id(row: Mapping[str, Any], where: str) -> str:
 
 
 def other_keys(
-    row: Mapping[str, Any], where: str, known: Mapping[str, tuple[str, ...]], *, instead: tuple[str, ...] = ()
-) -> dict[str, Any]:
+    row: JsonObject, where: str, known: Mapping[str, tuple[str, ...]], *, instead: tuple[str, ...] = ()
+) -> JsonDict:
     """What a row holds beside the keys that its file knows.
 
     known: each key with what others call it. instead: keys of which a row has one. Raises ManifestError for a key

@@ -10,14 +10,15 @@ nearly a key of this list, or another word for it, and stands in its place is re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.jsonl import is_address, other_keys, read_objects, row_id, string_list
+from vcap_jax.system.json_values import JsonObject
 
 _MEDIA = ("image", "images", "video")
 _KEYS = {
@@ -57,7 +58,7 @@ class Sample:
     video: Path | None = None
     prompt: str | None = None
     references: tuple[str, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonObject = field(default_factory=dict)
     origin: str = ""
 
     def __post_init__(self) -> None:
@@ -115,7 +116,7 @@ def missing_files(samples: Sequence[Sample]) -> list[tuple[Sample, Path]]:
         return [(sample, file) for sample, file in zip(samples, found, strict=True) if file is not None]
 
 
-def _sample(row: dict[str, Any], source: Path, number: int) -> Sample:
+def _sample(row: JsonObject, source: Path, number: int) -> Sample:
     where = f"{source}:{number}"
     extra = other_keys(row, where, _KEYS, instead=_MEDIA)
     identity = row_id(row, where)

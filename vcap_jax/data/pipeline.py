@@ -20,6 +20,7 @@ from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.models.errors import InputError
 from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_whole
 
 OnBadSample = Literal["skip", "refuse"]
 E = TypeVar("E")
@@ -190,7 +191,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
             skipped=tuple(skipped[position] for position in dropped),
         )
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonDict:
         """JSON-serialisable; what is read ahead but not yet in a batch is not part of it."""
         return {
             "version": _STATE_VERSION,
@@ -199,7 +200,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
             "fingerprint": self._fingerprint,
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: JsonObject) -> None:
         """Continues where ``get_state`` was called, by as many processes as there are now.
 
         Raises:
@@ -215,8 +216,8 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
                 "the saved place in the data is of another manifest, seed or shuffling: restore those, or start a "
                 "new run"
             )
-        self._position = int(state["position"])
-        self._skipped_total = int(state["skipped_total"])
+        self._position = as_whole(state["position"], "the place in the data")
+        self._skipped_total = as_whole(state["skipped_total"], "the count of skipped samples")
         self._yielded = True
         self._fruitless = 0
 

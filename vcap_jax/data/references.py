@@ -17,16 +17,19 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.jsonl import other_keys, read_objects, row_id, string_list
 from vcap_jax.data.manifest import Sample
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, as_text, as_whole
 
 VERSION = 1
+T = TypeVar("T")
+
 HEADER_KEY = "pool"
 """The first line is a header if it has this key; its value is the header's version."""
 _KEYS = {
@@ -50,8 +53,23 @@ class Provenance:
     writer: str
     weights: str | None
     seed: int
-    settings: Mapping[str, Any]
+    settings: JsonObject
     asked: str
+
+    @classmethod
+    def of_row(cls, row: JsonObject, where: str) -> Provenance:
+        """The provenance whose fields a JSON object holds, others beside them. where: the object stands, for messages.
+
+        Raises KeyError for a field that is missing and JsonError for one of another type.
+        """
+        weights = row["weights"]
+        return cls(
+            writer=as_text(row["writer"], f"{where}: writer"),
+            weights=None if weights is None else as_text(weights, f"{where}: weights"),
+            seed=as_whole(row["seed"], f"{where}: seed"),
+            settings=as_object(row["settings"], f"{where}: settings"),
+            asked=as_text(row["asked"], f"{where}: asked"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +216,7 @@ class ReferencePool:
 
 def entry_line(entry: PoolEntry) -> str:
     """One line of a pool file, with its line end. Append such lines to grow a pool as it is being made."""
-    row: dict[str, Any] = {"version": VERSION, "id": entry.id, "references": list(entry.references)}
+    row: JsonDict = {"version": VERSION, "id": entry.id, "references": list(entry.references)}
     if entry.segments:
         row["segments"] = [
             {"start": float(s.start), "end": float(s.end), "references": list(s.references)}
@@ -213,21 +231,24 @@ def asked_digest(samples: Iterable[Sample]) -> str:
     return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
 
 
-def _choose(options: Sequence[Any], key: str) -> Any:
+def _choose(options: Sequence[T], key: str) -> T:
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     return options[int.from_bytes(digest, "big") % len(options)]
 
 
-def _header(row: dict[str, Any], source: Path) -> PoolHeader:
+def _header(row: JsonObject, source: Path) -> PoolHeader:
     version = row[HEADER_KEY]
     if version != VERSION:
         raise ManifestError(
             f"{source}:1: version {version!r} of the pool format; this program reads version {VERSION}"
         )
     try:
-        provenance = Provenance(**{name: row[name] for name in Provenance.__dataclass_fields__})
+        where = f"{source}:1"
         return PoolHeader(
-            provenance=provenance, created=row["created"], entries=row["entries"], digest=row["digest"]
+            provenance=Provenance.of_row(row, where),
+            created=as_text(row["created"], f"{where}: created"),
+            entries=as_whole(row["entries"], f"{where}: entries"),
+            digest=as_text(row["digest"], f"{where}: digest"),
         )
     except KeyError as error:
         raise ManifestError(
@@ -236,7 +257,7 @@ def _header(row: dict[str, Any], source: Path) -> PoolHeader:
         ) from error
 
 
-def _entry(row: dict[str, Any], where: str) -> PoolEntry:
+def _entry(row: JsonObject, where: str) -> PoolEntry:
     version = row.get("version", VERSION)
     if version != VERSION:
         raise ManifestError(
@@ -258,7 +279,7 @@ def _entry(row: dict[str, Any], where: str) -> PoolEntry:
         raise ManifestError(f"{where}: {error}: correct the row or drop it") from error
 
 
-def _segment(value: Any, where: str) -> Segment:
+def _segment(value: object, where: str) -> Segment:
     if not isinstance(value, dict):
         raise ManifestError(
             f'{where}: a segment must be an object with "start", "end", "references", got {value!r}'

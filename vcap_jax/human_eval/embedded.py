@@ -19,6 +19,7 @@ from vcap_jax.human_eval.protocol import Kind, Step1, Step2, Verdict, verdict_of
 from vcap_jax.human_eval.records import Caption, Item, Proposition, Span, write_rows
 from vcap_jax.human_eval.study import ITEMS, PROPOSITIONS, Settings, write_settings
 from vcap_jax.report.step_log import replace_file
+from vcap_jax.system.json_values import as_text
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
 from vcap_jax.world.dataset import write_mp4, write_png
 from vcap_jax.world.facts import Claim, Slot, caption_claims, count_facts, scene_facts
@@ -90,7 +91,12 @@ def write_embedded_study(
 def read_truth(folder: Path) -> dict[str, Verdict]:
     """The right verdicts of a study that was written here. Raises ManifestError."""
     rows = read_objects(folder / TRUTH, "file of right verdicts")
-    return {row["prop_id"]: verdict_of(row["step1"], row["step2"], "") for _, row in rows}
+    truth: dict[str, Verdict] = {}
+    for number, row in rows:
+        where = f"{folder / TRUTH}:{number}"
+        one, two = (None if row[step] is None else as_text(row[step], where) for step in ("step1", "step2"))
+        truth[as_text(row["prop_id"], f"{where}: prop_id")] = verdict_of(one, two, "")
+    return truth
 
 
 def _write_item(

@@ -25,6 +25,7 @@ from vcap_jax.report.step_log import naming, replace_file
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
+from vcap_jax.system.json_values import as_list, as_number, as_text, as_whole
 from vcap_jax.system.shutdown import finishing, raise_if_requested, requested
 
 _IN_FLIGHT = 64
@@ -86,7 +87,7 @@ def score_candidates(
         part = parts[processes.index]
         part.parent.mkdir(parents=True, exist_ok=True)
         last = last_row(part)
-        begin = mine.start if last is None else int(last["place"]) + 1
+        begin = mine.start if last is None else as_whole(last["place"], f"{part}: place") + 1
         places = {sample.id: place for place, sample in enumerate(samples)}
         with part.open("a", encoding="utf-8") as file, finishing("the groups that are at the judge"):
             scored = begin - mine.start
@@ -193,8 +194,10 @@ def choose_best(scores: Path, candidates: ReferencePool) -> tuple[ReferencePool,
     """
     entries, everything, bests = [], [], []
     without = failed = ties = 0
-    for _, row in read_objects(scores, "file of scores"):
-        rewards: list[float | None] = row["rewards"]
+    for number, row in read_objects(scores, "file of scores"):
+        where = f"{scores}:{number}"
+        given, identity = as_list(row["rewards"], f"{where}: rewards"), as_text(row["id"], f"{where}: id")
+        rewards = [None if reward is None else as_number(reward, f"{where}: rewards") for reward in given]
         known = [reward for reward in rewards if reward is not None]
         failed += len(rewards) - len(known)
         everything += known
@@ -204,7 +207,7 @@ def choose_best(scores: Path, candidates: ReferencePool) -> tuple[ReferencePool,
             continue
         ties += known.count(max(known)) > 1
         bests.append(max(known))
-        entries.append(PoolEntry(id=row["id"], references=(candidates[row["id"]].references[best],)))
+        entries.append(PoolEntry(id=identity, references=(candidates[identity].references[best],)))
     if not entries:
         raise NoUsableSamplesError(
             f"{scores}: not a single candidate has a score, so there is nothing to learn"

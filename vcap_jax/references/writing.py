@@ -8,13 +8,12 @@ give the same pool.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from vcap_jax.captioning.parts import (
     Shard,
@@ -27,12 +26,19 @@ from vcap_jax.captioning.parts import (
     parts_folder,
 )
 from vcap_jax.data.errors import ManifestError
-from vcap_jax.data.jsonl import last_row, read_objects
+from vcap_jax.data.jsonl import last_row, read_objects, string_list
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segment
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import (
+    JsonDict,
+    JsonObject,
+    as_list,
+    as_number,
+    as_whole,
+)
 
 
 class PoolError(VCapError, RuntimeError):
@@ -126,11 +132,11 @@ def _write_part(
     start: int,
     stop: int,
     captions: Callable[[int], Iterator[Written]],
-    on_progress: Callable[[int, int, int], Any],
+    on_progress: Callable[[int, int, int], object],
 ) -> None:
     # Items are captioned in order, so everything after the last one written is still to do.
     last = last_row(partial_file(part))
-    begin = start if last is None else int(last["place"]) + 1
+    begin = start if last is None else as_whole(last["place"], f"{part}: place") + 1
     done = begin - start
 
     def rows() -> Iterator[Mapping[str, object]]:
@@ -162,7 +168,7 @@ def _existing(path: Path, provenance: Provenance) -> ReferencePool:
 
 
 def _as_read(provenance: Provenance) -> Provenance:
-    return Provenance(**json.loads(json.dumps(asdict(provenance))))
+    return Provenance.of_row(as_read(asdict(provenance)), "a pool's provenance")
 
 
 def _join(
@@ -181,10 +187,12 @@ def _join(
     try:
         whole = dict(_rows(files["whole"]))
         windows: dict[int, list[Segment]] = {}
-        per = provenance.settings.get("segments", 0)
+        per = as_whole(provenance.settings.get("segments", 0), "segments of a pool")
         for place, row in _rows(files.get("windows", [])):
-            start, end = row["window"]
-            segment = Segment(start=float(start), end=float(end), references=tuple(row["references"]))
+            start, end = (
+                as_number(t, "window of a part") for t in as_list(row["window"], "window of a part")
+            )
+            segment = Segment(start=float(start), end=float(end), references=_texts(row))
             windows.setdefault(place // per, []).append(segment)
     except (FileNotFoundError, ManifestError):
         # As above, in the middle of reading.
@@ -194,9 +202,7 @@ def _join(
     if not whole:
         raise PoolError(f"none of {len(samples)} samples could be captioned, so {path} is not written")
     pool = ReferencePool(
-        PoolEntry(
-            id=samples[place].id, references=tuple(row["references"]), segments=tuple(windows.get(place, ()))
-        )
+        PoolEntry(id=samples[place].id, references=_texts(row), segments=tuple(windows.get(place, ())))
         for place, row in whole.items()
     )
     pool.write(path, provenance, created=datetime.now(UTC).isoformat(timespec="seconds"))
@@ -205,10 +211,14 @@ def _join(
     return pool
 
 
-def _rows(files: Sequence[Path]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _texts(row: JsonObject) -> tuple[str, ...]:
+    return string_list(row["references"], "part of a reference pool", "references")
+
+
+def _rows(files: Sequence[Path]) -> Iterator[tuple[int, JsonDict]]:
     for file in files:
         if not file.exists():
             raise FileNotFoundError(file)
         if file.stat().st_size:
             for _, row in read_objects(file, "part of a reference pool"):
-                yield int(row["place"]), row
+                yield as_whole(row["place"], f"{file}: place"), row

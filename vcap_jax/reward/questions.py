@@ -104,6 +104,13 @@ def question_lines(questions: Mapping[str, Sequence[Question]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
+def _text(row: JsonObject, key: str, where: str) -> str:
+    value = row.get(key)
+    if not isinstance(value, str):
+        raise ManifestError(f'{where}: "{key}" must be a text, got {value!r}')
+    return value
+
+
 def read_questions(path: str | Path) -> dict[str, tuple[Question, ...]]:
     """Questions by sample. Raises ManifestError for a missing or empty file and for a bad line, by its number."""
     found: dict[str, list[Question]] = {}
@@ -111,13 +118,11 @@ def read_questions(path: str | Path) -> dict[str, tuple[Question, ...]]:
         where = f"{path}:{number}"
         other_keys(row, where, _KEYS)
         identity = row_id(row, where)
-        for key in ("question", "answer"):
-            if not isinstance(row.get(key), str):
-                raise ManifestError(f'{where}: "{key}" must be a text, got {row.get(key)!r}')
+        text, answer = _text(row, "question", where), _text(row, "answer", where)
         try:
             asked = Question(
-                text=row["question"],
-                answer=row["answer"],
+                text=text,
+                answer=answer,
                 options=string_list(row.get("options", []), where, "options"),
             )
         except ManifestError:

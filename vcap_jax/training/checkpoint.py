@@ -19,9 +19,9 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
-from pydantic import JsonValue
 
 from vcap_jax.system.errors import VCapError, system_message
+from vcap_jax.system.json_values import JsonValue
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
 
 State = TypeVar("State")
