@@ -1,0 +1,85 @@
+"""Multiple choice: which option an answer in words gives.
+
+Nothing is guessed. An answer that names no option, or two of them, gives None, and whoever asked decides what that
+means: another model that matches answers to options, or a wrong answer. Two readers of public harnesses, measured on
+the same answers: one takes "The answer is B because A dog" for A and nothing for "(b)", another "blue" for B.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from string import ascii_uppercase
+
+LETTERS = ascii_uppercase
+
+_AFTER_A_LETTER = (
+    r"because|since|as|for|and|or|but|not|which|that|is|was|would|seems|due|given|based|here|in|from|the"
+)
+# "A dog" has an article, "A because" a letter; the same for the pronoun "I".
+_CAPITAL = rf"(?:[B-HJ-Z]|[AI](?![ \t]+(?!(?:{_AFTER_A_LETTER})\b)[a-z])(?!['’]))"
+_NOT_ONE_OF_TWO = r"(?!\W*(?:and|or|[/,&])\W*[A-Za-z]\b)"
+_STATED = re.compile(
+    r"(?i:\b(?:answer|option|choice)\b(?:\s+(?:is|would be|should be))?)\s*[:=]?[\s*_\"'`(\[{]*"
+    r"(?:(?i:option|choice)\s+[\s*_\"'`(\[{]*)?"
+    rf"(?:({_CAPITAL})\b|(?<=[(\[])([a-z])(?=[)\]])){_NOT_ONE_OF_TWO}"
+)
+_WHOLE = re.compile(r"[\s*_\"'`(\[{]*([A-Za-z])[\s*_\"'`)\]}.:,]*")
+_BEGINS = re.compile(
+    rf"[\s*_\"'`]*(?:[(\[]([A-Za-z])[)\]]|([A-Za-z])[*_]*[).:](?=\s|\*|$)|({_CAPITAL})\b[*_]*(?=\s|,|$))"
+    rf"{_NOT_ONE_OF_TWO}"
+)
+_ALONE = re.compile(rf"(?:[(\[]([A-Za-z])[)\]]|(?<![\w'’-])({_CAPITAL})(?![\w'’-]))")
+
+
+def lettered(options: Sequence[str]) -> dict[str, str]:
+    """The options by their letters, A first. Raises ValueError for more than 26."""
+    if len(options) > len(LETTERS):
+        raise ValueError(f"{len(options)} options, and there are {len(LETTERS)} letters")
+    return dict(zip(LETTERS, options, strict=False))
+
+
+def listed(options: Mapping[str, str]) -> str:
+    """The options as lines, "A. a dog"."""
+    return "\n".join(f"{letter}. {' '.join(text.split())}" for letter, text in options.items())
+
+
+def read_choice(answer: str, options: Mapping[str, str]) -> str | None:
+    """The letter of the option that an answer gives; None where it gives none or does not say which of two.
+
+    options: texts by letter. In order: a stated answer ("the answer is B", "Answer: (c)"; the last one counts), an
+    answer that is one letter or begins with one ("b", "B. not A"), the text of an option, a single letter that stands
+    alone, the only option whose text occurs. What stands before ``</think>`` does not count.
+    """
+    text = answer.rpartition("</think>")[2].strip()
+    if stated := [letter for letter in map(_letter, _STATED.finditer(text)) if letter in options]:
+        return stated[-1]
+    for found in (_WHOLE.fullmatch(text), _BEGINS.match(text)):
+        if found is not None and _letter(found) in options:
+            return _letter(found)
+    same = [letter for letter, option in options.items() if _plain(option) == _plain(text)]
+    if len(same) == 1:
+        return same[0]
+    alone = {letter for letter in map(_letter, _ALONE.finditer(text)) if letter in options}
+    if alone:
+        return alone.pop() if len(alone) == 1 else None
+    return _mentioned(_plain(text), options)
+
+
+def _letter(found: re.Match[str]) -> str:
+    return next(group for group in found.groups() if group is not None).upper()
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.sub(r"[^\w\s]", " ", text.casefold()).split())
+
+
+def _mentioned(text: str, options: Mapping[str, str]) -> str | None:
+    """The only option whose words occur in a row; "red" inside "dark red" does not, where both are options."""
+    left, found = f" {text} ", []
+    for letter, option in sorted(options.items(), key=lambda pair: -len(_plain(pair[1]))):
+        words = f" {_plain(option)} "
+        if words.strip() and words in left:
+            found.append(letter)
+            left = left.replace(words, " | ")
+    return found[0] if len(found) == 1 else None
