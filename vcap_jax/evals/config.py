@@ -21,6 +21,14 @@ BENCHMARKS: Mapping[str, str] = {
     "capmas": "vcap_jax.evals.benchmarks.capmas:CapMas",
     "decapbench": "vcap_jax.evals.benchmarks.decapbench:DeCapBench",
     "vcapsbench": "vcap_jax.evals.benchmarks.vcapsbench:VCapsBench",
+    "vdc": "vcap_jax.evals.benchmarks.vdc:Vdc",
+    "prism-ai2d": "vcap_jax.evals.benchmarks.prism:PrismAi2d",
+    "prism-mmstar": "vcap_jax.evals.benchmarks.prism:PrismMmstar",
+    "prism-realworldqa": "vcap_jax.evals.benchmarks.prism:PrismRealWorldQa",
+    "prism-vstar": "vcap_jax.evals.benchmarks.prism:PrismVStar",
+    "captionqa": "vcap_jax.evals.benchmarks.captionqa:CaptionQa",
+    "caparena-auto": "vcap_jax.evals.benchmarks.caparena:CapArenaAuto",
+    "dream1k": "vcap_jax.evals.benchmarks.dream1k:Dream1k",
 }
 """Public benchmarks, by name, with their import paths (docs/evaluate.md)."""
 

@@ -1,0 +1,181 @@
+"""DREAM-1K by AutoDQ: are a video's events in its description, and are the described events in the video?
+
+Wang et al., Tarsier: Recipes for Training and Evaluating Large Video Description Models (2024); public code
+bytedance/tarsier. 1,000 clips of five sources. A model lists the events of a description (one call), says of each gold
+event whether the description entails it (recall), and of each described event whether the reference entails it
+(precision). Only entailment counts. Recall and precision are means over the clips of a source, then over the sources;
+F1 is the harmonic mean of the two, not a mean of F1s.
+
+official: texts are lower-cased before they are asked about; a description without events has precision 1, a clip
+without gold events recall 1; a clip of which a stage failed is left out. strict: texts as they are; what has no events
+has no precision or recall, and enters neither mean; a failed stage takes only its own value.
+
+Two faults of ports are not here: an event list that cannot be read is a failure, not a list without events (worth 1),
+and a verdict that cannot be read is none, not a 0. Figures of different judges are not comparable: one model's F1 was
+42.0 and 31.5 with two providers of GPT-3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from vcap_jax.data.manifest import Sample
+from vcap_jax.evals.answers import chosen, typed
+from vcap_jax.evals.asking import Asker, Stage
+from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
+from vcap_jax.evals.benchmarks.media_files import VIDEO_SUFFIXES, MediaFiles
+from vcap_jax.evals.statistics import Statistic, average_of_present, harmonic, mean
+from vcap_jax.reward.failures import Failure
+from vcap_jax.system.json_values import (
+    JsonError,
+    JsonObject,
+    JsonValue,
+    as_list,
+    as_object,
+    as_text,
+)
+
+SOURCES = ("movie_animation", "movie_live_action", "vertical_video", "videvo", "youtube")
+RELATIONS = ("entailment", "neutral", "contradiction")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clip:
+    """source: one of ``SOURCES``. reference: the human's description. events: those of it."""
+
+    source: str
+    reference: str
+    events: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events of a description."""
+
+    Events: list[str]
+
+
+class Dream1k(Benchmark[Clip]):
+    """Events of one description each."""
+
+    name = "dream1k"
+    modality = "video"
+    worst = "f1"
+    source = (
+        "DREAM-1k.jsonl from https://github.com/bytedance/tarsier (data/annotations, Apache-2.0), the videos from "
+        "https://huggingface.co/datasets/omni-research/DREAM-1K"
+    )
+
+    def load(self) -> Iterable[Task[Clip]]:
+        """One task for each clip, in the order of the file; both published forms of a row are read."""
+        path = self.folder.file("DREAM-1k.jsonl", "data/annotations/DREAM-1k.jsonl")
+        files = MediaFiles(self.folder.path, usual="videos", suffixes=VIDEO_SUFFIXES)
+        prompt = self.template("caption", plain=True).text
+        try:
+            for where, row in self.folder.objects(path):
+                identity, video, clip = read_clip(row, where)
+                sample = Sample(id=identity, video=files.named(video), prompt=prompt, origin=str(path))
+                yield Task(sample=sample, row=clip)
+        except JsonError as error:
+            raise self.folder.wrong(path, str(error)) from error
+
+    def make_stages(self) -> Iterable[Stage]:
+        """``events`` of the description; ``recall`` and ``precision`` ask for entailment, with one text."""
+        events = self.template("events", "CAPTION")
+        entailment = self.template("entailment", "CAPTION", "EVENTS")
+        return (
+            Stage(name="events", template=events),
+            Stage(name="recall", template=entailment),
+            Stage(name="precision", template=entailment, caption="EVENTS"),
+        )
+
+    async def measure(self, task: Task[Clip], caption: str, asker: Asker) -> Measured:
+        """recall, precision, f1 of the clip; the first two under its source, too."""
+        clip, official = task.row, self.options.mode == "official"
+        ours, theirs = (caption.lower(), clip.reference.lower()) if official else (caption, clip.reference)
+        lacking: dict[str, str] = {}
+        found: dict[str, float | None] = {}
+        details: dict[str, JsonValue] = {"source": clip.source}
+        answer = await asker.ask(self.stages["events"], typed(Events), {"CAPTION": ours})
+        described = (
+            answer if isinstance(answer, Failure) else tuple(filter(None, map(str.strip, answer.Events)))
+        )
+        for stage, text, events in (("recall", ours, clip.events), ("precision", theirs, described)):
+            relations = (
+                events if isinstance(events, Failure) else await self._relations(stage, text, events, asker)
+            )
+            if isinstance(relations, Failure):
+                lacking[stage] = str(relations)
+            else:
+                found[stage] = entailed_share(relations, official=official)
+                details[stage] = list(map(list, zip(events, relations, strict=True)))  # type: ignore[arg-type]
+        if official and lacking:
+            return Measured(lacking=lacking, details=details)
+        values = {name: value for name, value in found.items() if value is not None}
+        both = dict(values)
+        values |= {f"{name}/{clip.source}": value for name, value in both.items()}
+        if len(both) == 2:
+            total = both["recall"] + both["precision"]
+            values["f1"] = 2 * both["recall"] * both["precision"] / total if total else 0.0
+        return Measured(values=values, lacking=lacking, details=details)
+
+    async def _relations(
+        self, stage: str, text: str, events: Sequence[str], asker: Asker
+    ) -> tuple[str, ...] | Failure:
+        if not events:
+            return ()
+        names = [f"E{number}" for number in range(1, len(events) + 1)]
+        lines = "\n".join(
+            f"{name}: {' '.join(event.split())}" for name, event in zip(names, events, strict=True)
+        )
+        shape = chosen(dict.fromkeys(names, RELATIONS))
+        answer = await asker.ask(self.stages[stage], shape, {"CAPTION": text, "EVENTS": lines})
+        return answer if isinstance(answer, Failure) else tuple(answer[name] for name in names)
+
+    @classmethod
+    def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:
+        """f1, recall, precision, and f1 of each source, in %."""
+        recalls = {source: mean(f"recall/{source}", scale=100) for source in SOURCES}
+        precisions = {source: mean(f"precision/{source}", scale=100) for source in SOURCES}
+        recall, precision = (
+            average_of_present(*recalls.values()),
+            average_of_present(*precisions.values()),
+        )
+        each = {f"f1/{source}": harmonic(recalls[source], precisions[source]) for source in SOURCES}
+        return {"f1": harmonic(recall, precision), "recall": recall, "precision": precision, **each}
+
+
+def entailed_share(relations: Sequence[str], *, official: bool) -> float | None:
+    """The share of events that are entailed. Without events: 1 (official), or None."""
+    if not relations:
+        return 1.0 if official else None
+    return sum(relation == "entailment" for relation in relations) / len(relations)
+
+
+def read_clip(row: JsonObject, where: str) -> tuple[str, str, Clip]:
+    """A row's id, the name of its video and what is known of it. Raises JsonError.
+
+    The older form has ``text`` {prompt, response} and no name of the video, which is ``vid``.mp4; the newer one has
+    ``messages``, the last of them with the ``reference``.
+    """
+    source = as_text(row.get("dataset"), f"{where}: dataset").rpartition("/")[2]
+    if source not in SOURCES:
+        raise JsonError(f"{where}: dataset is {source!r}, none of {', '.join(SOURCES)}")
+    extra = as_object(row.get("extra_info"), f"{where}: extra_info")
+    events = [
+        as_text(event, f"{where}: events") for event in as_list(extra.get("events"), f"{where}: events")
+    ]
+    video, reference = f"{row.get('vid', row.get('idx'))}.mp4", row.get("text")
+    if isinstance(reference, Mapping):
+        reference = reference.get("response")
+    for message in as_list(row.get("messages", []), f"{where}: messages"):
+        for part in as_list(as_object(message, f"{where}: messages").get("content"), f"{where}: content"):
+            content = as_object(part, f"{where}: content")
+            reference = content.get("reference") or reference
+            if isinstance(content.get("video"), Mapping):
+                name = as_object(content["video"], where).get("video_file")
+                video = PurePosixPath(as_text(name, f"{where}: video_file")).name
+    clip = Clip(source=source, reference=as_text(reference, f"{where}: reference"), events=tuple(events))
+    return f"{source}/{row.get('idx', row.get('vid'))}", video, clip

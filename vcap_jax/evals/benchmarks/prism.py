@@ -1,0 +1,190 @@
+"""Prism: a captioner describes an image, a language model answers questions from the description alone.
+
+Four sets of multiple-choice questions, from the tables of VLMEvalKit: AI2D (3,088 questions), MMStar (1,500),
+RealWorldQA (765) and V* (191). Qiao et al., Prism: A Framework for Decoupling and Assessing the Capabilities of VLMs
+(2024). The figure is the share of right answers, over questions (micro).
+
+One description of each image serves all its questions; ``query_aware`` asks for one per question, which tells the
+captioner the question (not its options).
+
+An answer is read by rule (``choices.read_choice``); where no rule reads it, the model is asked which option it means.
+One that means none is wrong, and counted as ``unmatched``. No option is ever guessed: VLMEvalKit draws one at random,
+without a seed, where its matcher fails, so its figures differ from run to run. Both modes are the same here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from vcap_jax.configuration import settings
+from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.manifest import Sample
+from vcap_jax.evals.answers import chosen, typed
+from vcap_jax.evals.asking import Asker, Stage
+from vcap_jax.evals.benchmarks.benchmark import Benchmark, BenchmarkOptions, Measured, Mode, Task
+from vcap_jax.evals.benchmarks.choice_tables import ChoiceRow, read_table
+from vcap_jax.evals.benchmarks.choices import listed, read_choice
+from vcap_jax.evals.statistics import Statistic, ratio
+from vcap_jax.evals.templates import PromptTemplate, load_template
+from vcap_jax.reward.failures import Failure
+from vcap_jax.system.json_values import JsonValue
+
+NONE = "none"
+
+
+@settings
+class PrismOptions(BenchmarkOptions):
+    """Settings of the Prism benchmarks."""
+
+    query_aware: bool = False
+    """Show the captioner the question, one description for each."""
+    pictures: str | None = None
+    """Folder for the pictures, which the tables hold as text; null puts them beside the table."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A reasoner's answer."""
+
+    Answer: str
+
+
+Rows = tuple[ChoiceRow, ...]
+"""The questions about one description."""
+
+
+class Prism(Benchmark[Rows]):
+    """A description with its questions."""
+
+    modality = "image"
+    worst = "right"
+    options_class = PrismOptions
+    options: PrismOptions
+    table: ClassVar[str]
+    source = (
+        "The tables of VLMEvalKit (https://opencompass.openxlab.space/utils/VLMEval/NAME.tsv; AI2D_TEST, MMStar, "
+        "RealWorldQA, VStarBench) go there as they are; each data set has its own licence, see its authors' page"
+    )
+
+    def load(self) -> Iterable[Task[Rows]]:
+        """One task for each image, or for each question where the captioner is told it."""
+        pictures = self.options.pictures or self.folder.path / f"{Path(self.table).stem}-pictures"
+        try:
+            rows = read_table(self.folder.file(self.table), Path(pictures))
+        except ManifestError as error:
+            raise self.folder.wrong(self.table, str(error)) from error
+        by_description: dict[str, list[ChoiceRow]] = {}
+        for row in rows:
+            by_description.setdefault(row.index if self.options.query_aware else str(row.image), []).append(
+                row
+            )
+        if self.options.query_aware:
+            asking = self.template("caption_query_aware", "QUESTION", plain=True)
+        else:
+            plain = self.template("caption", plain=True).text
+        for several in by_description.values():
+            first = several[0]
+            prompt = asking.fill({"QUESTION": first.question}).text if self.options.query_aware else plain
+            sample = Sample(id=first.index, images=(first.image,), prompt=prompt, origin=self.table)
+            yield Task(sample=sample, row=tuple(several))
+
+    def make_stages(self) -> Iterable[Stage]:
+        """``answer``: the question from the description; ``match``: which option an answer means."""
+        return (
+            Stage(
+                name="answer",
+                template=self.template("answer", "CAPTION", "QUESTION"),
+                role="reasoner",
+                temperature=0.0,
+            ),
+            Stage(
+                name="match",
+                template=self.template("match", "QUESTION", "ANSWER"),
+                role="reasoner",
+                temperature=0.0,
+                caption="ANSWER",
+            ),
+        )
+
+    def template(self, stage: str, *places: str, plain: bool = False) -> PromptTemplate:
+        """The four share their texts."""
+        made = load_template(f"prism/{stage}", places, self.options.prompts, plain=plain)
+        self._templates[stage] = made
+        return made
+
+    async def measure(self, task: Task[Rows], caption: str, asker: Asker) -> Measured:
+        """right, questions, unmatched: of the questions that were answered."""
+        right = unmatched = asked = 0
+        lacking: dict[str, str] = {}
+        told: list[JsonValue] = []
+        for row in task.row:
+            answer = await self._answer(row, caption, asker)
+            if isinstance(answer, Failure):
+                lacking[f"question {row.index}"] = str(answer)
+                continue
+            given, letter = answer
+            asked += 1
+            right += letter == row.answer
+            unmatched += letter is None
+            told.append({"index": row.index, "given": given, "option": letter, "answer": row.answer})
+        if not asked:
+            return Measured(lacking=lacking)
+        values = {"right": right, "questions": asked, "unmatched": unmatched}
+        return Measured(values=values, lacking=lacking, details={"questions": told})
+
+    async def _answer(self, row: ChoiceRow, caption: str, asker: Asker) -> tuple[str, str | None] | Failure:
+        """The answer as given, and the letter that it means."""
+        hint = f"Hint: {row.hint}\n" if row.hint else ""
+        question = f"{hint}{row.question}\n{listed(row.options)}"
+        answer = await asker.ask(
+            self.stages["answer"], typed(Answer), {"CAPTION": caption, "QUESTION": question}
+        )
+        if isinstance(answer, Failure):
+            return answer
+        letter = read_choice(answer.Answer, row.options)
+        if letter is not None or not answer.Answer.strip():
+            return answer.Answer, letter
+        shape = chosen({"Option": [*row.options, NONE]})
+        meant = await asker.ask(self.stages["match"], shape, {"QUESTION": question, "ANSWER": answer.Answer})
+        if isinstance(meant, Failure):
+            return meant
+        return answer.Answer, None if meant["Option"] == NONE else meant["Option"]
+
+    @classmethod
+    def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:
+        """accuracy: % of the questions; unmatched: % whose answer means no option."""
+        return {
+            "accuracy": ratio("right", "questions", scale=100),
+            "unmatched": ratio("unmatched", "questions", scale=100),
+        }
+
+
+class PrismAi2d(Prism):
+    """AI2D: diagrams of school science."""
+
+    name = "prism-ai2d"
+    table = "AI2D_TEST.tsv"
+
+
+class PrismMmstar(Prism):
+    """MMStar: questions that need the image."""
+
+    name = "prism-mmstar"
+    table = "MMStar.tsv"
+
+
+class PrismRealWorldQa(Prism):
+    """RealWorldQA: places and distances in photographs."""
+
+    name = "prism-realworldqa"
+    table = "RealWorldQA.tsv"
+
+
+class PrismVStar(Prism):
+    """V*: small things in large photographs."""
+
+    name = "prism-vstar"
+    table = "VStarBench.tsv"
