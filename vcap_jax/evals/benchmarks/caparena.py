@@ -97,19 +97,22 @@ class CapArenaAuto(Benchmark[Battle]):
             return Measured(lacking={"image": str(view)})
         orders = (True, False) if self.options.mode == "strict" else (first_place(task.sample.id),)
         points: list[int] = []
-        told: list[JsonValue] = []
+        told: list[str] = []
         for ours_first in orders:
             verdict = await self._verdict(battle, caption, view, asker, ours_first=ours_first)
             if isinstance(verdict, Failure):
                 return Measured(lacking={"compare": str(verdict)})
             judgment, reason = verdict
             points.append(points_of(judgment, ours_first=ours_first))
-            told.append({"ours": "first" if ours_first else "second", "judgment": judgment, "reason": reason})
+            place = "first" if ours_first else "second"
+            told.append(f"This caption {place}, better: {judgment}. {reason}")
         result = sum(points) / len(points)
         values = {"points": result, f"points/{battle.baseline}": result, "words": words}
         if len(points) > 1:
             values["consistent"] = float(len(set(points)) == 1)
-        return Measured(values=values, details={"baseline": battle.baseline, "judgments": told})
+        return Measured(
+            values=values, notes={f"Against {battle.baseline}": "\n".join(told), "Opponent": battle.opponent}
+        )
 
     async def _verdict(
         self, battle: Battle, caption: str, view: EncodedView, asker: Asker, *, ours_first: bool

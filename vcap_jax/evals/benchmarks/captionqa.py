@@ -36,7 +36,7 @@ from vcap_jax.evals.benchmarks.choice_tables import write_picture
 from vcap_jax.evals.benchmarks.choices import lettered, listed
 from vcap_jax.evals.statistics import Statistic, ratio
 from vcap_jax.reward.failures import Failure
-from vcap_jax.system.json_values import JsonDict, JsonValue
+from vcap_jax.system.json_values import JsonDict
 
 DOMAINS = ("natural", "document", "ecommerce", "embodiedai")
 CANNOT_ANSWER = "Cannot answer from the caption"
@@ -198,14 +198,16 @@ class CaptionQa(Benchmark[Picture]):
         letters = await asyncio.gather(*map(one, picture.questions))
         score = right = cannot = 0.0
         lacking: dict[str, str] = {}
-        told: list[JsonValue] = []
+        told: list[str] = []
         for number, (choice, letter) in enumerate(zip(picture.questions, letters, strict=True), 1):
             if isinstance(letter, Failure):
                 lacking[f"question {number}"] = str(letter)
                 continue
             worth, is_right, is_cannot = choice.worth(letter)
             score, right, cannot = score + worth, right + is_right, cannot + is_cannot
-            told.append([choice.text, choice.options[choice.right], choice.shown[letter], worth])
+            told.append(
+                f"{choice.text} {choice.shown[letter]} ({worth:.3g}, it is: {choice.options[choice.right]})"
+            )
         if not told:
             return Measured(lacking=lacking)
         asked = float(len(told))
@@ -217,7 +219,7 @@ class CaptionQa(Benchmark[Picture]):
             "share": score / asked,
         }
         values |= {f"score/{picture.domain}": score, f"questions/{picture.domain}": asked}
-        return Measured(values=values, lacking=lacking, details={"questions": told})
+        return Measured(values=values, lacking=lacking, notes={"Questions and answers": "\n".join(told)})
 
     @classmethod
     def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:

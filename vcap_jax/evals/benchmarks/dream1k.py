@@ -31,7 +31,6 @@ from vcap_jax.reward.failures import Failure
 from vcap_jax.system.json_values import (
     JsonError,
     JsonObject,
-    JsonValue,
     as_list,
     as_object,
     as_text,
@@ -97,7 +96,7 @@ class Dream1k(Benchmark[Clip]):
         ours, theirs = (caption.lower(), clip.reference.lower()) if official else (caption, clip.reference)
         lacking: dict[str, str] = {}
         found: dict[str, float | None] = {}
-        details: dict[str, JsonValue] = {"source": clip.source}
+        notes: dict[str, str] = {}
         answer = await asker.ask(self.stages["events"], typed(Events), {"CAPTION": ours})
         described = (
             answer if isinstance(answer, Failure) else tuple(filter(None, map(str.strip, answer.Events)))
@@ -110,16 +109,17 @@ class Dream1k(Benchmark[Clip]):
                 lacking[stage] = str(relations)
             else:
                 found[stage] = entailed_share(relations, official=official)
-                details[stage] = list(map(list, zip(events, relations, strict=True)))  # type: ignore[arg-type]
+                told = zip(relations, events, strict=True)  # type: ignore[arg-type]
+                notes[stage.capitalize()] = "\n".join(f"{relation}: {event}" for relation, event in told)
         if official and lacking:
-            return Measured(lacking=lacking, details=details)
+            return Measured(lacking=lacking, notes=notes)
         values = {name: value for name, value in found.items() if value is not None}
         both = dict(values)
         values |= {f"{name}/{clip.source}": value for name, value in both.items()}
         if len(both) == 2:
             total = both["recall"] + both["precision"]
             values["f1"] = 2 * both["recall"] * both["precision"] / total if total else 0.0
-        return Measured(values=values, lacking=lacking, details=details)
+        return Measured(values=values, lacking=lacking, notes=notes)
 
     async def _relations(
         self, stage: str, text: str, events: Sequence[str], asker: Asker

@@ -31,6 +31,8 @@ from vcap_jax.system.json_values import (
     read_json_object,
 )
 
+UNREAD = "none of the options"
+"""What a note says of an answer in which our reader finds no option."""
 VERSION = "0.7.3"
 """The release whose files and command line this module was written against."""
 FAILED = "[LMMS_EVAL_"
@@ -192,15 +194,15 @@ def _item(identity: str, sample: JsonDict, suite: Suite, where: str) -> Item:
     harness = harness_verdict(suite, record, where)
     target = target_of(record, sample)
     options = options_of(sample.get("input"))
-    details: dict[str, JsonValue] = {"target": target, "question": _texts(sample.get("input"))[:1]}
+    notes = {"Question": "\n".join(_texts(sample.get("input"))[:1]), "Right answer": target}
     if target in (options or LETTERS) and len(target) == 1:
         letter = read_choice(answer, options or lettered([""] * len(LETTERS)))
-        parsed, details["option"] = letter == target, letter
+        parsed, notes["Read as"] = letter == target, letter or UNREAD
     else:
         parsed = harness and bool(answer.strip())
     values = {"harness": float(harness), "parsed": float(parsed)}
     values |= {f"{name}/{suite.name}": value for name, value in values.items()}
-    return Item(id=identity, captions=(answer,), values=values, details=details)
+    return Item(id=identity, captions=(answer,), values=values, notes=notes)
 
 
 def harness_verdict(suite: Suite, record: JsonValue, where: str) -> bool:
@@ -278,4 +280,4 @@ def statistics(suites: Sequence[Suite]) -> dict[str, Statistic]:
 
 def unread(items: Sequence[Item]) -> Iterator[Item]:
     """Those whose answer our reader takes for no option."""
-    return (item for item in items if "option" in item.details and item.details["option"] is None)
+    return (item for item in items if item.notes.get("Read as") == UNREAD)

@@ -30,7 +30,6 @@ from vcap_jax.evals.benchmarks.choices import listed, read_choice
 from vcap_jax.evals.statistics import Statistic, ratio
 from vcap_jax.evals.templates import PromptTemplate, load_template
 from vcap_jax.reward.failures import Failure
-from vcap_jax.system.json_values import JsonValue
 
 NONE = "none"
 
@@ -119,7 +118,7 @@ class Prism(Benchmark[Rows]):
         """right, questions, unmatched: of the questions that were answered."""
         right = unmatched = asked = 0
         lacking: dict[str, str] = {}
-        told: list[JsonValue] = []
+        told: list[str] = []
         for row in task.row:
             answer = await self._answer(row, caption, asker)
             if isinstance(answer, Failure):
@@ -129,11 +128,11 @@ class Prism(Benchmark[Rows]):
             asked += 1
             right += letter == row.answer
             unmatched += letter is None
-            told.append({"index": row.index, "given": given, "option": letter, "answer": row.answer})
+            told.append(f"{row.question} {given} ({letter or NONE}, it is {row.answer})")
         if not asked:
             return Measured(lacking=lacking)
         values = {"right": right, "questions": asked, "unmatched": unmatched}
-        return Measured(values=values, lacking=lacking, details={"questions": told})
+        return Measured(values=values, lacking=lacking, notes={"Questions and answers": "\n".join(told)})
 
     async def _answer(self, row: ChoiceRow, caption: str, asker: Asker) -> tuple[str, str | None] | Failure:
         """The answer as given, and the letter that it means."""

@@ -153,7 +153,7 @@ class Vdc(Benchmark[Aspect]):
 
         results = await asyncio.gather(*map(one, aspect.questions))
         judged: list[Comparison] = []
-        told: list[JsonValue] = []
+        told: list[str] = []
         lacking: dict[str, str] = {}
         for number, (question, result) in enumerate(zip(aspect.questions, results, strict=True), 1):
             if isinstance(result, Failure):
@@ -161,7 +161,7 @@ class Vdc(Benchmark[Aspect]):
                 continue
             answer, comparison = result
             judged.append(comparison)
-            told.append([question.text, question.answer, answer, comparison.Verdict, comparison.Score])
+            told.append(f"{question.text} {answer} ({comparison.Verdict}, it is: {question.answer})")
         if not judged:
             return Measured(lacking=lacking)
         accuracy, score = accuracy_and_score(judged)
@@ -169,7 +169,7 @@ class Vdc(Benchmark[Aspect]):
         values |= {f"accuracy/{aspect.name}": accuracy, f"score/{aspect.name}": score}
         if accuracy and score and not lacking:
             values |= {f"official/accuracy/{aspect.name}": accuracy, f"official/score/{aspect.name}": score}
-        return Measured(values=values, lacking=lacking, details={"questions": told})
+        return Measured(values=values, lacking=lacking, notes={"Questions and answers": "\n".join(told)})
 
     @classmethod
     def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:
