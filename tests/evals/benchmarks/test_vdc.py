@@ -24,7 +24,8 @@ CAPTIONS = {"one": "a cat on a roof", "two": "a dog in a house", "three": "a hor
 def data(tmp_path: Path) -> Path:
     folder = tmp_path / "vdc"
     (folder / "videos" / "deep").mkdir(parents=True)
-    (folder / "videos" / "deep" / "one.mkv").touch()
+    for name in ("deep/one.mkv", "two.mp4", "three.MP4"):
+        (folder / "videos" / name).touch()
     rows = [
         {
             video: [
@@ -59,7 +60,7 @@ def judge(server: ScriptedJudge) -> ByStage:
 
 def captions(**other: str) -> Given:
     return Given(
-        {f"{aspect}/{video}": text for aspect in ASPECTS for video, text in {**CAPTIONS, **other}.items()}
+        {f"{aspect}:{video}": text for aspect in ASPECTS for video, text in {**CAPTIONS, **other}.items()}
     )
 
 
@@ -103,7 +104,7 @@ def test_each_aspect_is_asked_for_with_a_drawn_prompt(
     server: ScriptedJudge, judge: ByStage, data: Path
 ) -> None:
     benchmark = made(Vdc, data, endpoint(server))
-    assert [sample.id for sample in benchmark.samples[:5]] == [f"{aspect}/one" for aspect in ASPECTS]
+    assert [sample.id for sample in benchmark.samples[:5]] == [f"{aspect}:one" for aspect in ASPECTS]
     assert benchmark.samples[0].video == data / "videos" / "deep" / "one.mkv"
     assert benchmark.samples[5].video == data / "videos" / "two.mp4"
     again = made(Vdc, data, endpoint(server))
@@ -115,6 +116,9 @@ def test_each_aspect_is_asked_for_with_a_drawn_prompt(
 
 
 def test_missing_files_say_where_they_come_from(server: ScriptedJudge, data: Path) -> None:
+    (data / "videos" / "two.mp4").unlink()
+    with pytest.raises(DataMissing, match=r"two\.mp4.*wchai/Video-Detailed-Caption"):
+        made(Vdc, data, endpoint(server))
     (data / "camera.jsonl").unlink()
     with pytest.raises(DataMissing, match=r"camera\.jsonl.*rese1f/aurora"):
         made(Vdc, data, endpoint(server))

@@ -178,4 +178,4 @@ def read_clip(row: JsonObject, where: str) -> tuple[str, str, Clip]:
                 name = as_object(content["video"], where).get("video_file")
                 video = PurePosixPath(as_text(name, f"{where}: video_file")).name
     clip = Clip(source=source, reference=as_text(reference, f"{where}: reference"), events=tuple(events))
-    return f"{source}/{row.get('idx', row.get('vid'))}", video, clip
+    return str(row.get("idx", row.get("vid"))), video, clip

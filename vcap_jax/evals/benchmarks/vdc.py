@@ -103,7 +103,7 @@ class Vdc(Benchmark[Aspect]):
                     prompt = drawn_prompt(pools[aspect], f"{self.options.seed}/{aspect}/{video}")
                     yield Task(
                         sample=Sample(
-                            id=f"{aspect}/{video}", video=files.with_stem(video), prompt=prompt, origin=aspect
+                            id=f"{aspect}:{video}", video=files.with_stem(video), prompt=prompt, origin=aspect
                         ),
                         row=Aspect(name=aspect, questions=questions),
                     )
