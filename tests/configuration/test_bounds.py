@@ -25,6 +25,9 @@ ZERO = """
     optimizer.warmup_ratio optimizer.min_lr_ratio optimizer.beta1 optimizer.beta2 optimizer.weight_decay
     sft.optimizer.warmup_ratio sft.optimizer.min_lr_ratio sft.optimizer.beta1 sft.optimizer.beta2
     sft.optimizer.weight_decay distributed.process_id distributed.local_devices logging.samples_per_step
+    data.heldout_share data.heldout_seed evaluation.other_judge.temperature evaluation.other_judge.retry_temperature
+    evaluation.other_judge.backoff_s evaluation.other_judge.max_backoff_s evaluation.other_judge.max_retry_after_s
+    evaluation.other_judge.outage_timeout_s
 """
 """Where 0 is a number like others, or switches something off (rollout.sampling.temperature: for groups of one)."""
 MINUS_ONE = ["mesh.fsdp", "world.judge_perception.seed"]
@@ -35,6 +38,7 @@ BESIDE = {
     "model.lora.": ["model.lora.rank=16"],
     "references.sampling.": ["references.sampling.top_k=50"],
     "second_judge.": ["second_judge.judge.urls=[http://127.0.0.1:8000]"],
+    "evaluation.other_judge.": ["evaluation.other_judge.urls=[http://127.0.0.1:8000]"],
     "distributed.process": [
         "distributed.coordinator=localhost:1",
         "distributed.processes=2",
