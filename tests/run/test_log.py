@@ -15,6 +15,7 @@ from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.run.config import LoggingConfig, RunConfig
 from vcap_jax.run.log import RunLog
+from vcap_jax.run.trackers import Trackers
 from vcap_jax.world.captions import full_caption
 from vcap_jax.world.scenes import sample_image_scene
 from vcap_jax.world.splits import EmbeddedData
@@ -45,7 +46,14 @@ def test_facts_are_counted_in_every_group_of_a_sample_that_occurs_twice(tmp_path
     folder = RunFolder(tmp_path)
     config: Any = RunConfig(logging=LoggingConfig(samples_every=2))
     log = RunLog(
-        config, folder, total=3, done=0, learning_rate=lambda step: 0.0, world=world, second_judge=None
+        config,
+        folder,
+        total=3,
+        done=0,
+        learning_rate=lambda step: 0.0,
+        world=world,
+        second_judge=None,
+        trackers=Trackers(config, folder, print, groups=2),
     )
     log.step(
         StepReport(

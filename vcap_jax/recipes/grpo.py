@@ -45,6 +45,7 @@ from vcap_jax.run.log import RunLog, SilentLog
 from vcap_jax.run.own_data import own_data
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import prepare
+from vcap_jax.run.trackers import Trackers, run_trackers
 from vcap_jax.run.warm_up import compile_decoding
 from vcap_jax.training.optimizer import TrainState, build_optimizer, learning_rate_schedule
 from vcap_jax.world.splits import EmbeddedData
@@ -73,6 +74,9 @@ def run(
     folder.claim("training")
     family = reward_family(config)
     with ExitStack() as stack:
+        trackers = stack.enter_context(
+            run_trackers(config, folder, say, processes, config.grpo.groups_per_step)
+        )
         judge = stack.enter_context(
             answering_judge(config, folder, say, processes, second=config.second_judge)
         )
@@ -106,7 +110,9 @@ def run(
         own = stack.enter_context(
             own_data(ctx, prepared.heldout, compared_with, session=session, reward=reward, pool=pool)
         )
-        evaluations = Evaluations(ctx, world, judge if family.asks_judge(config.reward) else None, own)
+        evaluations = Evaluations(
+            ctx, world, judge if family.asks_judge(config.reward) else None, own, trackers.evaluated
+        )
 
         # -- the starting policy, evaluated -----------------------------------------------------------------
         compared = _references(ctx, evaluations, world)
@@ -116,7 +122,7 @@ def run(
                 evaluations.of_pool(name, REFERENCES, compared_with, each=1)
 
         # -- training -------------------------------------------------------------------------------------
-        state = _train(ctx, samples, pool, engine, session, second, world, evaluations)
+        state = _train(ctx, samples, pool, engine, session, second, world, evaluations, trackers)
 
         # -- the trained policy, evaluated ------------------------------------------------------------------
         steps = config.total_steps(len(samples))
@@ -163,6 +169,7 @@ def _train(
     second: SecondJudge | None,
     world: EmbeddedData | None,
     evaluations: Evaluations,
+    trackers: Trackers,
 ) -> TrainState:
     """Trains to the last step, from the last checkpoint if there is one; returns the final state.
 
@@ -198,6 +205,7 @@ def _train(
                 learning_rate=lambda step: schedule(step * updates),
                 world=world,
                 second_judge=second,
+                trackers=trackers,
             )
         stack.callback(log.close)
         groups_per_batch = config.rollout.share(processes.count).groups_per_batch

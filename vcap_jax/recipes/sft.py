@@ -33,6 +33,7 @@ from vcap_jax.run.evaluation import START, TRAINED, Evaluations
 from vcap_jax.run.log import SilentLog
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import prepare
+from vcap_jax.run.trackers import Trackers, run_trackers
 from vcap_jax.sft.step import SFTPrograms
 from vcap_jax.sft.targets import Targets, caption_pool, tokenise_targets
 from vcap_jax.sft.trainer import SHOWN, SupervisedTraining
@@ -58,9 +59,21 @@ def run_sft(
     begin = time.monotonic()
     check_sft_run(config, processes)
     folder.claim("supervised")
+    with run_trackers(config, folder, say, processes, config.sft.groups_per_step) as trackers:
+        return _run(config, folder, say, processes, trackers, begin)
+
+
+def _run(
+    config: RunConfig,
+    folder: RunFolder,
+    say: Callable[[str], None],
+    processes: Processes,
+    trackers: Trackers,
+    begin: float,
+) -> Mapping[str, Any]:
     prepared = prepare(config, folder, say, judged=False, processes=processes)
     ctx, world = prepared.ctx, prepared.world
-    evaluations = Evaluations(ctx, world)
+    evaluations = Evaluations(ctx, world, on_results=trackers.evaluated)
     pool, source = caption_pool(config.sft.captions, prepared.samples)
     remember_pool(ctx, pool, source)
     max_tokens = config.sft.max_caption_tokens or config.rollout.max_completion_length
@@ -72,7 +85,7 @@ def run_sft(
         say(f"{targets.too_long} captions are longer than {max_tokens} tokens and are left out")
     start = evaluations.of_policy(START, ctx.policy.trainable, step=0)
 
-    state = _train(ctx, samples, targets, max_tokens, evaluations)
+    state = _train(ctx, samples, targets, max_tokens, evaluations, trackers)
 
     trained = evaluations.of_policy(TRAINED, state.params, step=config.sft.total_steps(len(samples)))
     if not processes.first:
@@ -97,10 +110,12 @@ def run_sft(
 class _Log:
     """Metrics and the progress line (implements ``sft.trainer.Log``)."""
 
-    def __init__(self, ctx: RunContext, *, total: int, done: int) -> None:
+    def __init__(self, ctx: RunContext, trackers: Trackers, *, total: int, done: int) -> None:
         self._metrics = MetricsWriter(ctx.folder.metrics)
         # What was logged after the last checkpoint is done again, and comes out the same.
         self._metrics.truncate_after(done)
+        self._trackers = trackers
+        trackers.begin(done)
         self._progress = Progress(total, start=done, every=ctx.config.logging.print_every, shown=SHOWN)
 
     def message(self, text: str) -> None:
@@ -108,6 +123,7 @@ class _Log:
 
     def step(self, row: Mapping[str, Any]) -> None:
         self._metrics.write(row)
+        self._trackers.step(row["step"], row)
         self._progress.update(row["step"], row)
 
     def evaluated(self, step: int, columns: Mapping[str, float]) -> None:
@@ -119,7 +135,12 @@ class _Log:
 
 
 def _train(
-    ctx: RunContext, samples: list[Sample], targets: Targets, max_tokens: int, evaluations: Evaluations
+    ctx: RunContext,
+    samples: list[Sample],
+    targets: Targets,
+    max_tokens: int,
+    evaluations: Evaluations,
+    trackers: Trackers,
 ) -> TrainState:
     """Trains to the last step, from the last checkpoint if there is one, which may have been written by another number
     of processes and on another mesh; returns the final state."""
@@ -138,7 +159,7 @@ def _train(
         done = int(state.step)
         log: _Log | SilentLog = SilentLog()
         if processes.first:
-            log = _Log(ctx, total=total, done=done)
+            log = _Log(ctx, trackers, total=total, done=done)
         stack.callback(log.close)
         training = SupervisedTraining(
             config=sft,

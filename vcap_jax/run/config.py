@@ -19,6 +19,7 @@ from vcap_jax.grpo.objective import ObjectiveConfig
 from vcap_jax.models.policy import ModelConfig
 from vcap_jax.parallel.processes import DistributedConfig
 from vcap_jax.parallel.sharding import MeshConfig
+from vcap_jax.report.trackers.config import TrackersConfig
 from vcap_jax.reward.alarms import AlarmConfig
 from vcap_jax.reward.config import JudgeConfig, RewardConfig, SecondJudgeConfig
 from vcap_jax.rollout.sampler import RolloutConfig
@@ -97,6 +98,7 @@ class RunConfig:
     distributed: DistributedConfig = Field(default_factory=DistributedConfig)
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     logging: LoggingConfig = Field(default_factory=LoggingConfig)
+    trackers: TrackersConfig = Field(default_factory=TrackersConfig)
     compilation_cache: str | None = None
     """Folder for compiled programs, which makes later starts quick."""
 

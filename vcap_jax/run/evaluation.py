@@ -78,6 +78,7 @@ class Evaluations:
 
     world: the scenes behind the data, where they are the embedded world's. judge: the endpoints that answer, where the
     run asks a judge. own: held-out samples of the user's own, where there are some.
+    on_results: is given every evaluation that is asked for, made or found.
     Raises EvaluatorError and ConfigError for evaluators that cannot be used.
     """
 
@@ -87,6 +88,7 @@ class Evaluations:
         world: EmbeddedData | None,
         judge: JudgeConfig | None = None,
         own: OwnData | None = None,
+        on_results: Callable[[Results], None] = lambda results: None,
     ) -> None:
         tools = EvaluatorTools(
             modality=ctx.config.modality,
@@ -96,7 +98,7 @@ class Evaluations:
             store=ctx.own_file("evaluations.sqlite"),
             say=ctx.say,
         )
-        self._ctx = ctx
+        self._ctx, self._on_results = ctx, on_results
         self._named = {one.name: one for one in made_evaluators(ctx.config.evaluation, tools, ctx.say)}
         self._samplers: dict[str, GroupSampler] = {}
 
@@ -131,6 +133,7 @@ class Evaluations:
                 results = self._shared(named, when, step, captioner)
                 (say or self._ctx.say)(_told(results))
             found[name] = results
+            self._on_results(results)
         return found
 
     def of_pool(self, name: str, when: str, pool: ReferencePool, *, each: int) -> Results:
@@ -148,6 +151,7 @@ class Evaluations:
                 self._ctx.processes.on_process_0(f"evaluation {name} of {when}", evaluate)
             )
             self._ctx.say(_told(results))
+        self._on_results(results)
         return results
 
     def after_step(self, step: int, params: Params, *, total: int, log: EvaluationLog) -> None:

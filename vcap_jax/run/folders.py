@@ -41,6 +41,7 @@ ROLLOUT_SERVERS_MAY_DIFFER = ("urls", "weights_dir", "concurrency", "timeout_s",
 
 MAY_DIFFER = (
     "logging",
+    "trackers",
     "evaluation.every",
     "alarms",
     *(f"judge.{name}" for name in JUDGE_MAY_DIFFER),

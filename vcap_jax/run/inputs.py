@@ -23,6 +23,7 @@ from vcap_jax.evals.registry import load_evaluators
 from vcap_jax.models.lora_files import CONFIG_FILE
 from vcap_jax.models.registry import family_at
 from vcap_jax.models.weights import INDEX_FILE, SINGLE_FILE
+from vcap_jax.report.trackers.config import check_trackers
 from vcap_jax.reward.questions import read_questions
 from vcap_jax.reward.templates import load_instruction
 from vcap_jax.reward.vqa import load_vqa_template
@@ -74,6 +75,8 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
     if work != "captions":
         with noted():
             load_evaluators(config.evaluation, config.modality)
+        with noted():
+            check_trackers(config.trackers)
     with noted():
         samples = checks.manifest()
         if work != "captions":

@@ -21,6 +21,7 @@ from vcap_jax.reward.alarms import AlarmWatch
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.observers import RunObserver
+from vcap_jax.run.trackers import Trackers
 from vcap_jax.world.splits import EmbeddedData
 
 
@@ -30,7 +31,7 @@ class RunLog:
     total, done: steps of the whole run, and those of earlier starts. Rows after ``done`` are dropped,
     because these steps are done again and come out the same. learning_rate: step (from 0) -> rate.
     world: if given, facts that captions cover and make up are counted. second_judge: whose agreement
-    is logged. Each of several processes has its own; the log shows that of process 0.
+    is logged. Each of several processes has its own; the log shows that of process 0. trackers: get what is logged.
     """
 
     def __init__(
@@ -43,14 +44,16 @@ class RunLog:
         learning_rate: Callable[[int], Any],
         world: EmbeddedData | None,
         second_judge: SecondJudge | None,
+        trackers: Trackers,
     ) -> None:
         self._config, self._world, self._second_judge = config, world, second_judge
-        self._learning_rate = learning_rate
+        self._learning_rate, self._trackers = learning_rate, trackers
         self._metrics = MetricsWriter(folder.metrics)
         self._metrics.truncate_after(done)
         self._progress = Progress(total, start=done, every=config.logging.print_every)
         self._observer = RunObserver(config, folder, world, done=done, total=total)
         self._alarms = AlarmWatch(config.alarms, read_metrics(folder.metrics))
+        trackers.begin(done)
 
     def message(self, text: str) -> None:
         """A line of its own above the progress line."""
@@ -87,7 +90,7 @@ class RunLog:
             "compiles": report.compiles,
         }
         self._metrics.write(row)
-        self._observer(report)
+        self._trackers.step(report.step, row, self._observer(report))
         for warning in warnings:
             self._progress.message(f"step {report.step}: {warning}")
         self._progress.update(report.step, row)

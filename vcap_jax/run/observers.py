@@ -73,15 +73,19 @@ class RunObserver:
         for sample in read_samples(folder.samples):
             self._shown.add(sample.id, sample.step)
 
-    def __call__(self, report: StepReport) -> None:
+    def __call__(self, report: StepReport) -> list[Sample]:
+        """Shows what is due after the step; the samples that are shown."""
         logging = self._config.logging
+        shown: list[Sample] = []
         if report.step in (1, self._total) or report.step % logging.samples_every == 0:
             chosen = self._shown.choose([r.sample_id for r in report.records], logging.samples_per_step)
-            self._writer.write(self._sample(report, report.records[place]) for place in chosen)
+            shown = [self._sample(report, report.records[place]) for place in chosen]
+            self._writer.write(shown)
             for place in chosen:
                 self._shown.add(report.records[place].sample_id, report.step)
         if report.step % logging.plot_every == 0:
             self._draw()
+        return shown
 
     def close(self) -> None:
         self._draw()

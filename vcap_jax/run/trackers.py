@@ -1,0 +1,184 @@
+"""The trackers of a run: what the run folder has is what they get, once, also when the run is resumed.
+
+``RUN/trackers.json`` keeps of each its id and what it has been given. When training goes on, what the folder has and a
+tracker lacks is given first: steps that a kill kept from it, or all of them to a tracker that was added later.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from vcap_jax.configuration import plain_settings
+from vcap_jax.parallel.processes import Processes
+from vcap_jax.report.evaluations import Results, evaluations_of
+from vcap_jax.report.metrics import read_metrics
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.samples import Sample
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.trackers.config import TrackerName, TrackersConfig, check_trackers
+from vcap_jax.report.trackers.names import evaluation_values, tracked
+from vcap_jax.report.trackers.pictures import described, strip
+from vcap_jax.report.trackers.protocol import TrackedRun, Tracker
+from vcap_jax.report.trackers.tensorboard import TensorBoardTracker
+from vcap_jax.report.trackers.trackio import TrackioTracker
+from vcap_jax.report.trackers.weights_and_biases import WandbTracker
+from vcap_jax.run.config import RunConfig
+
+_FILE = "trackers.json"
+_KINDS: Mapping[TrackerName, type[Tracker]] = {
+    "tensorboard": TensorBoardTracker,
+    "wandb": WandbTracker,
+    "trackio": TrackioTracker,
+}
+
+
+@dataclass
+class _Given:
+    """What a tracker has: id of the run there, the last step, and evaluations by "NAME/WHEN" with their steps."""
+
+    id: str
+    step: int = 0
+    evaluations: dict[str, int] = field(default_factory=dict)
+
+
+class Trackers:
+    """Gives what a run logs to the configured trackers. One that fails is told once and left alone from then on; the
+    run goes on, and its folder has everything.
+
+    groups: of a step. Use it in the first process alone. Raises ConfigError for a package that is not installed.
+    """
+
+    def __init__(
+        self, config: RunConfig, folder: RunFolder, say: Callable[[str], None], *, groups: int
+    ) -> None:
+        check_trackers(config.trackers)
+        self._config, self._folder, self._say, self._groups = config, folder, say, groups
+        self._working = list(config.trackers.use)
+        self._open: dict[TrackerName, Tracker] = {}
+        self._given = _read(folder.root / _FILE)
+
+    def begin(self, done: int) -> None:
+        """Training goes on after ``done`` steps: steps after it will come again."""
+        rows = [row for row in read_metrics(self._folder.metrics) if int(row["step"]) <= done]
+        results = [one for several in evaluations_of(self._folder).values() for one in several]
+        for name in list(self._working):
+            given = self._of(name)
+            if _KINDS[name].rewinds and given.step > done:
+                given.step = done
+                given.evaluations = {key: step for key, step in given.evaluations.items() if step <= done}
+                self._close(name)
+            for row in rows:
+                self._guarded(name, partial(self._row, name, int(row["step"]), row, ()))
+            for one in results:
+                if (one.step or 0) <= done:
+                    self._guarded(name, partial(self._results, name, one))
+        self._keep()
+
+    def step(self, step: int, row: Mapping[str, object], samples: Sequence[Sample] = ()) -> None:
+        """A step has ended. row: of metrics.jsonl; samples: those that the run shows of it."""
+        for name in list(self._working):
+            self._guarded(name, partial(self._row, name, step, row, samples))
+        self._keep()
+
+    def evaluated(self, results: Results) -> None:
+        """An evaluation was made, or found in the folder."""
+        for name in list(self._working):
+            self._guarded(name, partial(self._results, name, results))
+        self._keep()
+
+    def close(self) -> None:
+        """Ends all; waits for what they still send."""
+        for name in list(self._open):
+            if name in self._working:
+                self._guarded(name, partial(self._close, name))
+            else:  # it has failed, which was told
+                with suppress(Exception):
+                    self._close(name)
+
+    def _row(
+        self, name: TrackerName, step: int, row: Mapping[str, object], samples: Sequence[Sample]
+    ) -> None:
+        given = self._of(name)
+        if step <= given.step:
+            return
+        tracker = self._opened(name)
+        tracker.scalars(step, tracked(row, groups=self._groups))
+        for place, sample in enumerate(samples, 1):
+            tracker.picture(step, f"samples/{place}", strip(sample), described(sample))
+        tracker.flush()
+        given.step = step
+
+    def _results(self, name: TrackerName, results: Results) -> None:
+        given, key = self._of(name), f"{results.evaluator}/{results.when}"
+        if key in given.evaluations:
+            return
+        tracker = self._opened(name)
+        tracker.scalars(results.step or 0, evaluation_values(results))
+        tracker.flush()
+        given.evaluations[key] = results.step or 0
+
+    def _opened(self, name: TrackerName) -> Tracker:
+        if name not in self._open:
+            given = self._of(name)
+            self._keep()  # its id, before anything is there under it
+            run = TrackedRun(
+                name=self._folder.root.resolve().name,
+                id=given.id,
+                project=self._config.trackers.project,
+                group=self._config.trackers.group,
+                folder=self._folder.root,
+                config=plain_settings(self._config),
+                steps=given.step,
+            )
+            self._open[name] = _KINDS[name](run)
+        return self._open[name]
+
+    def _close(self, name: TrackerName) -> None:
+        if (tracker := self._open.pop(name, None)) is not None:
+            tracker.close()
+
+    def _guarded(self, name: TrackerName, work: Callable[[], None]) -> None:
+        if name not in self._working:
+            return
+        try:
+            work()
+        except Exception as error:  # whatever it is, a dashboard must not end a run
+            self._working.remove(name)
+            self._say(
+                f"the tracker {name} has failed and is given nothing more: {type(error).__name__}: {error}. The run "
+                "goes on; what it lacks it gets with --resume"
+            )
+
+    def _of(self, name: TrackerName) -> _Given:
+        return self._given.setdefault(name, _Given(id=secrets.token_hex(4)))
+
+    def _keep(self) -> None:
+        if self._config.trackers.use:
+            rows = {name: asdict(given) for name, given in self._given.items()}
+            replace_file(self._folder.root / _FILE, (json.dumps(rows, indent=2) + "\n").encode())
+
+
+@contextmanager
+def run_trackers(
+    config: RunConfig, folder: RunFolder, say: Callable[[str], None], processes: Processes, groups: int
+) -> Iterator[Trackers]:
+    """The configured trackers in the first process, none in the others. All must enter the context together; raises
+    ConfigError for a package that is not installed."""
+    mine = config if processes.first else replace(config, trackers=TrackersConfig())
+    trackers = processes.together("trackers", lambda: Trackers(mine, folder, say, groups=groups))
+    try:
+        yield trackers
+    finally:
+        trackers.close()
+
+
+def _read(path: Path) -> dict[TrackerName, _Given]:
+    if not path.exists():
+        return {}
+    return {name: _Given(**row) for name, row in json.loads(path.read_text(encoding="utf-8")).items()}
