@@ -7,8 +7,9 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
+from vcap_jax.report.best_checkpoint import Best, write_best
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.run.checkpoint_source import checkpoint_source
+from vcap_jax.run.checkpoint_source import checkpoint_source, lineage
 from vcap_jax.run.config import RunConfig
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 from vcap_jax.world.backbone import BACKBONE_FOLDER
@@ -35,3 +36,18 @@ def test_a_run_has_its_last_checkpoint_or_the_one_asked_for(tmp_path: Path) -> N
     assert checkpoint_source(str(folder.root), 4).step == 4
     with pytest.raises(CheckpointError, match="no checkpoint of step 5"):
         checkpoint_source(str(folder.root), 5)
+
+
+def test_best_names_the_checkpoint_that_the_run_keeps_as_its_best(tmp_path: Path) -> None:
+    folder = RunFolder.open(tmp_path / "run", RunConfig())
+    with Checkpointer(folder.checkpoints) as checkpoints:
+        for step in (4, 8):
+            checkpoints.save(step, {"params": jnp.zeros(2)})
+    with pytest.raises(CheckpointError, match=r"keeps no best checkpoint \(logging.keep_best\)"):
+        checkpoint_source(str(folder.root), "best")
+    write_best(folder, Best(metric="judged/reward", best_is="highest", step=4, value=0.5, low=0.4, high=0.6))
+    assert checkpoint_source(str(folder.root), "best").step == 4
+    assert lineage(str(folder.root), "best").runs[0].source.step == 4
+    assert checkpoint_source(str(folder.root)).step == 8
+    with pytest.raises(ValueError, match="leave the step out"):
+        checkpoint_source("embedded", "best")

@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
 from vcap_jax.parallel.sharding import MeshConfig, make_mesh
-from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
+from vcap_jax.training.checkpoint import Checkpointer, CheckpointError, between_steps
 
 
 @jax.tree_util.register_dataclass
@@ -44,9 +44,11 @@ def assert_equal(a: Any, b: Any) -> None:
         np.testing.assert_array_equal(x, y)
 
 
-def test_the_state_comes_back_bit_for_bit_and_the_last_ones_and_the_best_are_kept(tmp_path: Path) -> None:
-    rewards = {1: 0.9, 2: 0.2, 3: 0.3, 4: 0.1}
-    with Checkpointer(tmp_path, keep=2, best="reward") as checkpoints:
+def test_the_state_comes_back_bit_for_bit_and_the_last_ones_and_those_that_stay_are_kept(
+    tmp_path: Path,
+) -> None:
+    rewards, staying = {1: 0.9, 2: 0.2, 3: 0.3, 4: 0.1}, [1]
+    with Checkpointer(tmp_path, keep=2, stays=lambda: staying) as checkpoints:
         assert checkpoints.latest_step() is None
         for step, reward in rewards.items():
             checkpoints.save(step, example_state(step), {"seen": [step]}, {"reward": reward})
@@ -197,3 +199,34 @@ def test_a_disk_that_refuses_is_told_in_two_lines_and_costs_no_earlier_checkpoin
     assert second.startswith("go on with: ")
     with Checkpointer(folder) as checkpoints:
         assert checkpoints.steps() == [1]
+
+
+def test_another_step_that_stays_lets_the_one_before_go(tmp_path: Path) -> None:
+    staying = [1]
+    with Checkpointer(tmp_path, keep=1, stays=lambda: staying) as checkpoints:
+        for step in (1, 2, 3):
+            checkpoints.save(step, {"a": np.zeros(1)})
+        assert checkpoints.steps() == [1, 3]
+        staying[:] = [3]
+        checkpoints.save(4, {"a": np.zeros(1)})
+        assert checkpoints.steps() == [3, 4]
+    with Checkpointer(tmp_path, keep=1, stays=lambda: staying) as checkpoints:
+        checkpoints.save(5, {"a": np.zeros(1)})
+        assert checkpoints.steps() == [3, 5]
+
+
+def test_what_is_done_between_steps_may_ask_for_a_checkpoint_and_hears_of_it(tmp_path: Path) -> None:
+    state = example_state()
+    heard: list[list[int]] = []
+    with Checkpointer(tmp_path) as checkpoints:
+        between_steps(lambda done, params: None, checkpoints, 1, state, None)
+        assert checkpoints.steps() == []
+        for _ in range(2):  # the second time it is there
+            between_steps(
+                lambda done, params: lambda: heard.append(checkpoints.steps()),
+                checkpoints,
+                2,
+                state,
+                None,
+            )
+    assert heard == [[2], [2]]

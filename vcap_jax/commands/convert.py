@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.run.command_line import command_parser, guarded, step_argument
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,7 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     to_hf = commands.add_parser("to-hf", help="run folder or checkpoint -> Hugging Face folder")
     to_hf.add_argument("source", type=Path, help="a run folder, or a folder written by from-hf")
     to_hf.add_argument("target", type=Path)
-    to_hf.add_argument("--step", type=int, help="which of the run's checkpoints (default: the last)")
+    to_hf.add_argument(
+        "--step", type=step_argument, help="which of the run's checkpoints, or best (default: the last)"
+    )
     to_hf.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="of the tensors")
     to_hf.add_argument("--family", help="as model.family, for a folder of from-hf (a run names its own)")
     to_hf.add_argument("--adapter", action="store_true", help="of a LoRA run, the adapters alone, for PEFT")

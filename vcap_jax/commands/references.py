@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcap_jax.run.command_line import config_parser, run_command
+from vcap_jax.run.command_line import config_parser, run_command, step_argument
 
 if TYPE_CHECKING:
     from vcap_jax.run.config import RunConfig
@@ -42,7 +42,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         help="a Hugging Face folder, an Orbax checkpoint, a run folder, or the http address of a chat endpoint "
         "(default: model.path)",
     )
-    parser.add_argument("--step", type=int, help="which of a run's checkpoints (default: the last)")
+    parser.add_argument(
+        "--step", type=step_argument, help="which of a run's checkpoints, or best (default: the last)"
+    )
     parser.add_argument("--served-model", help="of the endpoint, if it serves several")
     parser.add_argument("--api-key-env", help="name of the variable that holds the endpoint's key")
     parser.add_argument(

@@ -26,6 +26,7 @@ from vcap_jax.export.model_card import CARD, write_model_card
 from vcap_jax.models.family import CaptionModel, ModelFamily, Processor, VisualBudget
 from vcap_jax.models.lora_files import save_adapter
 from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import Lineage, checkpoint_source, lineage, load_captioner
 from vcap_jax.run.config import RunConfig
@@ -52,7 +53,7 @@ def checkpoint_to_hf(
     source: Path,
     target: Path,
     *,
-    step: int | None = None,
+    step: AskedStep = None,
     dtype: str = "bfloat16",
     family: str | None = None,
 ) -> Exported:
@@ -68,17 +69,18 @@ def checkpoint_to_hf(
         if step is not None:
             raise ConversionError(f"{source} is a single checkpoint, not a run: leave --step out")
         line, model = Lineage(origin=source), load_model(source, placement=placement, family=family)
+        trained_step = None
     else:
         line, model = _trained(source, step, placement)
-        step = line.runs[0].source.step
+        trained_step = line.runs[0].source.step
     kept = model.family().save(model, target, dtype=jnp.dtype(dtype))
     _write_small_files(model.family(), line.origin, target)
     write_model_card(target, family=model.family(), base=line.origin, runs=line.runs, dtype=dtype)
-    return Exported(step, kept)
+    return Exported(trained_step, kept)
 
 
 def adapter_to_peft(
-    source: Path, target: Path, *, step: int | None = None, dtype: str = "float32"
+    source: Path, target: Path, *, step: AskedStep = None, dtype: str = "float32"
 ) -> int | None:
     """Writes the adapters of a LoRA run's checkpoint (``step``, by default the last) to ``target`` as a folder that
     PEFT reads; returns the step.
@@ -105,7 +107,7 @@ def adapter_to_peft(
     return line.runs[0].source.step
 
 
-def _trained(source: Path, step: int | None, placement: Placement) -> tuple[Lineage, CaptionModel]:
+def _trained(source: Path, step: AskedStep, placement: Placement) -> tuple[Lineage, CaptionModel]:
     """How a run's checkpoint came about, and its model; raises ConversionError if ``source`` is no run."""
     run = RunFolder(source)
     if not run.config.exists():

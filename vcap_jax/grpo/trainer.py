@@ -33,7 +33,14 @@ from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.store import StoreError
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.system.shutdown import TrainingStopped, finishing, requested
-from vcap_jax.training.checkpoint import Checkpointer, between_steps, no_work, save_before, save_step
+from vcap_jax.training.checkpoint import (
+    AfterKeeping,
+    Checkpointer,
+    between_steps,
+    no_work,
+    save_before,
+    save_step,
+)
 from vcap_jax.training.compile_counter import CompileCounter
 from vcap_jax.training.optimizer import TrainState
 
@@ -56,7 +63,8 @@ class Training:
 
     max_completion_length: tokens of a caption at most. own_params: the trained parameters as this process's devices
     decode with them. save_every: steps between checkpoints. between: is given the steps done and the trained parameters
-    after each step, and where a run goes on, for work that leaves them as they are; all processes do it together.
+    after each step, and where a run goes on, for work that leaves them as they are; all processes do it together. What
+    it returns is called once these parameters' checkpoint is complete.
     """
 
     config: GRPOConfig
@@ -70,7 +78,7 @@ class Training:
     save_every: int
     log: Log
     processes: Processes = ALONE
-    between: Callable[[int, Params], None] = no_work
+    between: Callable[[int, Params], AfterKeeping] = no_work
 
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.

@@ -41,6 +41,7 @@ from vcap_jax.run.context import RunContext, rollout_engine
 from vcap_jax.run.evaluation import REFERENCES, START, TRAINED, Evaluations
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
+from vcap_jax.run.keeping_best import best_row
 from vcap_jax.run.log import RunLog, SilentLog
 from vcap_jax.run.own_data import own_data
 from vcap_jax.run.resume import resume
@@ -126,7 +127,7 @@ def run(
 
         # -- the trained policy, evaluated ------------------------------------------------------------------
         steps = config.total_steps(len(samples))
-        compared |= {TRAINED: evaluations.of_policy(TRAINED, state.params, step=steps).get(HELDOUT)}
+        compared |= {TRAINED: evaluations.at_end(state.params, step=steps).get(HELDOUT)}
 
     # -- summary and pictures ------------------------------------------------------------------------------
     if not processes.first:
@@ -141,6 +142,7 @@ def run(
         "steps": len(rows),
         "attention": ctx.policy.attention,
         "evaluations": evaluations.summary(),
+        **best_row(folder, say),
     }
     write_summary(folder.summary, summary)
     plot_run(rows, folder.plots, title=config.name, evaluations=evaluations_of(folder))

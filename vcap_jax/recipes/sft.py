@@ -30,6 +30,7 @@ from vcap_jax.run.checks import check_sft_run
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import START, TRAINED, Evaluations
+from vcap_jax.run.keeping_best import best_row
 from vcap_jax.run.log import SilentLog
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import prepare
@@ -87,7 +88,7 @@ def _run(
 
     state = _train(ctx, samples, targets, max_tokens, evaluations, trackers)
 
-    trained = evaluations.of_policy(TRAINED, state.params, step=config.sft.total_steps(len(samples)))
+    trained = evaluations.at_end(state.params, step=config.sft.total_steps(len(samples)))
     if not processes.first:
         return {}
     rows = read_metrics(folder.metrics)
@@ -101,6 +102,7 @@ def _run(
         summary |= told
         say(shares_table(told))
     summary["evaluations"] = evaluations.summary()
+    summary |= best_row(folder, say)
     write_summary(folder.summary, summary)
     plot_run(rows, folder.plots, title=config.name, evaluations=evaluations_of(folder))
     say(f"{folder.root}: summary.json, plots.png, checkpoints/")

@@ -12,6 +12,7 @@ from vcap_jax.data.references import ReferencePool
 from vcap_jax.references.by_endpoint import EndpointWriter
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
 from vcap_jax.references.writing import write_pool
+from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import FactRow, fact_shares
@@ -34,7 +35,7 @@ class PoolRequest:
 
     path: Path
     captioner: str | None = None
-    step: int | None = None
+    step: AskedStep = None
     endpoint: JudgeConfig | None = None
     shard: Shard = field(default_factory=Shard)
     ended_only: bool = False

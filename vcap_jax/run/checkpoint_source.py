@@ -23,6 +23,7 @@ from vcap_jax.models.lora import LoraConfig
 from vcap_jax.models.policy import ModelConfig, Policy, policy_of
 from vcap_jax.models.registry import family_at
 from vcap_jax.parallel.sharding import Placement
+from vcap_jax.report.best_checkpoint import BEST, AskedStep, read_best
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import checkpoint_folder, load_adapted
@@ -61,17 +62,18 @@ class Lineage:
     runs: tuple[TrainedRun, ...] = ()
 
 
-def checkpoint_source(path: str, step: int | None = None) -> CheckpointSource:
+def checkpoint_source(path: str, step: AskedStep = None) -> CheckpointSource:
     """What ``path`` is. A run's step is ``step`` or that of its last checkpoint.
 
-    Raises CheckpointError if a run has no such checkpoint, ConfigError for a step of something that is no run.
+    Raises CheckpointError if a run has no such checkpoint, or keeps no best one, ConfigError for a step of something
+    that is no run.
     """
     source = _source(path, step)
     if not source.run:
         return source
     # Read only: the run may still be going on.
     with Checkpointer(RunFolder(source.folder).checkpoints, read_only=True) as checkpoints:
-        return dataclasses.replace(source, step=checkpoints.existing_step(step))
+        return dataclasses.replace(source, step=checkpoints.existing_step(source.step))
 
 
 def starting_source(config: RunConfig) -> CheckpointSource:
@@ -79,7 +81,7 @@ def starting_source(config: RunConfig) -> CheckpointSource:
     return checkpoint_source(config.model.path, config.model.step)
 
 
-def lineage(path: str, step: int | None = None) -> Lineage:
+def lineage(path: str, step: AskedStep = None) -> Lineage:
     """The line of what ``path`` is (of a run, at ``step`` or its last checkpoint). No checkpoint is opened.
 
     Raises ConfigError if a run started from something that is not there, or from itself.
@@ -125,7 +127,7 @@ def load_start(config: RunConfig, placement: Placement) -> Policy:
     return _load(config, config.model, lineage(config.model.path, config.model.step), placement)
 
 
-def load_captioner(config: RunConfig, path: str, placement: Placement, *, step: int | None = None) -> Policy:
+def load_captioner(config: RunConfig, path: str, placement: Placement, *, step: AskedStep = None) -> Policy:
     """The policy at ``path``, in the precision and with the visual budget of ``config``.
 
     A run's policy is split into trained and frozen as the run split it.
@@ -162,13 +164,20 @@ def export_command(source: CheckpointSource) -> str:
     return f"python launch/convert.py to-hf {shlex.quote(source.path)} FOLDER{step}"
 
 
-def _source(path: str, step: int | None) -> CheckpointSource:
-    """What ``path`` is; the step is not looked for."""
+def _source(path: str, step: AskedStep) -> CheckpointSource:
+    """What ``path`` is; the step is not looked for, but for which is the best."""
     folder = checkpoint_folder(path)
     run = RunFolder(folder)
     is_run = run.config.exists() and run.checkpoints.is_dir()
     if step is not None and not is_run:
         raise ConfigError([f"{path} is a single checkpoint, not a run: leave the step out"])
+    if step == BEST:
+        best = read_best(run)
+        if best is None:
+            raise CheckpointError(
+                f"{path} keeps no best checkpoint (logging.keep_best): name a step, or leave it out for the last"
+            )
+        step = best.step
     return CheckpointSource(path=path, folder=folder, run=is_run, step=step)
 
 

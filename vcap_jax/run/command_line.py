@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # JAX is imported only once the arguments are understood and its environment is set
     from vcap_jax.parallel.processes import Processes
@@ -32,6 +32,16 @@ def command_parser(description: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+
+
+def step_argument(text: str) -> int | Literal["best"]:
+    """For an option that names one of a run's checkpoints: its step, or "best"."""
+    if text == "best":
+        return "best"
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"give the step of a checkpoint, or best, not {text!r}") from None
 
 
 def config_parser(description: str | None) -> argparse.ArgumentParser:

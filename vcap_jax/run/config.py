@@ -56,6 +56,11 @@ class LoggingConfig:
     """Steps between checkpoints."""
     keep: int = Field(default=3, ge=1)
     """How many of the last checkpoints are kept."""
+    keep_best: str | None = None
+    """EVALUATOR/METRIC, such as judged/reward: the best checkpoint by it is kept as well, and
+    --step best names it. null keeps none; it needs evaluation.every."""
+    best_is: Literal["highest", "lowest"] = "highest"
+    """Which value of logging.keep_best is the best."""
     samples_every: int = Field(default=10, ge=1)
     """Steps between samples on the page."""
     samples_per_step: int = Field(default=2, ge=0)
@@ -103,6 +108,15 @@ class RunConfig:
     """Folder for compiled programs, which makes later starts quick."""
 
     def __post_init__(self) -> None:
+        if self.logging.keep_best is not None:
+            if "/" not in self.logging.keep_best.strip("/"):
+                raise ValueError(
+                    f"logging.keep_best is {self.logging.keep_best}: give EVALUATOR/METRIC, such as judged/reward"
+                )
+            if self.evaluation.every is None:
+                raise ValueError(
+                    "logging.keep_best chooses among evaluations between steps, and evaluation.every is null: set it"
+                )
         if self.rollout.groups_per_batch % self.grpo.groups_per_micro_batch:
             raise ValueError(
                 f"rollout.groups_per_batch {self.rollout.groups_per_batch} must be a multiple of "

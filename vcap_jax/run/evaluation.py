@@ -45,6 +45,7 @@ from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.context import RunContext, group_sampler
+from vcap_jax.run.keeping_best import BestKeeper
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.shutdown import Stopped, TrainingStopped, finishing, requested
 from vcap_jax.world.splits import EmbeddedData
@@ -100,6 +101,7 @@ class Evaluations:
         )
         self._ctx, self._on_results = ctx, on_results
         self._named = {one.name: one for one in made_evaluators(ctx.config.evaluation, tools, ctx.say)}
+        self._best = BestKeeper(ctx.config.logging, ctx.folder, ctx.processes, self._named)
         self._samplers: dict[str, GroupSampler] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -154,18 +156,22 @@ class Evaluations:
         self._on_results(results)
         return results
 
-    def after_step(self, step: int, params: Params, *, total: int, log: EvaluationLog) -> None:
-        """What is due after ``step`` updates of ``total``: an evaluation every ``evaluation.every`` steps.
+    def after_step(
+        self, step: int, params: Params, *, total: int, log: EvaluationLog
+    ) -> Callable[[], None] | None:
+        """What is due after ``step`` updates of ``total``: an evaluation every ``evaluation.every`` steps. Returns what
+        is to be done once a checkpoint of them is complete, if it is to be kept as the best so far.
 
         Raises TrainingStopped if it cannot be made, and Stopped, in all processes alike.
         """
         every = self._ctx.config.evaluation.every
         if every is None or not step or step % every or not self._named:
-            return
+            return None
         begin = time.monotonic()
         when = TRAINED if step == total else f"step-{step}"
         try:
             found = self.of_policy(when, params, step=step, say=log.message)
+            keeping = self._best.better(step, found, log.message)
         except PeerFailed:
             raise
         except VCapError as error:
@@ -175,6 +181,14 @@ class Evaluations:
             ) from error
         columns = {key: value for results in found.values() for key, value in results.columns().items()}
         log.evaluated(step, columns | {"seconds/evaluation": time.monotonic() - begin})
+        return keeping
+
+    def at_end(self, params: Params, *, step: int) -> dict[str, Results]:
+        """Evaluates the trained policy, whose checkpoint is complete, after the last ``step``; by evaluator."""
+        found = self.of_policy(TRAINED, params, step=step)
+        if (keeping := self._best.better(step, found, self._ctx.say)) is not None:
+            keeping()
+        return found
 
     def summary(self) -> dict[str, Any]:
         """Every evaluation that the folder holds, by evaluator and ``when``: metrics with intervals."""

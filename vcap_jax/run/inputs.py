@@ -23,6 +23,7 @@ from vcap_jax.evals.registry import load_evaluators
 from vcap_jax.models.lora_files import CONFIG_FILE
 from vcap_jax.models.registry import family_at
 from vcap_jax.models.weights import INDEX_FILE, SINGLE_FILE
+from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.trackers.config import check_trackers
 from vcap_jax.reward.questions import read_questions
 from vcap_jax.reward.templates import load_instruction
@@ -74,7 +75,14 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
             checks.reward()
     if work != "captions":
         with noted():
-            load_evaluators(config.evaluation, config.modality)
+            named = load_evaluators(config.evaluation, config.modality)
+            best = config.logging.keep_best
+            if best is not None and best.partition("/")[0] not in named:
+                raise ConfigError(
+                    [
+                        f"logging.keep_best is {best}, and evaluation.evaluators has {', '.join(named) or 'none'}"
+                    ]
+                )
         with noted():
             check_trackers(config.trackers)
     with noted():
@@ -103,7 +111,7 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
     return notes
 
 
-def check_checkpoint(path: str, step: int | None = None, *, key: str = "model.path") -> None:
+def check_checkpoint(path: str, step: AskedStep = None, *, key: str = "model.path") -> None:
     """Raises ConfigError unless ``path`` holds a policy: a checkpoint folder with its weights, or a run whose line
     begins with one.
 

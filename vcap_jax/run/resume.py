@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
 from vcap_jax.run.context import RunContext
+from vcap_jax.run.keeping_best import kept_steps
 from vcap_jax.training.checkpoint import Checkpointer
 from vcap_jax.training.optimizer import OptimizerPrograms, TrainState
 
@@ -45,7 +47,9 @@ def resume(
         on_bad_sample=config.data.on_bad_sample,
     )
     data = stack.enter_context(closing(GroupIterator(samples, ctx.load, settings, processes=processes)))
-    checkpoints = stack.enter_context(Checkpointer(folder.checkpoints, keep=config.logging.keep))
+    checkpoints = stack.enter_context(
+        Checkpointer(folder.checkpoints, keep=config.logging.keep, stays=partial(kept_steps, folder))
+    )
     state = programs.initial_state(ctx.policy.trainable, ctx.placement)
     latest = processes.on_process_0("latest checkpoint", checkpoints.latest_step) if folder.resumed else None
     if latest is not None:

@@ -28,7 +28,7 @@ from vcap_jax.sft.config import SFTConfig
 from vcap_jax.sft.step import SFTPrograms, TargetBatch
 from vcap_jax.sft.targets import Targets, pad_captions
 from vcap_jax.system.shutdown import finishing, requested
-from vcap_jax.training.checkpoint import Checkpointer, between_steps, no_work, save_step
+from vcap_jax.training.checkpoint import AfterKeeping, Checkpointer, between_steps, no_work, save_step
 from vcap_jax.training.compile_counter import CompileCounter
 from vcap_jax.training.optimizer import TrainState
 
@@ -99,7 +99,7 @@ class SupervisedTraining:
     learning_rate: Callable[[int], Any]
     save_every: int
     processes: Processes = ALONE
-    between: Callable[[int, Params], None] = no_work
+    between: Callable[[int, Params], AfterKeeping] = no_work
 
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.

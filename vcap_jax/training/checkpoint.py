@@ -9,11 +9,12 @@ by one program can be read into any tree with the same paths, on another mesh or
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -54,30 +55,45 @@ class DiskError(CheckpointError):
     resumable = True
 
 
+@dataclass(frozen=True)
+class _Stays(policies.PreservationPolicy):
+    """Keeps the checkpoints of the steps that it is given."""
+
+    steps: Callable[[], Collection[int]]
+
+    def should_preserve(
+        self,
+        checkpoints: Sequence[policies.PolicyCheckpointInfo],
+        *,
+        context: policies.PreservationContext,
+    ) -> Sequence[bool]:
+        """See the protocol."""
+        del context
+        staying = set(self.steps())
+        return [checkpoint.step in staying for checkpoint in checkpoints]
+
+
 class Checkpointer:
     """The checkpoints of one run.
 
-    folder: made if absent, unless read_only. keep: how many of the latest stay. best: a key of ``meta`` whose
-    highest value also keeps its checkpoint. read_only: never changes the folder; for looking into a run that
-    another process may be writing. Use as a context manager, or call ``close``.
+    folder: made if absent, unless read_only. keep: how many of the latest stay. stays: gives, whenever one is written,
+    the steps that stay whatever their age; the same in all processes. read_only: never changes the folder; for looking
+    into a run that another process may be writing. Use as a context manager, or call ``close``.
     """
 
     def __init__(
-        self, folder: Path | str, *, keep: int = 3, best: str | None = None, read_only: bool = False
+        self,
+        folder: Path | str,
+        *,
+        keep: int = 3,
+        stays: Callable[[], Collection[int]] = tuple,
+        read_only: bool = False,
     ) -> None:
         if keep < 1:
             raise ValueError(f"keep is {keep}; at least the latest checkpoint must be kept")
         self.folder = Path(folder).absolute()
         if read_only and not self.folder.is_dir():
             raise CheckpointError(f"{self.folder} does not exist: give the checkpoints folder of a run")
-        kept: list[policies.PreservationPolicy] = [policies.LatestN(n=keep)]
-        if best is not None:
-            kept.append(
-                policies.BestN(
-                    n=1, get_metric_fn=lambda meta: meta[best], keep_checkpoints_without_metrics=False
-                )
-            )
-        self._best = best
         self._manager = ocp.CheckpointManager(
             self.folder,
             options=ocp.CheckpointManagerOptions(
@@ -87,7 +103,7 @@ class Checkpointer:
                 save_root_metadata=not read_only,
                 # What a killed process left half written. A reader must not touch it: it may be in work.
                 cleanup_tmp_directories=not read_only,
-                preservation_policy=policies.AnyPreservationPolicy(kept),
+                preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(n=keep), _Stays(stays)]),
             ),
             item_names=(_STATE, _DATA, _META),
             item_handlers={
@@ -127,14 +143,8 @@ class Checkpointer:
         state: any pytree of arrays. data_state, meta: what JSON can hold. Waits for an earlier save that is
         still being written, and raises what went wrong with it.
         Raises DiskError if the disk refuses, CheckpointError if the step is already there (replacing it would
-        leave a moment without it), TypeError if a leaf of ``state`` is not an array, ValueError if ``best`` is not in
-        ``meta``.
+        leave a moment without it), TypeError if a leaf of ``state`` is not an array.
         """
-        meta = dict(meta or {})
-        if self._best is not None and self._best not in meta:
-            raise ValueError(
-                f"the best checkpoint is chosen by {self._best!r}, which meta {sorted(meta)} lacks"
-            )
         tree = _nested({path: _own_copy(path, leaf) for path, leaf in _paths(state).items()})
         if step in self.steps():
             raise CheckpointError(
@@ -147,10 +157,9 @@ class Checkpointer:
                     **{
                         _STATE: ocp.args.PyTreeSave(tree),
                         _DATA: ocp.args.JsonSave({"value": data_state}),
-                        _META: ocp.args.JsonSave(meta),
+                        _META: ocp.args.JsonSave(dict(meta or {})),
                     }
                 ),
-                metrics=None if self._best is None else {self._best: float(meta[self._best])},
                 force=True,
             )
 
@@ -334,19 +343,30 @@ def save_before(checkpoints: Checkpointer, done: int, state: Any, data_state: An
     checkpoints.wait()
 
 
+AfterKeeping: TypeAlias = Callable[[], None] | None
+"""What is to be done once the checkpoint of a step is complete; None where none is needed."""
+
+
 def between_steps(
-    work: Callable[[int, Any], None], checkpoints: Checkpointer, done: int, state: Any, data_state: Any
+    work: Callable[[int, Any], AfterKeeping],
+    checkpoints: Checkpointer,
+    done: int,
+    state: Any,
+    data_state: Any,
 ) -> None:
-    """``work(done, state.params)`` after ``done`` steps, which are saved if it raises Stopped or TrainingStopped, as it
-    must in all processes alike."""
+    """``work(done, state.params)`` after ``done`` steps, which are saved if it asks for that by what it returns, and if
+    it raises Stopped or TrainingStopped; all of that it must do in all processes alike."""
     try:
-        work(done, state.params)
+        after = work(done, state.params)
     except TrainingStopped:
         save_before(checkpoints, done, state, data_state)
         raise
     except Stopped as stopped:
         save_before(checkpoints, done, state, data_state)
         raise Stopped(f"{stopped} after step {done}, which is saved" if done else str(stopped)) from None
+    if after is not None:
+        save_before(checkpoints, done, state, data_state)
+        after()
 
 
 def no_work(done: int, params: Any) -> None:

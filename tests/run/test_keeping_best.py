@@ -1,0 +1,106 @@
+"""Which checkpoint is the best so far, and that a resumed run goes on with it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes_in_threads import in_threads
+from vcap_jax.configuration import ConfigError, load_config
+from vcap_jax.evals.config import EvaluationConfig
+from vcap_jax.evals.protocol import EvaluatorError
+from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.report.best_checkpoint import read_best
+from vcap_jax.report.evaluations import Results
+from vcap_jax.report.intervals import Value
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.run.config import LoggingConfig, RunConfig
+from vcap_jax.run.inputs import check_inputs
+from vcap_jax.run.keeping_best import BestKeeper, best_row, kept_steps
+
+
+def results(step: int, value: float) -> dict[str, Results]:
+    measured = Value(value=value, low=value - 0.1, high=value + 0.1, n=9, method="m")
+    return {
+        "judged": Results(
+            evaluator="judged",
+            when=f"step-{step}",
+            step=step,
+            metrics={"reward": measured},
+            items=9,
+            failed=0,
+        )
+    }
+
+
+def keeper(folder: Path, processes: Processes = ALONE, **logging: Any) -> BestKeeper:
+    config = LoggingConfig(**{"keep_best": "judged/reward", **logging})
+    return BestKeeper(config, RunFolder(folder), processes, ["judged"])
+
+
+def go_through(folder: Path, values: dict[int, float], **logging: Any) -> list[int]:
+    """The steps that were the best so far, each noted once its checkpoint is complete."""
+    found = []
+    for step, value in values.items():
+        keeping = keeper(folder, **logging).better(step, results(step, value), print)  # each in a new start
+        if keeping is not None:
+            keeping()
+            found.append(step)
+            assert kept_steps(RunFolder(folder)) == (step,)
+    return found
+
+
+def test_the_best_so_far_is_noted_and_equal_ones_change_nothing(tmp_path: Path) -> None:
+    values = {0: 0.9, 2: 0.3, 4: 0.5, 6: 0.5, 8: math.nan, 10: 0.4, 12: 0.6}
+    assert go_through(tmp_path, values) == [2, 4, 12]
+    best = read_best(RunFolder(tmp_path))
+    assert best is not None
+    assert (best.step, best.value, best.low) == (12, 0.6, 0.5)
+    # Done again after a kill: it is still the best, and its checkpoint is asked for again.
+    assert go_through(tmp_path, {12: 0.6}) == [12]
+
+
+def test_the_lowest_may_be_the_best_and_another_metric_begins_anew(tmp_path: Path) -> None:
+    assert go_through(tmp_path, {2: 0.3, 4: 0.5, 6: 0.1}, best_is="lowest") == [2, 6]
+    assert go_through(tmp_path, {8: 0.2}) == [8]
+
+
+def test_it_is_named_in_the_summary_and_a_start_that_was_better_is_told(tmp_path: Path) -> None:
+    folder, said = RunFolder(tmp_path), list[str]()
+    assert best_row(folder, said.append) == {}
+    for step, value in ((0, 0.9), (4, 0.5)):
+        results(step, value)["judged"].write(folder.evaluation("judged") / f"{step}.json")
+    go_through(tmp_path, {4: 0.5})
+    row: Any = best_row(folder, said.append)["best"]
+    assert (row["step"], row["start"], row["checkpoint"]) == (4, 0.9, "checkpoints/4")
+    assert said[0].endswith(f"--by {tmp_path} --step best names it")
+    assert said[1] == "warning: by judged/reward no step was better than the start"
+
+
+def test_all_processes_decide_alike(tmp_path: Path) -> None:
+    def decide(processes: Processes) -> bool:
+        keeping = keeper(tmp_path, processes).better(2, results(2, 0.5), lambda text: None)
+        if keeping is not None:
+            keeping()
+        return keeping is not None
+
+    assert in_threads(3, decide) == [True] * 3
+
+
+def test_what_cannot_be_kept_is_told_before_work(tmp_path: Path) -> None:
+    with pytest.raises(EvaluatorError, match="logging.keep_best is judged/none, and judged gives reward"):
+        keeper(tmp_path, keep_best="judged/none").better(2, results(2, 0.5), print)
+    with pytest.raises(ConfigError, match="facts evaluates nothing here, only: judged"):
+        keeper(tmp_path, keep_best="facts/coverage")
+    for settings, message in (
+        (["logging.keep_best=reward", "evaluation.every=2"], "give EVALUATOR/METRIC"),
+        (["logging.keep_best=judged/reward"], "evaluation.every is null: set it"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_config(RunConfig, [], settings)
+    wrong = RunConfig(logging=LoggingConfig(keep_best="facts/coverage"), evaluation=EvaluationConfig(every=2))
+    with pytest.raises(ConfigError, match="evaluation.evaluators has heldout, judged"):
+        check_inputs(wrong, policy=False)

@@ -1,0 +1,51 @@
+"""Which checkpoint of a run is its best by a metric of its evaluations: ``best.json`` in the run folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias
+
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.step_log import replace_file
+
+BEST: Literal["best"] = "best"
+AskedStep: TypeAlias = int | Literal["best"] | None
+"""Which of a run's checkpoints: a step, the best, or the last."""
+
+_FILE = "best.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """metric: EVALUATOR/METRIC. best_is: "highest" or "lowest". value: of the metric after ``step`` updates, with its
+    interval. start: the metric's value before the first; None where it is not known."""
+
+    metric: str
+    best_is: Literal["highest", "lowest"]
+    step: int
+    value: float
+    low: float
+    high: float
+    start: float | None = None
+
+    def beats(self, other: Best) -> bool:
+        """Whether this one is better; of equal ones neither is."""
+        return self.value > other.value if self.best_is == "highest" else self.value < other.value
+
+    def __str__(self) -> str:
+        start = "" if self.start is None else f", at the start {self.start:.4g}"
+        return (
+            f"step {self.step} by {self.metric}: {self.value:.4g} ({self.low:.4g} to {self.high:.4g}){start}"
+        )
+
+
+def read_best(folder: RunFolder) -> Best | None:
+    """The best checkpoint that a run has kept so far; None where none was asked for, or none is there yet."""
+    path = folder.root / _FILE
+    return Best(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+
+def write_best(folder: RunFolder, best: Best) -> None:
+    """Notes the best checkpoint, which must be complete."""
+    replace_file(folder.root / _FILE, (json.dumps(asdict(best), indent=2) + "\n").encode())

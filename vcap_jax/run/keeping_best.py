@@ -1,0 +1,102 @@
+"""Keeps the best checkpoint of a run by a metric of its evaluations (``logging.keep_best``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, replace
+from functools import partial
+
+from vcap_jax.configuration import ConfigError
+from vcap_jax.evals.protocol import EvaluatorError
+from vcap_jax.parallel.processes import Processes
+from vcap_jax.report.best_checkpoint import BEST, Best, read_best, write_best
+from vcap_jax.report.evaluations import Results, evaluations_of
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.run.config import LoggingConfig
+
+
+class BestKeeper:
+    """Compares evaluations of the policy with the best one so far, which the run folder notes.
+
+    evaluators: names of those that have something to evaluate. All processes must call ``better`` together.
+    Raises ConfigError if the metric is of none of them.
+    """
+
+    def __init__(
+        self, config: LoggingConfig, folder: RunFolder, processes: Processes, evaluators: Collection[str]
+    ) -> None:
+        self._config, self._folder, self._processes = config, folder, processes
+        if config.keep_best is not None and (name := config.keep_best.partition("/")[0]) not in evaluators:
+            there = ", ".join(evaluators) or "none"
+            raise ConfigError(
+                [f"logging.keep_best is {config.keep_best}, and {name} evaluates nothing here, only: {there}"]
+            )
+
+    def better(
+        self, step: int, found: Mapping[str, Results], say: Callable[[str], None]
+    ) -> Callable[[], None] | None:
+        """None unless the policy after ``step`` updates is the best so far; else what is to be done once its checkpoint
+        is complete. found: its evaluations by evaluator.
+
+        Raises EvaluatorError for a metric that the evaluator does not give.
+        """
+        if self._config.keep_best is None:
+            return None
+        evaluator, _, metric = self._config.keep_best.partition("/")
+        results = found[evaluator]
+        if metric not in results.metrics:
+            raise EvaluatorError(
+                f"logging.keep_best is {self._config.keep_best}, and {evaluator} gives "
+                f"{', '.join(results.metrics) or 'no metric'}"
+            )
+        value = results.metrics[metric]
+        if step == 0 or math.isnan(value.value):
+            return None
+        now = Best(
+            metric=self._config.keep_best,
+            best_is=self._config.best_is,
+            step=step,
+            value=value.value,
+            low=value.low,
+            high=value.high,
+            start=self._start(evaluator, metric),
+        )
+        if not self._processes.on_process_0(f"best checkpoint, step {step}", partial(self._is_best, now)):
+            return None
+        return partial(self._note, now, say)
+
+    def _is_best(self, now: Best) -> bool:
+        before = read_best(self._folder)
+        if before is None or (before.metric, before.best_is) != (now.metric, now.best_is):
+            return True
+        return before.step == now.step or now.beats(before)
+
+    def _start(self, evaluator: str, metric: str) -> float | None:
+        for results in evaluations_of(self._folder).get(evaluator, ()):
+            if results.step == 0 and metric in results.metrics:
+                value = results.metrics[metric].value
+                return None if math.isnan(value) else value
+        return None
+
+    def _note(self, now: Best, say: Callable[[str], None]) -> None:
+        if self._processes.first and read_best(self._folder) != now:
+            write_best(self._folder, now)
+            say(f"best checkpoint so far: {now}; it is kept")
+
+
+def kept_steps(folder: RunFolder) -> tuple[int, ...]:
+    """Steps of a run whose checkpoints stay, whatever their age."""
+    best = read_best(folder)
+    return () if best is None else (best.step,)
+
+
+def best_row(folder: RunFolder, say: Callable[[str], None]) -> dict[str, object]:
+    """For summary.json: the best checkpoint, where one is kept; says how it is used."""
+    best = read_best(folder)
+    if best is None:
+        return {}
+    say(f"best checkpoint: {best}; --by {folder.root} --step {BEST} names it")
+    if best.start is not None and not best.beats(replace(best, value=best.start)):
+        say(f"warning: by {best.metric} no step was better than the start")
+    return {"best": {**asdict(best), "checkpoint": f"{folder.checkpoints.name}/{best.step}"}}
