@@ -91,7 +91,7 @@ def test_all_processes_decide_alike(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_told_before_work(tmp_path: Path) -> None:
-    with pytest.raises(EvaluatorError, match="logging.keep_best is judged/none, and judged gives reward"):
+    with pytest.raises(EvaluatorError, match=r"logging.keep_best is judged/none, and judged gives reward"):
         keeper(tmp_path, keep_best="judged/none").better(2, results(2, 0.5), print)
     with pytest.raises(ConfigError, match="facts evaluates nothing here, only: judged"):
         keeper(tmp_path, keep_best="facts/coverage")
@@ -102,5 +102,5 @@ def test_what_cannot_be_kept_is_told_before_work(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=message):
             load_config(RunConfig, [], settings)
     wrong = RunConfig(logging=LoggingConfig(keep_best="facts/coverage"), evaluation=EvaluationConfig(every=2))
-    with pytest.raises(ConfigError, match="evaluation.evaluators has heldout, judged"):
+    with pytest.raises(ConfigError, match=r"evaluation.evaluators has heldout, judged"):
         check_inputs(wrong, policy=False)
