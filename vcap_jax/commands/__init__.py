@@ -10,6 +10,7 @@ COMMANDS = {
     "distill": "fine-tune on the best of N captions of each teacher",
     "self-improve": "train round after round, each on references by the round before",
     "references": "write the references that a run learns from, by any captioner",
+    "evaluate": "caption and score by public benchmarks",
     "convert": "turn a run or checkpoint into a Hugging Face folder, and back",
     "restudy": "compute rewards anew from stored judgements, with other weights",
     "plan": "compile a run for hardware that is not there: memory and speed",

@@ -105,12 +105,17 @@ class CapMas(Benchmark[Picture]):
             letters = self.folder.texts(asked, "answers", str(path))
             if len(texts) != len(letters):
                 raise self.folder.wrong(path, f"{len(texts)} questions and {len(letters)} answers")
+            reference = self.folder.text(row, "caption", where)
             yield Task(
                 sample=Sample(
-                    id=name, images=(self.folder.media(_IMAGES, name),), prompt=prompt, origin=where
+                    id=name,
+                    images=(self.folder.media(_IMAGES, name),),
+                    prompt=prompt,
+                    references=(reference,),
+                    origin=where,
                 ),
                 row=Picture(
-                    reference=self.folder.text(row, "caption", where),
+                    reference=reference,
                     questions=texts,
                     answers=tuple(letter.strip().upper() for letter in letters),
                 ),

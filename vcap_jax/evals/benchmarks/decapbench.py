@@ -76,11 +76,16 @@ class DeCapBench(Benchmark[Annotated]):
             facts = self.folder.texts(row, "oracle_facts", where)
             if not facts:
                 raise self.folder.wrong(where, '"oracle_facts" is empty')
+            caption = self.folder.text(row, "oracle_caption", where)
             yield Task(
                 sample=Sample(
-                    id=name, images=(self.folder.media(_IMAGES, name),), prompt=prompt, origin=where
+                    id=name,
+                    images=(self.folder.media(_IMAGES, name),),
+                    prompt=prompt,
+                    references=(caption,),
+                    origin=where,
                 ),
-                row=Annotated(caption=self.folder.text(row, "oracle_caption", where), facts=facts),
+                row=Annotated(caption=caption, facts=facts),
             )
 
     def make_stages(self) -> Iterable[Stage]:

@@ -1,0 +1,298 @@
+"""Evaluation by benchmarks from a file of captions: folders, resuming, refusals, and judges that fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.evals.benchmarks.by_stage import ByStage, endpoint
+from tests.patience import GUARD_S, until
+from tests.reward.scripted_judge import ScriptedJudge
+from vcap_jax.configuration import ConfigError
+from vcap_jax.evals.benchmarks.files import DataMissing
+from vcap_jax.evals.protocol import EvaluatorError, read_items
+from vcap_jax.recipes.evaluate import EvaluationRequest, JudgesConfig, evaluate, split_settings
+from vcap_jax.reward.errors import JudgeUnavailable
+from vcap_jax.reward.store import StoreError, read_judgements
+
+ROOT = Path(__file__).parents[2]
+VIDEOS = 40
+
+
+def question(prompt: str) -> object:
+    """Yes or no by the text of the question, the same whenever it is asked."""
+    return {"analysis": "", "answer": ("Yes", "No", "Unanswerable")[blake2b(prompt.encode()).digest()[0] % 3]}
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedJudge]:
+    judge = ScriptedJudge()
+    yield judge
+    judge.close()
+
+
+@pytest.fixture
+def judge(server: ScriptedJudge) -> ByStage:
+    return ByStage(server, {"question": question})
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "vcaps"
+    folder.mkdir()
+    rows = [
+        {
+            "video_id": f"v{k}",
+            "qa": [f"color*Is {n} in video {k}?*{'yes' if n % 2 else 'no'}" for n in range(3)],
+        }
+        for k in range(VIDEOS)
+    ]
+    (folder / "VCapsBench_100KQA.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture
+def captions(tmp_path: Path) -> Path:
+    path = tmp_path / "captions.json"
+    path.write_text(json.dumps({f"v{k}.mp4": f"A caption of video {k}." for k in range(VIDEOS)}))
+    return path
+
+
+def requested(
+    server: ScriptedJudge, data: Path, by: Path, out: Path, settings: Mapping[str, object] | None = None
+) -> EvaluationRequest:
+    judges = JudgesConfig(judge=endpoint(server, **(settings or {})))
+    return EvaluationRequest(benchmarks=("vcapsbench",), by=str(by), data=data, out=out, judges=judges)
+
+
+def results(out: Path) -> dict[str, object]:
+    """Without what differs from start to start."""
+    row: dict[str, object] = json.loads((out / "vcapsbench" / "results.json").read_text())
+    return {key: value for key, value in row.items() if key != "seconds"}
+
+
+def figures(out: Path) -> dict[str, float]:
+    metrics = results(out)["metrics"]
+    assert isinstance(metrics, dict)
+    return {name: value["value"] for name, value in metrics.items()}
+
+
+def test_a_folder_tells_everything(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    folders = evaluate(requested(server, data, captions, tmp_path / "out"), said.append)
+    row = results(tmp_path / "out")
+    items = read_items(folders["vcapsbench"] / "items.jsonl")
+    counts = {name: sum(item.values[name] for item in items) for name in ("questions", "right", "wrong")}
+    assert figures(tmp_path / "out")["ar"] == pytest.approx(100 * counts["right"] / (3 * VIDEOS))
+    assert row["items"] == row["valid"] == VIDEOS
+    assert row["endpoints"] == {"judge": {"model": "the-judge", "urls": [server.url]}}
+    assert row["cost"] == {
+        "questions": 3 * VIDEOS,
+        "requests": 3 * VIDEOS,
+        "prompt_tokens": 30 * VIDEOS,
+        "cached_tokens": 0,
+        "completion_tokens": 6 * VIDEOS,
+    }
+    assert row["words_per_caption"] == 5
+    assert set(row["prompts"]) == {"caption", "question"}  # type: ignore[call-overload]
+    page = (folders["vcapsbench"] / "worst.html").read_text()
+    assert page.count("<article>") == VIDEOS
+    worst = min(items, key=lambda item: item.values["accuracy"])
+    assert page.index("<h2>") == page.index(f"<h2>{worst.id}<")
+    assert any(line.startswith("  ar ") for line in said)
+
+
+def test_a_second_start_asks_nothing_and_changes_nothing(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    request = requested(server, data, captions, tmp_path / "out")
+    evaluate(request, print)
+    first, asked = results(tmp_path / "out"), len(judge.asked)
+    evaluate(request, print)
+    (tmp_path / "out" / "vcapsbench" / "results.json").unlink()
+    evaluate(request, print)
+    assert results(tmp_path / "out") == first
+    assert len(judge.asked) == asked == 3 * VIDEOS
+
+
+def test_requests_that_fail_are_told_and_change_no_figure(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    """30% of the requests meet a server error. With tries enough every figure is the true one; without, what was
+    measured is right and what was not is counted."""
+    evaluate(requested(server, data, captions, tmp_path / "true"), print)
+    truth = {item.id: item for item in read_items(tmp_path / "true" / "vcapsbench" / "items.jsonl")}
+    generator = np.random.default_rng(0)
+    judge.fails = lambda number, stage: bool(generator.random() < 0.3)
+    evaluate(requested(server, data, captions, tmp_path / "tried", {"max_tries": 20}), print)
+    assert figures(tmp_path / "tried") == figures(tmp_path / "true")
+    assert results(tmp_path / "tried")["stages"]["question"]["failed"] == {}  # type: ignore[index,call-overload]
+
+    lost: Counter[str] = Counter()
+    judge.fails = lambda number, stage: bool(generator.random() < 0.3)
+    evaluate(requested(server, data, captions, tmp_path / "lossy", {"max_tries": 1}), print)
+    stage = results(tmp_path / "lossy")["stages"]["question"]  # type: ignore[index,call-overload]
+    assert stage["failed"] == {"http_status": pytest.approx(0.3 * 3 * VIDEOS, rel=0.4)}
+    assert stage["failure_rate"] == stage["failed"]["http_status"] / (3 * VIDEOS)
+    for item in read_items(tmp_path / "lossy" / "vcapsbench" / "items.jsonl"):
+        if item.failure is not None:
+            lost["all"] += 3
+            continue
+        gone = int(item.lacking["questions"].split()[0]) if item.lacking else 0
+        lost["some"] += gone
+        assert item.values["questions"] == 3 - gone
+        for name in ("right", "wrong"):
+            assert truth[item.id].values[name] - gone <= item.values[name] <= truth[item.id].values[name]
+    assert lost.total() == stage["failed"]["http_status"]
+
+
+_STARTED = """
+import sys
+from pathlib import Path
+from tests.recipes.test_evaluate import requested_by_url
+from vcap_jax.recipes.evaluate import evaluate
+evaluate(requested_by_url(sys.argv[1], *map(Path, sys.argv[2:5])), lambda text: print(text, flush=True))
+"""
+
+
+def requested_by_url(url: str, data: Path, by: Path, out: Path) -> EvaluationRequest:
+    judges, options, captioner = split_settings([f"judge.urls=[{url}]", "judge.concurrency=4"])
+    return EvaluationRequest(
+        benchmarks=("vcapsbench",),
+        by=str(by),
+        data=data,
+        out=out,
+        judges=judges,
+        options=options,
+        captioner=captioner,
+    )
+
+
+def test_killed_while_scoring_it_asks_nothing_twice(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    answered = server.answer
+    release: list[bool] = []
+
+    def held(body: dict[str, object], number: int) -> object:
+        reply = answered(body, number)
+        reply.hold = lambda: number < 30 or bool(release)
+        return reply
+
+    def kept() -> int:
+        path = out / "vcapsbench" / "answers.sqlite"
+        try:
+            return len(list(read_judgements(path)))
+        except (StoreError, sqlite3.Error):  # it is not there yet, or being made
+            return 0
+
+    server.answer = held  # type: ignore[assignment]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", _STARTED, server.url, str(data), str(captions), str(out)]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        until(lambda: server.running == 4 and kept() == 30, "30 answers on disk and 4 questions waiting")
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(GUARD_S)
+    before = Counter(text for _, text, _ in judge.asked)
+    release.append(True)
+    until(lambda: server.running == 0, "the answers to a dead process")
+    assert not (out / "vcapsbench" / "results.json").exists()
+    server.answer = answered
+    evaluate(requested_by_url(server.url, data, captions, out), print)
+    times = Counter(text for _, text, _ in judge.asked)
+    held_ones = [text for text, count in times.items() if count > 1]
+    assert len(held_ones) == 4  # those that nobody had answered
+    assert all(before[text] == 1 for text in held_ones)
+    assert len(times) == 3 * VIDEOS
+    evaluate(requested(server, data, captions, tmp_path / "whole"), print)
+    assert figures(out) == figures(tmp_path / "whole")
+
+
+def test_what_cannot_work_is_told_before_work(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    def run(**changes: object) -> None:
+        request = requested(server, data, captions, tmp_path / "out")
+        evaluate(EvaluationRequest(**{**vars(request), **changes}), print)  # type: ignore[arg-type]
+
+    with pytest.raises(EvaluatorError, match="--benchmark vcaps is none of this project: give one of capmas"):
+        run(benchmarks=("vcaps",))
+    with pytest.raises(EvaluatorError, match="neither a run, a checkpoint folder, an address nor a file"):
+        run(by="nowhere/at/all")
+    with pytest.raises(EvaluatorError, match="no judge is named"):
+        run(judges=JudgesConfig())
+    with pytest.raises(DataMissing, match="there is no such folder"):
+        run(data=tmp_path / "absent")
+    with pytest.raises(ConfigError, match="subset"):
+        run(options={"subset": "all"})
+    others = tmp_path / "others.json"
+    others.write_text('{"another": "A caption."}')
+    with pytest.raises(EvaluatorError, match="none is of a sample of vcapsbench, such as 'v0'"):
+        run(by=str(others))
+    with pytest.raises(JudgeUnavailable):
+        run(
+            judges=JudgesConfig(judge=endpoint(server, urls=("http://127.0.0.1:9/v1",), ready_timeout_s=0.01))
+        )
+    assert not judge.asked
+
+
+def test_a_folder_is_for_one_request(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    request = requested(server, data, captions, tmp_path / "out")
+    evaluate(request, print)
+    captions.write_text(json.dumps({"v0": "Another caption."}))
+    with pytest.raises(EvaluatorError, match=r"another captioner .*name another --out"):
+        evaluate(request, print)
+
+
+def test_settings_go_to_whom_they_belong() -> None:
+    words = ["judge.urls=[http://a]", "reasoner.concurrency=3", "options.limit=5", "options.mode=official"]
+    words += ["captioner.concurrency=9", "rollout.max_completion_length=64"]
+    judges, options, captioner = split_settings(words)
+    assert judges.judge.urls == ("http://a",)
+    assert judges.reasoner.concurrency == 3
+    assert options == {"limit": 5, "mode": "official"}
+    assert captioner == ("judge.concurrency=9", "rollout.max_completion_length=64")
+
+
+def test_several_benchmarks_have_a_folder_each(
+    server: ScriptedJudge, judge: ByStage, data: Path, tmp_path: Path
+) -> None:
+    both = tmp_path / "both"
+    data.rename(both.with_name("moved"))
+    both.mkdir()
+    both.with_name("moved").rename(both / "vcapsbench")
+    decap = both / "decapbench"
+    (decap / "images").mkdir(parents=True)
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(decap / "images" / "v1.png")
+    row = {"image_name": "v1.png", "oracle_caption": "x", "oracle_facts": ["x"]}
+    (decap / "IIW_400_data.jsonl").write_text(json.dumps(row) + "\n")
+    judge.answers = {"question": question, "decompose": lambda prompt: {"facts": []}}
+    by = tmp_path / "lines.jsonl"
+    by.write_text('{"video_id": "v1", "caption": "A caption."}\n')
+    request = requested(server, both, by, tmp_path / "out")
+    names = ("vcapsbench", "decapbench")
+    folders = evaluate(EvaluationRequest(**{**vars(request), "benchmarks": names}), print)
+    assert list(folders) == list(names)
+    assert (
+        json.loads((folders["decapbench"] / "results.json").read_text())["metrics"]["dcscore"]["value"] == 0
+    )
+    assert json.loads((folders["vcapsbench"] / "results.json").read_text())["captions_failed"] == VIDEOS - 1

@@ -1,0 +1,115 @@
+r"""Evaluates captions by public benchmarks: captions first, then scores. Started again, it goes on where it stopped.
+
+    python launch/evaluate.py --benchmark capmas --by runs/mine --data /data/capmas --judge http://127.0.0.1:8000
+    python launch/evaluate.py --benchmark capmas,decapbench --by /models/Qwen3-VL-8B-Instruct --data /data/benchmarks \
+        --judge http://a:8000,http://b:8000 --out results/qwen3-vl-8b
+    python launch/evaluate.py --benchmark vcapsbench --by http://127.0.0.1:8100 --data /data/vcapsbench \
+        --judge http://127.0.0.1:8000 --reasoner http://127.0.0.1:8001
+    python launch/evaluate.py --benchmark capmas --by captions.json --data /data/capmas \
+        --judge https://api.openai.com --judge-model gpt-4o --judge-key-env OPENAI_API_KEY
+
+Settings that follow: judge.* and reasoner.* say how these are asked (concurrency, deadlines, tries), options.* what a
+benchmark is asked for (docs/evaluate.md), captioner.* how a served captioner is asked, and all others are the
+captioner's own (rollout.max_completion_length=1024, data.max_frames=64). Captions are greedy unless --temperature is
+given. Which benchmarks there are, where their files come from and what each measures: docs/evaluate.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from argparse import Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from pathlib import Path
+
+from vcap_jax.run.command_line import guarded
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
+    parser = argparse.ArgumentParser(
+        prog="evaluate", description=__doc__, formatter_class=RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--benchmark", required=True, help="names, divided by commas")
+    parser.add_argument(
+        "--by",
+        required=True,
+        help="who captions: a run's folder, a Hugging Face folder, an Orbax checkpoint, the http address of a chat "
+        "endpoint; or a file of captions",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        help="folder with the benchmark's files, or with a folder NAME for each",
+    )
+    parser.add_argument("--judge", help="addresses of the judge, divided by commas")
+    parser.add_argument("--judge-model", help="of the judge's server, if it serves several")
+    parser.add_argument("--judge-key-env", help="name of the variable that holds the judge's key")
+    parser.add_argument(
+        "--reasoner", help="addresses of who answers questions from text (default: the judge)"
+    )
+    parser.add_argument("--reasoner-model", help="of the reasoner's server, if it serves several")
+    parser.add_argument("--reasoner-key-env", help="name of the variable that holds the reasoner's key")
+    parser.add_argument("--out", type=Path, help="where results go (default: results/BY)")
+    parser.add_argument("--mode", choices=("official", "strict"), help="of counting (default: strict)")
+    parser.add_argument("--prompts", help="folder with texts of your own, STAGE.txt each")
+    parser.add_argument("--limit", type=int, help="the first so many samples")
+    parser.add_argument("--step", type=int, help="which of a run's checkpoints (default: the last)")
+    parser.add_argument(
+        "--temperature", type=float, help="draws captions (default: the likeliest token each time)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
+    parser.add_argument("--served-model", help="of a captioner's endpoint, if it serves several")
+    parser.add_argument("--api-key-env", help="name of the variable that holds that endpoint's key")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    return parser.parse_intermixed_args(arguments)
+
+
+def settings_of(args: Namespace) -> list[str]:
+    """The options of the command line as settings, before those that were written as such."""
+    words = []
+    for role in ("judge", "reasoner"):
+        urls = getattr(args, role)
+        if urls is not None:
+            words.append(f"{role}.urls=[{', '.join(urls.split(','))}]")
+        for option, key in (("model", "model"), ("key_env", "api_key_env")):
+            given = getattr(args, f"{role}_{option}")
+            if given is not None:
+                words.append(f"{role}.{key}={given}")
+    for option in ("mode", "prompts", "limit"):
+        given = getattr(args, option)
+        if given is not None:
+            words.append(f"options.{option}={given}")
+    return [*words, *args.overrides]
+
+
+def default_out(by: str) -> Path:
+    """results/ and the last part of the captioner's name."""
+    return Path("results") / (re.sub(r"[^A-Za-z0-9._-]+", "-", by.rstrip("/").split("/")[-1]) or "captions")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parse_arguments(arguments)
+
+    def work() -> int:
+        from vcap_jax.recipes.evaluate import EvaluationRequest, evaluate, split_settings
+
+        judges, options, captioner = split_settings(settings_of(args))
+        request = EvaluationRequest(
+            benchmarks=tuple(dict.fromkeys(name.strip() for name in args.benchmark.split(","))),
+            by=args.by,
+            data=args.data,
+            out=args.out or default_out(args.by),
+            judges=judges,
+            options=options,
+            step=args.step,
+            captioner=captioner,
+            served_model=args.served_model,
+            api_key_env=args.api_key_env,
+            temperature=args.temperature,
+            seed=args.seed,
+        )
+        evaluate(request, lambda text: print(text, flush=True))
+        return 0
+
+    return guarded(work)

@@ -1,0 +1,127 @@
+"""What an evaluation by a benchmark leaves: results.json, items.jsonl and worst.html."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from vcap_jax.data.examples import media_loader
+from vcap_jax.data.judge_media import JudgeMediaSettings
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.videos import EvenFrames
+from vcap_jax.evals.asking import StageReport
+from vcap_jax.evals.protocol import Captions, Evaluation, Item
+from vcap_jax.report.samples_page import page_templates
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.system.json_values import JsonDict, JsonObject
+
+RESULTS, ITEMS, WORST = "results.json", "items.jsonl", "worst.html"
+
+_FRAMES = 6
+_EDGE = 360
+
+
+def results_row(
+    evaluation: Evaluation,
+    captions: Sequence[Captions],
+    *,
+    captioner: JsonObject,
+    seconds: Mapping[str, float],
+) -> dict[str, object]:
+    """An evaluation without its items, as JSON holds it.
+
+    metrics: each with its interval, and the number of items that it is over. items: asked for; failed: without any
+    value; incomplete: that lack a part. stages, cost: questions to judges, in all starts. seconds: of the last start.
+    """
+    lengths = [len(text.split()) for one in captions for text in one.texts[:1]]
+    incomplete = sum(bool(item.lacking) and item.failure is None for item in evaluation.items)
+    return {
+        **evaluation.about,
+        "captioner": captioner,
+        "metrics": {name: value.row() for name, value in evaluation.metrics.items()},
+        "items": len(evaluation.items),
+        "valid": len(evaluation.items) - evaluation.failed - incomplete,
+        "incomplete": incomplete,
+        "failed": evaluation.failed,
+        "captions_failed": sum(one.failure is not None for one in captions),
+        "words_per_caption": sum(lengths) / len(lengths) if lengths else None,
+        "stages": {
+            name: {**asdict(stage), "failure_rate": stage.failure_rate}
+            for name, stage in evaluation.stages.items()
+        },
+        "cost": cost(evaluation.stages),
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+    }
+
+
+def cost(stages: Mapping[str, StageReport]) -> JsonDict:
+    """Requests and tokens of all stages together."""
+    names = ("questions", "requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+    return {name: sum(getattr(stage, name) for stage in stages.values()) for name in names}
+
+
+def write_results(folder: Path, evaluation: Evaluation, row: Mapping[str, object]) -> None:
+    """Writes items.jsonl, then results.json, which says that all is there; each whole or not at all."""
+    replace_file(folder / ITEMS, "".join(item.line() for item in evaluation.items).encode())
+    text = json.dumps(row, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    replace_file(folder / RESULTS, text.encode())
+
+
+def write_worst_page(
+    path: Path,
+    items: Sequence[Item],
+    samples: Sequence[Sample],
+    *,
+    title: str,
+    by: str,
+    limit: int = 40,
+) -> None:
+    """One page, readable without any other file: the items with the lowest value ``by``, then those that failed."""
+    of = {sample.id: sample for sample in samples}
+    measured = sorted((item for item in items if by in item.values), key=lambda item: item.values[by])
+    others = [item for item in items if by not in item.values]
+    load = media_loader(
+        image_prompt="",
+        video_prompt="",
+        settings=JudgeMediaSettings(max_edge=_EDGE),
+        frames=EvenFrames(most=_FRAMES),
+    )
+
+    def pictures(sample: Sample) -> list[str]:
+        try:
+            return [frame.url for frame in load(sample).media.frames()]
+        except Exception:  # captions that somebody else wrote need no media, and a page can do without
+            return []
+
+    shown = [
+        {"item": item, "pictures": pictures(of[item.id]), "reference": of[item.id].references}
+        for item in [*measured[:limit], *others[: limit // 2]]
+    ]
+    page = (
+        page_templates("vcap_jax.evals.benchmarks")
+        .get_template("worst.html")
+        .render(title=title, by=by, shown=shown, total=len(items), failed=len(others))
+    )
+    replace_file(path, page.encode())
+
+
+def told(evaluation: Evaluation, say: Callable[[str], None]) -> None:
+    """Says the figures, a line each, and what failed."""
+    for name, value in evaluation.metrics.items():
+        figure = "nothing measured"
+        if not math.isnan(value.value):
+            figure = f"{value.value:7.2f}  ({value.low:.2f} to {value.high:.2f})"
+        say(f"  {name:<16} {figure}")
+    for name, stage in evaluation.stages.items():
+        if stage.failed:
+            lost = f"{sum(stage.failed.values())} of {stage.questions}"
+            say(f"  {lost} questions of the stage {name} failed, such as {stage.example:.200}")
+    lacking = sum(bool(item.lacking) and item.failure is None for item in evaluation.items)
+    if evaluation.failed or lacking:
+        say(
+            f"  of {len(evaluation.items)} samples {evaluation.failed} failed and {lacking} lack a part; they enter no "
+            "figure that they have no value for"
+        )

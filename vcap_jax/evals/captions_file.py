@@ -1,0 +1,88 @@
+"""A file of captions that grows line by line, and survives being killed at any moment.
+
+A line is ``{"id": ..., "captions": [...]}``, with ``tokens`` where they are known, or ``{"id": ..., "failure": ...}``.
+Of a sample that occurs several times the last line counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from vcap_jax.data.jsonl import read_objects
+from vcap_jax.data.manifest import Sample
+from vcap_jax.evals.protocol import Captions, EvaluatorError
+
+
+class CaptionsFile:
+    """An open file; use as a context manager. What a kill tore off its end is cut away. Raises EvaluatorError for a
+    file that is none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if path.exists():
+            content = path.read_bytes()
+            whole = content[: content.rfind(b"\n") + 1]
+            if whole != content:
+                path.write_bytes(whole)
+        self._found = read_captions(path) if path.exists() else {}
+        self._file = path.open("a", encoding="utf-8")
+
+    def missing(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Those without a caption; one that failed is tried again."""
+        return [s for s in samples if s.id not in self._found or self._found[s.id].failure is not None]
+
+    def add(self, captions: Captions) -> None:
+        """Keeps an entry; it is on disk when this returns."""
+        row: dict[str, object] = {"id": captions.id}
+        if captions.failure is not None:
+            row["failure"] = captions.failure
+        else:
+            row["captions"] = captions.texts
+            if captions.tokens:
+                row["tokens"] = captions.tokens
+        self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._found[captions.id] = captions
+
+    def of(self, samples: Sequence[Sample]) -> list[Captions]:
+        """An entry for each sample, in their order."""
+        nothing = "no caption was written for it"
+        return [self._found.get(s.id, Captions(id=s.id, failure=nothing)) for s in samples]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+def read_captions(path: Path) -> dict[str, Captions]:
+    """The entries of a file, by sample. Raises ManifestError and EvaluatorError."""
+    found: dict[str, Captions] = {}
+    for number, row in read_objects(path, "file of captions"):
+        texts, tokens, failure = row.get("captions", []), row.get("tokens", []), row.get("failure")
+        try:
+            if not isinstance(texts, list) or not isinstance(tokens, list):
+                raise TypeError("captions and tokens are lists")
+            found[str(row["id"])] = Captions(
+                id=str(row["id"]),
+                texts=tuple(str(text) for text in texts),
+                tokens=tuple(int(str(count)) for count in tokens),
+                failure=None if failure is None else str(failure),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise EvaluatorError(
+                f"{path}:{number}: not an entry of captions ({error}): move it away"
+            ) from error
+    return found
