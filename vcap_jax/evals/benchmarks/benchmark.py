@@ -99,7 +99,7 @@ class Benchmark(ABC, Generic[R]):
         self.say = tools.say
         self.folder = Folder(Path(self.options.data), self.name, self.source)
         self.endpoints = _endpoints(self.options, tools, self.name)
-        self.templates: dict[str, PromptTemplate] = {}
+        self._templates: dict[str, PromptTemplate] = {}
         self.tasks: tuple[Task[R], ...] = tuple(self.load())[: self.options.limit]
         if not self.tasks:
             raise self.folder.wrong(self.folder.path, "there is no sample")
@@ -151,8 +151,13 @@ class Benchmark(ABC, Generic[R]):
     def template(self, stage: str, *places: str, plain: bool = False) -> PromptTemplate:
         """The text of NAME/STAGE, of this project or the user's own; its version is told with the results."""
         made = load_template(f"{self.name}/{stage}", places, self.options.prompts, plain=plain)
-        self.templates[stage] = made
+        self._templates[stage] = made
         return made
+
+    @property
+    def templates(self) -> Mapping[str, PromptTemplate]:
+        """The texts of its questions, and of what captions are asked for with, by stage."""
+        return self._templates
 
     def _check_media(self) -> None:
         missing = [path for sample in self.samples for path in sample.files if not path.is_file()]
@@ -173,7 +178,7 @@ class Benchmark(ABC, Generic[R]):
             "mode": self.options.mode,
             "samples": len(self.samples),
             "endpoints": asked,
-            "prompts": {name: template.version for name, template in self.templates.items()},
+            "prompts": {name: template.version for name, template in self._templates.items()},
         }
 
 
