@@ -16,7 +16,10 @@ ROOT = HERE.parent
 
 COMMANDS = (
     ("Training", ("launch/train.py", "launch/sft.py", "launch/distill.py", "launch/self_improve.py")),
-    ("Captions and checkpoints", ("launch/references.py", "launch/convert.py", "launch/restudy.py")),
+    (
+        "Captions and checkpoints",
+        ("launch/caption.py", "launch/references.py", "launch/convert.py", "launch/restudy.py"),
+    ),
     (
         "Nodes and clusters",
         ("launch/h800_8x.sh", "launch/slurm.sbatch", "launch/tpu.sh", "launch/plan.py", "launch/target.py"),

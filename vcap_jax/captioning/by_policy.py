@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 
 from vcap_jax.data.examples import Example
@@ -25,9 +26,14 @@ class PolicyCaptioner:
     def __init__(self, ctx: RunContext, params: Params, *, name: str, rollout: RolloutConfig) -> None:
         self.name = name
         self._ctx, self._given, self._params = ctx, params, ctx.own_params(params)
-        self._rollout = rollout
         own = rollout == ctx.config.rollout
         self._sampler = ctx.sampler if own else group_sampler(ctx.policy, rollout, ctx.processes)
+
+    def drawing(self, rollout: RolloutConfig) -> PolicyCaptioner:
+        """The same captioner by other rules; parameters are shared."""
+        other = copy.copy(self)
+        other._sampler = group_sampler(self._ctx.policy, rollout, self._ctx.processes)
+        return other
 
     def weights(self) -> str:
         """Fingerprint of the parameters as they are trained and kept: the same whatever the number of processes."""

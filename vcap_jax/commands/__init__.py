@@ -9,6 +9,7 @@ COMMANDS = {
     "sft": "fine-tune a captioner on captions",
     "distill": "fine-tune on the best of N captions of each teacher",
     "self-improve": "train round after round, each on references by the round before",
+    "caption": "caption pictures and clips by any checkpoint or served model",
     "references": "write the references that a run learns from, by any captioner",
     "evaluate": "caption and score by public benchmarks",
     "convert": "turn a run or checkpoint into a Hugging Face folder, and back",

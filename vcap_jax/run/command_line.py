@@ -212,8 +212,6 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
 
 def _configured(args: argparse.Namespace) -> RunConfig | None:
     """The configuration that was asked for; None if it was only to be shown."""
-    import jax
-
     from vcap_jax.configuration import describe, dump_config
     from vcap_jax.run.config import RunConfig
 
@@ -224,8 +222,15 @@ def _configured(args: argparse.Namespace) -> RunConfig | None:
     if args.print_config:
         print(dump_config(config), end="")
         return None
+    use_compilation_cache(config)
+    return config
+
+
+def use_compilation_cache(config: RunConfig) -> None:
+    """Keeps compiled programs where the configuration says."""
+    import jax
+
     if config.compilation_cache:
         jax.config.update("jax_compilation_cache_dir", config.compilation_cache)
         # JAX leaves out what compiles within a second, which in the embedded world is nearly everything.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-    return config

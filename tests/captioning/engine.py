@@ -1,0 +1,88 @@
+"""A captioner for tests that need no model: it reads the files as the real ones do, and says what it read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from vcap_jax.captioning.engines import Drawing, Pixels
+from vcap_jax.captioning.settings import drawn_by
+from vcap_jax.data.errors import MediaError, NoUsableSamplesError
+from vcap_jax.data.images import decode_image
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import BadSample
+from vcap_jax.rollout.captioner import Captioned
+from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.run.config import RunConfig
+
+
+class ReadingEngine:
+    """Says a picture's size and mean (implements ``Engine``).
+
+    batches: the places of every call, in order. before: called before each caption.
+    """
+
+    def __init__(self, name: str = "a reader", before: Callable[[int], None] = lambda place: None) -> None:
+        self.config, self.name = RunConfig(), name
+        self.batches: list[list[int]] = []
+        self.closed = False
+        self._before = before
+
+    def weights(self) -> str | None:
+        return f"weights of {self.name}"
+
+    def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
+        return drawn_by(
+            self.config,
+            captions=drawing.captions,
+            sample=drawing.sample,
+            temperature=drawing.temperature,
+            groups=drawing.groups or 1,
+        )
+
+    def captions(
+        self,
+        samples: Sequence[Sample],
+        places: Sequence[int],
+        rollout: RolloutConfig,
+        *,
+        seed: int,
+        pixels: Pixels,
+        on_bad: Callable[[BadSample], None],
+    ) -> Iterator[Captioned]:
+        assert len({sample.id for sample in samples}) == len(samples)
+        self.batches.append(list(places))
+        found = 0
+        for sample, place in zip(samples, places, strict=True):
+            self._before(place)
+            try:
+                seen = [self._said(path, pixels) for path in sample.files]
+            except MediaError as error:
+                on_bad(BadSample(id=sample.id, reason=str(error)))
+                continue
+            found += 1
+            count = rollout.group_size
+            texts = tuple(f"{seen} {sample.prompt or ''} {place}/{seed}/{k}" for k in range(count))
+            yield Captioned(sample, texts, (3,) * count, (False,) * count)
+        if not found:
+            raise NoUsableSamplesError("none of the samples can be used")
+
+    def _said(self, path: Path, pixels: Pixels) -> str:
+        if path.suffix == ".mp4":
+            return f"clip {path.name}"
+        picture = pixels[path] if path in pixels else decode_image(path)
+        return f"{picture.shape} {picture.mean():.1f}"
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def write_pictures(folder: Path, count: int) -> list[Path]:
+    """PNG files of different sizes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{index:03d}.png" for index in range(count)]
+    for index, path in enumerate(paths):
+        Image.new("RGB", (8 + 7 * index % 20, 9), (index, 2 * index, 40)).save(path)
+    return paths

@@ -1,0 +1,114 @@
+"""The public captioner: one, several, streams of any length; and a real policy behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vcap_jax
+from tests.captioning.engine import ReadingEngine, write_pictures
+from vcap_jax.captioning.captioner import Captioner
+from vcap_jax.captioning.inputs import Inputs
+from vcap_jax.configuration import ConfigError
+from vcap_jax.data.errors import MediaError
+from vcap_jax.world.dataset import write_dataset
+
+
+def test_one_is_a_text_and_several_are_a_list_in_their_order(tmp_path: Path) -> None:
+    captioner = Captioner(ReadingEngine())
+    paths = write_pictures(tmp_path, 5)
+    assert captioner.caption(str(paths[3])) == captioner.caption(paths[3])
+    together = captioner.caption(paths, seed=4)
+    assert [text.split()[-1] for text in together] == [f"{place}/4/0" for place in range(5)]
+    assert together == captioner.caption(tuple(map(str, paths)), seed=4)
+
+
+def test_pictures_in_memory_are_as_those_on_disk(tmp_path: Path) -> None:
+    captioner = Captioner(ReadingEngine())
+    (path, *_) = write_pictures(tmp_path, 1)
+    with Image.open(path) as picture:
+        assert captioner.caption(picture) == captioner.caption(path)
+        assert captioner.caption(np.array(picture)) == captioner.caption(path)
+        grey = np.array(picture)[..., 2]
+    assert captioner.caption(grey).startswith("['(9, 8, 3) 40.0']")
+    with pytest.raises(MediaError, match=r"an array of float64 \[9, 8\]: give uint8"):
+        captioner.caption(grey / 255)
+
+
+def test_a_stream_goes_on_without_what_cannot_be_read(tmp_path: Path) -> None:
+    paths = write_pictures(tmp_path, 4)
+    paths[1].write_bytes(b"no picture")
+    captioner = Captioner(ReadingEngine())
+    found = sorted(captioner.stream([*paths, tmp_path / "gone.png"], n=2, sample=True), key=lambda c: c.place)
+    assert [caption.error is None for caption in found] == [True, False, True, True, False]
+    assert all(len(caption.texts) == 2 for caption in found if caption.error is None)
+    assert "001.png: not a readable image" in str(found[1].error)
+    with pytest.raises(ValueError, match=r"001\.png has no caption"):
+        _ = found[1].text
+    with pytest.raises(MediaError, match=r"001\.png: not a readable image"):
+        captioner.caption(paths)
+    assert [c.error is None for c in captioner.stream([paths[1]])] == [False]
+
+
+def test_a_stream_of_any_length_is_read_as_it_is_needed(tmp_path: Path) -> None:
+    (path, *_) = write_pictures(tmp_path, 1)
+    read = 0
+
+    def endless() -> Iterator[Path]:
+        nonlocal read
+        while True:
+            read += 1
+            yield path
+
+    stream = Captioner(ReadingEngine()).stream(endless())
+    found = [next(stream) for _ in range(10)]
+    assert [caption.place for caption in found] == list(range(10))
+    assert read <= 4096
+    stream.close()
+
+
+def test_pictures_of_one_size_are_captioned_side_by_side(tmp_path: Path) -> None:
+    engine = ReadingEngine()
+    sizes = [30, 10, 20, 10, 30, 20]
+    for index, size in enumerate(sizes):
+        Image.new("RGB", (size, size)).save(tmp_path / f"{index}.png")
+    (tmp_path / "6.mp4").touch()
+    list(Captioner(engine).stream(Inputs([tmp_path])))
+    assert engine.batches == [[1, 3, 2, 5, 0, 4], [6]]
+
+
+def test_several_captions_that_would_be_the_same_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="would all be the same"):
+        next(Captioner(ReadingEngine()).stream(write_pictures(tmp_path, 1), n=2))
+
+
+def test_the_package_root_has_it_without_importing_it() -> None:
+    assert vcap_jax.Captioner is Captioner
+    assert "Captioner" in dir(vcap_jax)
+    with pytest.raises(AttributeError, match="no attribute 'Captain'"):
+        _ = vcap_jax.Captain  # type: ignore[attr-defined]
+
+
+def test_what_holds_no_captioner_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--by .* does not exist"):
+        Captioner.load(tmp_path / "gone")
+    with pytest.raises(ConfigError, match=r"rollout\.group_sizes"):
+        Captioner.load("embedded", settings=["rollout.group_sizes=2"])
+
+
+def test_a_real_policy_captions_pictures_and_clips_alone_as_in_company(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "image", "image", "captioned", 3, seed=0)
+    write_dataset(tmp_path / "video", "video", "captioned", 1, seed=0)
+    with Captioner.load("embedded", settings=["rollout.max_completion_length=24"]) as captioner:
+        found = sorted(captioner.stream(Inputs([tmp_path])), key=lambda caption: caption.place)
+        assert [caption.modality for caption in found] == ["image"] * 3 + ["video"]
+        assert all(caption.error is None and caption.text for caption in found)
+        assert all(0 < caption.tokens[0] <= 24 for caption in found)
+        assert found[3].text.startswith("[0.0")
+        assert captioner.caption(found[1].files[0]) == found[1].text
+        with Image.open(found[1].files[0]) as picture:
+            assert captioner.caption(picture) == found[1].text

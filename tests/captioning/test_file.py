@@ -1,0 +1,142 @@
+"""The caption file: in the order of the inputs, the same after a kill and in shares, and never mixed with another."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.captioning.engine import ReadingEngine, write_pictures
+from vcap_jax.captioning.captioner import Captioner
+from vcap_jax.captioning.engines import Drawing
+from vcap_jax.captioning.file import (
+    CaptionFileError,
+    CaptionJob,
+    about_file,
+    read_caption_file,
+    write_caption_file,
+)
+from vcap_jax.captioning.inputs import Inputs
+from vcap_jax.captioning.parts import Shard, parts_folder
+from vcap_jax.system.shutdown import Stopped, stop_on_signal
+
+
+def job_of(folder: Path, shard: Shard | None = None, **drawing) -> CaptionJob:
+    inputs = Inputs([folder])
+    return CaptionJob(
+        inputs=inputs, counted=inputs.counted(), drawing=Drawing(**drawing), seed=7, shard=shard or Shard()
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Nine pictures, one of them broken, and a clip."""
+    paths = write_pictures(tmp_path / "in", 9)
+    paths[4].write_bytes(b"no picture")
+    (tmp_path / "in" / "002.mp4").touch()
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def whole(folder: Path, tmp_path: Path) -> bytes:
+    path = tmp_path / "whole.jsonl"
+    assert write_caption_file(path, Captioner(ReadingEngine()), job_of(folder))
+    return path.read_bytes()
+
+
+def test_rows_stand_in_the_order_of_the_inputs(folder: Path, whole: bytes, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in whole.splitlines()]
+    assert [row["id"] for row in rows] == [sample.id for sample in Inputs([folder])]
+    assert [row["captions"][0].split()[-1] for row in rows if "captions" in row] == [
+        f"{place}/7/0" for place in range(10) if place != 5
+    ]
+    assert "not a readable image" in rows[5]["error"]
+    assert rows[2] == {
+        "id": str(folder / "002.mp4"),
+        "video": str(folder / "002.mp4"),
+        "captions": ["['clip 002.mp4']  2/7/0"],
+        "truncated": [False],
+        "tokens": [3],
+    }
+    assert [caption.row() for caption in read_caption_file(tmp_path / "whole.jsonl")] == rows
+    assert not parts_folder(tmp_path / "whole.jsonl").exists()
+
+
+def test_after_a_signal_and_a_torn_line_the_file_is_the_same(
+    folder: Path, whole: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "resumed.jsonl"
+
+    def stop(place: int) -> None:
+        if place == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with stop_on_signal(), pytest.raises(Stopped, match=r"stopped with \d+ of 10 inputs captioned"):
+        write_caption_file(path, Captioner(ReadingEngine(before=stop)), job_of(folder))
+    assert not path.exists()
+    (partial,) = parts_folder(path).glob("*.partial")
+    kept = len(partial.read_bytes().splitlines())
+    assert 0 < kept < 10
+    with partial.open("a") as file:
+        file.write('{"place": 3, "id"')
+    again = ReadingEngine()
+    told: list[tuple[str, int, int, int]] = []
+    assert write_caption_file(
+        path, Captioner(again), job_of(folder), on_progress=lambda *progress: told.append(progress)
+    )
+    assert path.read_bytes() == whole
+    assert sum(map(len, again.batches)) == 10 - kept, "nothing is captioned twice"
+    assert told[-1] == ("captions", 10, 10, 10 - kept)
+
+
+@pytest.mark.parametrize("count", [2, 3, 12])
+def test_shares_joined_are_one(folder: Path, whole: bytes, tmp_path: Path, count: int) -> None:
+    path = tmp_path / "shared.jsonl"
+    order = [*range(1, count), 0]
+    done = [
+        write_caption_file(path, Captioner(ReadingEngine()), job_of(folder, Shard(index=index, count=count)))
+        for index in order
+    ]
+    assert done == [False] * (count - 1) + [True]
+    assert path.read_bytes() == whole
+
+
+def test_the_same_command_again_asks_nobody(folder: Path, whole: bytes, tmp_path: Path) -> None:
+    engine = ReadingEngine()
+    assert write_caption_file(tmp_path / "whole.jsonl", Captioner(engine), job_of(folder))
+    assert engine.batches == []
+    assert (tmp_path / "whole.jsonl").read_bytes() == whole
+
+
+@pytest.mark.usefixtures("whole")
+def test_another_captioner_other_settings_or_inputs_are_refused(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "whole.jsonl"
+    with pytest.raises(CaptionFileError, match=r"by a reader.*\(writer, weights differ\).*another --out"):
+        write_caption_file(path, Captioner(ReadingEngine("another")), job_of(folder))
+    with pytest.raises(CaptionFileError, match=r"\(captions, sampling\.temperature differ\)"):
+        write_caption_file(path, Captioner(ReadingEngine()), job_of(folder, captions=2, sample=True))
+    job = dataclasses.replace(job_of(folder), seed=8)
+    with pytest.raises(CaptionFileError, match=r"\(seed differ\)"):
+        write_caption_file(path, Captioner(ReadingEngine()), job)
+    (folder / "more.png").touch()
+    with pytest.raises(CaptionFileError, match=r"\(inputs, asked differ\)"):
+        write_caption_file(path, Captioner(ReadingEngine()), job_of(folder))
+    about_file(path).unlink()
+    with pytest.raises(CaptionFileError, match="not of this command"):
+        write_caption_file(path, Captioner(ReadingEngine()), job_of(folder))
+
+
+def test_inputs_that_vanish_meanwhile_are_told_and_nothing_is_lost(folder: Path, tmp_path: Path) -> None:
+    path, job = tmp_path / "vanished.jsonl", job_of(folder)
+    kept = (folder / "008.png").read_bytes()
+    (folder / "008.png").unlink()
+    with pytest.raises(CaptionFileError, match="1 inputs are not there any more"):
+        write_caption_file(path, Captioner(ReadingEngine()), job)
+    (folder / "008.png").write_bytes(kept)
+    again = ReadingEngine()
+    assert write_caption_file(path, Captioner(again), job)
+    assert again.batches == [[9]]

@@ -1,0 +1,66 @@
+"""What is named becomes a stream of samples, the same each time; what cannot be used is told before work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.captioning.engine import write_pictures
+from vcap_jax.captioning.inputs import Inputs, InputsError
+from vcap_jax.data.errors import ManifestError
+
+
+def test_files_folders_and_manifests_in_one_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "folder", 2)
+    write_pictures(tmp_path / "folder" / "a" / "deep", 1)
+    write_pictures(tmp_path / "folder" / ".hidden", 1)
+    (tmp_path / "folder" / "z.MP4").touch()
+    (tmp_path / "folder" / "notes.txt").touch()
+    (tmp_path / "one.jpg").touch()
+    rows = [{"id": "r1", "image": "one.jpg", "prompt": "Why?"}, {"id": "r2", "video": "folder/z.MP4"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    inputs = Inputs(["one.jpg", "folder", "rows.jsonl"])
+    found = [(sample.id, sample.modality, sample.prompt) for sample in inputs]
+    assert found == [
+        ("one.jpg", "image", None),
+        ("folder/000.png", "image", None),
+        ("folder/001.png", "image", None),
+        ("folder/a/deep/000.png", "image", None),
+        ("folder/z.MP4", "video", None),
+        ("r1", "image", "Why?"),
+        ("r2", "video", None),
+    ]
+    counted = inputs.counted()
+    assert (counted.images, counted.videos, counted.others) == (5, 2, 1)
+    assert str(counted) == "5 images and 2 videos"
+    assert counted.digest == Inputs(["one.jpg", "folder", "rows.jsonl"]).counted().digest
+    assert counted.digest != Inputs(["folder", "one.jpg", "rows.jsonl"]).counted().digest
+    (tmp_path / "rows.jsonl").write_text(json.dumps({**rows[0], "prompt": "How?"}) + "\n")
+    assert Inputs(["rows.jsonl"]).counted().digest != counted.digest
+
+
+def test_what_is_named_wrongly_is_told_all_at_once(tmp_path: Path) -> None:
+    (tmp_path / "table.xlsx").touch()
+    named = [tmp_path / "gone.png", "https://example.org/a.png", tmp_path / "table.xlsx", tmp_path]
+    with pytest.raises(InputsError) as refused:
+        Inputs(named)
+    text = str(refused.value)
+    assert text.startswith("3 problems:")
+    assert "gone.png does not exist" in text
+    assert "is an address: download it" in text
+    assert "table.xlsx is neither picture, clip, folder nor manifest" in text
+    with pytest.raises(InputsError, match="nothing is named"):
+        Inputs([])
+
+
+def test_a_folder_without_pictures_and_a_row_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputsError, match="no picture and no clip in there; 1 other files"):
+        Inputs([tmp_path]).counted()
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"id": "a", "image": "a.png"}\n{"id": "b"}\n')
+    with pytest.raises(ManifestError, match=r"rows\.jsonl:2"):
+        Inputs([rows]).counted()

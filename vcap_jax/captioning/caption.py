@@ -1,0 +1,85 @@
+"""The captions of one input, as they are handed on and as they stand in a caption file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from vcap_jax.data.manifest import Sample
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_list, as_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caption:
+    """An input and what was said of it.
+
+    place: its number among the inputs, from 0. id: its path as it was named, or its manifest row's. files: its
+    pictures, or its clip. texts: its captions, as many as were asked for. tokens: of each, the end token included;
+    empty where they are not known. truncated: whether each was cut off by the token budget. error: why there is no
+    caption, else None.
+    """
+
+    place: int
+    id: str
+    modality: Literal["image", "video"]
+    files: tuple[Path, ...]
+    texts: tuple[str, ...] = ()
+    tokens: tuple[int, ...] = ()
+    truncated: tuple[bool, ...] = ()
+    error: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The first caption. Raises ValueError if there is none."""
+        if self.error is not None:
+            raise ValueError(f"{self.id} has no caption: {self.error}")
+        return self.texts[0]
+
+    @classmethod
+    def failed(cls, place: int, sample: Sample, reason: str) -> Caption:
+        """Of an input that could not be captioned."""
+        return cls(place=place, id=sample.id, modality=sample.modality, files=sample.files, error=reason)
+
+    def row(self) -> JsonDict:
+        """As JSON: "id", "image", "images" or "video" with the files, and "captions" with "truncated" (and "tokens"),
+        or "error"."""
+        files: JsonDict
+        if self.modality == "video":
+            files = {"video": str(self.files[0])}
+        elif len(self.files) == 1:
+            files = {"image": str(self.files[0])}
+        else:
+            files = {"images": [str(file) for file in self.files]}
+        if self.error is not None:
+            return {"id": self.id, **files, "error": self.error}
+        tokens: JsonDict = {"tokens": list(self.tokens)} if self.tokens else {}
+        return {
+            "id": self.id,
+            **files,
+            "captions": list(self.texts),
+            "truncated": list(self.truncated),
+            **tokens,
+        }
+
+    @classmethod
+    def of_row(cls, row: JsonObject, place: int, where: str) -> Caption:
+        """The inverse of ``row``. where: file and line. Raises JsonError for a row that is none."""
+        if "images" in row:
+            names = [as_text(name, where) for name in as_list(row["images"], where)]
+        else:
+            names = [as_text(row.get("video", row.get("image")), where)]
+        identity, files = as_text(row.get("id"), where), tuple(map(Path, names))
+        modality: Literal["image", "video"] = "video" if "video" in row else "image"
+        if "error" in row:
+            error = as_text(row["error"], where)
+            return cls(place=place, id=identity, modality=modality, files=files, error=error)
+        return cls(
+            place=place,
+            id=identity,
+            modality=modality,
+            files=files,
+            texts=tuple(as_text(text, where) for text in as_list(row.get("captions"), where)),
+            tokens=tuple(n for n in as_list(row.get("tokens", []), where) if isinstance(n, int)),
+            truncated=tuple(bool(cut) for cut in as_list(row.get("truncated", []), where)),
+        )

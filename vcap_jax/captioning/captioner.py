@@ -1,0 +1,296 @@
+"""The captioner that users meet, in Python and behind ``vcap caption``: loaded once, asked for anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeAlias, overload
+
+import numpy as np
+from PIL import Image
+
+from vcap_jax.captioning.caption import Caption
+from vcap_jax.captioning.engines import Drawing, EndpointEngine, Engine, PolicyEngine, described
+from vcap_jax.captioning.inputs import Inputs, file_sample
+from vcap_jax.data.errors import MediaError, NoUsableSamplesError
+from vcap_jax.data.images import to_rgb
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import BadSample
+from vcap_jax.rollout.captioner import Captioned
+from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.system.json_values import JsonDict
+from vcap_jax.system.shutdown import requested
+
+Input: TypeAlias = "str | Path | Image.Image | np.ndarray"
+"""A picture or a clip: its path, or a picture's pixels (uint8 [H, W, 3] or [H, W])."""
+
+Batch: TypeAlias = (
+    "list[str] | list[Path] | list[Image.Image] | list[np.ndarray] | list[Input] | tuple[Input, ...]"
+)
+
+_AHEAD = 32
+"""Inputs that are laid out together, in groups decoded at a time: enough that batches of one size are full."""
+
+
+@dataclass(frozen=True)
+class _Placed:
+    place: int
+    sample: Sample
+
+
+class Captioner:
+    """Captions pictures and clips by a policy on this machine's devices, or by a served model.
+
+    Made by ``load``. May be used as a context manager; a served model's connections are closed then.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def load(
+        cls,
+        by: str | Path,
+        *,
+        step: int | None = None,
+        prompt: str | None = None,
+        settings: Sequence[str] = (),
+        served_model: str | None = None,
+        api_key_env: str | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> Captioner:
+        """A captioner by the folder of a run, of a Hugging Face or Orbax checkpoint, "embedded", or the http address of
+        an OpenAI-compatible server (several of one model: divided by commas).
+
+        A run captions by its own settings, another checkpoint by those of its folder. step: which of a run's
+        checkpoints, by default the last. prompt: the request, in place of the configured ones. settings:
+        ``section.key=value`` as on the command line. served_model: of a server with several; api_key_env: name of the
+        variable that holds its key. say: where messages go.
+
+        Raises ConfigError for a folder that holds no captioner and for settings, JudgeUnavailable for a server that is
+        not ready, and other VCapErrors, each of one line.
+        """
+        words = list(settings)
+        if prompt is not None:
+            quoted = "'" + prompt.replace("'", "''") + "'"
+            words += [f"data.image_prompt={quoted}", f"data.video_prompt={quoted}"]
+        name = str(by)
+        if name.startswith(("http://", "https://")):
+            return cls(EndpointEngine(name, words, say, served_model=served_model, api_key_env=api_key_env))
+        return cls(PolicyEngine(name, step, words, say))
+
+    @property
+    def name(self) -> str:
+        """Who captions, in words."""
+        return self._engine.name
+
+    @overload
+    def caption(
+        self, inputs: Input, *, sample: bool = ..., temperature: float | None = ..., seed: int = ...
+    ) -> str: ...
+    @overload
+    def caption(
+        self, inputs: Batch, *, sample: bool = ..., temperature: float | None = ..., seed: int = ...
+    ) -> list[str]: ...
+
+    def caption(
+        self,
+        inputs: Input | Batch,
+        *,
+        sample: bool = False,
+        temperature: float | None = None,
+        seed: int = 0,
+    ) -> str | list[str]:
+        """The caption of a picture or clip; of several, captioned side by side, a list in their order.
+
+        sample: draw it as the run's rollout does, not the likeliest token each time; temperature: in place of the
+        run's, and drawing is meant. seed: of the draws.
+        Raises MediaError for one that cannot be read, or that a served model says nothing of, naming it; ``stream``
+        goes on without it.
+        """
+        if isinstance(inputs, str | Path | Image.Image | np.ndarray):
+            return self.caption([inputs], sample=sample, temperature=temperature, seed=seed)[0]
+        found = list(self.stream(inputs, sample=sample, temperature=temperature, seed=seed))
+        for caption in found:
+            if caption.error is not None:
+                raise MediaError(caption.error)
+        return [caption.text for caption in sorted(found, key=lambda caption: caption.place)]
+
+    def stream(
+        self,
+        inputs: Iterable[Input] | Inputs,
+        *,
+        n: int = 1,
+        sample: bool = False,
+        temperature: float | None = None,
+        seed: int = 0,
+    ) -> Iterator[Caption]:
+        """Captions as they come, one entry for each input, those that cannot be read as well (``Caption.error``).
+
+        inputs: of any number, read as a stream; ``Inputs`` takes folders and manifests too. n: captions of each.
+        sample, temperature, seed: as for ``caption``. What comes is not in the order of the inputs, as those of one
+        size are captioned side by side: see ``Caption.place``. Captions depend on seed and place, not on what is
+        captioned beside them. Raises ValueError for several captions that would all be the same.
+        """
+        pixels: dict[Path, np.ndarray] = {}
+        samples = iter(inputs) if isinstance(inputs, Inputs) else _samples(inputs, pixels)
+        drawing = Drawing(captions=n, sample=sample, temperature=temperature)
+        yield from self.placed(enumerate(samples), drawing=drawing, seed=seed, pixels=pixels)
+
+    def placed(
+        self,
+        samples: Iterable[tuple[int, Sample]],
+        *,
+        drawing: Drawing,
+        seed: int = 0,
+        total: int | None = None,
+        pixels: dict[Path, np.ndarray] | None = None,
+    ) -> Iterator[Caption]:
+        """``stream`` of samples with their places. total: how many there are, if that is known. pixels: pictures that
+        are in memory, by the name of their sample's file; forgotten once captioned. Ends early when a signal has come,
+        with what was in work."""
+        pixels = {} if pixels is None else pixels
+        source = iter(samples)
+        # More than are laid out together need no closer count.
+        first = list(islice(source, 4096 if total is None else min(total, 4096)))
+        rollout = self._engine.rollout(drawing, len(first) if total is None else total)
+        size = _AHEAD * rollout.groups_per_batch
+
+        def everything() -> Iterator[tuple[int, Sample]]:
+            yield from first
+            first.clear()
+            yield from source
+
+        rest = everything()
+        while chunk := [_Placed(place, sample) for place, sample in islice(rest, size)]:
+            for modality in ("image", "video"):
+                alike = [one for one in chunk if one.sample.modality == modality]
+                if modality == "image":
+                    alike = _by_size(alike, pixels)
+                if alike and not requested():
+                    yield from self._alike(alike, rollout, seed, pixels)
+            if requested():
+                return
+            for one in chunk:
+                for file in one.sample.files:
+                    pixels.pop(file, None)
+
+    def described(self, drawing: Drawing, total: int) -> JsonDict:
+        """What the captions of ``total`` inputs depend on, beside the inputs and the seed, as JSON."""
+        return described(self._engine, self._engine.rollout(drawing, total))
+
+    def _alike(
+        self,
+        inputs: Sequence[_Placed],
+        rollout: RolloutConfig,
+        seed: int,
+        pixels: dict[Path, np.ndarray],
+    ) -> Iterator[Caption]:
+        """Of one modality. Names may occur twice, so inside they are the places."""
+        by_place = {str(one.place): one for one in inputs}
+        bad: list[Caption] = []
+
+        def on_bad(sample: BadSample) -> None:
+            one = by_place[sample.id]
+            reason = sample.reason.replace(f"sample {sample.id} ", f"{one.sample.id} ")
+            bad.append(Caption.failed(one.place, one.sample, reason))
+
+        captions = self._engine.captions(
+            [replace(one.sample, id=place) for place, one in by_place.items()],
+            [one.place for one in inputs],
+            rollout,
+            seed=seed,
+            pixels=pixels,
+            on_bad=on_bad,
+        )
+        try:
+            for done in captions:
+                while bad:
+                    yield bad.pop(0)
+                yield _caption(by_place[done.sample.id], done)
+        except NoUsableSamplesError:
+            pass  # each has been told of
+        yield from bad
+
+    def close(self) -> None:
+        """Closes a served model's connections."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _caption(one: _Placed, done: Captioned) -> Caption:
+    return Caption(
+        place=one.place,
+        id=one.sample.id,
+        modality=one.sample.modality,
+        files=one.sample.files,
+        texts=done.captions,
+        tokens=done.lengths,
+        truncated=done.truncated,
+    )
+
+
+def _samples(inputs: Iterable[Input], pixels: dict[Path, np.ndarray]) -> Iterator[Sample]:
+    """A sample for each; pictures in memory are put into ``pixels`` under a name of their own."""
+    for place, item in enumerate(inputs):
+        if isinstance(item, str | Path):
+            path = Path(item)
+            yield file_sample(path, str(item))
+            continue
+        name = Path(f"picture {place}")
+        pixels[name] = _rgb(item, str(name))
+        yield Sample(id=str(name), images=(name,))
+
+
+def _rgb(picture: Image.Image | np.ndarray, name: str) -> np.ndarray:
+    """uint8 [H, W, 3]. Raises MediaError for an array of another kind."""
+    if isinstance(picture, Image.Image):
+        try:
+            return np.array(to_rgb(picture))
+        except (OSError, ValueError) as error:
+            raise MediaError(f"{name}: not a usable picture ({error})") from error
+    if picture.dtype != np.uint8 or picture.shape[2:] not in ((), (3,)) or picture.ndim < 2:
+        raise MediaError(
+            f"{name}: an array of {picture.dtype} {list(picture.shape)}: give uint8 [height, width, 3] or "
+            "[height, width]"
+        )
+    return picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=2)
+
+
+def _by_size(inputs: Sequence[_Placed], pixels: dict[Path, np.ndarray]) -> list[_Placed]:
+    """Pictures of one size beside each other, so that batches are padded little and share their programs. Only headers
+    are read."""
+
+    def area(one: _Placed) -> int:
+        total = 0
+        for file in one.sample.files:
+            if file in pixels:
+                height, width = pixels[file].shape[:2]
+            else:
+                try:
+                    with Image.open(file) as opened:
+                        width, height = opened.size
+                except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+                    return 0  # told of when it is read
+            total += width * height
+        return total
+
+    if len(inputs) < 3:
+        return list(inputs)
+    with ThreadPoolExecutor(8) as pool:
+        areas = list(pool.map(area, inputs))
+    return [inputs[i] for i in sorted(range(len(inputs)), key=lambda i: (areas[i], i))]

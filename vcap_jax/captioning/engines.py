@@ -1,0 +1,250 @@
+"""Who captions, opened from its name: a run, a checkpoint folder, or the address of a served model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from vcap_jax.captioning.by_endpoint import EndpointCaptioner
+from vcap_jax.captioning.by_policy import PolicyCaptioner
+from vcap_jax.captioning.settings import (
+    checkpoint_config,
+    drawn_by,
+    endpoint_config,
+    groups_side_by_side,
+)
+from vcap_jax.data.examples import example_loader, media_loader
+from vcap_jax.data.images import decode_image
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import BadSample
+from vcap_jax.data.videos import EvenFrames
+from vcap_jax.parallel.sharding import GROUP_AXES
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.rollout.captioner import Captioned
+from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.run.checkpoint_source import checkpoint_source, load_captioner
+from vcap_jax.run.checks import mesh_placement
+from vcap_jax.run.command_line import use_compilation_cache
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.context import RunContext, group_sampler
+from vcap_jax.run.inputs import check_checkpoint
+from vcap_jax.run.setup import sample_reader
+from vcap_jax.system.json_values import JsonDict
+
+Pixels = Mapping[Path, np.ndarray]
+"""Pictures that are in memory, by the names that stand for them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """How captions are drawn. captions: of each input. sample: draw them as the run does, else the likeliest token each
+    time. temperature: in place of the run's, and sampling is meant. groups: inputs decoded at a time, None for as many
+    as have room."""
+
+    captions: int = 1
+    sample: bool = False
+    temperature: float | None = None
+    groups: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.captions < 1:
+            raise ValueError(f"{self.captions} captions of each input: ask for at least 1")
+        if self.groups is not None and self.groups < 1:
+            raise ValueError(f"{self.groups} inputs at a time: give at least 1")
+
+
+class Engine(Protocol):
+    """A captioner that is ready. config: its settings; name: in words."""
+
+    config: RunConfig
+    name: str
+
+    def weights(self) -> str | None:
+        """Fingerprint of the parameters; None where they cannot be seen."""
+        ...
+
+    def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
+        """The rules for so many inputs. Raises ValueError for captions that would all be the same."""
+        ...
+
+    def captions(
+        self,
+        samples: Sequence[Sample],
+        places: Sequence[int],
+        rollout: RolloutConfig,
+        *,
+        seed: int,
+        pixels: Pixels,
+        on_bad: Callable[[BadSample], None],
+    ) -> Iterator[Captioned]:
+        """One entry for each usable sample; ids must differ. places: what the draws depend on beside the seed."""
+        ...
+
+    def close(self) -> None:
+        """Ends it."""
+        ...
+
+
+class PolicyEngine:
+    """A policy on this process's devices (implements ``Engine``)."""
+
+    def __init__(
+        self, by: str, step: int | None, settings: Sequence[str], say: Callable[[str], None]
+    ) -> None:
+        """Raises ConfigError, CheckpointError and what else loading a policy raises."""
+        check_checkpoint(by, step, key="--by")
+        source = checkpoint_source(by, step)
+        self.name = str(source)
+        self.config = config = checkpoint_config(source, settings)
+        use_compilation_cache(config)
+        placement = mesh_placement(config.mesh)
+        policy = load_captioner(config, by, placement, step=source.step)
+        placement = placement.with_rules(policy.family.partition_rules)
+        sampler = group_sampler(policy, config.rollout)
+        load = sample_reader(config, policy.processor, judged=False)
+        # Nothing is written into the folder.
+        self._ctx = RunContext(config, RunFolder(source.folder), policy, placement, sampler, load, say)
+        self._ways = int(np.prod([placement.mesh.shape[axis] for axis in GROUP_AXES]))
+        self._captioner = PolicyCaptioner(self._ctx, policy.trainable, name=self.name, rollout=config.rollout)
+        self._drawn: dict[RolloutConfig, PolicyCaptioner] = {}
+
+    def weights(self) -> str | None:
+        """See ``Engine``."""
+        return self._captioner.weights()
+
+    def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
+        """See ``Engine``."""
+        groups = drawing.groups or groups_side_by_side(self.config, drawing.captions, inputs, self._ways)
+        return _rollout(self.config, drawing, groups)
+
+    def captions(
+        self,
+        samples: Sequence[Sample],
+        places: Sequence[int],
+        rollout: RolloutConfig,
+        *,
+        seed: int,
+        pixels: Pixels,
+        on_bad: Callable[[BadSample], None],
+    ) -> Iterator[Captioned]:
+        """See ``Engine``."""
+        if rollout not in self._drawn:
+            self._drawn[rollout] = self._captioner.drawing(rollout)
+        data = self.config.data
+        load = example_loader(
+            self._ctx.policy.processor,
+            image_prompt=data.image_prompt,
+            video_prompt=data.video_prompt,
+            buckets=data.buckets,
+            judged=False,
+            open_image=partial(_open, pixels),
+        )
+        return self._drawn[rollout].captions(samples, seed=seed, places=places, load=load, on_bad=on_bad)
+
+    def close(self) -> None:
+        """See ``Engine``."""
+
+
+class EndpointEngine:
+    """A served model (implements ``Engine``)."""
+
+    def __init__(
+        self,
+        by: str,
+        settings: Sequence[str],
+        say: Callable[[str], None],
+        *,
+        served_model: str | None = None,
+        api_key_env: str | None = None,
+    ) -> None:
+        """Raises ConfigError, and JudgeUnavailable if the server does not become ready."""
+        self.config = config = endpoint_config(settings)
+        self._endpoint = replace(
+            config.judge, urls=tuple(by.split(",")), model=served_model, api_key_env=api_key_env
+        )
+        self._say = say
+        self._open: dict[RolloutConfig, EndpointCaptioner] = {}
+        self.name = self._captioner(config.rollout).name
+
+    def _captioner(self, rollout: RolloutConfig) -> EndpointCaptioner:
+        if rollout not in self._open:
+            captioner = EndpointCaptioner(
+                self._endpoint, rollout=rollout, threads=self.config.data.threads, say=self._say
+            )
+            self._open[rollout] = captioner.__enter__()
+        return self._open[rollout]
+
+    def weights(self) -> str | None:
+        """See ``Engine``."""
+        return None
+
+    def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
+        """See ``Engine``."""
+        del inputs
+        return _rollout(self.config, drawing, drawing.groups or 1)
+
+    def captions(
+        self,
+        samples: Sequence[Sample],
+        places: Sequence[int],
+        rollout: RolloutConfig,
+        *,
+        seed: int,
+        pixels: Pixels,
+        on_bad: Callable[[BadSample], None],
+    ) -> Iterator[Captioned]:
+        """See ``Engine``."""
+        del places  # the samples' ids are made of them
+        data = self.config.data
+        load = media_loader(
+            image_prompt=data.image_prompt,
+            video_prompt=data.video_prompt,
+            settings=data.judge_media,
+            frames=EvenFrames(fps=data.fps or EvenFrames.fps, most=data.max_frames or EvenFrames.most),
+            open_image=partial(_open, pixels),
+        )
+        return self._captioner(rollout).captions(samples, load, seed=seed, on_bad=on_bad)
+
+    def close(self) -> None:
+        """See ``Engine``."""
+        for captioner in self._open.values():
+            captioner.__exit__()
+        self._open.clear()
+
+
+def described(engine: Engine, rollout: RolloutConfig) -> JsonDict:
+    """What captions depend on beside the inputs and the seed."""
+    data = engine.config.data
+    return {
+        "writer": engine.name,
+        "weights": engine.weights(),
+        "captions": rollout.group_size,
+        "sampling": asdict(rollout.sampling),
+        "max_completion_length": rollout.max_completion_length,
+        "image_prompt": data.image_prompt,
+        "video_prompt": data.video_prompt,
+        "max_pixels": data.max_pixels,
+        "max_frames": data.max_frames,
+        "max_frame_tokens": data.max_frame_tokens,
+        "fps": data.fps,
+        "dtype": engine.config.model.dtype,
+    }
+
+
+def _rollout(config: RunConfig, drawing: Drawing, groups: int) -> RolloutConfig:
+    return drawn_by(
+        config,
+        captions=drawing.captions,
+        sample=drawing.sample,
+        temperature=drawing.temperature,
+        groups=groups,
+    )
+
+
+def _open(pixels: Pixels, path: Path) -> np.ndarray:
+    return pixels[path] if path in pixels else decode_image(path)

@@ -1,0 +1,215 @@
+"""The caption file: a JSON line for each input, in order, written resumably by one process or several.
+
+    {"id": "photo.jpg", "image": "photo.jpg", "captions": ["..."], "truncated": [false], "tokens": [57]}
+    {"id": "broken.png", "image": "broken.png", "error": "broken.png: not a readable image ..."}
+
+Rows are appended to a part as captions come, in whatever order that is, and each is safe once it is written. Whichever
+process is last joins the parts in the order of the inputs. ``FILE.about.json`` says who wrote it and how; a file of
+another captioner, other settings or other inputs is never gone on with.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vcap_jax.captioning.caption import Caption
+from vcap_jax.captioning.captioner import Captioner
+from vcap_jax.captioning.engines import Drawing
+from vcap_jax.captioning.inputs import Counted, Inputs
+from vcap_jax.captioning.parts import (
+    Shard,
+    as_read,
+    check_plan,
+    differing,
+    grow,
+    part_file,
+    partial_file,
+    parts_folder,
+    whole_rows,
+)
+from vcap_jax.data.manifest import Sample
+from vcap_jax.report.step_log import replace_file, write_through
+from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import JsonDict, as_whole, parse_json, read_json_object
+from vcap_jax.system.shutdown import requested
+
+_NAME = "captions"
+
+
+class CaptionFileError(VCapError, RuntimeError):
+    """A caption file that cannot be written where it was asked for; the message says what to do instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionJob:
+    """What is to be captioned, and how. shard: this process's share of the inputs."""
+
+    inputs: Inputs
+    counted: Counted
+    drawing: Drawing
+    seed: int = 0
+    shard: Shard = field(default_factory=Shard)
+
+
+def write_caption_file(
+    path: Path,
+    captioner: Captioner,
+    job: CaptionJob,
+    *,
+    on_caption: Callable[[Caption], None] | None = None,
+    on_progress: Callable[[str, int, int, int], None] | None = None,
+) -> bool:
+    """Writes the file, or this process's part of it; goes on where an interrupted attempt left off.
+
+    on_caption: told of every caption as it comes. on_progress: told (what, done, total, done by this call).
+    Returns whether the whole file is there; False while parts of other processes are missing. A signal ends it, with
+    Stopped, once the captions in work are written.
+    Raises CaptionFileError if another caption file, or parts of another, lie at ``path``, and if inputs were added or
+    removed meanwhile.
+    """
+    about = as_read(
+        {
+            **captioner.described(job.drawing, job.counted.total),
+            "seed": job.seed,
+            "inputs": job.counted.total,
+            "asked": job.counted.digest,
+        }
+    )
+    if path.exists():
+        _check_existing(path, about)
+        return True
+    parts = parts_folder(path)
+    check_plan(parts, about, what="caption file", error=CaptionFileError)
+    part = part_file(parts, _NAME, job.shard)
+    if not part.exists():
+        _write_part(part, captioner, job, on_caption, on_progress)
+    return _join(path, parts, about, job)
+
+
+def about_file(path: Path) -> Path:
+    """What says of a caption file who wrote it and how."""
+    return path.with_name(path.name + ".about.json")
+
+
+def read_caption_file(path: Path) -> Iterator[Caption]:
+    """The captions of a file, in order, one at a time. Raises JsonError for a row that is none."""
+    with path.open("rb") as lines:
+        for place, line in enumerate(lines):
+            where = f"{path}:{place + 1}"
+            row = parse_json(line)
+            if not isinstance(row, dict):
+                raise CaptionFileError(f"{where}: not a JSON object: remove the file and caption anew")
+            yield Caption.of_row(row, place, where)
+
+
+def _write_part(
+    part: Path,
+    captioner: Captioner,
+    job: CaptionJob,
+    on_caption: Callable[[Caption], None] | None,
+    on_progress: Callable[[str, int, int, int], None] | None,
+) -> None:
+    first, last = job.shard.span(job.counted.total)
+    # A byte for each input: of millions only what is done is known, and which they are is read anew.
+    done = bytearray(last - first)
+    for row in whole_rows(partial_file(part)):
+        done[_place(row, part) - first] = 1
+    before = count = sum(done)
+
+    def to_do() -> Iterator[tuple[int, Sample]]:
+        for place, sample in enumerate(job.inputs):
+            if place >= last:
+                return
+            if place >= first and not done[place - first]:
+                yield place, sample
+
+    def rows() -> Iterator[JsonDict]:
+        nonlocal count
+        if before == last - first:
+            return
+        captions = captioner.placed(to_do(), drawing=job.drawing, seed=job.seed, total=job.counted.total)
+        for caption in captions:
+            yield {"place": caption.place, **caption.row()}
+            count += 1
+            done[caption.place - first] = 1
+            if on_caption is not None:
+                on_caption(caption)
+            if on_progress is not None:
+                on_progress("captions", count, last - first, count - before)
+        if count < last - first and not requested():
+            raise _changed(last - first - count)
+
+    grow(part, rows(), stopped=lambda: f"stopped with {count} of {last - first} inputs captioned")
+
+
+def _join(path: Path, parts: Path, about: JsonDict, job: CaptionJob) -> bool:
+    files = [
+        part_file(parts, _NAME, Shard(index=index, count=job.shard.count)) for index in range(job.shard.count)
+    ]
+    try:
+        if not all(file.exists() for file in files):
+            # Another process may have joined and tidied up between our part and this look.
+            return path.exists()
+        offsets = [_offsets(file, Shard(index=i, count=len(files)), job) for i, file in enumerate(files)]
+        replace_file(about_file(path), (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode())
+
+        def write(temporary: Path) -> None:
+            with temporary.open("wb") as out:
+                for file, places in zip(files, offsets, strict=True):
+                    with file.open("rb") as rows:
+                        for offset in places:
+                            rows.seek(offset)
+                            row = json.loads(rows.readline())
+                            del row["place"]
+                            out.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+
+        write_through(path, write)
+    except FileNotFoundError:
+        # As above, in the middle of reading.
+        if path.exists():
+            return True
+        raise
+    shutil.rmtree(parts, ignore_errors=True)
+    return True
+
+
+def _offsets(part: Path, shard: Shard, job: CaptionJob) -> array[int]:
+    """Where the row of each of the share's inputs begins: eight bytes for each, whatever the captions' length."""
+    first, last = shard.span(job.counted.total)
+    offsets = array("q", [-1]) * (last - first)
+    with part.open("rb") as rows:
+        begin = 0
+        for line in rows:
+            offsets[_place(json.loads(line), part) - first] = begin
+            begin += len(line)
+    if missing := sum(offset < 0 for offset in offsets):
+        raise _changed(missing)
+    return offsets
+
+
+def _place(row: JsonDict, part: Path) -> int:
+    return as_whole(row.get("place"), f"{part}: place")
+
+
+def _check_existing(path: Path, about: JsonDict) -> None:
+    beside = about_file(path)
+    if not beside.is_file():
+        raise CaptionFileError(f"{path} is there already, and not of this command: give another --out")
+    theirs = read_json_object(beside)
+    if theirs != about:
+        raise CaptionFileError(
+            f"{path} is there already, by {theirs.get('writer')}, and is another one ({differing(theirs, about)} "
+            "differ): give another --out, or remove it to caption anew"
+        )
+
+
+def _changed(missing: int) -> CaptionFileError:
+    return CaptionFileError(
+        f"{missing} inputs are not there any more: files were removed or renamed since the captions were begun. Put "
+        "them back, or remove the parts and begin anew"
+    )

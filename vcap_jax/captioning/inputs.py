@@ -1,0 +1,139 @@
+"""What is to be captioned: picture files, clips, folders of both, manifests, in any mixture and of any number.
+
+Inputs are named once, in order, and read as a stream: of a folder only the names of one directory are ever held, of a
+manifest one row. The place of an input in that stream is what its draws depend on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from vcap_jax.data.jsonl import is_address
+from vcap_jax.data.manifest import Sample, stream_manifest
+from vcap_jax.system.errors import VCapError
+
+_VIDEOS = ".3gp .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ogv .ts .webm .wmv"
+VIDEO_SUFFIXES = frozenset(_VIDEOS.split(" "))
+MANIFEST_SUFFIXES = frozenset({".jsonl", ".ndjson"})
+
+
+class InputsError(VCapError, ValueError):
+    """Inputs that cannot be captioned; the message names each and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """How many inputs there are, by kind, and a digest of which they are. others: files of folders that are neither
+    picture nor clip by their names."""
+
+    images: int
+    videos: int
+    others: int
+    digest: str
+
+    @property
+    def total(self) -> int:
+        return self.images + self.videos
+
+    def __str__(self) -> str:
+        kinds = [(self.images, "image"), (self.videos, "video")]
+        return " and ".join(f"{n:,} {kind}{'s' * (n != 1)}" for n, kind in kinds if n) or "nothing"
+
+
+class Inputs:
+    """Files, folders and manifests as a stream of samples, the same each time as long as nothing changes on disk.
+
+    Of a folder all pictures and clips are taken, those of its folders too, in the order of their names; hidden ones
+    are not. A manifest (.jsonl) is taken row by row (``data.manifest``). An id is the path as it is named here, or the
+    row's own; it may occur twice.
+    """
+
+    def __init__(self, named: Sequence[str | Path]) -> None:
+        """Raises InputsError unless every name is a picture, a clip, a folder or a manifest that is there."""
+        self._named = [Path(name) for name in named]
+        problems = [problem for path in self._named if (problem := _problem(path)) is not None]
+        if not self._named:
+            problems = ["nothing is named: give pictures, clips, folders of them, or a manifest (.jsonl)"]
+        if problems:
+            raise InputsError(
+                "\n  - ".join([f"{len(problems)} problems:", *problems] if problems[1:] else problems)
+            )
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Raises ManifestError for a row that is no sample."""
+        for sample in self._all():
+            if sample is not None:
+                yield sample
+
+    def counted(self) -> Counted:
+        """Goes through all names once; opens no picture. Raises ManifestError, and InputsError if there is nothing."""
+        counts = {"image": 0, "video": 0}
+        others, digest = 0, hashlib.blake2b(digest_size=16)
+        for sample in self._all():
+            if sample is None:
+                others += 1
+                continue
+            counts[sample.modality] += 1
+            digest.update(json.dumps([sample.id, sample.modality, sample.prompt]).encode())
+        found = Counted(
+            images=counts["image"], videos=counts["video"], others=others, digest=digest.hexdigest()
+        )
+        if not found.total:
+            named = ", ".join(map(str, self._named))
+            raise InputsError(f"{named}: no picture and no clip in there; {others} other files were left out")
+        return found
+
+    def _all(self) -> Iterator[Sample | None]:
+        """None stands for a file that is left out."""
+        for path in self._named:
+            if path.is_dir():
+                yield from _in_folder(path)
+            elif path.suffix.lower() in MANIFEST_SUFFIXES:
+                for _, sample in stream_manifest(path):
+                    yield sample
+            else:
+                yield file_sample(path)
+
+
+def file_sample(path: Path, identity: str | None = None) -> Sample:
+    """One picture or clip; which of them is told by its name. identity: its id, by default the path."""
+    name = str(path) if identity is None else identity
+    if path.suffix.lower() in VIDEO_SUFFIXES:
+        return Sample(id=name, video=path)
+    return Sample(id=name, images=(path,))
+
+
+def _in_folder(folder: Path) -> Iterator[Sample | None]:
+    """Sorted by name, folder by folder, so that a stream can be taken up again."""
+    with os.scandir(folder) as entries:
+        found = sorted((e.name, e.is_dir()) for e in entries if not e.name.startswith("."))
+    for name, is_folder in found:
+        path = folder / name
+        if is_folder:
+            yield from _in_folder(path)
+        elif path.suffix.lower() in VIDEO_SUFFIXES or path.suffix.lower() in _image_suffixes():
+            yield file_sample(path)
+        else:
+            yield None
+
+
+def _image_suffixes() -> frozenset[str]:
+    """Those that Pillow opens, but for documents and clips that it would show one picture of."""
+    return frozenset(Image.registered_extensions()) - {".pdf", ".ps", ".eps"} - VIDEO_SUFFIXES
+
+
+def _problem(path: Path) -> str | None:
+    if is_address(str(path)):
+        return f"{path} is an address: download it and give the file's path"
+    if not path.exists():
+        return f"{path} does not exist"
+    if path.is_dir() or path.suffix.lower() in (VIDEO_SUFFIXES | MANIFEST_SUFFIXES | _image_suffixes()):
+        return None
+    return f"{path} is neither picture, clip, folder nor manifest (.jsonl) by its name: rename it, or leave it out"

@@ -1,0 +1,68 @@
+"""captions.html: pictures and clips with their captions on one page that needs no other file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from vcap_jax.captioning.caption import Caption
+from vcap_jax.data.errors import MediaError
+from vcap_jax.data.images import decode_image
+from vcap_jax.data.videos import EvenFrames, choose_frames, index_video, read_frames
+from vcap_jax.report.samples import SampleFrame, picture
+from vcap_jax.report.samples_page import page_templates
+from vcap_jax.report.step_log import replace_file
+
+_STRIP = 6
+"""Frames that stand for a clip."""
+_PICTURE, _FRAME = 384, 208
+"""The longer side of a picture alone, and of one among several, in pixels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shown:
+    caption: Caption
+    frames: tuple[SampleFrame, ...]
+
+
+def write_caption_page(
+    captions: Iterable[Caption], path: Path, *, title: str, total: int, limit: int = 300
+) -> None:
+    """Writes the page of the first ``limit`` captions.
+
+    Pictures are scaled down and embedded; a clip is a strip of frames with their times. title: above everything, who
+    captioned. total: how many captions there are.
+    """
+    shown = [_Shown(caption=caption, frames=_frames(caption)) for caption in islice(captions, limit)]
+    page = page_templates("vcap_jax.captioning").get_template("captions.html")
+    text = page.render(
+        title=title, shown=shown, total=total, failed=sum(s.caption.error is not None for s in shown)
+    )
+    replace_file(path, text.encode())
+
+
+def _frames(caption: Caption) -> tuple[SampleFrame, ...]:
+    """None for files that cannot be read: the page says why beside them."""
+    try:
+        if caption.modality == "video":
+            index = index_video(caption.files[0])
+            chosen = choose_frames(index, EvenFrames(fps=_STRIP, most=_STRIP)).tolist()
+            return tuple(
+                picture(_small(pixels, _FRAME), timestamp=index.times[i] - index.times[0])
+                for i, pixels in zip(chosen, read_frames(index, chosen), strict=True)
+            )
+        edge = _PICTURE if len(caption.files) == 1 else _FRAME
+        return tuple(picture(_small(decode_image(file), edge)) for file in caption.files)
+    except MediaError:
+        return ()
+
+
+def _small(pixels: np.ndarray, edge: int) -> np.ndarray:
+    image = Image.fromarray(pixels)
+    image.thumbnail((edge, edge))
+    return np.asarray(image)

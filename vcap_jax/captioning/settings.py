@@ -1,0 +1,143 @@
+"""Settings for captioning with any checkpoint: the run's own, the Hugging Face folder's, or those of a served model."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+
+from vcap_jax.configuration import load_config, shipped_configs
+from vcap_jax.models.buckets import Buckets
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.run.checkpoint_source import CheckpointSource
+from vcap_jax.run.config import RunConfig
+from vcap_jax.system.json_values import JsonDict, read_json_object
+
+MAX_TOKENS = 2048
+"""Tokens of a caption at most, for a checkpoint that says nothing of it."""
+
+
+def checkpoint_config(source: CheckpointSource, settings: Sequence[str] = ()) -> RunConfig:
+    """The settings that captions by a checkpoint are drawn with.
+
+    Of a run they are the run's own; of "embedded" those of the embedded world; of any other folder what its config.json
+    and generation_config.json say, and defaults. settings: ``section.key=value``, before which all of that gives way.
+    What concerns training, or the machine that trained, is left out.
+    Raises ConfigError.
+    """
+    if source.run:
+        config = load_config(RunConfig, [RunFolder(source.folder).config], settings)
+    elif source.path == "embedded":
+        # The videos' file extends the images'.
+        config = load_config(RunConfig, [shipped_configs() / "embedded" / "video.yaml"], settings)
+    else:
+        config = load_config(RunConfig, [], [*_of_folder(source.folder), *settings])
+        config = replace(config, model=replace(config.model, path=str(source.folder)))
+    return _for_captions(config, settings)
+
+
+def endpoint_config(settings: Sequence[str] = ()) -> RunConfig:
+    """The settings that a served model is asked with. Raises ConfigError."""
+    defaults = [f"rollout.max_completion_length={MAX_TOKENS}"]
+    return _for_captions(load_config(RunConfig, [], [*defaults, *settings]), settings)
+
+
+def groups_side_by_side(config: RunConfig, captions: int, inputs: int, ways: int) -> int:
+    """How many inputs are decoded at a time: as many as have room where the run's groups had, no more than there are.
+
+    A group holds its prompt and its captions. With fewer captions of each there is room for more groups; a prompt is
+    taken to be as long as two captions. captions: of each input. inputs: how many there are. ways: devices that groups
+    are dealt out to; a multiple of it comes out.
+    """
+    rollout = config.rollout
+    room = max(1, rollout.groups_per_batch * (2 + rollout.group_size) // (2 + captions))
+    # By halves, so that few sizes are ever compiled.
+    needed = ways * 2 ** max(0, math.ceil(math.log2(max(1, inputs) / ways)))
+    return min(needed, -(-room // ways) * ways)
+
+
+def drawn_by(
+    config: RunConfig, *, captions: int, sample: bool, temperature: float | None, groups: int
+) -> RolloutConfig:
+    """The rules that captions are drawn by. sample: as the run samples, else the likeliest token each time.
+    temperature: in place of the run's. Raises ValueError for several captions that would all be the same."""
+    rules = config.rollout.sampling
+    if temperature is not None:
+        rules = replace(rules, temperature=temperature)
+    elif not sample:
+        rules = replace(rules, temperature=0.0)
+    if rules.temperature == 0 and captions > 1:
+        raise ValueError(
+            f"{captions} captions of each input would all be the same: sample them (--sample), or ask for one"
+        )
+    return replace(config.rollout, group_size=captions, groups_per_batch=groups, sampling=rules, engine="jax")
+
+
+def _for_captions(config: RunConfig, settings: Sequence[str]) -> RunConfig:
+    """Without what a run has for training, or for the machine that it ran on."""
+    given = {setting.partition("=")[0].split(".")[0] for setting in settings}
+    model = config.model
+    if model.lora is None:
+        # Nothing is trained, so nothing needs more digits than products use.
+        model = replace(model, param_dtype=model.dtype, frozen_dtype=model.dtype)
+    if "model.attention" not in {setting.partition("=")[0] for setting in settings}:
+        model = replace(model, attention="auto")
+    data = replace(config.data, on_bad_sample="skip", threads=max(config.data.threads, _threads()))
+    # Pictures of any size come, and the run's sizes are those of its own data.
+    data = replace(data, buckets=ladder())
+    changed = replace(config, model=model, data=data)
+    defaults = RunConfig()
+    return replace(
+        changed,
+        mesh=changed.mesh if "mesh" in given else defaults.mesh,
+        distributed=defaults.distributed,
+        compilation_cache=changed.compilation_cache,
+    )
+
+
+def ladder() -> Buckets:
+    """Few sizes for prompts of every size: each is a third or a half larger than the one before."""
+
+    def sizes(smallest: int, largest: int) -> tuple[int, ...]:
+        found = [smallest]
+        while found[-1] < largest:
+            last = found[-1]
+            found.append(last * 3 // 2 if last.bit_count() == 1 else last * 4 // 3)
+        return tuple(found)
+
+    return Buckets(tokens=sizes(32, 2**18), frames=(1, *sizes(2, 2**12)), patches=sizes(16, 2**20))
+
+
+def _threads() -> int:
+    return min(16, len(os.sched_getaffinity(0)))
+
+
+def _of_folder(folder: Path) -> list[str]:
+    """What a Hugging Face folder says of itself, as settings."""
+    config = _read(folder / "config.json")
+    stored = config.get("dtype") or config.get("torch_dtype")
+    # Half precision is of accelerators: a CPU is quicker, and no less exact, in full.
+    dtype = "float32" if stored == "float32" or jax.default_backend() == "cpu" else "bfloat16"
+    generation = _read(folder / "generation_config.json")
+    rules = {
+        key: generation[key]
+        for key in ("temperature", "top_p", "top_k", "repetition_penalty")
+        if isinstance(generation.get(key), int | float) and not isinstance(generation[key], bool)
+    }
+    rules = {"repetition_penalty": 1.0, **rules}
+    longest = generation.get("max_new_tokens")
+    return [
+        f"model.dtype={dtype}",
+        f"rollout.sampling={json.dumps(rules)}",
+        f"rollout.max_completion_length={longest if isinstance(longest, int) else MAX_TOKENS}",
+    ]
+
+
+def _read(path: Path) -> JsonDict:
+    return read_json_object(path) if path.is_file() else {}

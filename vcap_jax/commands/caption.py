@@ -1,0 +1,195 @@
+r"""Captions pictures and clips: files, folders, manifests, in any mixture, by any captioner.
+
+    python launch/caption.py --by runs/embedded-image photo.jpg                       # a run's last checkpoint
+    python launch/caption.py --by /models/Qwen3-VL-8B-Instruct photos/ clip.mp4 --out captions.jsonl --page look.html
+    python launch/caption.py --by runs/mine -n 4 --sample manifest.jsonl --out four.jsonl
+    python launch/caption.py --by http://127.0.0.1:8000 photos/ --prompt "What is this?"
+    python launch/caption.py --by runs/mine --shard 2/8 photos/ --out /shared/captions.jsonl   # one of eight processes
+
+Captions are printed as they come; progress and what could not be read go to standard error. With --out they are kept
+as JSON lines in the order of the inputs, and the same command goes on where it was stopped. A run captions by its own
+settings, another checkpoint by those of its folder; section.key=value changes any of them.
+
+Ends with 0 if everything was captioned, 1 if something could not be (its row says why), 2 if the command is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcap_jax.commands.references import shard
+from vcap_jax.run.command_line import command_parser, guarded
+
+if TYPE_CHECKING:
+    from vcap_jax.captioning.caption import Caption
+    from vcap_jax.captioning.captioner import Captioner
+    from vcap_jax.captioning.file import CaptionJob
+
+_SETTING = re.compile(r"[a-z_]+(\.[a-z_0-9]+)*=")
+
+
+def _parser() -> ArgumentParser:
+    parser = command_parser(__doc__)
+    parser.add_argument(
+        "--by",
+        required=True,
+        help='a run\'s folder, a Hugging Face or Orbax folder, "embedded", or the http address of a chat endpoint',
+    )
+    parser.add_argument("inputs", nargs="+", metavar="INPUT | section.key=value")
+    parser.add_argument("--out", type=Path, help="keep the captions there, as JSON lines")
+    parser.add_argument("--page", type=Path, help="make an HTML page of them, with the pictures in it")
+    parser.add_argument(
+        "--page-limit", type=int, default=300, help="inputs on the page (default: the first 300)"
+    )
+    parser.add_argument("-n", type=int, default=1, help="captions of each input (default: 1); needs --sample")
+    parser.add_argument(
+        "--sample", action="store_true", help="draw captions as the run's rollout does (default: greedily)"
+    )
+    parser.add_argument("--temperature", type=float, help="sample at this temperature")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
+    parser.add_argument("--prompt", help="the request, in place of the configured ones")
+    parser.add_argument("--max-tokens", type=int, help="of a caption (rollout.max_completion_length)")
+    parser.add_argument("--step", type=int, help="which of a run's checkpoints (default: the last)")
+    parser.add_argument("--batch", type=int, help="inputs decoded at a time (default: as many as have room)")
+    parser.add_argument("--served-model", help="of the endpoint, if it serves several")
+    parser.add_argument("--api-key-env", help="name of the variable that holds the endpoint's key")
+    parser.add_argument(
+        "--shard", type=shard, help="INDEX/COUNT: this process's share of the inputs; needs --out"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print no captions")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    args = parser.parse_intermixed_args(arguments)
+    if args.n > 1 and not args.sample and args.temperature is None:
+        parser.error(f"-n {args.n}: greedily they would all be the same; add --sample")
+    if args.n < 1 or (args.batch is not None and args.batch < 1):
+        parser.error("-n and --batch: give at least 1")
+    if args.shard is not None and args.out is None:
+        parser.error("--shard: the shares are joined in a file; add --out")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    return guarded(lambda: _caption(args), goes_on=args.out is not None)
+
+
+def _caption(args: Namespace) -> int:
+    from vcap_jax.captioning.inputs import Inputs
+
+    named = [word for word in args.inputs if not _is_setting(word)]
+    inputs = Inputs(named)
+    counted = inputs.counted()
+    _tell(f"{counted}" + (f"; {counted.others:,} other files left out" if counted.others else ""))
+    # JAX and what it needs take seconds to import: not before the inputs are known to be there.
+    from vcap_jax.captioning.captioner import Captioner
+    from vcap_jax.captioning.engines import Drawing
+    from vcap_jax.captioning.file import CaptionJob
+    from vcap_jax.captioning.parts import Shard
+
+    settings = [word for word in args.inputs if _is_setting(word)]
+    if args.max_tokens is not None:
+        settings.append(f"rollout.max_completion_length={args.max_tokens}")
+    index, count = args.shard or (0, 1)
+    job = CaptionJob(
+        inputs=inputs,
+        counted=counted,
+        drawing=Drawing(captions=args.n, sample=args.sample, temperature=args.temperature, groups=args.batch),
+        seed=args.seed,
+        shard=Shard(index=index, count=count),
+    )
+    with Captioner.load(
+        args.by,
+        step=args.step,
+        prompt=args.prompt,
+        settings=settings,
+        served_model=args.served_model,
+        api_key_env=args.api_key_env,
+        say=_tell,
+    ) as captioner:
+        _tell(f"captions by {captioner.name}")
+        return _to_file(args, captioner, job) if args.out is not None else _to_screen(args, captioner, job)
+
+
+def _to_screen(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
+    from vcap_jax.captioning.page import write_caption_page
+    from vcap_jax.report.progress import PoolProgress
+    from vcap_jax.system.shutdown import finishing
+
+    progress = PoolProgress(_tell, seconds=10)
+    for_page: list[Caption] = []
+    done = failed = 0
+    with finishing("the captions in work"):
+        for caption in captioner.placed(
+            enumerate(job.inputs), drawing=job.drawing, seed=job.seed, total=job.counted.total
+        ):
+            done += 1
+            failed += caption.error is not None
+            _show(caption, quiet=args.quiet)
+            progress("captions", done, job.counted.total, done)
+            if args.page is not None and caption.place < args.page_limit:
+                for_page.append(caption)
+    if args.page is not None:
+        for_page.sort(key=lambda caption: caption.place)
+        write_caption_page(
+            for_page, args.page, title=f"Captions by {captioner.name}", total=done, limit=args.page_limit
+        )
+        _tell(f"page: {args.page}")
+    return _status(failed, done)
+
+
+def _to_file(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
+    from vcap_jax.captioning.file import read_caption_file, write_caption_file
+    from vcap_jax.captioning.page import write_caption_page
+    from vcap_jax.report.progress import PoolProgress
+
+    complete = write_caption_file(
+        args.out,
+        captioner,
+        job,
+        on_caption=lambda caption: _show(caption, quiet=args.quiet),
+        on_progress=PoolProgress(_tell, seconds=10),
+    )
+    if not complete:
+        _tell(f"share {job.shard.index} of {job.shard.count} is written; others are still at work")
+        return 0
+    failed = sum(caption.error is not None for caption in read_caption_file(args.out))
+    _tell(f"{args.out}: {job.counted.total - failed} of {job.counted.total} inputs captioned")
+    if args.page is not None:
+        write_caption_page(
+            read_caption_file(args.out),
+            args.page,
+            title=f"Captions by {captioner.name}",
+            total=job.counted.total,
+            limit=args.page_limit,
+        )
+        _tell(f"page: {args.page}")
+    return _status(failed, job.counted.total)
+
+
+def _show(caption: Caption, *, quiet: bool) -> None:
+    if caption.error is not None:
+        named = "" if caption.error.startswith(caption.id) else f"{caption.id}: "
+        _tell(f"not captioned: {named}{caption.error}")
+    elif not quiet:
+        for text in caption.texts:
+            print(f"{caption.id}: {text}", flush=True)
+
+
+def _status(failed: int, total: int) -> int:
+    if failed:
+        _tell(f'{failed} of {total} inputs have no caption; they are named above and in the rows\' "error"')
+    return 1 if failed else 0
+
+
+def _is_setting(word: str) -> bool:
+    return _SETTING.match(word) is not None and not Path(word).exists()
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
