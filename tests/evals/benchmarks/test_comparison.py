@@ -1,0 +1,165 @@
+"""Results of several captioners side by side: differences worked out by hand, and what is not comparable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from vcap_jax.commands.compare import labelled, main
+from vcap_jax.evals.benchmarks.comparison import compare, read_results
+from vcap_jax.evals.benchmarks.comparison_page import as_text, write_page
+from vcap_jax.evals.benchmarks.vcapsbench import VCapsBench
+from vcap_jax.evals.protocol import EvaluatorError, Item
+from vcap_jax.evals.statistics import evaluated
+
+
+def counts(name: str, right: float, wrong: float, questions: float, **other: object) -> Item:
+    values = {"right": right, "wrong": wrong, "answered": right + wrong, "questions": questions}
+    return Item(id=name, captions=("c",), values=values, **other)  # type: ignore[arg-type]
+
+
+BASE = [counts("a", 2, 2, 10), counts("b", 8, 0, 10), counts("c", 5, 1, 10)]
+BETTER = [
+    counts("b", 9, 0, 10),
+    counts("a", 3, 2, 10),
+    counts("d", 10, 0, 10),
+    Item(id="c", captions=("c",), failure="timeout: no"),
+]
+
+
+def leave(
+    folder: Path,
+    items: Sequence[Item],
+    *,
+    judge: str = "gpt-4o",
+    mode: str = "strict",
+    prompts: Mapping[str, str] | None = None,
+) -> Path:
+    """As vcap evaluate leaves it."""
+    folder = folder / "vcapsbench"
+    folder.mkdir(parents=True)
+    (folder / "items.jsonl").write_text("".join(item.line() for item in items))
+    metrics = evaluated(items, VCapsBench.statistics("strict"))
+    row = {
+        "benchmark": "vcapsbench",
+        "mode": mode,
+        "endpoints": {"judge": {"model": judge, "urls": ["http://j"]}},
+        "prompts": prompts or {"question": "v1", "caption": "mine"},
+        "metrics": {name: value.row() for name, value in metrics.items()},
+    }
+    (folder / "results.json").write_text(json.dumps(row))
+    return folder.parent
+
+
+def test_a_difference_is_over_what_both_have(tmp_path: Path) -> None:
+    folders = {
+        "base": leave(tmp_path / "base", BASE),
+        "better": leave(tmp_path / "better", BETTER, prompts={"question": "v1", "caption": "other"}),
+    }
+    (comparison,) = compare(read_results(folders))
+    assert comparison.metrics == ("ar", "ir", "cr")
+    (difference,) = comparison.differences
+    assert (difference.items, difference.unlike) == (2, "")
+    # Of a and b: 10 of 20 right before, 12 of 20 after; one more on each, whatever is drawn.
+    ar = difference.values["ar"]
+    assert (ar.value, ar.low, ar.high) == pytest.approx((10, 10, 10))
+    assert difference.values["cr"].value == pytest.approx(100 * (14 - 12) / 20)
+    assert difference.values["ir"].value == pytest.approx(100 * (2 / 14 - 2 / 12))
+    assert [result.failed for result in comparison.results] == [0, 1]
+    assert comparison.results[1].metrics["ar"].n == 3
+
+
+def test_what_is_not_alike_has_no_difference(tmp_path: Path) -> None:
+    folders = {
+        "base": leave(tmp_path / "base", BASE),
+        "judge": leave(tmp_path / "judge", BASE, judge="qwen"),
+        "mode": leave(tmp_path / "mode", BASE, mode="official"),
+        "texts": leave(tmp_path / "texts", BASE, prompts={"question": "v2", "caption": "mine"}),
+        "others": leave(tmp_path / "others", [counts("z", 1, 1, 4)]),
+        "same": leave(tmp_path / "same", BASE),
+    }
+    (comparison,) = compare(read_results(folders))
+    assert [difference.unlike for difference in comparison.differences] == [
+        "the judges (judge gpt-4o; judge qwen) differ",
+        "the mode (strict; official) differ",
+        "the texts of the questions differ",
+        "they have no item in common",
+        "",
+    ]
+    assert comparison.differences[-1].values["ar"].value == 0
+    text = as_text([comparison])
+    assert "judge minus base: not computed, the judges (judge gpt-4o; judge qwen) differ" in text
+
+
+def test_a_part_that_one_side_lacks_is_left_out_on_the_other(tmp_path: Path) -> None:
+    partial = [
+        Item(
+            id="a",
+            captions=("c",),
+            values={"right": 10, "questions": 10},
+            lacking={"answers": "timeout"},
+        ),
+        counts("b", 8, 0, 10),
+    ]
+    folders = {"base": leave(tmp_path / "base", BASE), "partial": leave(tmp_path / "partial", partial)}
+    (comparison,) = compare(read_results(folders))
+    values = comparison.differences[0].values
+    assert values["ir"].value == pytest.approx(0)  # of b alone: nothing wrong on either side
+    assert values["ar"].value == pytest.approx(100 * (18 - 10) / 20)
+
+
+def test_text_json_and_page_tell_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(tmp_path / "base", BASE)
+    leave(tmp_path / "my <run>", BETTER)
+    monkeypatch.chdir(tmp_path)
+    assert main(["base", "mine=my <run>", "--json", "out.json", "--html", "out.html"]) == 0
+    text = capsys.readouterr().out
+    assert "base: 3 items; strict; scored by judge gpt-4o" in text
+    assert "mine: 4 items, 1 failed; strict" in text
+    assert "mine minus base, over the 2 items that both have" in text
+    assert [line.split() for line in text.splitlines() if line.startswith("ar ")][1] == [
+        "ar",
+        "+10.00",
+        "+10.00",
+        "to",
+        "+10.00",
+        "better",
+    ]
+    assert "Judge: not named in the paper" in text
+    assert "Judge: the authors', not that of the VCap paper" in text
+    (row,) = json.loads((tmp_path / "out.json").read_text())
+    assert row["differences"][0]["metrics"]["ar"]["value"] == pytest.approx(10)
+    assert row["published"][0]["rows"]["VCap (e2)"] == {"ar": 72.15, "ir": 13.67, "cr": 83.57}
+    page = (tmp_path / "out.html").read_text()
+    assert 'class="better">+10.00' in page
+    assert "my <run>" not in page
+    assert page.count("Judge: ") == 2
+
+
+def test_less_is_better_where_it_is(tmp_path: Path) -> None:
+    worse = [counts("a", 2, 6, 10), counts("b", 8, 2, 10), counts("c", 5, 4, 10)]
+    comparisons = compare(read_results({"a": leave(tmp_path / "a", BASE), "b": leave(tmp_path / "b", worse)}))
+    write_page(tmp_path / "page.html", comparisons)
+    lines = [line for line in as_text(comparisons).splitlines() if line.startswith("ir ")]
+    assert lines[1].endswith("worse")
+
+
+def test_what_is_no_result_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EvaluatorError, match=r"holds no results\.json.*vcap evaluate"):
+        read_results({"empty": tmp_path / "empty"})
+    assert main([str(tmp_path / "none")]) == 1
+    assert "is no folder: give what vcap evaluate wrote" in capsys.readouterr().err
+    folder = leave(tmp_path / "base", BASE)
+    assert main([str(folder), "--benchmark", "capmas"]) == 1
+    assert "no folder has results of capmas" in capsys.readouterr().err
+    with pytest.raises(EvaluatorError, match="'base' stands for"):
+        labelled([str(folder), f"base={folder}"])
+    (folder / "vcapsbench" / "results.json").write_text('{"benchmark": "vcapsbench", "metrics": 3}')
+    with pytest.raises(EvaluatorError, match="cannot be read as an evaluation"):
+        read_results({"base": folder})

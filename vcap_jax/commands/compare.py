@@ -1,0 +1,64 @@
+r"""Lays results of vcap evaluate side by side, with paired differences and the published figures.
+
+    python launch/compare.py results/base results/mine
+    python launch/compare.py base=results/Qwen3-VL-8B-Instruct e1=results/e1 e2=results/e2 --html compared.html
+
+Each folder is what vcap evaluate wrote (its --out), or a folder NAME in it. Differences are to the first folder, over
+the samples that both have, drawn alike, with 95% bootstrap intervals. Results of different judges, modes or texts of
+questions stand side by side without a difference, and what differs is said. The published figures name their judges.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from vcap_jax.evals.protocol import EvaluatorError
+from vcap_jax.run.command_line import command_parser, guarded
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = command_parser(__doc__)
+    parser.add_argument("folders", nargs="+", metavar="[NAME=]FOLDER", help="results of a captioner")
+    parser.add_argument("--benchmark", help="only these, divided by commas")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write one HTML page")
+    args = parser.parse_args(arguments)
+
+    def work() -> int:
+        from vcap_jax.evals.benchmarks.comparison import compare, read_results
+        from vcap_jax.evals.benchmarks.comparison_page import as_text, write_page
+        from vcap_jax.report.step_log import replace_file
+
+        comparisons = compare(read_results(labelled(args.folders)))
+        if args.benchmark:
+            wanted = {name.strip() for name in args.benchmark.split(",")}
+            comparisons = [one for one in comparisons if one.benchmark in wanted]
+            if missing := wanted - {one.benchmark for one in comparisons}:
+                raise EvaluatorError(f"no folder has results of {', '.join(sorted(missing))}")
+        print(as_text(comparisons), end="")
+        if args.json:
+            rows = [comparison.row() for comparison in comparisons]
+            text = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+            replace_file(args.json, text.encode())
+        if args.html:
+            write_page(args.html, comparisons)
+        return 0
+
+    return guarded(work, goes_on=False)
+
+
+def labelled(words: Sequence[str]) -> dict[str, Path]:
+    """Folders by label: the one that was given, or the folder's name. Raises EvaluatorError for one label twice."""
+    found: dict[str, Path] = {}
+    for word in words:
+        name, equals, folder = word.partition("=")
+        path = Path(folder if equals and not Path(word).exists() else word)
+        label = name if equals and not Path(word).exists() else path.resolve().name
+        if label in found:
+            raise EvaluatorError(f"{label!r} stands for {found[label]} and {path}: name one NAME=FOLDER")
+        if not path.is_dir():
+            raise EvaluatorError(f"{path} is no folder: give what vcap evaluate wrote (its --out)")
+        found[label] = path
+    return found

@@ -1,0 +1,258 @@
+"""Several captioners' results by the same benchmark side by side: figures, paired differences, published figures.
+
+A difference is over the items that both have, drawn alike (``statistics.paired_differences``), so that easy and hard
+samples cancel. It is computed only between results of the same judge, mode, prompts and options: others stand side by
+side, and what differs is said. Published figures stand apart, each table with its judge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from vcap_jax.evals.benchmarks.benchmark import Benchmark, Mode
+from vcap_jax.evals.benchmarks.lmms_eval import SUITES
+from vcap_jax.evals.benchmarks.lmms_eval import statistics as lmms_statistics
+from vcap_jax.evals.benchmarks.published import PublishedTable, published
+from vcap_jax.evals.benchmarks.vdc import ASPECTS
+from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
+from vcap_jax.evals.protocol import EvaluatorError, Item, read_items
+from vcap_jax.evals.registry import load_evaluator
+from vcap_jax.evals.statistics import Statistic, paired_differences
+from vcap_jax.report.intervals import Value
+from vcap_jax.system.json_values import (
+    JsonDict,
+    JsonError,
+    JsonObject,
+    as_object,
+    as_text,
+    read_json_object,
+)
+
+RESULTS, ITEMS = "results.json", "items.jsonl"
+VIDEO_QA = "video-qa"
+
+LOWER_IS_BETTER = frozenset({"ir", "unmatched", "cannot_answer"})
+"""Metrics of which less is better."""
+NEITHER = frozenset({"words", "consistent"})
+"""Metrics that say nothing of how good a caption is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a folder holds of one benchmark. label: what the captioner is called here. row: of results.json."""
+
+    label: str
+    benchmark: str
+    mode: str
+    folder: Path
+    metrics: Mapping[str, Value]
+    items: tuple[Item, ...]
+    row: JsonObject
+
+    @property
+    def judges(self) -> str:
+        """Who scored, in words."""
+        endpoints = as_object(self.row.get("endpoints", {}), f"{self.folder}: endpoints")
+        found = [f"{role} {as_object(of, role).get('model')}" for role, of in endpoints.items()]
+        return ", ".join(found) or "no judge"
+
+    @property
+    def failed(self) -> int:
+        """Items without any value."""
+        return sum(item.failure is not None for item in self.items)
+
+    @property
+    def incomplete(self) -> int:
+        """Items that lack a part."""
+        return sum(bool(item.lacking) and item.failure is None for item in self.items)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """``result`` minus the first of a comparison.
+
+    items: that both have. values: by metric. unlike: why there are none, "" where there are some.
+    """
+
+    result: Result
+    items: int
+    values: Mapping[str, Value]
+    unlike: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Results of one benchmark. differences: one for each result but the first. tables: published figures."""
+
+    benchmark: str
+    results: tuple[Result, ...]
+    differences: tuple[Difference, ...]
+    tables: tuple[PublishedTable, ...]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that one of the results has a figure of."""
+        names = dict.fromkeys(name for result in self.results for name in result.metrics)
+        return tuple(
+            name
+            for name in names
+            if any(not math.isnan(r.metrics[name].value) for r in self.results if name in r.metrics)
+        )
+
+    def row(self) -> dict[str, object]:
+        """As JSON holds it."""
+        return {
+            "benchmark": self.benchmark,
+            "results": [
+                {
+                    "label": result.label,
+                    "folder": str(result.folder),
+                    "mode": result.mode,
+                    "judges": result.judges,
+                    "items": len(result.items),
+                    "failed": result.failed,
+                    "incomplete": result.incomplete,
+                    "metrics": {name: value.row() for name, value in result.metrics.items()},
+                }
+                for result in self.results
+            ],
+            "differences": [
+                {
+                    "of": difference.result.label,
+                    "from": self.results[0].label,
+                    "items": difference.items,
+                    "unlike": difference.unlike,
+                    "metrics": {name: value.row() for name, value in difference.values.items()},
+                }
+                for difference in self.differences
+            ],
+            "published": [
+                {
+                    "source": table.source,
+                    "judge": table.judge,
+                    "note": table.note,
+                    "rows": {model: table.of(model) for model in table.rows},
+                }
+                for table in self.tables
+            ],
+        }
+
+
+def read_results(folders: Mapping[str, Path]) -> list[Result]:
+    """Every result below the folders, by label. Raises EvaluatorError for a folder without any, and for one that
+    cannot be read."""
+    found: list[Result] = []
+    for label, folder in folders.items():
+        paths = sorted({*folder.glob(RESULTS), *folder.glob(f"*/{RESULTS}")})
+        if not paths:
+            raise EvaluatorError(
+                f"{folder} holds no {RESULTS}, nor does a folder in it: give what vcap evaluate wrote (its --out)"
+            )
+        found += [_result(label, path) for path in paths]
+    return found
+
+
+def compare(results: Sequence[Result]) -> list[Comparison]:
+    """A comparison for each benchmark, in the order in which it comes first. Raises EvaluatorError."""
+    by_benchmark: dict[str, list[Result]] = {}
+    for result in results:
+        by_benchmark.setdefault(result.benchmark, []).append(result)
+    return [
+        Comparison(
+            benchmark=name,
+            results=tuple(several),
+            differences=tuple(difference_of(several[0], other) for other in several[1:]),
+            tables=published(name),
+        )
+        for name, several in by_benchmark.items()
+    ]
+
+
+def difference_of(first: Result, second: Result) -> Difference:
+    """``second`` minus ``first``, metric by metric, over the items that both have."""
+    unlike = what_differs(first, second)
+    pairs = _both(first.items, second.items)
+    if unlike or not pairs:
+        return Difference(
+            result=second, items=len(pairs), values={}, unlike=unlike or "they have no item in common"
+        )
+    values = paired_differences([a for a, _ in pairs], [b for _, b in pairs], statistics_of(first))
+    there = {name: value for name, value in values.items() if not math.isnan(value.value)}
+    return Difference(result=second, items=len(pairs), values=there)
+
+
+def what_differs(first: Result, second: Result) -> str:
+    """What keeps two results of a benchmark from being compared item by item; "" if nothing does."""
+    found = []
+    if first.judges != second.judges:
+        found.append(f"the judges ({first.judges}; {second.judges})")
+    if first.mode != second.mode:
+        found.append(f"the mode ({first.mode}; {second.mode})")
+    if _asked(first) != _asked(second):
+        found.append("the texts of the questions")
+    return " and ".join(found) + " differ" if found else ""
+
+
+def statistics_of(result: Result) -> Mapping[str, Statistic]:
+    """How the figures of a result come from its items."""
+    if result.benchmark == VIDEO_QA:
+        suites = [suite for name, suite in SUITES.items() if f"harness/{name}" in result.metrics]
+        return lmms_statistics(suites)
+    kind = cast(type[Benchmark[object]], load_evaluator(EvaluatorConfig(use=result.benchmark)))
+    return kind.statistics(cast(Mode, result.mode))
+
+
+def _asked(result: Result) -> JsonDict:
+    """Versions of the texts that the judges were asked with. What captions were asked for with may differ from one
+    captioner to the next, but not its kind (one that was shown the question answers another task)."""
+    prompts = as_object(result.row.get("prompts", {}), f"{result.folder}: prompts")
+    return {
+        name: "for captions" if name.startswith("caption") or name in ASPECTS else version
+        for name, version in prompts.items()
+    }
+
+
+def _both(first: Sequence[Item], second: Sequence[Item]) -> list[tuple[Item, Item]]:
+    """The items that both have a value of. Where a part is lacking on one side, it is left out on the other."""
+    theirs = {item.id: item for item in second if item.failure is None}
+    pairs = []
+    for ours in first:
+        other = theirs.get(ours.id)
+        if ours.failure is not None or other is None:
+            continue
+        if ours.lacking or other.lacking:
+            names = ours.values.keys() & other.values.keys()
+            ours, other = (
+                replace(one, values={name: one.values[name] for name in sorted(names)})
+                for one in (ours, other)
+            )
+        pairs.append((ours, other))
+    return pairs
+
+
+def _result(label: str, path: Path) -> Result:
+    try:
+        row = read_json_object(path)
+        benchmark = as_text(row.get("benchmark"), f"{path}: benchmark")
+        if benchmark not in BENCHMARKS and benchmark != VIDEO_QA:
+            raise EvaluatorError(f"{path}: {benchmark!r} is no benchmark of this project")
+        metrics = as_object(row.get("metrics"), f"{path}: metrics")
+        return Result(
+            label=label,
+            benchmark=benchmark,
+            mode=as_text(row.get("mode"), f"{path}: mode"),
+            folder=path.parent,
+            metrics={
+                name: Value.of_row(as_object(value, f"{path}: {name}")) for name, value in metrics.items()
+            },
+            items=tuple(read_items(path.with_name(ITEMS))),
+            row=row,
+        )
+    except (OSError, JsonError, TypeError, KeyError, ValueError) as error:
+        if isinstance(error, EvaluatorError):
+            raise
+        raise EvaluatorError(f"{path.parent} cannot be read as an evaluation: {error}") from error

@@ -1,0 +1,128 @@
+"""A comparison as text for a terminal, and as one HTML page that needs no other file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcap_jax.evals.benchmarks.comparison import (
+    LOWER_IS_BETTER,
+    NEITHER,
+    Comparison,
+    Difference,
+    Result,
+)
+from vcap_jax.evals.benchmarks.published import PublishedTable
+from vcap_jax.report.intervals import Value
+from vcap_jax.report.samples_page import page_templates
+from vcap_jax.report.step_log import replace_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """text: the figure. interval: in words, "" for none. kind: "better", "worse" or "" where the interval of a
+    difference holds 0 or nothing is better."""
+
+    text: str
+    interval: str = ""
+    kind: str = ""
+
+
+def figure(value: Value | None) -> Cell:
+    """A figure with its interval."""
+    if value is None or math.isnan(value.value):
+        return Cell(text="-")
+    return Cell(text=f"{value.value:.2f}", interval=f"{value.low:.2f} to {value.high:.2f}")
+
+
+def change(name: str, value: Value | None) -> Cell:
+    """A difference with its interval."""
+    if value is None or math.isnan(value.value):
+        return Cell(text="-")
+    kind = ""
+    if (value.low > 0 or value.high < 0) and name not in NEITHER:
+        kind = "better" if (value.value > 0) != (name in LOWER_IS_BETTER) else "worse"
+    return Cell(text=f"{value.value:+.2f}", interval=f"{value.low:+.2f} to {value.high:+.2f}", kind=kind)
+
+
+def as_text(comparisons: Sequence[Comparison]) -> str:
+    """All tables, for a terminal of any width."""
+    return "\n\n".join(_one_as_text(comparison) for comparison in comparisons) + "\n"
+
+
+def write_page(path: Path, comparisons: Sequence[Comparison]) -> None:
+    """The HTML page."""
+    page = (
+        page_templates("vcap_jax.evals.benchmarks")
+        .get_template("comparison.html")
+        .render(comparisons=comparisons, figure=figure, change=change, counted=counted, shown=shown_metrics)
+    )
+    replace_file(path, page.encode())
+
+
+def counted(result: Result) -> str:
+    """How many items a result is of, and what is missing of them."""
+    parts = [f"{len(result.items)} items"]
+    parts += [f"{result.failed} failed"] if result.failed else []
+    parts += [f"{result.incomplete} lack a part"] if result.incomplete else []
+    return ", ".join(parts)
+
+
+def shown_metrics(table: PublishedTable, comparison: Comparison) -> tuple[str, ...]:
+    """Metrics of published figures, in the order of the comparison's; those that it lacks last."""
+    known = [name for name in comparison.metrics if name in table.metrics]
+    return (*known, *(name for name in table.metrics if name not in known))
+
+
+def _one_as_text(comparison: Comparison) -> str:
+    first = comparison.results[0]
+    parts = [f"== {comparison.benchmark}"]
+    parts += [
+        f"{result.label}: {counted(result)}; {result.mode}; scored by {result.judges} ({result.folder})"
+        for result in comparison.results
+    ]
+    rows = [["", *(result.label for result in comparison.results)]]
+    for name in comparison.metrics:
+        cells = [figure(result.metrics.get(name)) for result in comparison.results]
+        rows.append(
+            [name, *(f"{cell.text} ({cell.interval})" if cell.interval else cell.text for cell in cells)]
+        )
+    parts.append(_grid(rows))
+    for difference in comparison.differences:
+        parts.append(_difference(comparison, difference, first.label))
+    for table in comparison.tables:
+        note = f"; {table.note}" if table.note else ""
+        head = f"published: {table.source}. Judge: {table.judge}{note}"
+        names = shown_metrics(table, comparison)
+        body = [
+            [model, *(f"{of[name]:.2f}" if name in of else "-" for name in names)]
+            for model, of in ((model, table.of(model)) for model in table.rows)
+        ]
+        parts.append(f"{head}\n{_grid([['', *names], *body])}")
+    return "\n\n".join(parts)
+
+
+def _difference(comparison: Comparison, difference: Difference, first: str) -> str:
+    head = f"{difference.result.label} minus {first}"
+    if difference.unlike:
+        return f"{head}: not computed, {difference.unlike}"
+    rows = [["", "difference", "95% interval", ""]]
+    for name in comparison.metrics:
+        cell = change(name, difference.values.get(name))
+        rows.append([name, cell.text, cell.interval, cell.kind])
+    return f"{head}, over the {difference.items} items that both have\n{_grid(rows)}"
+
+
+def _grid(rows: Sequence[Sequence[str]]) -> str:
+    """Columns divided by two blanks; the first is text, the others stand to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    return "\n".join(lines)
