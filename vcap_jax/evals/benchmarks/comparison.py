@@ -17,6 +17,7 @@ from vcap_jax.evals.benchmarks.benchmark import Benchmark, Mode
 from vcap_jax.evals.benchmarks.lmms_eval import SUITES
 from vcap_jax.evals.benchmarks.lmms_eval import statistics as lmms_statistics
 from vcap_jax.evals.benchmarks.published import PublishedTable, published
+from vcap_jax.evals.benchmarks.results import ITEMS, RESULTS
 from vcap_jax.evals.benchmarks.vdc import ASPECTS
 from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorError, Item, read_items
@@ -32,7 +33,6 @@ from vcap_jax.system.json_values import (
     read_json_object,
 )
 
-RESULTS, ITEMS = "results.json", "items.jsonl"
 VIDEO_QA = "video-qa"
 
 LOWER_IS_BETTER = frozenset({"ir", "unmatched", "cannot_answer"})
