@@ -12,7 +12,7 @@ COMMANDS = {
     "caption": "caption pictures and clips by any checkpoint or served model",
     "references": "write the references that a run learns from, by any captioner",
     "evaluate": "caption and score by public benchmarks",
-    "compare": "lay results of several captioners side by side, with paired differences",
+    "compare": "lay results of several captioners side by side",
     "convert": "turn a run or checkpoint into a Hugging Face folder, and back",
     "restudy": "compute rewards anew from stored judgements, with other weights",
     "plan": "compile a run for hardware that is not there: memory and speed",
