@@ -20,8 +20,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.media import JudgeMedia
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.asking import StageReport
 from vcap_jax.evals.config import EvaluatorConfig
@@ -163,7 +163,7 @@ class OwnData:
     samples: tuple[Sample, ...]
     references: ReferencePool | None
     session: RewardSession
-    media: Callable[[Sample], JudgeMedia]
+    media: Callable[[Sample], EncodedMedia]
     seed: int = 0
     other: RewardSession | None = None
     stop: Callable[[], bool] = lambda: False

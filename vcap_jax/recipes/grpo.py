@@ -146,7 +146,12 @@ def run(
     }
     write_summary(folder.summary, summary)
     plot_run(rows, folder.plots, title=config.name, evaluations=evaluations_of(folder))
-    say(f"{folder.root}: summary.json, plots.png, samples.html, checkpoints/")
+    pages = "".join(
+        f"{page.name}, "
+        for name in evaluations.using(JUDGED)
+        if (page := folder.before_after_page(name)).exists()
+    )
+    say(f"{folder.root}: summary.json, plots.png, samples.html, {pages}checkpoints/")
     return summary
 
 

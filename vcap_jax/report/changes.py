@@ -22,6 +22,18 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Two texts in pieces. removed: words of the old one that are gone; added: words of the new one that it lacks;
+    kept: words of both."""
+
+    old: tuple[Piece, ...]
+    new: tuple[Piece, ...]
+    removed: int
+    added: int
+    kept: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Version:
     """The best caption of a sample at a step: its text in pieces, its reward, and the group's mean reward. A reward is
     None where nothing was scored."""
@@ -60,37 +72,52 @@ def by_reward(candidates: Sequence[SampleCandidate]) -> list[SampleCandidate]:
     return sorted(candidates, key=lambda c: (c.reward is None, -(c.reward or 0.0)))
 
 
-def _change(then: Sample, now: Sample) -> Change:
-    best = [by_reward(sample.candidates)[0] for sample in (then, now)]
-    old, new = (_PIECE.findall(candidate.caption) for candidate in best)
-    removed, added, kept = [True] * len(old), [True] * len(new), 0
+def compared(old: str, new: str) -> Comparison:
+    """Two texts, word by word."""
+    before, after = _PIECE.findall(old), _PIECE.findall(new)
+    removed, added, kept = [True] * len(before), [True] * len(after), 0
     # Words that come up all the time begin no match: a caption that repeats itself for pages would take minutes.
-    then_words, now_words = ([piece.rstrip() for piece in pieces] for pieces in (old, new))
-    for i, j, size in SequenceMatcher(None, then_words, now_words).get_matching_blocks():
+    old_words, new_words = ([piece.rstrip() for piece in pieces] for pieces in (before, after))
+    for i, j, size in SequenceMatcher(None, old_words, new_words).get_matching_blocks():
         removed[i : i + size] = added[j : j + size] = [False] * size
-        kept += _words(old[i : i + size])
-    return Change(
-        then=_version(then, best[0], old, removed),
-        now=_version(now, best[1], new, added),
-        removed=_words(old) - kept,
-        added=_words(new) - kept,
+        kept += _words(before[i : i + size])
+    return Comparison(
+        old=_joined(before, removed),
+        new=_joined(after, added),
+        removed=_words(before) - kept,
+        added=_words(after) - kept,
         kept=kept,
     )
 
 
-def _version(
-    sample: Sample, best: SampleCandidate, pieces: Sequence[str], changed: Sequence[bool]
-) -> Version:
+def _change(then: Sample, now: Sample) -> Change:
+    best = [by_reward(sample.candidates)[0] for sample in (then, now)]
+    words = compared(best[0].caption, best[1].caption)
+    return Change(
+        then=_version(then, best[0], words.old),
+        now=_version(now, best[1], words.new),
+        removed=words.removed,
+        added=words.added,
+        kept=words.kept,
+    )
+
+
+def _joined(pieces: Sequence[str], changed: Sequence[bool]) -> tuple[Piece, ...]:
+    """Neighbours that are both changed, or both not, are one piece."""
     joined: list[Piece] = []
     for text, is_changed in zip(pieces, changed, strict=True):
         if joined and joined[-1].changed == is_changed:
             joined[-1] = Piece(text=joined[-1].text + text, changed=is_changed)
         else:
             joined.append(Piece(text=text, changed=is_changed))
+    return tuple(joined)
+
+
+def _version(sample: Sample, best: SampleCandidate, pieces: tuple[Piece, ...]) -> Version:
     rewards = [c.reward for c in sample.candidates if c.reward is not None]
     return Version(
         step=sample.step,
-        pieces=tuple(joined),
+        pieces=pieces,
         reward=best.reward,
         mean=sum(rewards) / len(rewards) if rewards else None,
     )

@@ -66,6 +66,12 @@ class RunFolder:
     def samples_page(self) -> Path:
         return self.root / "samples.html"
 
+    def before_after_page(self, evaluator: str) -> Path:
+        """Held-out samples before and after, by the evaluator of that name."""
+        return self.root / (
+            "before_after.html" if evaluator == "judged" else f"before_after-{evaluator}.html"
+        )
+
     @property
     def plots(self) -> Path:
         return self.root / "plots.png"

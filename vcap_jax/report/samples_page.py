@@ -64,10 +64,16 @@ def _shown_width(frame: SampleFrame, alone: bool) -> int:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    environment = page_templates("vcap_jax.report")
+    environment = report_templates()
     environment.filters["by_reward"] = by_reward
-    environment.globals["shown_width"] = _shown_width
     return environment.get_template("samples.html")
+
+
+def report_templates() -> jinja2.Environment:
+    """The templates of this room's pages, and what they share (page.css, macros.html)."""
+    environment = page_templates("vcap_jax.report")
+    environment.globals["shown_width"] = _shown_width
+    return environment
 
 
 def page_templates(package: str) -> jinja2.Environment:

@@ -25,7 +25,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.captioners import PoolCaptioner
-from vcap_jax.evals.config import BENCHMARKS
+from vcap_jax.evals.config import BENCHMARKS, JUDGED
 from vcap_jax.evals.protocol import (
     Captioner,
     Captions,
@@ -44,6 +44,7 @@ from vcap_jax.report.intervals import Value
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.sampler import GroupSampler
+from vcap_jax.run.before_after import BeforeAfterPage
 from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.run.keeping_best import BestKeeper
 from vcap_jax.system.errors import VCapError
@@ -102,6 +103,9 @@ class Evaluations:
         self._ctx, self._on_results = ctx, on_results
         self._named = {one.name: one for one in made_evaluators(ctx.config.evaluation, tools, ctx.say)}
         self._best = BestKeeper(ctx.config.logging, ctx.folder, ctx.processes, self._named)
+        self._pages: dict[str, BeforeAfterPage] = {}
+        if own is not None:
+            self._pages = {name: BeforeAfterPage(ctx, own, name) for name in self.using(JUDGED)}
         self._samplers: dict[str, GroupSampler] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -134,6 +138,9 @@ class Evaluations:
                 captioner = PolicyCaptioner(self._ctx, self._sampler(named), own, self._file(name, when))
                 results = self._shared(named, when, step, captioner)
                 (say or self._ctx.say)(_told(results))
+                self._draw(name, results)
+            elif not self._ctx.folder.before_after_page(name).exists():  # killed before it was drawn
+                self._draw(name, results)
             found[name] = results
             self._on_results(results)
         return found
@@ -199,6 +206,11 @@ class Evaluations:
 
     def _file(self, name: str, when: str) -> Path:
         return self._ctx.folder.evaluation(name) / f"{when}.jsonl"
+
+    def _draw(self, name: str, results: Results) -> None:
+        """The page of held-out samples before and after."""
+        if name in self._pages and results.when != START and self._ctx.processes.first:
+            self._pages[name].draw(self._items(name, START), self._items(name, results.when), results)
 
     def _known(self, name: str, when: str) -> Results | None:
         path = self._file(name, when).with_suffix(".json")

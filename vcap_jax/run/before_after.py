@@ -1,0 +1,115 @@
+"""The page of a run's held-out samples before and after, drawn from its evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.manifest import Sample
+from vcap_jax.evals.judged import REWARD
+from vcap_jax.evals.protocol import Item, OwnData
+from vcap_jax.report.before_after import Pair, Side, most_telling, write_before_after_page
+from vcap_jax.report.evaluations import Results
+from vcap_jax.report.samples import SampleFrame
+from vcap_jax.reward.group import compared_with
+from vcap_jax.run.context import RunContext
+from vcap_jax.run.judge_domain import domain_warning
+from vcap_jax.run.observers import frames_of
+from vcap_jax.system.errors import VCapError
+
+MOST = 100
+"""Samples on the page; of more, those that lost most and those that gained most."""
+
+
+class BeforeAfterPage:
+    """Draws the page of an evaluator's samples, again after every evaluation. name: of the evaluator."""
+
+    def __init__(self, ctx: RunContext, own: OwnData, name: str) -> None:
+        self._ctx, self._own, self._name = ctx, own, name
+        self._frames: dict[str, tuple[SampleFrame, ...]] = {}
+
+    def draw(self, start: Sequence[Item], now: Sequence[Item], results: Results) -> None:
+        """start, now: items of the two evaluations; results: of the later one."""
+        before = {item.id: item for item in start if item.failure is None}
+        after = {item.id: item for item in now if item.failure is None}
+        samples = {s.id: s for s in self._own.samples if s.id in before and s.id in after}
+        gains = {name: _gain(before[name], after[name]) for name in samples}
+        chosen = most_telling(gains, MOST)
+        pairs = [self._pair(samples[name], before[name], after[name]) for name in chosen]
+        write_before_after_page(
+            pairs,
+            self._ctx.folder.before_after_page(self._name),
+            title=f"{self._ctx.config.name}: held-out samples before and after",
+            before="before training",
+            after=f"after step {results.step}",
+            facts=_facts(gains, results),
+            of=len(samples),
+            warning=domain_warning(self._ctx.config, self._ctx.folder),
+        )
+
+    def _pair(self, sample: Sample, before: Item, after: Item) -> Pair:
+        reference = None
+        references = self._own.references
+        if references is not None and sample.id in references:
+            reference, _ = compared_with(references, sample.id, seed=self._own.seed, step=0)
+        if sample.id not in self._frames:
+            self._frames[sample.id] = _shown(self._own, sample)
+        return Pair(
+            id=sample.id,
+            before=_side(before),
+            after=_side(after),
+            frames=self._frames[sample.id],
+            prompt=sample.prompt or "",
+            reference=reference,
+        )
+
+
+def _shown(own: OwnData, sample: Sample) -> tuple[SampleFrame, ...]:
+    try:
+        media: EncodedMedia = own.media(sample)
+    except VCapError:  # it was captioned, and is gone since
+        return ()
+    return frames_of(media)
+
+
+def _side(item: Item) -> Side:
+    scores = {name: value for name, value in item.values.items() if name != REWARD}
+    return Side(
+        caption=item.captions[0],
+        reward=item.values.get(REWARD),
+        scores=_without_zeros(scores),
+        notes=item.notes,
+    )
+
+
+def _without_zeros(scores: Mapping[str, float]) -> dict[str, float]:
+    """Shares that are usually 0 are shown where they are not."""
+    return {
+        name: value
+        for name, value in scores.items()
+        if value or name.rpartition("/")[2] not in ("judge_failed", "truncated")
+    }
+
+
+def _gain(before: Item, after: Item) -> float | None:
+    if REWARD not in before.values or REWARD not in after.values:
+        return None
+    return after.values[REWARD] - before.values[REWARD]
+
+
+def _facts(gains: Mapping[str, float | None], results: Results) -> list[str]:
+    scored = [gain for gain in gains.values() if gain is not None]
+    better, worse = sum(gain > 0 for gain in scored), sum(gain < 0 for gain in scored)
+    lines = [f"{better} better, {worse} worse, {len(scored) - better - worse} equal"]
+    if len(scored) < len(gains):
+        lines[0] += f", {len(gains) - len(scored)} not scored both times"
+    for name, change in results.changes.items():
+        value = results.metrics[name].value
+        lines.append(
+            f"{name.replace('_', ' ')}: {value - change.value:.4g} before, {value:.4g} after, change "
+            f"{change.value:+.3g} ({change.low:+.3g} to {change.high:+.3g})"
+            if change.n == results.metrics[name].n
+            else f"{name.replace('_', ' ')}: {value:.4g} after, change {change.value:+.3g} "
+            f"({change.low:+.3g} to {change.high:+.3g}) over the {change.n} samples that have it both times"
+        )
+    return lines
