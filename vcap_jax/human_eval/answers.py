@@ -162,9 +162,18 @@ class StoredAnswers:
 
     def rankings(self) -> tuple[StoredRanking, ...]:
         """All rankings, by item, annotator and kind."""
+        return self._rankings()
+
+    def rankings_of(self, annotator: str, item: str) -> tuple[StoredRanking, ...]:
+        """The rankings of one item by one annotator; none before it is finished."""
+        return self._rankings(annotator, item)
+
+    def _rankings(self, *of: str) -> tuple[StoredRanking, ...]:
+        where = "WHERE annotator = ? AND item = ? " if of else ""
         with self._read() as db:
             rows = db.execute(
-                "SELECT annotator, item, ranking, models, at FROM rankings ORDER BY item, annotator, ranking"
+                f"SELECT annotator, item, ranking, models, at FROM rankings {where}ORDER BY item, annotator, ranking",
+                of,
             ).fetchall()
         return tuple(
             StoredRanking(

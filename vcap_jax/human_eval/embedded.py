@@ -134,11 +134,14 @@ def _propositions(
     claims = {caption.model: caption_claims(scene, caption.text) for caption in item.captions}
     found: dict[Proposition, Verdict] = {}
     for model in item.models:
+        said = dict(claims[model])
+        raised: set[Claim] = set()
         for ref in item.models:
             if model == ref:
                 continue
-            said = dict(claims[model])
             for number, (slot, value) in enumerate(claims[ref]):
+                if (slot, value) in raised:  # by another caption already: once is enough for people to decide
+                    continue
                 true = facts.get(slot) == value
                 other = said.get(slot)
                 if other == value:
@@ -162,6 +165,7 @@ def _propositions(
                         f"The {_scene_word(scene)} actually shows {_words(slot, value)}, but the caption says "
                         f"{other}."
                     )
+                raised.add((slot, value))
                 one = Proposition(
                     image_id=item.id,
                     prop_id=f"{item.id}/{model}/{ref}/{number}",

@@ -1,0 +1,154 @@
+"""Lets people decide propositions about captions and rank the captions, in the browser; nothing leaves this machine.
+
+    python launch/annotate.py --demo                         # an example of the embedded world, made on the spot
+    python launch/annotate.py STUDY                          # a folder with items.jsonl and propositions.jsonl
+    python launch/annotate.py STUDY --annotators anna ben chris --overlap 0.3
+    python launch/annotate.py STUDY --export records/        # what is decided, as JSON Lines and for Label Studio
+    python launch/annotate.py STUDY --import project.json    # answers of a Label Studio project, or of such a folder
+    python launch/annotate.py STUDY --tasks project.json     # makes the study of a Label Studio project's tasks
+
+It prints a link for everybody. Only this machine can open them; a tunnel (ssh -L 8077:127.0.0.1:8077 HOST) brings them
+to others, or --host 0.0.0.0 --name ADDRESS inside a network that is trusted. Ctrl-C ends it, and the same command goes
+on. No accelerator and no JAX are needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcap_jax.run.command_line import command_parser, guarded
+
+if TYPE_CHECKING:  # the help is shown without importing what only the work needs
+    from vcap_jax.human_eval.study import Settings, Study
+
+DEMO = Path("runs/annotation-demo")
+DEMO_IMAGES, DEMO_VIDEOS = 6, 2
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = command_parser(__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", help=f"of the study (with --demo: {DEMO})")
+    parser.add_argument("--demo", action="store_true", help="make the folder of the embedded world's scenes")
+    parser.add_argument("--annotators", nargs="+", metavar="NAME", help="who annotates; kept in study.json")
+    parser.add_argument("--adjudicator", metavar="NAME", help="who decides disputes; kept in study.json")
+    parser.add_argument(
+        "--overlap", type=float, help="share of items for several annotators; kept in study.json"
+    )
+    parser.add_argument("--overlap-size", type=int, help="how many annotators those have; kept in study.json")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to serve on (default: this machine alone)"
+    )
+    parser.add_argument("--port", type=int, default=8077, help="default: 8077; 0 takes a free one")
+    parser.add_argument("--name", action="append", default=[], help="by which others ask for this machine")
+    parser.add_argument("--export", type=Path, metavar="FOLDER", help="write what is decided so far, and end")
+    parser.add_argument(
+        "--import", type=Path, dest="source", metavar="SOURCE", help="take answers in, and end"
+    )
+    parser.add_argument("--tasks", type=Path, metavar="FILE", help="make the study of these tasks, and end")
+    args = parser.parse_args(arguments)
+    if args.folder is None and not args.demo:
+        parser.error("give the study's folder, or --demo")
+    args.folder = args.folder or DEMO
+    return args
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parse_arguments(arguments)
+    ends = args.export is not None or args.source is not None or args.tasks is not None
+
+    def work() -> int:
+        from vcap_jax.human_eval.application.server import is_loopback, serve
+        from vcap_jax.human_eval.errors import StudyError
+        from vcap_jax.human_eval.study import ITEMS, read_study, write_settings
+
+        if args.tasks is not None:
+            return _make(args)
+        if args.demo and not (args.folder / ITEMS).exists():
+            _demo(args)
+        settings = _settings(args)
+        study = read_study(args.folder, settings)
+        write_settings(args.folder, settings)
+        if ends:
+            return _exchange(args, study)
+        if not is_loopback(args.host) and not args.name:
+            raise StudyError(
+                f"--host {args.host} lets other machines in: say with --name by which name or address they ask for it, "
+                "and requests under any other are refused"
+            )
+        serve(
+            study, host=args.host, port=args.port, names=args.name, say=lambda text: print(text, flush=True)
+        )
+        return 0
+
+    return guarded(work, goes_on=not ends)
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    from pydantic import ValidationError
+
+    from vcap_jax.human_eval.errors import StudyError
+    from vcap_jax.human_eval.records import first_problem
+    from vcap_jax.human_eval.study import Settings, read_settings
+
+    given = {
+        "annotators": args.annotators,
+        "adjudicator": args.adjudicator,
+        "overlap": args.overlap,
+        "overlap_size": args.overlap_size,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    try:
+        return Settings.model_validate(read_settings(args.folder).model_dump() | changes)
+    except ValidationError as error:
+        raise StudyError(first_problem(error)) from error
+
+
+def _demo(args: argparse.Namespace) -> None:
+    from vcap_jax.human_eval.embedded import write_embedded_study
+    from vcap_jax.human_eval.study import Settings
+
+    settings = Settings(name="Embedded world", annotators=("anna", "ben"), adjudicator="carla", overlap=0.5)
+    args.folder.mkdir(parents=True, exist_ok=True)
+    write_embedded_study(args.folder, images=DEMO_IMAGES, videos=DEMO_VIDEOS, settings=settings)
+    print(
+        f"made an example in {args.folder}: {DEMO_IMAGES} pictures and {DEMO_VIDEOS} videos of the embedded world"
+    )
+
+
+def _make(args: argparse.Namespace) -> int:
+    from vcap_jax.human_eval.errors import StudyError
+    from vcap_jax.human_eval.exchange import read_tasks
+    from vcap_jax.human_eval.label_studio import from_tasks
+    from vcap_jax.human_eval.records import write_rows
+    from vcap_jax.human_eval.study import ITEMS, PROPOSITIONS
+
+    if (args.folder / ITEMS).exists():
+        raise StudyError(f"{args.folder / ITEMS} is there already: name a new folder")
+    found = from_tasks(read_tasks(args.tasks), str(args.tasks))
+    write_rows(args.folder / ITEMS, found.items.values())
+    write_rows(args.folder / PROPOSITIONS, found.propositions)
+    print(
+        f"{len(found.items)} items and {len(found.propositions)} propositions in {args.folder}: put the media there, "
+        f"and take {len(found.answers)} answers in with --import {args.tasks}"
+    )
+    return 0
+
+
+def _exchange(args: argparse.Namespace, study: Study) -> int:
+    from vcap_jax.human_eval.exchange import export_records, read_records, records_of, take_in
+    from vcap_jax.human_eval.store import AnswerStore
+    from vcap_jax.human_eval.study import ANSWERS
+
+    with AnswerStore(args.folder / ANSWERS) as store:
+        store.open_study(study)
+        if args.source is not None:
+            print(f"{take_in(study, store, read_records(args.source))} answers taken in from {args.source}")
+        if args.export is not None:
+            records = records_of(study, store)
+            for path in export_records(study, records, args.export):
+                print(path)
+            print(f"{len(records.answers)} answers, {len(records.rankings)} items ranked")
+    return 0

@@ -1,0 +1,196 @@
+"""What the one who runs a study asks the server: how far it is, what is disputed, and the answers themselves.
+
+Disputes are shown without names, also to the third person who decides them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from vcap_jax.human_eval.answers import Held
+from vcap_jax.human_eval.application.access import OWNER, PERSON, Role, only
+from vcap_jax.human_eval.application.parts import (
+    answer,
+    body,
+    optional_text,
+    parts,
+    text_of,
+    told,
+    version_of,
+)
+from vcap_jax.human_eval.application.views import held_json
+from vcap_jax.human_eval.assignment import alias
+from vcap_jax.human_eval.errors import RuleBroken
+from vcap_jax.human_eval.exchange import export_records, records_of
+from vcap_jax.human_eval.progress import Agreement, Dispute, Progress, agreement_so_far, disputes, progress_of
+from vcap_jax.human_eval.protocol import NOTE_CHARACTERS, Ranking, Step1, Step2, Verdict, verdict_of
+from vcap_jax.human_eval.records import Proposition
+from vcap_jax.report.progress import duration
+from vcap_jax.system.json_values import JsonDict
+
+DISPUTES_A_PAGE = 50
+EXPORTS = {
+    "annotations.jsonl": "application/x-ndjson",
+    "rankings.jsonl": "application/x-ndjson",
+    "adjudications.jsonl": "application/x-ndjson",
+    "label_studio.json": "application/json",
+    "label_studio.xml": "application/xml",
+}
+owner = only(Role.OWNER)
+deciders = only(Role.OWNER, Role.ADJUDICATOR)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disputed:
+    """A dispute as it is shown. before, span, after: the caption around what the proposition rests on. answers: in an
+    order that says nothing. decided: by the third person, perhaps nothing yet."""
+
+    place: int
+    proposition: Proposition
+    media: str
+    video: bool
+    before: str
+    span: str
+    after: str
+    answers: tuple[Verdict, ...]
+    decided: Held
+
+
+def add_routes(app: web.Application) -> None:
+    """Adds what this module answers."""
+    app.add_routes(
+        [
+            web.get("/study", owner(overview)),
+            web.get("/disputes", deciders(disputed)),
+            web.post("/api/adjudicate", deciders(adjudicate)),
+            web.get("/export/{name}", owner(export)),
+        ]
+    )
+
+
+async def overview(request: web.Request) -> web.Response:
+    """Progress of everybody, agreement so far, and the links."""
+    found = parts(request)
+
+    def read() -> tuple[list[Progress], Agreement, int, int]:
+        people = dict.fromkeys((*found.study.settings.annotators, *found.store.annotators()))
+        progress = [
+            progress_of(name, found.store.assigned(name), found.store.answer_times(name)) for name in people
+        ]
+        verdicts = found.store.verdicts()
+        agreement = agreement_so_far(verdicts, found.store.rankings())
+        decided = found.store.adjudications()
+        open_ = [one for one in disputes(verdicts) if one.prop not in decided]
+        return progress, agreement, len(open_), len(decided)
+
+    progress, agreement, undecided, decided = await told(read)
+    return found.page(
+        "study.html",
+        person=request[PERSON],
+        progress=progress,
+        agreement=agreement,
+        undecided=undecided,
+        decided=decided,
+        links=found.links,
+        exports=EXPORTS,
+        duration=duration,
+        rankings=list(Ranking),
+        items=len(found.study.items),
+        propositions=sum(map(len, found.study.propositions.values())),
+    )
+
+
+async def disputed(request: web.Request) -> web.Response:
+    """Propositions about which annotators disagree, with their answers side by side."""
+    found, person = parts(request), request[PERSON]
+    first = max(0, int(request.query.get("from", "0"))) if request.query.get("from", "0").isdecimal() else 0
+    show_all = request.query.get("all") == "1"
+
+    def read() -> tuple[list[Dispute], dict[str, tuple[str, Held]]]:
+        return disputes(found.store.verdicts()), dict(found.store.adjudications())
+
+    everything, decided = await told(read)
+    chosen = everything if show_all else [one for one in everything if one.prop not in decided]
+    shown = [
+        _shown(request, place, one, decided.get(one.prop, ("", Held()))[1])
+        for place, one in enumerate(chosen[first : first + DISPUTES_A_PAGE], first + 1)
+    ]
+    return found.page(
+        "disputes.html",
+        person=person,
+        shown=shown,
+        first=first,
+        size=DISPUTES_A_PAGE,
+        count=len(chosen),
+        all=len(everything),
+        decided=len(decided),
+        show_all=show_all,
+        may_decide=_may_decide(request),
+        step1=list(Step1),
+        step2=list(Step2),
+        most=NOTE_CHARACTERS,
+    )
+
+
+async def adjudicate(request: web.Request) -> web.Response:
+    """Stores what the third person decides."""
+    found, person, sent = parts(request), request[PERSON], await body(request)
+    if not _may_decide(request):
+        raise web.HTTPForbidden(text="the study names somebody else for this")
+
+    def work() -> JsonDict:
+        prop = text_of(sent, "prop")
+        if all(one.prop != prop for one in disputes(found.store.verdicts())):
+            raise RuleBroken("this proposition is not disputed")
+        note = text_of(sent, "note", NOTE_CHARACTERS)
+        verdict = verdict_of(optional_text(sent, "step1"), optional_text(sent, "step2"), note)
+        return held_json(found.store.adjudicate(person.name, prop, verdict, version=version_of(sent)))
+
+    return answer(await told(work))
+
+
+async def export(request: web.Request) -> web.Response:
+    """One file of everything that is decided by now."""
+    found, name = parts(request), request.match_info["name"]
+    if name not in EXPORTS:
+        raise web.HTTPNotFound(text=f"there is no such export; there are {', '.join(EXPORTS)}")
+
+    def write() -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            export_records(found.study, records_of(found.study, found.store), Path(folder))
+            return (Path(folder) / name).read_bytes()
+
+    content = await told(write)
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    return web.Response(body=content, content_type=EXPORTS[name], headers=headers)
+
+
+def _may_decide(request: web.Request) -> bool:
+    """The adjudicator; the owner where the study names none."""
+    return request[PERSON].role is Role.ADJUDICATOR or parts(request).study.settings.adjudicator is None
+
+
+def _shown(request: web.Request, place: int, one: Dispute, decided: Held) -> Disputed:
+    found = parts(request)
+    seed = found.study.settings.seed
+    item = found.study.items[one.item]
+    proposition = next(row for row in found.study.propositions[one.item] if row.prop_id == one.prop)
+    caption, span = item.caption(proposition.model), proposition.span
+    start, end = (0, 0) if span is None else (span.start, span.end)
+    # Neither the order of names nor that of answering: nobody should know whose answer is whose.
+    names = sorted(one.answers, key=lambda name: alias(seed, name, one.prop))
+    return Disputed(
+        place=place,
+        proposition=proposition,
+        media=f"/media/{found.view(OWNER).alias(one.item)}",
+        video=item.video is not None,
+        before=caption[:start],
+        span=caption[start:end],
+        after=caption[end:],
+        answers=tuple(one.answers[name].verdict for name in names),
+        decided=decided,
+    )

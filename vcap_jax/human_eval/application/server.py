@@ -1,0 +1,139 @@
+"""The application as a whole: who comes in, what is shipped, and serving it until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from vcap_jax.human_eval.application import annotator, owner
+from vcap_jax.human_eval.application.access import COOKIE, OWNER, PERSON, Access, Role, read_tokens
+from vcap_jax.human_eval.application.parts import MOST_BYTES, PARTS, Parts, parts
+from vcap_jax.human_eval.errors import StudyError
+from vcap_jax.human_eval.store import AnswerStore
+from vcap_jax.human_eval.study import ANSWERS, Study
+from vcap_jax.system.shutdown import finishing, requested
+
+STATIC = Path(__file__).parent / "static"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_LOOK_S = 0.2
+HOMES = {Role.ANNOTATOR: "/annotate", Role.ADJUDICATOR: "/disputes", Role.OWNER: "/study"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """A server that answers. address: of its root. links: everybody's own, the owner's under "owner"."""
+
+    address: str
+    links: dict[str, str]
+
+
+def make_app(
+    study: Study, store: AnswerStore, *, tokens: dict[str, str], hosts: Iterable[str]
+) -> web.Application:
+    """The application of a study. hosts: the names it may be asked for by."""
+    access = Access(tokens, study.settings, hosts)
+    app = web.Application(middlewares=[access.middleware], client_max_size=MOST_BYTES)
+    app[PARTS] = Parts(study=study, store=store)
+
+    async def enter(request: web.Request) -> web.Response:
+        person = access.person(request.match_info["token"])
+        if person is None:
+            return web.Response(status=401, text="This link is not valid (any more): ask for a new one.")
+        if request.method == "POST":
+            done = web.Response(status=303, headers={"Location": HOMES[person.role]})
+            # Secure would keep it from plain http, which loopback and tunnels speak.
+            done.set_cookie(
+                COOKIE,
+                request.match_info["token"],
+                httponly=True,
+                samesite="Strict",
+                max_age=90 * 86400,
+                secure=request.secure,
+            )
+            return done
+        return parts(request).page("enter.html", person=person)
+
+    async def home(request: web.Request) -> web.Response:
+        raise web.HTTPSeeOther(HOMES[request[PERSON].role])
+
+    app.add_routes(
+        [
+            web.get("/", home),
+            # A page in between: a cookie that is strict is not sent right after coming from another site, and whoever
+            # only looks whether a link works is not logged in by it.
+            web.get("/enter/{token}", enter),
+            web.post("/enter/{token}", enter),
+            web.static("/static", STATIC),
+        ]
+    )
+    annotator.add_routes(app)
+    owner.add_routes(app)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    study: Study, *, host: str = "127.0.0.1", port: int = 0, names: Iterable[str] = ()
+) -> AsyncIterator[Serving]:
+    """Serves a study; port 0 takes a free one. names: of this machine, by which others ask for it.
+
+    Raises StudyError if the address is taken or cannot be had, and what reading the study's files raises.
+    """
+    tokens = read_tokens(study.folder, study.settings)
+    with AnswerStore(study.folder / ANSWERS) as store:
+        await asyncio.to_thread(store.open_study, study)
+        hosts = {*LOOPBACK, *names, *([] if _any_address(host) else [host])}
+        app = make_app(study, store, tokens=tokens, hosts=hosts)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, host, port)
+            try:
+                await site.start()
+            except OSError as error:
+                raise StudyError(
+                    f"{host}:{port} cannot be served on ({error.strerror or error}): give another --port or --host"
+                ) from error
+            taken = runner.addresses[0][1]
+            shown = next(iter(names), "127.0.0.1" if _any_address(host) else host)
+            address = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}"
+            links = {name: f"{address}/enter/{token}" for name, token in tokens.items()}
+            app[PARTS].links = links
+            yield Serving(address=address, links=links)
+        finally:
+            await runner.cleanup()
+
+
+def serve(study: Study, *, host: str, port: int, names: Iterable[str], say: Callable[[str], None]) -> None:
+    """Serves a study until Ctrl-C or SIGTERM, and raises Stopped then; requests in work are answered first."""
+
+    async def run() -> None:
+        async with serving(study, host=host, port=port, names=names) as server:
+            say(f"{study.settings.name}: {len(study.items)} items at {server.address}")
+            width = max(map(len, server.links))
+            for name, link in server.links.items():
+                say(f"  {name:<{width}}  {link}{'   (runs the study)' if name == OWNER else ''}")
+            say("Ctrl-C ends it; every answer is on disk the moment it is acknowledged")
+            while not requested():
+                await asyncio.sleep(_LOOK_S)
+
+    with finishing("requests in work"):
+        asyncio.run(run())
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _any_address(host: str) -> bool:
+    return host in ("0.0.0.0", "::", "")

@@ -1,0 +1,94 @@
+// Answers on their way: each is kept in this browser until the server says that it is on disk. They go one after the
+// other, the oldest first. One that is sent twice, as by two tabs, is done once: the server knows its name.
+
+const WAITS = [500, 1000, 2000, 4000, 8000];
+
+export class Queue {
+  // who: whose answers. send(entry): a promise of the Response. told(event, entry, detail): "stored", "refused",
+  // "waiting", "shut", "empty".
+  constructor(who, send, told) {
+    this.prefix = `vcap-answers:${who}:`;
+    this.send = send;
+    this.told = told;
+    this.count = 0;
+    this.tries = 0;
+    this.memory = new Map(); // where the browser keeps nothing
+    this.running = null;
+    addEventListener("online", () => this.hurry());
+  }
+
+  keys() {
+    const kept = [];
+    for (let i = 0; i < localStorage.length; i++) {
+      const key = localStorage.key(i);
+      if (key.startsWith(this.prefix)) kept.push(key);
+    }
+    return [...kept, ...this.memory.keys()].sort();
+  }
+
+  get size() {
+    return this.keys().length;
+  }
+
+  add(entry) {
+    const time = String(Date.now()).padStart(15, "0");
+    const key = `${this.prefix}${time}-${String(this.count++).padStart(6, "0")}-${entry.request}`;
+    const text = JSON.stringify(entry);
+    try {
+      localStorage.setItem(key, text);
+    } catch {
+      this.memory.set(key, text); // full: it is at least sent, and leaving the page warns
+    }
+    return this.pump();
+  }
+
+  hurry() {
+    this.wake?.();
+    return this.pump();
+  }
+
+  // Resolves when nothing waits any more, or when the server lets nobody in.
+  pump() {
+    this.running ??= this.work().finally(() => (this.running = null));
+    return this.running;
+  }
+
+  async work() {
+    for (let key = this.keys()[0]; key; key = this.keys()[0]) {
+      const text = this.memory.get(key) ?? localStorage.getItem(key);
+      if (text === null) continue; // another tab was quicker
+      const entry = JSON.parse(text);
+      let answer = null;
+      try {
+        answer = await this.send(entry);
+      } catch {
+        // No connection: below.
+      }
+      if (answer === null || answer.status >= 500 || answer.status === 408 || answer.status === 429) {
+        this.told("waiting", entry, this.size);
+        await this.pause(WAITS[Math.min(this.tries++, WAITS.length - 1)]);
+        continue;
+      }
+      this.tries = 0;
+      if (answer.status === 401 || answer.status === 403) {
+        this.told("shut", entry, await answer.text());
+        return;
+      }
+      const detail = await answer.json().catch(() => ({ error: `the server says ${answer.status}` }));
+      localStorage.removeItem(key);
+      this.memory.delete(key);
+      this.told(answer.ok ? "stored" : "refused", entry, detail);
+    }
+    this.told("empty");
+  }
+
+  pause(milliseconds) {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, milliseconds);
+      this.wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+}

@@ -1,0 +1,135 @@
+"""How far a study is: time spent and left, agreement so far, what two annotators dispute; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from vcap_jax.human_eval.answers import Assigned, Held, StoredRanking, StoredVerdict
+from vcap_jax.human_eval.formulas import kendall_w, krippendorff_alpha
+from vcap_jax.human_eval.protocol import Ranking
+
+PAUSE_S = 300.0
+"""A longer gap between two answers is a pause, and counts as this much."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Of one annotator. decisions: propositions, and one for the rankings of each item. left_s: None as long as there
+    is nothing to estimate it from."""
+
+    annotator: str
+    finished: int
+    items: int
+    decided: int
+    decisions: int
+    spent_s: float
+    left_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dispute:
+    """A proposition about which annotators disagree. answers: by annotator."""
+
+    item: str
+    prop: str
+    answers: Mapping[str, Held]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Krippendorff's alpha over what several have decided; None where it is undefined.
+
+    pairs: propositions that several have decided. label: of the end of both steps, nominal. confirmed: of whether it
+    is a true omission or inconsistency. ranks: by ranking, ordinal over (item, caption). w: mean over items.
+    """
+
+    pairs: int
+    label: float | None
+    step1: float | None
+    confirmed: float | None
+    ranks: Mapping[Ranking, float | None]
+    w: Mapping[Ranking, float | None]
+
+
+def spent_seconds(times: Sequence[str]) -> float:
+    """Time at work, from the times of opening and answering (ISO 8601): gaps, of which none counts as more than
+    ``PAUSE_S``."""
+    moments = [datetime.fromisoformat(time) for time in times]
+    return sum(min(max((b - a).total_seconds(), 0.0), PAUSE_S) for a, b in pairwise(moments))
+
+
+def progress_of(annotator: str, assigned: Sequence[Assigned], times: Sequence[str]) -> Progress:
+    """How far one annotator is."""
+    finished = sum(one.finished for one in assigned)
+    decided = sum(one.decided for one in assigned) + finished
+    decisions = sum(one.total for one in assigned) + len(assigned)
+    spent = spent_seconds(times)
+    return Progress(
+        annotator=annotator,
+        finished=finished,
+        items=len(assigned),
+        decided=decided,
+        decisions=decisions,
+        spent_s=spent,
+        left_s=spent / decided * (decisions - decided) if decided and spent else None,
+    )
+
+
+def disputes(verdicts: Iterable[StoredVerdict]) -> list[Dispute]:
+    """Propositions whose label is not the same for all who decided them, in the order of the verdicts."""
+    by_prop: dict[tuple[str, str], dict[str, Held]] = {}
+    for one in verdicts:
+        by_prop.setdefault((one.item, one.prop), {})[one.annotator] = one.held
+    return [
+        Dispute(item=item, prop=prop, answers=answers)
+        for (item, prop), answers in by_prop.items()
+        if len({held.verdict.label for held in answers.values()}) > 1
+    ]
+
+
+def agreement_so_far(verdicts: Sequence[StoredVerdict], rankings: Sequence[StoredRanking]) -> Agreement:
+    """Of all complete verdicts and rankings."""
+    labels: dict[str, dict[str, str]] = {}
+    steps: dict[str, dict[str, str]] = {}
+    confirmed: dict[str, dict[str, bool]] = {}
+    for one in verdicts:
+        verdict = one.held.verdict
+        labels.setdefault(one.prop, {})[one.annotator] = verdict.label
+        steps.setdefault(one.prop, {})[one.annotator] = str(verdict.step1)
+        confirmed.setdefault(one.prop, {})[one.annotator] = verdict.confirmed
+    alphas: dict[Ranking, float | None] = {}
+    concordance: dict[Ranking, float | None] = {}
+    for ranking in Ranking:
+        chosen = [one for one in rankings if one.ranking is ranking]
+        alphas[ranking], concordance[ranking] = rank_agreement(
+            {(one.item, one.annotator): one.models for one in chosen}
+        )
+    return Agreement(
+        pairs=sum(len(unit) > 1 for unit in labels.values()),
+        label=krippendorff_alpha(labels.values()),
+        step1=krippendorff_alpha(steps.values()),
+        confirmed=krippendorff_alpha(confirmed.values()),
+        ranks=alphas,
+        w=concordance,
+    )
+
+
+def rank_agreement(orders: Mapping[tuple[str, str], Sequence[str]]) -> tuple[float | None, float | None]:
+    """Ordinal alpha over (item, caption), and the mean of Kendall's W over items that several have ranked.
+
+    orders: by item and annotator, the best model first.
+    """
+    units: dict[tuple[str, str], dict[str, int]] = {}
+    by_item: dict[str, list[dict[str, float]]] = {}
+    most = 0
+    for (item, annotator), order in orders.items():
+        most = max(most, len(order))
+        by_item.setdefault(item, []).append({model: place for place, model in enumerate(order, 1)})
+        for place, model in enumerate(order, 1):
+            units.setdefault((item, model), {})[annotator] = place
+    alpha = krippendorff_alpha(units.values(), "ordinal", order=range(1, most + 1))
+    found = [w for ranked in by_item.values() if (w := kendall_w(ranked)) is not None]
+    return alpha, sum(found) / len(found) if found else None
