@@ -11,7 +11,8 @@ r"""Evaluates captions by public benchmarks: captions first, then scores. Starte
 Settings that follow: judge.* and reasoner.* say how these are asked (concurrency, deadlines, tries), options.* what a
 benchmark is asked for (docs/evaluate.md), captioner.* how a served captioner is asked, and all others are the
 captioner's own (rollout.max_completion_length=1024, data.max_frames=64). Captions are greedy unless --temperature is
-given. Which benchmarks there are, where their files come from and what each measures: docs/evaluate.md.
+given. video-qa has lmms-eval ask a served checkpoint. Which benchmarks there are, where their files come from and what
+each measures: docs/evaluate.md.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
 
+from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.run.command_line import guarded
+
+VIDEO_QA = "video-qa"
+"""The benchmark that another harness does (``vcap_jax.recipes.video_qa``)."""
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
@@ -95,11 +100,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from vcap_jax.recipes.evaluate import EvaluationRequest, evaluate, split_settings
 
         judges, options, captioner = split_settings(settings_of(args))
+        names = tuple(dict.fromkeys(name.strip() for name in args.benchmark.split(",")))
+        out = args.out or default_out(args.by)
+        if VIDEO_QA in names:
+            from vcap_jax.recipes.video_qa import VideoQaRequest, evaluate_video_qa
+
+            if names != (VIDEO_QA,):
+                raise EvaluatorError(
+                    f"{VIDEO_QA} is another program's work and has settings of its own: ask for it alone"
+                )
+            data = args.data / VIDEO_QA if (args.data / VIDEO_QA).is_dir() else args.data
+            asked = VideoQaRequest(
+                by=args.by,
+                out=out,
+                options={**options, "data": str(data)},
+                judge=judges.judge,
+                served_model=args.served_model,
+                api_key_env=args.api_key_env,
+            )
+            evaluate_video_qa(asked, lambda text: print(text, flush=True))
+            return 0
         request = EvaluationRequest(
-            benchmarks=tuple(dict.fromkeys(name.strip() for name in args.benchmark.split(","))),
+            benchmarks=names,
             by=args.by,
             data=args.data,
-            out=args.out or default_out(args.by),
+            out=out,
             judges=judges,
             options=options,
             step=args.step,

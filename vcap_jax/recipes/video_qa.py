@@ -1,0 +1,328 @@
+"""Questions about videos, put to a served checkpoint by lmms-eval: MMVU, MLVU, VideoMMMU, LVBench.
+
+What a kept harness does well is left to it: frames, prompts, data. It runs in an environment of its own (it brings
+155 packages, PyTorch among them), against any OpenAI-compatible address, such as our exported checkpoint under vLLM.
+
+OUT/video-qa/request.json   what was asked for; another request for the same folder is refused
+OUT/video-qa/harness/       what the harness left; a complete run is not repeated
+OUT/video-qa/harness.log    what it said
+OUT/video-qa/items.jsonl    a line for each question
+OUT/video-qa/results.json   the figures; once it is there the evaluation is complete
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from pydantic import Field
+
+from vcap_jax.configuration import settings
+from vcap_jax.data.errors import ManifestError
+from vcap_jax.evals.asking import Asker
+from vcap_jax.evals.benchmarks.benchmark import read_options
+from vcap_jax.evals.benchmarks.lmms_eval import (
+    SUITES,
+    VERSION,
+    HarnessRun,
+    Request,
+    Suite,
+    find_run,
+    read_items,
+    statistics,
+    unread,
+)
+from vcap_jax.evals.benchmarks.results import ITEMS, RESULTS, results_row, told, write_results
+from vcap_jax.evals.protocol import Evaluation, EvaluatorError
+from vcap_jax.evals.statistics import evaluated
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.system.json_values import JsonError, JsonObject, JsonValue, read_json_object
+
+NAME = "video-qa"
+
+Say = Callable[[str], None]
+
+INSTALL = (
+    "python3 -m venv lmms && lmms/bin/pip install torch==2.13.0 && lmms/bin/pip install "
+    f"lmms-eval=={VERSION} decord==0.6.0"
+)
+
+
+@settings
+class VideoQaOptions:
+    """Settings of video-qa."""
+
+    data: str
+    """HF_HOME of the harness: the data sets' cache, and the folders mmvu, mlvu, video_mmmu and
+    lvbench with the videos."""
+    suites: str = "mmvu,mlvu,videommmu,lvbench"
+    """Which of them."""
+    harness: str = "lmms/bin/python"
+    """The Python of the environment that has lmms-eval."""
+    offline: bool = True
+    """Nothing is downloaded; false lets the harness fetch what is missing."""
+    fps: float = Field(default=2.0, gt=0)
+    """Frames of a second of video."""
+    max_frames: int = Field(default=200, ge=2)
+    """Frames of a video at most."""
+    max_pixels: int = Field(default=262144, ge=784)
+    """Pixels of a frame at most; 262144 are 256 tokens of Qwen3-VL."""
+    timestamps: bool = True
+    """Write the time before each frame, as Qwen3-VL knows it."""
+    concurrency: int = Field(default=32, ge=1)
+    """Requests at once."""
+    timeout_s: int = Field(default=600, ge=1)
+    """Seconds of a request."""
+    max_new_tokens: int | None = Field(default=None, ge=1)
+    """Tokens of an answer; null keeps each task's own (16 for MLVU and LVBench)."""
+    limit: int | None = Field(default=None, ge=1)
+    """The first so many questions of each task."""
+    include: str | None = None
+    """Folder with tasks of your own, such as one over a local copy of a data set."""
+    tasks: str | None = None
+    """Names of the harness's tasks in place of the suite's, where one suite is asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoQaRequest:
+    """by: address of the served checkpoint. out: where results go. judge: answers MMVU's open questions. served_model:
+    its name at that address; None takes the only one. api_key_env: of that address and the judge's. ready_timeout_s:
+    how long the address is waited for."""
+
+    by: str
+    out: Path
+    options: Mapping[str, str | int | float | bool]
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    served_model: str | None = None
+    api_key_env: str | None = None
+    ready_timeout_s: float = 600.0
+
+
+def evaluate_video_qa(request: VideoQaRequest, say: Say) -> Path:
+    """Has the harness put its questions, reads what it left, and writes the results; their folder.
+
+    Raises ConfigError, EvaluatorError for what cannot be asked for and for a harness that left no results,
+    JudgeUnavailable for an address that does not answer, and Stopped.
+    """
+    options = read_options(VideoQaOptions, request.options, NAME)
+    suites = chosen_suites(options)
+    folder = request.out / NAME
+    if (folder / RESULTS).exists():
+        say(f"{NAME}: {folder / RESULTS} was there")
+        return folder
+    if not request.by.startswith(("http://", "https://")):
+        raise EvaluatorError(
+            f"{NAME} asks a served model, and --by is {request.by}: serve the checkpoint (vllm serve FOLDER "
+            f"--limit-mm-per-prompt '{{\"image\": {options.max_frames}}}') and give its address"
+        )
+    if any(suite.judged for suite in suites) and not request.judge.urls:
+        raise EvaluatorError("mmvu has open questions, which a judge reads: give its address with --judge")
+    python = harness_python(options.harness, say)
+    data = Path(options.data).resolve()
+    if options.offline and options.tasks is None:
+        for suite in suites:
+            if not (data / suite.folder).is_dir():
+                raise EvaluatorError(
+                    f"{suite.name}: {data / suite.folder} does not exist: put the videos there, or let lmms-eval "
+                    "download them with options.offline=false"
+                )
+    asked = _harness_request(request, options, suites, folder, python, say)
+    _remember(folder / "request.json", _row(asked, request, options))
+    tasks = asked.tasks
+    run = find_run(asked.output, tasks)
+    began = time.monotonic()
+    if run is None:
+        _perform(asked, _environment(request, options, data), folder / "harness.log", say)
+        run = find_run(asked.output, tasks)
+        if run is None:
+            raise EvaluatorError(_left_nothing(folder / "harness.log", tasks))
+    else:
+        say(f"{NAME}: the harness's results were there ({run.results})")
+    _write(run, suites, request, asked, folder, time.monotonic() - began, say)
+    return folder
+
+
+def chosen_suites(options: VideoQaOptions) -> tuple[Suite, ...]:
+    """The suites that are asked for. Raises EvaluatorError for names that are none."""
+    names = tuple(dict.fromkeys(name.strip() for name in options.suites.split(",") if name.strip()))
+    if unknown := [name for name in names if name not in SUITES]:
+        raise EvaluatorError(f"options.suites: {unknown[0]!r} is none of {', '.join(SUITES)}")
+    if options.tasks is None:
+        return tuple(SUITES[name] for name in names)
+    if len(names) != 1:
+        raise EvaluatorError("options.tasks stands for one suite's: name that one in options.suites")
+    own = tuple(task.strip() for task in options.tasks.split(",") if task.strip())
+    return (replace(SUITES[names[0]], tasks=own),)
+
+
+def harness_python(name: str, say: Say) -> str:
+    """The Python that has the harness. Raises EvaluatorError, with the command that installs it."""
+    python = shutil.which(name)
+    ask = "import importlib.metadata as packages; print(packages.version('lmms-eval'))"
+    found = None if python is None else subprocess.run([python, "-c", ask], capture_output=True, text=True)
+    if python is None or found is None or found.returncode:
+        raise EvaluatorError(
+            f"lmms-eval is not installed in {name}. Give it an environment of its own: {INSTALL}, and name its Python "
+            "with options.harness=lmms/bin/python"
+        )
+    version = found.stdout.split()[0]
+    if version != VERSION:
+        say(f"{NAME}: lmms-eval {version}; what it leaves was read with {VERSION}")
+    return str(Path(python).absolute())
+
+
+def _harness_request(
+    request: VideoQaRequest,
+    options: VideoQaOptions,
+    suites: Sequence[Suite],
+    folder: Path,
+    python: str,
+    say: Say,
+) -> Request:
+    endpoint = JudgeConfig(
+        urls=(request.by,),
+        model=request.served_model,
+        api_key_env=request.api_key_env,
+        ready_timeout_s=request.ready_timeout_s,
+    )
+    with Asker({"judge": endpoint}, say=say) as asker:
+        model = asker.models["judge"]
+    url = request.by.rstrip("/")
+    asked = Request(
+        python=python,
+        model=model,
+        url=url if url.endswith("/v1") else f"{url}/v1",
+        tasks=tuple(task for suite in suites for task in suite.tasks),
+        output=(folder / "harness").absolute(),
+        concurrency=options.concurrency,
+        timeout_s=options.timeout_s,
+        fps=options.fps,
+        max_frames=options.max_frames,
+        max_pixels=options.max_pixels,
+        qwen3_vl=options.timestamps,
+        limit=options.limit,
+        max_new_tokens=options.max_new_tokens,
+        include=None if options.include is None else Path(options.include).absolute(),
+    )
+    try:
+        asked.command()
+    except ValueError as error:
+        raise EvaluatorError(f"{NAME}: {error}") from error
+    return asked
+
+
+def _environment(request: VideoQaRequest, options: VideoQaOptions, data: Path) -> dict[str, str]:
+    own = {"HF_HOME": str(data), "LMMS_IMAGE_ENCODE_FORMAT": "JPEG", "PYTHONUNBUFFERED": "1"}
+    if options.offline:
+        own |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    key = os.environ.get(request.api_key_env) if request.api_key_env else "EMPTY"
+    if not key:
+        raise EvaluatorError(f"the environment variable {request.api_key_env} is not set: it holds the key")
+    own["OPENAI_API_KEY"] = key
+    if request.judge.urls:
+        url = request.judge.urls[0].rstrip("/")
+        own["OPENAI_API_URL"] = url if url.endswith("/v1") else f"{url}/v1"
+        if request.judge.model:
+            own["MODEL_VERSION"] = request.judge.model
+    return {**os.environ, **own}
+
+
+def _perform(asked: Request, environment: Mapping[str, str], log: Path, say: Say) -> None:
+    command = asked.command()
+    say(f"{NAME}: {shlex.join(command)}")
+    say(f"{NAME}: what it says goes to {log}")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command, env=dict(environment), stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        )
+        try:
+            status = process.wait()
+        except BaseException:  # a signal: the harness keeps nothing of a run that it has not ended
+            process.terminate()
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
+    say(f"{NAME}: lmms-eval ended with status {status}")
+
+
+def _left_nothing(log: Path, tasks: Sequence[str]) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    said = " / ".join(line.strip() for line in lines[-3:] if line.strip())
+    return (
+        f"lmms-eval left no results of {', '.join(tasks)} (its exit status is 0 after failures, too). Its last words, "
+        f"in {log}: {said[-600:] or 'none'}"
+    )
+
+
+def _write(
+    run: HarnessRun,
+    suites: Sequence[Suite],
+    request: VideoQaRequest,
+    asked: Request,
+    folder: Path,
+    seconds: float,
+    say: Say,
+) -> None:
+    try:
+        found = {suite.name: read_items(run, suite) for suite in suites}
+        figures = run.own_figures()
+    except (OSError, JsonError, ManifestError) as error:
+        raise EvaluatorError(f"what lmms-eval left cannot be read: {error}") from error
+    items = tuple(item for several in found.values() for item in several)
+    about: dict[str, JsonValue] = {
+        "benchmark": NAME,
+        "mode": "harness and parsed",
+        "samples": len(items),
+        "harness": {"version": VERSION, "figures": figures, "command": shlex.join(asked.command())},
+        "endpoints": {"judge": {"model": request.judge.model, "urls": list(request.judge.urls)}},
+        "questions": {
+            suite.name: {
+                "published": suite.questions,
+                "read": len(found[suite.name]),
+                "failed": sum(item.failure is not None for item in found[suite.name]),
+                "no option read": sum(1 for _ in unread(found[suite.name])),
+            }
+            for suite in suites
+        },
+    }
+    evaluation = Evaluation(metrics=evaluated(items, statistics(suites)), items=items, about=about)
+    say(f"{NAME}:")
+    told(evaluation, say)
+    for suite in suites:
+        if (count := len(found[suite.name])) != suite.questions:
+            say(f"  {suite.name}: {count} questions, of {suite.questions} that are published")
+    captioner: JsonObject = {"by": request.by, "model": asked.model}
+    row = results_row(evaluation, (), captioner=captioner, seconds={"harness": seconds})
+    write_results(folder, evaluation, row)
+    say(f"{NAME}: {folder / RESULTS}, {folder / ITEMS}")
+
+
+def _row(asked: Request, request: VideoQaRequest, options: VideoQaOptions) -> dict[str, object]:
+    row = {key: value for key, value in asdict(asked).items() if key not in ("python", "output")}
+    return {**row, "judge": list(request.judge.urls), "data": options.data}
+
+
+def _remember(path: Path, row: Mapping[str, object]) -> None:
+    new = json.loads(json.dumps(row, default=str))
+    if path.exists():
+        old = read_json_object(path)
+        if differing := sorted(key for key in {*old, *new} if old.get(key) != new.get(key)):
+            key = differing[0]
+            raise EvaluatorError(
+                f"{path.parent} holds an evaluation with another {key} ({old.get(key)!r:.80}, now "
+                f"{new.get(key)!r:.80}): name another --out, or move it away"
+            )
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, (json.dumps(new, indent=2, ensure_ascii=False) + "\n").encode())
