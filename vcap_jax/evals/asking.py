@@ -36,7 +36,7 @@ from vcap_jax.reward.prompts import content_hash, schema_format
 from vcap_jax.reward.store import JudgementStore
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.event_loop import LoopThread
-from vcap_jax.system.json_values import JsonObject
+from vcap_jax.system.json_values import JsonDict, JsonObject
 from vcap_jax.system.shutdown import raise_if_requested
 
 T = TypeVar("T")
@@ -92,6 +92,10 @@ class StageReport:
     def failure_rate(self) -> float:
         """Share of the questions without an answer; 0 where nothing was asked."""
         return sum(self.failed.values()) / self.questions if self.questions else 0.0
+
+    def row(self) -> JsonDict:
+        """As JSON holds it."""
+        return {**vars(self), "failed": dict(self.failed), "failure_rate": self.failure_rate}
 
 
 class _Tally:

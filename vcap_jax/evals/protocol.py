@@ -149,6 +149,12 @@ class Evaluation:
         """Items without a value."""
         return sum(item.failure is not None for item in self.items)
 
+    def asked(self) -> JsonObject:
+        """Who judged and how the questions went; empty where nobody was asked."""
+        if not self.stages:
+            return self.about
+        return {**self.about, "stages": {name: stage.row() for name, stage in self.stages.items()}}
+
 
 @dataclass(frozen=True, kw_only=True)
 class OwnData:

@@ -20,7 +20,8 @@ class Results:
     evaluator: its name. when: "start", "step-40", "trained", or who else captioned ("references"). step: updates
     that the captioner had seen; None for one that is no policy of the run. metrics: by name. items: samples that were
     asked for. failed: those of them that have no value and enter no metric. changes: since the start, of metrics that
-    are means over samples: the mean of the differences, over the samples measured both times.
+    are means over samples: the mean of the differences, over the samples measured both times. asked: of an evaluator
+    that asks judges, who they were and how their questions went; empty for others.
     """
 
     evaluator: str
@@ -30,14 +31,12 @@ class Results:
     items: int
     failed: int
     changes: Mapping[str, Value] = field(default_factory=dict)
+    asked: JsonObject = field(default_factory=dict)
 
     def row(self) -> JsonDict:
         """As JSON holds it."""
-        row: JsonDict = {**vars(self), "metrics": _rows(self.metrics)}
-        if self.changes:
-            return {**row, "changes": _rows(self.changes)}
-        del row["changes"]
-        return row
+        row: JsonDict = {**vars(self), "metrics": _rows(self.metrics), "changes": _rows(self.changes)}
+        return {key: value for key, value in row.items() if value or key not in ("changes", "asked")}
 
     @classmethod
     def of_row(cls, row: JsonObject, where: str = "results") -> Results:
@@ -51,6 +50,7 @@ class Results:
             items=as_whole(row.get("items"), f"{where}: items"),
             failed=as_whole(row.get("failed"), f"{where}: failed"),
             changes=_values(row.get("changes", {}), f"{where}: changes"),
+            asked=as_object(row.get("asked", {}), f"{where}: asked"),
         )
 
     def columns(self) -> dict[str, float]:

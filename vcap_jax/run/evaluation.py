@@ -272,6 +272,7 @@ class Evaluations:
             items=len(evaluation.items),
             failed=evaluation.failed,
             changes=changes_of_means(start, evaluation.items, evaluation.metrics),
+            asked=evaluation.asked(),
         )
         lines = [item.line() for item in evaluation.items]
         replace_file(path.with_suffix(".items.jsonl"), "".join(lines).encode())

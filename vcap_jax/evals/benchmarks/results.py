@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from vcap_jax.data.examples import media_loader
@@ -48,10 +47,7 @@ def results_row(
         "failed": evaluation.failed,
         "captions_failed": sum(one.failure is not None for one in captions),
         "words_per_caption": sum(lengths) / len(lengths) if lengths else None,
-        "stages": {
-            name: {**asdict(stage), "failure_rate": stage.failure_rate}
-            for name, stage in evaluation.stages.items()
-        },
+        "stages": {name: stage.row() for name, stage in evaluation.stages.items()},
         "cost": cost(evaluation.stages),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
     }
