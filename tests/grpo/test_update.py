@@ -103,9 +103,15 @@ def updated(
     return state.params, metrics
 
 
-def test_a_step_that_its_batches_do_not_divide_is_filled_up_without_effect() -> None:
+@pytest.fixture(scope="module")
+def whole() -> tuple[Any, dict[str, float]]:
+    """All groups in one batch and one micro-batch, on one device."""
+    return updated(GROUPS, GROUPS)
+
+
+def test_a_step_that_its_batches_do_not_divide_is_filled_up_without_effect(whole) -> None:
     """As on six devices with 32 groups: the last batch has padding groups, which contribute nothing."""
-    params, metrics = updated(GROUPS, GROUPS)
+    params, metrics = whole
     short, short_metrics = updated(4, 2)
     assert short_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
     for ours, theirs in zip(jax.tree.leaves(short), jax.tree.leaves(params), strict=True):
@@ -113,15 +119,15 @@ def test_a_step_that_its_batches_do_not_divide_is_filled_up_without_effect() -> 
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
-def test_it_does_not_matter_which_groups_share_a_batch() -> None:
-    params, metrics = updated(GROUPS, GROUPS)
+def test_it_does_not_matter_which_groups_share_a_batch(whole) -> None:
+    params, metrics = whole
     mixed, mixed_metrics = updated(2, 2, order=(3, 0, 4, 2, 1))
     assert mixed_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
     for ours, theirs in zip(jax.tree.leaves(mixed), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
-def test_a_part_of_a_batch_is_split_over_the_devices_as_the_batch_is() -> None:
+def test_a_part_of_a_batch_is_split_over_the_devices_as_the_batch_is(whole) -> None:
     """(It lay whole on each of them: correct, and as much memory as there are devices.)"""
     programs, seen = update_programs(), []
     accumulate = programs.accumulate
@@ -131,7 +137,7 @@ def test_a_part_of_a_batch_is_split_over_the_devices_as_the_batch_is() -> None:
         return accumulate(*args)
 
     programs.accumulate = watched  # type: ignore[assignment]
-    params, metrics = updated(GROUPS, GROUPS)
+    params, metrics = whole
     split, split_metrics = updated(16, 8, devices=8, programs=programs)
     arrays = jax.tree.leaves(seen)
     assert len(seen) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,9 @@ from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 
 
-def gradient(remat: str) -> tuple[jax.Array, str]:
+@functools.cache
+def gradient(remat: str) -> tuple[np.ndarray, str]:
+    """The gradient under this policy, and the program that computes it."""
     model = Qwen3VL(Qwen3VLConfig.from_dict(CONFIG), rngs=nnx.Rngs(0), dtype=jnp.float32, remat=remat)
     graphdef, params = nnx.split(model)
     prompt = dataclasses.replace(tiny_prompts(2), vision=None)
@@ -24,16 +27,16 @@ def gradient(remat: str) -> tuple[jax.Array, str]:
     def loss(params: nnx.State) -> jax.Array:
         return jnp.square(nnx.merge(graphdef, params).caption_hidden(prompt, None, captions)).sum()
 
-    of = jax.grad(loss)
-    leaves = jax.tree.leaves(jax.jit(of)(params))
-    return jnp.concatenate([leaf.ravel() for leaf in leaves]), str(jax.make_jaxpr(of)(params))
+    traced = jax.jit(jax.grad(loss)).trace(params)
+    leaves = jax.tree.leaves(traced.lower().compile()(params))
+    return np.concatenate([np.asarray(leaf).ravel() for leaf in leaves]), str(traced.jaxpr)
 
 
 def test_hidden_states_offloaded_to_the_host_come_back_as_they_were() -> None:
     kept, plain = gradient("layer")
     offloaded, program = gradient("offload")
     np.testing.assert_array_equal(offloaded, kept)
-    assert float(jnp.abs(kept).max()) > 0
+    assert np.abs(kept).max() > 0
     assert "layer_input" in program
     assert "layer_input" not in plain
     # Out in the forward pass, back in the backward pass.

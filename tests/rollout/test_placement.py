@@ -68,17 +68,24 @@ def captions(
     for group in sampler.stream_batches(trainable, frozen, batches, seed=0, step=0):
         found[group.index] = group.tokens
     made = sampler.placement(trainable)
-    abstract = GroupSampler(graphdef, CONFIG, end_ids=[END], banned_ids=[5], mesh=made.mesh)
-    calls = abstract.abstract_calls(
-        trainable, frozen, made.batch(batches[0].prompt), made.batch(batches[0].features)
-    )
     placed = RolloutPlacement(made.mesh, graphdef).params(trainable, frozen)
     return {
         "tokens": [found[i].tolist() for i in sorted(found)],
         "lanes": made.mesh.shape["data"],
-        "decode": collectives(calls.decode().compile().as_text()),
+        "decode": moved(made, trainable, frozen, batches[0], graphdef) if made.mesh.size > 1 else [],
         "whole": all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(placed)),
     }
+
+
+def moved(
+    made: RolloutPlacement, trainable: nnx.State, frozen: nnx.State, batch: PromptGroups, graphdef: object
+) -> list[str]:
+    """What a decode call sends between devices."""
+    abstract = GroupSampler(graphdef, CONFIG, end_ids=[END], banned_ids=[5], mesh=made.mesh)
+    calls = abstract.abstract_calls(
+        trainable, frozen, made.batch(batch.prompt), made.batch(batch.features)
+    )
+    return collectives(calls.decode().compile().as_text())
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, RolloutConfig
 PROMPT_TOKENS = 12
 
 
-def batches(model, step):
+def batches(encode, step):
     for first in (0, 3):
         prompt = tiny_prompts(3, seed=5 * step + first, tokens=PROMPT_TOKENS)
-        yield PromptGroups(prompt, model.encode_vision(prompt.vision), range(first, first + 3))
+        yield PromptGroups(prompt, encode(prompt.vision), range(first, first + 3))
 
 
 @pytest.fixture
@@ -43,7 +43,8 @@ def test_no_decode_call_is_compiled_once_a_bucket_is_warm(compiled):
         group_size=2, max_completion_length=8, groups_per_batch=4, decode_steps_per_call=4, shrink=2
     )
     sampler = GroupSampler(graphdef, config, end_ids=[END, *range(11, 16)], banned_ids=[5, 6, 7, 8])
-    steps = [list(batches(model, step)) for step in range(3)]
+    encode = jax.jit(lambda vision: model.encode_vision(vision))
+    steps = [list(batches(encode, step)) for step in range(3)]
     compiled.clear()
     # Two sizes of slots and of captions; a cache of two chunks has one width.
     assert sampler.warm(params, frozen, [PROMPT_TOKENS]) == 4

@@ -44,7 +44,10 @@ def normal_param(rngs: nnx.Rngs, shape: tuple[int, ...], stddev: float, dtype: A
         return (stddev * noise).astype(dtype)
 
     seed = jax.random.key_data(rngs.params())
-    return nnx.Param(jax.pure_callback(draw, jax.ShapeDtypeStruct(shape, dtype), seed))
+    if isinstance(seed, jax.core.Tracer):
+        return nnx.Param(jax.pure_callback(draw, jax.ShapeDtypeStruct(shape, dtype), seed))
+    # A callback outside of a program is a program of its own for every parameter.
+    return nnx.Param(jnp.asarray(draw(np.asarray(seed))))
 
 
 def take_rows(table: Array, index: Array) -> Array:
