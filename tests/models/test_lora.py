@@ -83,7 +83,10 @@ def test_an_export_says_how_much_of_the_adapters_rounding_has_left(
     monkeypatch.setattr("vcap_jax.models.lora._MEASURED", measured)
     model = adapted(LoraConfig(rank=4))
     exact = nnx.state(model, nnx.filterlib.Not(is_adapter))
-    nnx.update(model, jax.tree.map(lambda x: jnp.asarray(np.asarray(x).astype(jnp.bfloat16).astype(np.float32)), exact))
+    nnx.update(
+        model,
+        jax.tree.map(lambda x: jnp.asarray(np.asarray(x).astype(jnp.bfloat16).astype(np.float32)), exact),
+    )
     for node in adapters(model).values():
         node.b.set_value(size * node.b[...])
     kept = save_pretrained(model, tmp_path / "rounded", dtype=jnp.bfloat16)

@@ -1,7 +1,8 @@
 """Several processes, for real: a run of two with two simulated devices each follows the run of one, survives a kill
 and goes on elsewhere; and processes that meet, fail and vanish.
 
-The whole run is started as a user starts it. Its programs are compiled without optimisation: they run a few times only.
+The two are started as a user starts them, with programs compiled without optimisation: they run a few times only. Who
+is alone is this process.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ import pytest
 
 from tests import quick_compile
 from tests.patience import GUARD_S
+from vcap_jax.configuration import load_config
+from vcap_jax.recipes.grpo import run
 from vcap_jax.report.metrics import deterministic, read_metrics
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.folders import open_run
 from vcap_jax.world.captions import weak_caption
 from vcap_jax.world.dataset import MANIFEST, read_scenes, write_dataset
 
@@ -39,37 +44,43 @@ def free_port() -> int:
         return port
 
 
-class Run:
-    """One of the commands that share a run folder; ``processes`` of them, each with its own output file."""
+def settings(data: Path) -> list[str]:
+    return [
+        f"data.manifest={data / MANIFEST}",
+        f"data.references={data / 'references.jsonl'}",
+        f"max_steps={STEPS}",
+        "grpo.groups_per_step=8",
+        "grpo.groups_per_micro_batch=4",
+        "rollout.groups_per_batch=8",
+        "rollout.group_size=4",
+        "rollout.max_completion_length=32",
+        "logging.save_every=1",
+        "logging.plot_every=100",
+        "evaluation.every=2",
+        # On the same pictures, one of which is broken.
+        f"evaluation.evaluators=[{{use: '{WORDS}', captions: 2, options: {{manifest: '{data / MANIFEST}'}}}}]",
+    ]
 
-    def __init__(self, data: Path, folder: Path, *more: str, processes: int = 1, devices: int = 1) -> None:
+
+def train_here(data: Path, folder: Path, *, resume: bool = False) -> None:
+    """The same run by this process alone, on one device."""
+    files = [ROOT / "configs" / "embedded" / "image.yaml"]
+    config = load_config(RunConfig, files, [*settings(data), "mesh.fsdp=1"])
+    run(*open_run(config, folder, resume=resume), say=lambda _: None)
+
+
+class Run:
+    """Commands that share a run folder, each with its own output file."""
+
+    def __init__(self, data: Path, folder: Path, *, processes: int, devices: int) -> None:
         self.folder = folder
         self.metrics = folder / "metrics.jsonl"
         flags = " ".join([*quick_compile.flags(), f"--xla_force_host_platform_device_count={devices}"])
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, str(ROOT / "launch" / "train.py"), "--run-dir", str(folder)]
-        command += [word for word in more if word.startswith("--")]
-        command += [
-            f"data.manifest={data / MANIFEST}",
-            f"data.references={data / 'references.jsonl'}",
-            f"compilation_cache={os.environ['JAX_COMPILATION_CACHE_DIR']}",
-            f"max_steps={STEPS}",
-            "grpo.groups_per_step=8",
-            "grpo.groups_per_micro_batch=4",
-            "rollout.groups_per_batch=8",
-            "rollout.group_size=4",
-            "rollout.max_completion_length=32",
-            "logging.save_every=1",
-            "logging.plot_every=100",
-            "evaluation.every=2",
-            # On the same pictures, one of which is broken.
-            f"evaluation.evaluators=[{{use: '{WORDS}', captions: 2, options: {{manifest: '{data / MANIFEST}'}}}}]",
-        ]
-        command += [word for word in more if not word.startswith("--")]
+        command += [f"compilation_cache={os.environ['JAX_COMPILATION_CACHE_DIR']}", *settings(data)]
         coordinator = f"127.0.0.1:{free_port()}"
-        self.outputs = [
-            folder.with_suffix(f".{number}.{index}") for index, number in enumerate([len(more)] * processes)
-        ]
+        self.outputs = [folder.with_suffix(f".{index}") for index in range(processes)]
         self.started = []
         for index, output in enumerate(self.outputs):
             place = [
@@ -81,7 +92,7 @@ class Run:
             with output.open("wb") as file:
                 self.started.append(
                     subprocess.Popen(
-                        command + (place if processes > 1 else []),
+                        command + place,
                         env=environment,
                         stdout=file,
                         stderr=subprocess.STDOUT,
@@ -144,7 +155,6 @@ def same_steps(here: Path, there: Path, steps: int, *, evaluated: bool = True) -
 
 
 def test_two_processes_follow_one_and_a_killed_run_goes_on_elsewhere(data, tmp_path):
-    alone = Run(data, tmp_path / "alone")
     folder = tmp_path / "shared"
     shared = Run(data, folder, processes=2, devices=2)
     # One of two processes is killed: the other ends soon and says why.
@@ -152,18 +162,17 @@ def test_two_processes_follow_one_and_a_killed_run_goes_on_elsewhere(data, tmp_p
     shared.started[1].send_signal(signal.SIGKILL)
     codes = shared.wait()
     assert codes[0] not in (0, None)
-    assert alone.wait() == [0], alone.output()
     assert "--resume" in shared.outputs[0].read_text(errors="replace"), shared.output()
     before = len(read_metrics(folder / "metrics.jsonl"))
     assert 2 <= before < STEPS
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert any(row["data/skipped"] == 1 for row in rows)
     assert [row["compiles"] for row in rows[1:]] == [0] * (before - 1)
+    train_here(data, tmp_path / "alone")
     same_steps(folder, tmp_path / "alone", before, evaluated=False)
 
     # One process with a single device ends the run.
-    last = Run(data, folder, "--resume", "mesh.fsdp=1")
-    assert last.wait() == [0], last.output()
+    train_here(data, folder, resume=True)
     same_steps(folder, tmp_path / "alone", STEPS)
     rows = read_metrics(folder / "metrics.jsonl")
     assert [row.get("eval/words/failed") for row in rows] == [None, 1 / 12, None, 1 / 12, None]

@@ -82,9 +82,7 @@ def moved(
 ) -> list[str]:
     """What a decode call sends between devices."""
     abstract = GroupSampler(graphdef, CONFIG, end_ids=[END], banned_ids=[5], mesh=made.mesh)
-    calls = abstract.abstract_calls(
-        trainable, frozen, made.batch(batch.prompt), made.batch(batch.features)
-    )
+    calls = abstract.abstract_calls(trainable, frozen, made.batch(batch.prompt), made.batch(batch.features))
     return collectives(calls.decode().compile().as_text())
 
 

@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
-from jax.stages import Lowered, Wrapped
+from jax.stages import Lowered, Traced, Wrapped
 
 from vcap_jax.parallel import compiler_options as compiler
 
@@ -93,8 +93,13 @@ class GroupShardedJit(Generic[Arguments, Result]):
         what ``check`` raises, the call raises."""
         self._check = check
 
-    def lower(self, params: object, *arguments: object) -> Lowered:
+    def trace(self, params: object, *arguments: object) -> Traced:
         """As the method of a jitted function; arguments may be ``jax.ShapeDtypeStruct`` with shardings."""
+        with _mesh_of(params):
+            return self._on(params).trace(params, *arguments)
+
+    def lower(self, params: object, *arguments: object) -> Lowered:
+        """See ``trace``."""
         with _mesh_of(params):
             return self._on(params).lower(params, *arguments)
 

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -19,13 +20,11 @@ from safetensors.numpy import load_file, save_file
 from tests.live_reference import require_torch
 from tests.models.qwen3_vl import make_goldens
 from tests.models.qwen3_vl import parity_cases as cases
-from vcap_jax.models import weights as files
 from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.qwen3_vl import published, weights
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.weights import load_pretrained, save_pretrained
-from vcap_jax.models.weight_map import Tensor
 from vcap_jax.models.weights import INDEX_FILE, SINGLE_FILE
 
 CONFIG = cases.MODELS["untied"]
@@ -127,13 +126,18 @@ def test_placement_reads_only_what_a_device_holds(tmp_path: Path, monkeypatch: p
     model = make_model()
     save_pretrained(model, tmp_path)
     mesh = jax.sharding.Mesh(np.array(devices[:8]), ("fsdp",))
-    blocks: dict[str, set[tuple[int, ...]]] = {}
-    read_block = files._read_block
+    blocks: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    make_array = jax.make_array_from_callback
 
-    def spy(sources: object, tensors: list[Tensor], *rest: object) -> np.ndarray:
-        block = read_block(sources, tensors, *rest)  # type: ignore[arg-type]
-        blocks.setdefault(tensors[0].path, set()).add(block.shape)
-        return block
+    def spy(
+        shape: tuple[int, ...], sharding: jax.sharding.Sharding, read: Callable[..., np.ndarray]
+    ) -> jax.Array:
+        def watched(index: tuple[slice, ...]) -> np.ndarray:
+            block = read(index)
+            blocks.setdefault(shape, set()).add(block.shape)
+            return block
+
+        return make_array(shape, sharding, watched)
 
     def place(path: str, shape: tuple[int, ...]) -> jax.sharding.Sharding:
         axes = [i for i, size in enumerate(shape) if size % 8 == 0]
@@ -142,13 +146,14 @@ def test_placement_reads_only_what_a_device_holds(tmp_path: Path, monkeypatch: p
             spec[axes[-1]] = "fsdp"
         return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
 
-    monkeypatch.setattr(files, "_read_block", spy)
+    monkeypatch.setattr(jax, "make_array_from_callback", spy)
     loaded = load_pretrained(tmp_path, sharding=place)
     assert_equal_models(loaded, model)
     kernel = loaded.text.layers.attention.qkv.kernel[...]
     assert kernel.sharding.spec[2] == "fsdp"
     layers, width, columns = kernel.shape
-    assert blocks["text.layers.attention.qkv.kernel"] == {(layers, width, columns // 8)}
+    assert [array.shape for array in parameters(model).values()].count(kernel.shape) == 1
+    assert blocks[kernel.shape] == {(layers, width, columns // 8)}
 
 
 def test_never_two_copies_in_memory(tmp_path: Path) -> None:

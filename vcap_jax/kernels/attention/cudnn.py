@@ -8,7 +8,6 @@ that JAX does not promise to keep. It is looked up in one place, here, and a rel
 
 from __future__ import annotations
 
-import functools
 import inspect
 from dataclasses import dataclass
 from types import ModuleType
@@ -45,7 +44,6 @@ LARGEST_HEAD = 128
 """What cuDNN takes forward and backward on every GPU from Ampere on."""
 
 
-@functools.cache
 def _module() -> ModuleType:
     """JAX's cuDNN attention. Raises UnsupportedAttention if this release has none that is known here."""
     try:

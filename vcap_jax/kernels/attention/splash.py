@@ -33,7 +33,6 @@ BACKWARD = (
 )
 
 
-@functools.cache
 def _module() -> Any:
     """JAX's kernel. Raises UnsupportedAttention if this release has none that is known here."""
     try:
