@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from tests.reward.scripted_judge import (
     prompt_text,
     verdict,
 )
+from tests.reward.stored import judgement, key
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.store import JudgementStore, StoredCandidate
 
 
 @pytest.fixture
@@ -79,3 +82,34 @@ class Replies:
 @pytest.fixture
 def replies() -> type[Replies]:
     return Replies
+
+
+@pytest.fixture
+def studied(tmp_path: Path) -> Path:
+    """An image candidate, one judged failed, an empty text, and two of a video."""
+    path = tmp_path / "s"
+    whole, local = key(1), key(2)
+
+    def row(
+        place: int, verdicts: dict[str, str | None], reward: float | None, **more: Any
+    ) -> StoredCandidate:
+        named = {"step": 0, "group": 3, "sample_id": "a", "caption": "x", "family": "judge", "components": {}}
+        return StoredCandidate(place=place, verdicts=verdicts, reward=reward, **{**named, **more})
+
+    with JudgementStore(path) as store:
+        store.put(whole, judgement(9, 8, 7))
+        store.put(local, judgement(4, 3, 2))
+        for group in (
+            [
+                row(0, {"global": whole.digest}, 0.84),
+                row(1, {"global": ""}, None),
+                row(2, {"global": None}, 0.0),
+            ],
+            [
+                row(0, {"global": whole.digest, "local": local.digest}, 0.874, step=1),
+                row(1, {"global": whole.digest, "local": None}, 0.84, step=1),
+                row(2, {"global": whole.digest, "local": ""}, None, step=1),
+            ],
+        ):
+            store.put_group(group).result(GUARD_S)
+    return path

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import random
-import socket
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from tests.fake_clock import FakeClock
 from vcap_jax.reward.client import Answer, JudgeClient, JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.http_answers import base_url
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.templates import QUALITY_KEYS
@@ -267,185 +264,6 @@ def test_the_key_is_sent_and_its_absence_is_named(
         JudgeClient(JudgeConfig())
 
 
-def ready(
-    config: JudgeConfig,
-    timeout_s: float = 30,
-    clock: FakeClock | None = None,
-    say: Callable[[str], None] = print,
-) -> str:
-    async def run() -> str:
-        async with JudgeClient(config, clock=clock or FakeClock(), say=say) as client:
-            return await client.wait_until_ready(timeout_s)
-
-    return asyncio.run(run())
-
-
-def test_ready_when_healthy_and_the_model_is_known(judge: Any, settings: Any) -> None:
-    assert ready(settings()) == "the-judge"
-    judge.health = 404  # hosted endpoints have no such page
-    assert ready(settings()) == "the-judge"
-    judge.models = ["a", "b"]
-    assert ready(settings(model="b")) == "b"
-    judge.models_status = 404
-    assert ready(settings(model="b")) == "b"
-    judge.models_raw = "<!DOCTYPE html><title>404 Not Found</title>"
-    assert ready(settings(model="b")) == "b"
-    assert [body["model"] for body in judge.greetings] == ["the-judge", "the-judge", "b", "b", "b"]
-    assert judge.bodies == []
-
-
-def test_ready_after_a_while_which_is_told_every_ten_seconds(
-    judge: Any, settings: Any, clock: FakeClock
-) -> None:
-    judge.stop()
-    clock.after(25, judge.start)
-    said: list[str] = []
-    assert ready(settings(), 600, clock, said.append) == "the-judge"
-    assert said == [
-        f"waiting for the judge at {judge.url} for {seconds} s: connection refused; giving up after 600 s "
-        "(judge.ready_timeout_s)"
-        for seconds in (10, 20)
-    ]
-    assert 25 <= clock.now() - 1000 < 26
-
-
-def test_one_of_several_that_is_not_ready_is_told_by_its_address(
-    judges: list[Any], settings: Any, clock: FakeClock
-) -> None:
-    judges[1].health = 503
-    clock.after(11, lambda: setattr(judges[1], "health", 200))
-    said: list[str] = []
-    ready(settings(urls=tuple(j.url for j in judges)), 60, clock, said.append)
-    (line,) = said
-    assert f"for 10 s: {judges[1].url}: /health answers 503" in line
-    assert f"{judges[0].url}: " not in line
-
-
-@pytest.mark.parametrize("what", ["health", "greeting"])
-def test_a_server_that_never_answers_is_told_too(
-    judge: Any, settings: Any, replies: Any, clock: FakeClock, what: str
-) -> None:
-    """It takes the connection and says nothing: time passes in the middle of a request."""
-    said: list[str] = []
-
-    async def silent(*_: Any) -> Any:
-        clock.advance_threadsafe(10)
-        await asyncio.Event().wait()
-
-    judge.before[what] = silent
-    with pytest.raises(JudgeUnavailable, match=r"not ready after 30 s; last seen: no answer in 10 s"):
-        ready(settings(deadline_s=10), 30, clock, said.append)
-    assert len(said) >= 2
-    seen = "no answer" if what == "health" else "it is up, and has not answered a question yet"
-    assert seen in said[0]
-
-
-def test_not_ready_says_what_was_seen(judge: Any, settings: Any) -> None:
-    judge.health = 503
-    with pytest.raises(JudgeUnavailable, match=r"not ready after 30 s.*/health answers 503"):
-        ready(settings())
-    judge.health, judge.greeting.status, judge.greeting.raw = 200, 500, "the engine is gone"
-    with pytest.raises(JudgeUnavailable, match=r"/chat/completions answers 500: the engine is gone"):
-        ready(settings())
-    with pytest.raises(JudgeUnavailable, match=r"not ready.*connection refused.*judge\.urls"):
-        ready(settings(urls=("http://127.0.0.1:9/v1",)))
-
-
-def test_a_name_without_an_address_is_waited_for_and_told(
-    settings: Any, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A name service may be down for a moment."""
-
-    def resolve(*_: Any, **__: Any) -> None:
-        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-
-    # The machine's own may take ten seconds to say so.
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    said: list[str] = []
-    with pytest.raises(JudgeUnavailable, match=r"the name no\.such\.host\.invalid has no address"):
-        ready(settings(urls=("http://no.such.host.invalid",)), 30, say=said.append, clock=clock)
-    assert said
-    assert clock.now() >= 1030
-
-
-def test_what_waiting_cannot_mend_is_said_at_once(judge: Any, settings: Any, clock: FakeClock) -> None:
-    judge.models = ["a", "b"]
-    with pytest.raises(JudgeUnavailable, match=r"2 models \(a, b\): name one in judge\.model"):
-        ready(settings(), clock=clock)
-    with pytest.raises(JudgeUnavailable, match=r"serves a, b, and judge\.model names c"):
-        ready(settings(model="c"), clock=clock)
-    judge.models_status = 401
-    with pytest.raises(JudgeUnavailable, match=r"refuses the key.*judge\.api_key_env"):
-        ready(settings(), clock=clock)
-    # A hosted server may list its models to anybody.
-    judge.models, judge.models_status = ["a"], 200
-    judge.greeting.status, judge.greeting.raw = 403, '{"error": "who are you?"}'
-    with pytest.raises(JudgeUnavailable, match=r"refuses the key \(403: who are you\?\)"):
-        ready(settings(), clock=clock)
-    with pytest.raises(
-        JudgeUnavailable, match=r"http://127\.0\.0\.1:99999.* is no address; check judge\.urls"
-    ):
-        ready(settings(urls=("http://127.0.0.1:99999",)), clock=clock)
-    assert clock.now() == 1000
-
-
-@pytest.mark.parametrize("status", [200, 404])
-def test_a_web_server_is_no_judge(judge: Any, settings: Any, clock: FakeClock, status: int) -> None:
-    judge.models_raw, judge.models_status = "<html><title>Welcome to nginx!</title></html>", status
-    page = (
-        f"^http://127.0.0.1:{judge.port} answers with a web page, not the OpenAI API: no /v1/models there; "
-    )
-    with pytest.raises(JudgeUnavailable, match=page + r"check judge\.urls$"):
-        ready(settings(), clock=clock)
-    assert clock.now() == 1000
-
-
-def test_a_proxy_before_a_server_that_is_not_up_is_waited_for(
-    judge: Any, settings: Any, clock: FakeClock
-) -> None:
-    judge.models_raw, judge.models_status = "<html><title>502 Bad Gateway</title></html>", 502
-    with pytest.raises(JudgeUnavailable, match=r"not ready.*answers 502: a web page, '502 Bad Gateway'"):
-        ready(settings(), clock=clock)
-
-
-@pytest.mark.parametrize(
-    ("greeting", "message"),
-    [
-        (
-            {"status": 404, "raw": '{"error": {"message": "no model m"}}'},
-            r"chat/completions answers 404: no model m\. Check judge\.urls and judge\.model",
-        ),
-        ({"raw": "<html><title>Hello</title></html>"}, r"no chat completion: a web page, 'Hello'"),
-        ({"raw": "{}"}, r"no chat completion: {}"),
-    ],
-)
-def test_a_server_that_answers_no_question_is_refused_at_once(
-    judge: Any, settings: Any, replies: Any, clock: FakeClock, greeting: dict[str, Any], message: str
-) -> None:
-    judge.greeting = replies.Reply(**greeting)
-    with pytest.raises(JudgeUnavailable, match=message):
-        ready(settings(model="the-judge"), clock=clock)
-    assert clock.now() == 1000
-
-
-@pytest.mark.parametrize("status", [400, 402, 422, 429])
-def test_a_question_that_is_refused_for_what_it_is_shows_that_the_server_is_there(
-    judge: Any, settings: Any, replies: Any, status: int
-) -> None:
-    judge.greeting = replies.Reply(status=status, raw='{"error": "this is no judgement"}')
-    assert ready(settings()) == "the-judge"
-
-
-def test_a_key_that_is_refused_is_named_by_its_variable(
-    judge: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judge.models_status = 401
-    monkeypatch.setenv("SOME_KEY", "abc")
-    with pytest.raises(JudgeUnavailable, match="check what SOME_KEY holds") as refused:
-        ready(settings(api_key_env="SOME_KEY"))
-    assert "abc" not in str(refused.value)
-
-
 @pytest.mark.parametrize("model", ["m", None])
 def test_a_judge_that_is_gone_ends_all_after_the_bounded_wait(
     settings: Any, clock: FakeClock, model: str | None
@@ -458,23 +276,3 @@ def test_a_judge_that_is_gone_ends_all_after_the_bounded_wait(
             clock=clock,
         )
     assert 40 <= clock.now() - 1000 < 41
-
-
-def test_addresses() -> None:
-    assert base_url("http://h:1") == base_url("http://h:1/") == "http://h:1/v1"
-    assert base_url("https://h/v1/") == "https://h/v1"
-    assert base_url("https://h/v1beta/openai") == "https://h/v1beta/openai"
-
-
-def test_statistics_of_a_step_are_differences() -> None:
-    earlier = JudgeStatistics(requests=3, failures={"timeout": 1}, latency_sum_s=1.0, prompt_tokens=5)
-    later = JudgeStatistics(
-        requests=5,
-        failures={"timeout": 1, "cut_off": 2},
-        latency_sum_s=1.5,
-        latency_max_s=0.9,
-        prompt_tokens=9,
-    )
-    step = later.since(earlier)
-    assert (step.requests, step.failures, step.prompt_tokens) == (2, {"cut_off": 2}, 4)
-    assert step.latency_sum_s == pytest.approx(0.5)
