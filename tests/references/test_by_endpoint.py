@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from hashlib import blake2b
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
+from tests.captioning.server import Captioning, picture_of, served
 from tests.patience import GUARD_S
 from vcap_jax.data.config import DataConfig
 from vcap_jax.data.errors import MediaError
@@ -20,67 +17,12 @@ from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.references.by_endpoint import EndpointWriter
 from vcap_jax.references.writing import write_pool
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.reward.endpoint import GREETING
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.run.config import ReferenceConfig, RunConfig
 from vcap_jax.run.setup import sample_reader
-from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.dataset import write_dataset
-
-
-class Captioning:
-    """Answers with the pictures' hash and the seed.
-
-    speechless: pictures that get nothing but blanks; endless: whose captions are cut off.
-    """
-
-    def __init__(self) -> None:
-        self.bodies: list[dict] = []
-        self.speechless: set[str] = set()
-        self.endless: set[str] = set()
-
-    async def models(self, _: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "a-captioner"}]})
-
-    async def chat(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        if body["messages"] == GREETING:
-            return web.json_response({"error": {"message": "no picture"}}, status=400)
-        self.bodies.append(body)
-        picture = picture_of(body)
-        text = " " if picture in self.speechless else f"Picture {picture}, seed {body['seed']}."
-        finish = "length" if picture in self.endless else "stop"
-        choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
-        return web.json_response({"id": "x", "model": "a-captioner", "choices": [choice]})
-
-
-def picture_of(body: dict) -> str:
-    urls = [
-        part["image_url"]["url"] for part in body["messages"][0]["content"] if part["type"] == "image_url"
-    ]
-    return blake2b("".join(urls).encode(), digest_size=6).hexdigest()
-
-
-@contextmanager
-def served(captioning: Captioning) -> Iterator[str]:
-    app = web.Application(client_max_size=2**26)
-    app.add_routes(
-        [web.get("/v1/models", captioning.models), web.post("/v1/chat/completions", captioning.chat)]
-    )
-    runner, loop = web.AppRunner(app), LoopThread("captioner")
-
-    async def start() -> int:
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return int(runner.addresses[0][1])
-
-    try:
-        yield f"http://127.0.0.1:{loop.run(start(), GUARD_S)}"
-    finally:
-        loop.run(runner.cleanup(), GUARD_S)
-        loop.close()
 
 
 def config_for(modality: str, segments: int = 0) -> RunConfig:

@@ -1,0 +1,66 @@
+"""A server of OpenAI's chat format that captions: what it says depends on the pictures and the seed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+
+from aiohttp import web
+
+from tests.patience import GUARD_S
+from vcap_jax.reward.endpoint import GREETING
+from vcap_jax.system.event_loop import LoopThread
+
+
+class Captioning:
+    """Answers with the pictures' hash and the seed.
+
+    speechless: pictures that get nothing but blanks; endless: whose captions are cut off.
+    """
+
+    def __init__(self) -> None:
+        self.bodies: list[dict] = []
+        self.speechless: set[str] = set()
+        self.endless: set[str] = set()
+
+    async def models(self, _: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "a-captioner"}]})
+
+    async def chat(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if body["messages"] == GREETING:
+            return web.json_response({"error": {"message": "no picture"}}, status=400)
+        self.bodies.append(body)
+        picture = picture_of(body)
+        text = " " if picture in self.speechless else f"Picture {picture}, seed {body['seed']}."
+        finish = "length" if picture in self.endless else "stop"
+        choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
+        return web.json_response({"id": "x", "model": "a-captioner", "choices": [choice]})
+
+
+def picture_of(body: dict) -> str:
+    urls = [
+        part["image_url"]["url"] for part in body["messages"][0]["content"] if part["type"] == "image_url"
+    ]
+    return blake2b("".join(urls).encode(), digest_size=6).hexdigest()
+
+
+@contextmanager
+def served(captioning: Captioning) -> Iterator[str]:
+    app = web.Application(client_max_size=2**26)
+    app.add_routes(
+        [web.get("/v1/models", captioning.models), web.post("/v1/chat/completions", captioning.chat)]
+    )
+    runner, loop = web.AppRunner(app), LoopThread("captioner")
+
+    async def start() -> int:
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return int(runner.addresses[0][1])
+
+    try:
+        yield f"http://127.0.0.1:{loop.run(start(), GUARD_S)}"
+    finally:
+        loop.run(runner.cleanup(), GUARD_S)
+        loop.close()

@@ -1,0 +1,61 @@
+"""Captions by a served model: what is asked, greedily and sampled, of pictures and clips, broken ones among them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.captioning.engine import write_pictures
+from tests.captioning.server import Captioning, served
+from tests.patience import GUARD_S
+from vcap_jax.captioning.captioner import Captioner
+from vcap_jax.captioning.inputs import Inputs
+from vcap_jax.reward.errors import JudgeUnavailable
+from vcap_jax.world.dataset import write_dataset
+
+
+def load(url: str, *settings: str, prompt: str | None = None) -> Captioner:
+    patience = [f"judge.{name}={GUARD_S}" for name in ("ready_timeout_s", "deadline_s")]
+    return Captioner.load(url, settings=[*patience, "judge.backoff_s=0.01", *settings], prompt=prompt)
+
+
+def test_pictures_and_clips_are_asked_about(tmp_path: Path) -> None:
+    paths = write_pictures(tmp_path / "pictures", 3)
+    paths[1].write_bytes(b"broken")
+    write_dataset(tmp_path / "clips", "video", "served", 1, seed=0)
+    captioning = Captioning()
+    with served(captioning) as url, load(url, "data.max_frames=3", prompt="It's what?") as captioner:
+        assert captioner.name == "a-captioner behind an endpoint"
+        found = sorted(captioner.stream(Inputs([tmp_path])), key=lambda caption: caption.place)
+        assert captioner.caption(paths[0]).startswith("Picture ")
+        again = captioner.caption([paths[0], paths[2]], seed=1)
+    assert [caption.modality for caption in found] == ["video", "image", "image", "image"]
+    assert [caption.error is None for caption in found] == [True, True, False, True]
+    assert "001.png: not a readable image" in str(found[2].error)
+    greedy = captioning.bodies[:3]
+    assert {(body["temperature"], body["max_tokens"]) for body in greedy} == {(0.0, 2048)}
+    contents = [body["messages"][0]["content"] for body in greedy]
+    assert all(content[-1]["text"] == "It's what?" for content in contents)
+    assert sorted(sum(part["type"] == "image_url" for part in content) for content in contents) == [1, 1, 3]
+    assert again[0].split(",")[0] == found[1].text.split(",")[0], "the same picture"
+    assert again[0] != found[1].text, "another seed"
+
+
+def test_several_are_drawn_with_seeds_of_their_own_and_failures_are_told(tmp_path: Path) -> None:
+    paths = write_pictures(tmp_path, 2)
+    captioning = Captioning()
+    with served(captioning) as url, load(url, "judge.max_tries=1") as captioner:
+        (first,) = captioner.stream([paths[0]], n=3, temperature=0.6)
+        assert len(set(first.texts)) == 3
+        assert {body["temperature"] for body in captioning.bodies} == {0.6}
+        assert len({body["seed"] for body in captioning.bodies}) == 3
+        captioning.speechless = {first.text.split()[1].rstrip(",")}
+        found = sorted(captioner.stream(paths), key=lambda caption: caption.place)
+    assert "empty_answer" in str(found[0].error)
+    assert found[1].error is None
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with pytest.raises(JudgeUnavailable, match=r"the captioner at http://127\.0\.0\.1:9/v1 is not"):
+        Captioner.load("http://127.0.0.1:9", settings=["judge.ready_timeout_s=0.2"])
