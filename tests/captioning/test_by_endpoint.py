@@ -25,7 +25,10 @@ def test_pictures_and_clips_are_asked_about(tmp_path: Path) -> None:
     paths[1].write_bytes(b"broken")
     write_dataset(tmp_path / "clips", "video", "served", 1, seed=0)
     captioning = Captioning()
-    with served(captioning) as url, load(url, "data.max_frames=3", prompt="It's what?") as captioner:
+    with (
+        served(captioning) as url,
+        load(url, "data.max_frames=3", prompt='It\'s what?\nSay "it": é') as captioner,
+    ):
         assert captioner.name == "a-captioner behind an endpoint"
         found = sorted(captioner.stream(Inputs([tmp_path])), key=lambda caption: caption.place)
         assert captioner.caption(paths[0]).startswith("Picture ")
@@ -36,7 +39,7 @@ def test_pictures_and_clips_are_asked_about(tmp_path: Path) -> None:
     greedy = captioning.bodies[:3]
     assert {(body["temperature"], body["max_tokens"]) for body in greedy} == {(0.0, 2048)}
     contents = [body["messages"][0]["content"] for body in greedy]
-    assert all(content[-1]["text"] == "It's what?" for content in contents)
+    assert all(content[-1]["text"] == 'It\'s what?\nSay "it": é' for content in contents)
     assert sorted(sum(part["type"] == "image_url" for part in content) for content in contents) == [1, 1, 3]
     assert again[0].split(",")[0] == found[1].text.split(",")[0], "the same picture"
     assert again[0] != found[1].text, "another seed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from vcap_jax.data.errors import MediaError, NoUsableSamplesError
 from vcap_jax.data.images import to_rgb
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
+from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.system.json_values import JsonDict
@@ -56,7 +58,7 @@ class Captioner:
         cls,
         by: str | Path,
         *,
-        step: int | None = None,
+        step: AskedStep = None,
         prompt: str | None = None,
         settings: Sequence[str] = (),
         served_model: str | None = None,
@@ -67,7 +69,7 @@ class Captioner:
         an OpenAI-compatible server (several of one model: divided by commas).
 
         A run captions by its own settings, another checkpoint by those of its folder. step: which of a run's
-        checkpoints, by default the last. prompt: the request, in place of the configured ones. settings:
+        checkpoints, or "best", by default the last. prompt: the request, in place of the configured ones. settings:
         ``section.key=value`` as on the command line. served_model: of a server with several; api_key_env: name of the
         variable that holds its key. say: where messages go.
 
@@ -76,7 +78,7 @@ class Captioner:
         """
         words = list(settings)
         if prompt is not None:
-            quoted = "'" + prompt.replace("'", "''") + "'"
+            quoted = json.dumps(prompt, ensure_ascii=False)
             words += [f"data.image_prompt={quoted}", f"data.video_prompt={quoted}"]
         name = str(by)
         if name.startswith(("http://", "https://")):

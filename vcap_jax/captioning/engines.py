@@ -24,6 +24,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.videos import EvenFrames
 from vcap_jax.parallel.sharding import GROUP_AXES
+from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
@@ -93,9 +94,7 @@ class Engine(Protocol):
 class PolicyEngine:
     """A policy on this process's devices (implements ``Engine``)."""
 
-    def __init__(
-        self, by: str, step: int | None, settings: Sequence[str], say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, by: str, step: AskedStep, settings: Sequence[str], say: Callable[[str], None]) -> None:
         """Raises ConfigError, CheckpointError and what else loading a policy raises."""
         check_checkpoint(by, step, key="--by")
         source = checkpoint_source(by, step)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcap_jax.commands.references import shard
-from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.run.command_line import command_parser, guarded, step_argument
 
 if TYPE_CHECKING:
     from vcap_jax.captioning.caption import Caption
@@ -55,7 +55,9 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
     parser.add_argument("--prompt", help="the request, in place of the configured ones")
     parser.add_argument("--max-tokens", type=int, help="of a caption (rollout.max_completion_length)")
-    parser.add_argument("--step", type=int, help="which of a run's checkpoints (default: the last)")
+    parser.add_argument(
+        "--step", type=step_argument, help="which of the run's checkpoints, or best (default: the last)"
+    )
     parser.add_argument("--batch", type=int, help="inputs decoded at a time (default: as many as have room)")
     parser.add_argument("--served-model", help="of the endpoint, if it serves several")
     parser.add_argument("--api-key-env", help="name of the variable that holds the endpoint's key")
