@@ -15,6 +15,7 @@ COMMANDS = {
     "compare": "lay results of several captioners side by side",
     "convert": "turn a run or checkpoint into a Hugging Face folder, and back",
     "annotate": "let people judge and rank captions in the browser",
+    "agreement": "tables and figure of what people said, and of the reward",
     "restudy": "compute rewards anew from stored judgements, with other weights",
     "plan": "compile a run for hardware that is not there: memory and speed",
     "target": "print what is known of a hardware target",

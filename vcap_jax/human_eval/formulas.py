@@ -27,24 +27,38 @@ def krippendorff_alpha(
     Source: Krippendorff, Computing Krippendorff's Alpha-Reliability, 2011: the coincidence matrix, missing data, and
     the ordinal metric over the counts between two values.
     """
-    pairable = [list(unit.values()) for unit in units if len(unit) >= 2]
-    found = {value for unit in pairable for value in unit}
+    chosen = [unit for unit in units if len(unit) >= 2]
+    found = {value for unit in chosen for value in unit.values()}
     if metric == "ordinal" and not found <= set(order):
         raise ValueError(f"values that the order does not have: {found - set(order)}")
     values = list(order) if metric == "ordinal" else sorted(found, key=repr)
+    return alpha_of(coincidence_matrix(chosen, values), metric)
+
+
+def coincidence_matrix(units: Iterable[Mapping[str, Hashable]], values: Sequence[Hashable]) -> np.ndarray:
+    """How often each two of the V values meet in a unit, [V, V]; those of several sets of units add up.
+
+    A unit with m values counts each of its ordered pairs 1 / (m - 1) times.
+    """
     place = {value: index for index, value in enumerate(values)}
     coincidences = np.zeros((len(values), len(values)))
-    for unit in pairable:
-        counts = Counter(place[value] for value in unit)
+    for unit in units:
+        if len(unit) < 2:
+            continue
+        counts = Counter(place[value] for value in unit.values())
         for a, times_a in counts.items():
             for b, times_b in counts.items():
-                pairs = times_a * (times_b - (a == b))
-                coincidences[a, b] += pairs / (len(unit) - 1)
+                coincidences[a, b] += times_a * (times_b - (a == b)) / (len(unit) - 1)
+    return coincidences
+
+
+def alpha_of(coincidences: np.ndarray, metric: Metric = "nominal") -> float | None:
+    """Alpha of a coincidence matrix; an ordinal one is in the order of the values. None where it is undefined."""
     marginals = coincidences.sum(axis=0)
     total = marginals.sum()
     if total == 0 or np.count_nonzero(marginals) < 2:
         return None
-    apart = _ordinal_distances(marginals) if metric == "ordinal" else 1 - np.eye(len(values))
+    apart = _ordinal_distances(marginals) if metric == "ordinal" else 1 - np.eye(len(marginals))
     observed = (coincidences * apart).sum()
     expected = (np.outer(marginals, marginals) * apart).sum() / (total - 1)
     return float(1 - observed / expected)

@@ -1,0 +1,173 @@
+"""The paper's table, on cases that are worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from tests.human_eval.small_study import small_study, write_small_study
+from vcap_jax.commands import agreement, annotate
+from vcap_jax.human_eval.agreement_report import write_agreement
+from vcap_jax.human_eval.exchange import Records
+from vcap_jax.human_eval.protocol import Kind, Ranking
+from vcap_jax.human_eval.records import Answer, Rankings
+from vcap_jax.human_eval.results import OVERALL, human_ranks, results_of, reward_ranks
+from vcap_jax.human_eval.study import read_study
+
+YES, NO, FALSE = (
+    ("1. consistent", "2. holding"),
+    ("1. consistent", "1. not holding"),
+    ("2. inconsistent", None),
+)
+
+
+def answers(study, annotator, labels):
+    """labels: by proposition id."""
+    asked = {one.prop_id: one for rows in study.propositions.values() for one in rows}
+    return [
+        Answer(
+            **asked[prop].model_dump(exclude={"span", "ref_span"}),
+            step1=step1,
+            step2=step2,
+            note="",
+            annotator=annotator,
+        )
+        for prop, (step1, step2) in labels.items()
+    ]
+
+
+def ranked(item, annotator, *firsts):
+    """firsts: which model comes first by accuracy, completeness, granularity."""
+    ranks = [{"base": 1 if first == "base" else 2, "tuned": 1 if first == "tuned" else 2} for first in firsts]
+    return Rankings(
+        image_id=item, annotator=annotator, **{str(r): of for r, of in zip(Ranking, ranks, strict=True)}
+    )
+
+
+@pytest.fixture
+def study(tmp_path):
+    folder = write_small_study(tmp_path / "study")
+    rewards = {"a": {"base": 0.1, "tuned": 0.9}, "b": {"base": 0.8, "tuned": 0.3}}
+    rows = [json.loads(line) for line in (folder / "items.jsonl").read_text().splitlines()]
+    for row in rows:
+        for caption in row["captions"]:
+            caption["reward"] = rewards[row["id"]][caption["model"]]
+    (folder / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return read_study(folder)
+
+
+@pytest.fixture
+def records(study):
+    # /0: something is missing in base. /1: something is inconsistent in base. /2: something is missing in tuned.
+    given = answers(
+        study, "anna", {"a/0": YES, "a/1": YES, "a/2": NO, "b/0": YES, "b/1": FALSE, "b/2": FALSE}
+    )
+    given += answers(study, "ben", {"a/0": YES, "a/1": NO, "a/2": NO, "b/0": FALSE})
+    third = answers(study, "carla", {"b/0": NO})
+    rankings = (
+        ranked("a", "anna", "tuned", "tuned", "base"),
+        ranked("a", "ben", "tuned", "base", "base"),
+        ranked("b", "anna", "tuned", "tuned", "tuned"),
+    )
+    return Records(answers=tuple(given), rankings=rankings, adjudicated=tuple(third))
+
+
+def test_the_table_by_hand(study, records):
+    results = results_of(study.items, study.propositions, records)
+    base, tuned = results.rows
+    assert (base.model, tuned.model) == ("base", "tuned")
+    assert base.proposed == {Kind.MISSING: 2, Kind.INCONSISTENT: 2}
+    assert tuned.proposed == {Kind.MISSING: 2, Kind.INCONSISTENT: 0}
+    # a/0 by both; b/0 in dispute, and the third person says no.
+    assert base.confirmed[Kind.MISSING].value == 1
+    # a/1 by one of two.
+    assert base.confirmed[Kind.INCONSISTENT].value == 0.5
+    assert tuned.confirmed[Kind.MISSING].value == 0
+    # Ranks of tuned: a: anna 1, 1, 2, ben 1, 2, 2, mean 1.5; b: 1.
+    assert tuned.mean_rank[OVERALL].value == pytest.approx(1.25)
+    assert tuned.median_rank[OVERALL] == pytest.approx(1.25)
+    assert tuned.mean_rank["accuracy"].value == 1
+    assert base.mean_rank["granularity"].value == pytest.approx(1.5)
+    assert (base.reward_rank.value, tuned.reward_rank.value) == (1.5, 1.5)
+    assert (base.words, tuned.words) == (9, 9)
+
+
+def test_pairwise_agreement_by_hand(study, records):
+    results = results_of(study.items, study.propositions, records)
+    # Overall: a is a tie of people (1.5 and 1.5), b is unalike.
+    (pair,) = results.pairs[OVERALL]
+    assert (pair.items, pair.ties) == (2, 1)
+    assert {ties: value.value for ties, value in pair.agreement.items()} == {
+        "counted": 0.5,
+        "excluded": 0.0,
+        "half": 0.25,
+    }
+    # By accuracy: a alike, b unalike.
+    assert results.mean_pairs["accuracy"]["counted"].value == 0.5
+    # Unalike in b, where the reward prefers base; nothing of b's is confirmed.
+    unalike = {one.kind: one.when_unalike for one in results.blame}
+    assert (unalike[Kind.MISSING].value, unalike[Kind.MISSING].n) == (0, 1)
+
+
+def test_agreement_of_people_by_hand(study, records):
+    results = results_of(study.items, study.propositions, records)
+    # Shared: a/0 YES YES, a/1 YES NO, a/2 NO NO, b/0 YES FALSE: 2 of 4 the same.
+    rows = {one.annotator: one for one in results.annotators}
+    assert rows["anna"].agreement.value == 0.5
+    assert (rows["anna"].answers, rows["anna"].rankings, rows["ben"].rankings) == (6, 2, 1)
+    # Coincidences of labels: YES 4, NO 3, FALSE 1 of 8; unlike 4; expected (64 - 26) / 7.
+    assert results.alphas["label, both steps"].value == pytest.approx(1 - 4 / (38 / 7))
+    # Accuracy of a: both say tuned; completeness: turned.
+    assert results.concordance[Ranking.ACCURACY].value == 1
+    assert results.concordance[Ranking.COMPLETENESS].value == 0
+    assert results.tau[Ranking.COMPLETENESS].value == -1
+
+
+def test_a_study_without_rewards_rankings_or_overlap_says_so(tmp_path):
+    study = small_study(tmp_path / "study")
+    records = Records(answers=tuple(answers(study, "anna", {"a/0": YES})), rankings=())
+    results = results_of(study.items, study.propositions, records)
+    assert results.pairs == {}
+    assert results.spread is None
+    assert all(math.isnan(value.value) for value in results.alphas.values())
+    paths = write_agreement(results, tmp_path / "out", name="x")
+    page = paths[0].read_text()
+    assert "The captions have no rewards" in page
+    assert "nan" not in page.split("</svg>")[1]
+    assert json.loads(paths[1].read_text())["alphas"]["step 1"]["value"] is None
+
+
+def test_ties_of_rewards_share_a_rank_and_part_of_the_rewards_is_none(study):
+    item = study.items["a"]
+    same = tuple(caption.model_copy(update={"reward": 1.0}) for caption in item.captions)
+    part = (item.captions[0].model_copy(update={"reward": None}), item.captions[1])
+    ranks = reward_ranks(
+        {"a": item.model_copy(update={"captions": same}), "b": item.model_copy(update={"captions": part})}
+    )
+    assert ranks == {"a": {"base": 1.5, "tuned": 1.5}}
+    assert human_ranks(Records(answers=(), rankings=())) == {
+        order: {} for order in (*map(str, Ranking), OVERALL)
+    }
+
+
+def test_the_report_escapes_names_and_is_the_same_twice(study, records, tmp_path):
+    results = results_of(study.items, study.propositions, records)
+    first = write_agreement(results, tmp_path / "one", name="<script>x</script>")
+    second = write_agreement(results, tmp_path / "two", name="<script>x</script>")
+    assert "<script>x" not in first[0].read_text()
+    for one, two in zip(first[:3], second[:3], strict=True):
+        assert one.read_bytes() == two.read_bytes(), one
+    assert first[3].read_bytes().startswith(b"\x89PNG")
+    assert "http" not in first[0].read_text().replace("http://www.w3.org", "")
+
+
+def test_from_exported_records_by_command(study, tmp_path, capsys):
+    folder = study.folder
+    assert agreement.main([str(folder)]) == 1
+    assert "nobody has answered yet" in capsys.readouterr().err
+    assert annotate.main([str(folder), "--export", str(tmp_path / "records")]) == 0
+    assert agreement.main([str(folder), "--records", str(tmp_path / "records")]) == 0
+    assert (folder / "agreement" / "agreement.html").is_file()
+    assert "0 answers about 0 of 2 items" in capsys.readouterr().out

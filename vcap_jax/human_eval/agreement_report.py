@@ -1,0 +1,166 @@
+"""The paper's table and figure of human evaluation: one HTML page without other files, JSON, and the figure alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import math
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+
+import jinja2
+import matplotlib
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from vcap_jax.human_eval.protocol import Kind, Ranking
+from vcap_jax.human_eval.results import LABELS, OVERALL, TIES, ModelRow, Results
+from vcap_jax.report.intervals import Value
+from vcap_jax.report.samples_page import page_templates
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.summary import write_summary
+
+HALF_WIDTHS = (0.05, 0.03, 0.02)
+ANNOTATORS = (1, 2, 3)
+_PEOPLE, _REWARD = "#2463a6", "#e07b39"
+
+
+def write_agreement(results: Results, folder: Path, *, name: str) -> list[Path]:
+    """Writes agreement.html, agreement.json, agreement.svg and agreement.png; the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"agreement.{suffix}" for suffix in ("html", "json", "svg", "png")]
+    drawn = draw(results)
+    svg, png = io.BytesIO(), io.BytesIO()
+    # Without a date and with fixed names, so that the same results give the same file.
+    about = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with matplotlib.rc_context({"svg.hashsalt": "vcap", "svg.fonttype": "none"}):
+        drawn.savefig(svg, format="svg", metadata=about)
+    drawn.savefig(png, format="png", dpi=140)
+    picture = svg.getvalue().decode()
+    page = _template().render(
+        name=name,
+        results=results,
+        # Made here, of escaped text; what stands before the element is for files of its own.
+        picture=Markup(picture[picture.index("<svg") :]),
+        kinds=list(Kind),
+        rankings=list(Ranking),
+        ties=TIES,
+        labels=LABELS,
+        half_widths=HALF_WIDTHS,
+        people=ANNOTATORS,
+    )
+    replace_file(paths[0], page.encode())
+    write_summary(paths[1], {"study": name, **_plain_fields(results), "sample_sizes": sample_sizes(results)})
+    replace_file(paths[2], svg.getvalue())
+    replace_file(paths[3], png.getvalue())
+    return paths
+
+
+def sample_sizes(results: Results) -> list[dict[str, float]]:
+    """Items that the mean agreement with the reward needs, by annotators for each and half width of the interval."""
+    if results.spread is None:
+        return []
+    return [
+        {"half_width": width, "annotators": people, "items": results.spread.items_for(width, people)}
+        for width in HALF_WIDTHS
+        for people in ANNOTATORS
+    ]
+
+
+def draw(results: Results) -> Figure:
+    """Left, mean ranks by people and under the reward; right, on which share of items both order two models alike."""
+    paired = bool(results.pairs)
+    count = len(results.rows)
+    figure = Figure(figsize=(10.5 if paired else 5.6, 1.5 + 0.55 * max(count, 4)), layout="constrained")
+    axes = figure.subplots(1, 2 if paired else 1, squeeze=False, width_ratios=(1, 1.15) if paired else None)[
+        0
+    ]
+    _draw_ranks(axes[0], results.rows)
+    if paired:
+        _draw_pairs(axes[1], results)
+    return figure
+
+
+def _draw_ranks(axis: Axes, rows: tuple[ModelRow, ...]) -> None:
+    series = [("people", _PEOPLE, [row.mean_rank[OVERALL] for row in rows], -0.12)]
+    under = [row.reward_rank for row in rows if row.reward_rank is not None]
+    if len(under) == len(rows):
+        series.append(("reward", _REWARD, under, 0.12))
+    for label, colour, values, offset in series:
+        places = [place + offset for place in range(len(rows))]
+        centres = [one.value for one in values]
+        errors = [[one.value - one.low for one in values], [one.high - one.value for one in values]]
+        axis.errorbar(
+            centres, places, xerr=errors, fmt="o", color=colour, capsize=3, label=label, markersize=6
+        )
+    axis.set_yticks(range(len(rows)), [row.model for row in rows])
+    axis.set(xlabel="mean rank, 1 the best", xlim=(0.8, len(rows) + 0.2))
+    axis.invert_yaxis()
+    axis.grid(axis="x", alpha=0.3)
+    axis.legend(frameon=False, loc="best")
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_pairs(axis: Axes, results: Results) -> None:
+    models = [row.model for row in results.rows]
+    place = {model: index for index, model in enumerate(models)}
+    grid = [[math.nan] * len(models) for _ in models]
+    for pair in results.pairs[OVERALL]:
+        value = 100 * pair.agreement["counted"].value
+        a, b = place[pair.first], place[pair.second]
+        grid[a][b] = grid[b][a] = value
+    axis.imshow(grid, cmap="RdBu", vmin=0, vmax=100, alpha=0.75)
+    for a, row in enumerate(grid):
+        for b, value in enumerate(row):
+            if not math.isnan(value):
+                axis.text(b, a, f"{value:.1f}", ha="center", va="center", fontsize=10)
+    axis.set_xticks(range(len(models)), models, rotation=25, ha="right")
+    axis.set_yticks(range(len(models)), models)
+    mean = results.mean_pairs[OVERALL]["counted"]
+    axis.set_title(f"items on which people and reward agree, %; mean {100 * mean.value:.1f}", fontsize=10)
+    axis.spines[:].set_visible(False)
+
+
+def number(value: Value | None, digits: int = 2) -> str:
+    """ "2.27 (2.10 to 2.44)"; a dash where nothing was measured."""
+    if value is None or math.isnan(value.value):
+        return "–"
+    shown = f"{value.value:.{digits}f}"
+    return f"{shown} ({value.low:.{digits}f} to {value.high:.{digits}f})"
+
+
+def percent(value: Value | None) -> str:
+    """ "61.1% (58.0 to 64.2)"; a dash where nothing was measured."""
+    if value is None or math.isnan(value.value):
+        return "–"
+    return f"{100 * value.value:.1f}% ({100 * value.low:.1f} to {100 * value.high:.1f})"
+
+
+def _plain_fields(results: Results) -> dict[str, object]:
+    return {field.name: plain(getattr(results, field.name)) for field in dataclasses.fields(results)}
+
+
+def plain(value: object) -> object:
+    """As JSON holds it: null for NaN."""
+    if isinstance(value, Value):
+        return value.row()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(one) for one in value]
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return str(value) if isinstance(value, Enum) else value
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = page_templates("vcap_jax.human_eval")
+    environment.filters.update(number=number, percent=percent)
+    environment.globals.update(overall=OVERALL)
+    return environment.get_template("agreement.html")
