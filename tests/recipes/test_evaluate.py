@@ -19,7 +19,7 @@ from PIL import Image
 
 from tests.evals.benchmarks.by_stage import ByStage, endpoint
 from tests.patience import GUARD_S, until
-from tests.reward.scripted_judge import ScriptedJudge
+from tests.reward.scripted_judge import Reply, ScriptedJudge
 from vcap_jax.configuration import ConfigError
 from vcap_jax.evals.benchmarks.files import DataMissing
 from vcap_jax.evals.protocol import EvaluatorError, read_items
@@ -165,15 +165,27 @@ import sys
 from pathlib import Path
 from tests.recipes.test_evaluate import requested_by_url
 from vcap_jax.recipes.evaluate import evaluate
-evaluate(requested_by_url(sys.argv[1], *map(Path, sys.argv[2:5])), lambda text: print(text, flush=True))
+request = requested_by_url(sys.argv[1], *map(Path, sys.argv[2:5]), sys.argv[5])
+evaluate(request, lambda text: print(text, flush=True))
 """
 
 
-def requested_by_url(url: str, data: Path, by: Path, out: Path) -> EvaluationRequest:
-    judges, options, captioner = split_settings([f"judge.urls=[{url}]", "judge.concurrency=4"])
+def started(
+    server: ScriptedJudge, data: Path, by: Path, out: Path, benchmark: str
+) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", _STARTED, server.url, *map(str, (data, by, out)), benchmark]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+
+
+def requested_by_url(
+    url: str, data: Path, by: Path, out: Path, benchmark: str = "vcapsbench"
+) -> EvaluationRequest:
+    words = [f"judge.urls=[{url}]", "judge.concurrency=4", "captioner.concurrency=1"]
+    judges, options, captioner = split_settings(words)
     return EvaluationRequest(
-        benchmarks=("vcapsbench",),
-        by=str(by),
+        benchmarks=(benchmark,),
+        by=url if benchmark == "decapbench" else str(by),
         data=data,
         out=out,
         judges=judges,
@@ -202,9 +214,7 @@ def test_killed_while_scoring_it_asks_nothing_twice(
             return 0
 
     server.answer = held  # type: ignore[assignment]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", _STARTED, server.url, str(data), str(captions), str(out)]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    process = started(server, data, captions, out, "vcapsbench")
     try:
         until(lambda: server.running == 4 and kept() == 30, "30 answers on disk and 4 questions waiting")
     finally:
@@ -223,6 +233,51 @@ def test_killed_while_scoring_it_asks_nothing_twice(
     assert len(times) == 3 * VIDEOS
     evaluate(requested(server, data, captions, tmp_path / "whole"), print)
     assert figures(out) == figures(tmp_path / "whole")
+
+
+def test_killed_while_captioning_a_served_model_is_asked_for_no_caption_twice(
+    server: ScriptedJudge, tmp_path: Path
+) -> None:
+    data, out = tmp_path / "decap", tmp_path / "out"
+    (data / "images").mkdir(parents=True)
+    rows = []
+    for k in range(12):
+        Image.fromarray(np.full((8, 8, 3), 20 * k, np.uint8)).save(data / "images" / f"{k:02}.png")
+        rows.append({"image_name": f"{k:02}.png", "oracle_caption": "grey", "oracle_facts": ["grey"]})
+    (data / "IIW_400_data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    captioned: list[str] = []
+    release: list[bool] = []
+
+    def answer(body: dict[str, object], number: int) -> Reply:
+        if "response_format" in body:
+            return Reply(content='{"facts": []}')
+        place = len(captioned)
+        captioned.append(json.dumps(body["messages"]))
+        return Reply(content=f"Caption {place}.", hold=lambda: place < 5 or bool(release))
+
+    server.answer = answer
+    process = started(server, data, data, out, "decapbench")
+    file = out / "decapbench" / "captions.jsonl"
+    try:
+        until(
+            lambda: server.running == 1 and file.exists() and file.read_bytes().count(b"\n") == 5,
+            "five captions on disk and one that is waited for",
+        )
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(GUARD_S)
+    with file.open("ab") as torn:
+        torn.write(b'{"id": "05.png", "capt')
+    release.append(True)
+    until(lambda: server.running == 0, "the answer to a dead process")
+    evaluate(requested_by_url(server.url, data, data, out, "decapbench"), print)
+    assert len(captioned) == 12 + 1
+    assert sorted(Counter(captioned).values()) == [1] * 11 + [2]  # the one that nobody had answered
+    found = [item.captions for item in read_items(out / "decapbench" / "items.jsonl")]
+    assert found[:5] == [(f"Caption {k}.",) for k in range(5)]
+    row = json.loads((out / "decapbench" / "results.json").read_text())
+    assert (row["captioner"]["by"], row["captions_failed"]) == (server.url, 0)
+    assert row["captioner"]["sampling"]["temperature"] == 0
 
 
 def test_what_cannot_work_is_told_before_work(

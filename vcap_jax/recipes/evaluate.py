@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from vcap_jax.captioning.captioner import Captioner
+from vcap_jax.captioning.engines import Drawing
 from vcap_jax.configuration import ConfigError, load_config, settings
 from vcap_jax.evals.asking import Asker
 from vcap_jax.evals.benchmarks.benchmark import Benchmark
@@ -136,8 +138,6 @@ class _Captioner:
         self._request, self._say = request, say
 
     def __enter__(self) -> _Captioner:
-        from vcap_jax.captioning.captioner import Captioner
-
         request = self._request
         self._captioner = Captioner.load(
             request.by,
@@ -154,8 +154,6 @@ class _Captioner:
 
     def fill(self, captions: CaptionsFile, benchmark: Benchmark[object]) -> JsonDict:
         """Captions what is missing; what the captions depend on. Raises Stopped."""
-        from vcap_jax.captioning.engines import Drawing
-
         request, samples = self._request, benchmark.samples
         drawing = Drawing(temperature=request.temperature)
         places = {sample.id: place for place, sample in enumerate(samples)}
