@@ -7,8 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from vcap_jax.report.before_after import Pair, Side, most_telling, write_before_after_page
+from vcap_jax.report.before_after import MetricChange, Pair, Side, most_telling, write_before_after_page
+from vcap_jax.report.intervals import Value
 from vcap_jax.report.samples import picture
+
+
+def value(number: float) -> Value:
+    return Value(value=number, low=number - 1, high=number + 1, n=3, method="m")
 
 
 def pair(name: str, before: float | None, after: float | None, **changes: object) -> Pair:
@@ -44,7 +49,8 @@ def test_the_page_has_losses_first_marks_what_differs_and_needs_no_other_file(tm
         title="mine",
         before="before training",
         after="after step 9",
-        facts=["1 better, 1 worse"],
+        counts="1 better, 1 worse",
+        changes=[MetricChange(name="text_quality", after=value(7.0), change=value(-0.5))],
         of=30,
         warning="These rewards mean nothing here",
     )
@@ -57,6 +63,7 @@ def test_the_page_has_losses_first_marks_what_differs_and_needs_no_other_file(tm
     assert "<i>" not in page
     assert "1 words gone, 1 new" in page
     assert "weak &amp; short" in page
+    assert "<td>-0.5 <span>(-1.5 to +0.5)</span></td>" in page
     assert page.count("These rewards mean nothing here") == 1
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
     assert "the largest gains" in page
@@ -64,5 +71,7 @@ def test_the_page_has_losses_first_marks_what_differs_and_needs_no_other_file(tm
 
 
 def test_a_page_without_samples_says_so(tmp_path: Path) -> None:
-    write_before_after_page([], tmp_path / "page.html", title="t", before="b", after="a", facts=[], of=0)
+    write_before_after_page(
+        [], tmp_path / "page.html", title="t", before="b", after="a", counts="", changes=[], of=0
+    )
     assert "No sample was captioned both times." in (tmp_path / "page.html").read_text()

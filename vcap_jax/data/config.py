@@ -63,3 +63,8 @@ class DataConfig:
                 "data.heldout_share takes rows of data.manifest, and there is none: the embedded world has held-out "
                 "scenes of its own"
             )
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether samples of the user's own are held out."""
+        return self.heldout is not None or self.heldout_share > 0

@@ -118,9 +118,7 @@ def run(
         # -- the starting policy, evaluated -----------------------------------------------------------------
         compared = _references(ctx, evaluations, world)
         compared |= {START: evaluations.of_policy(START, ctx.policy.trainable, step=0).get(HELDOUT)}
-        if compared_with is not None:
-            for name in evaluations.using(JUDGED):
-                evaluations.of_pool(name, REFERENCES, compared_with, each=1)
+        evaluations.of_references()
 
         # -- training -------------------------------------------------------------------------------------
         state = _train(ctx, samples, pool, engine, session, second, world, evaluations, trackers)

@@ -9,16 +9,17 @@ Face, reference pools, distillation.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.config import HELDOUT
+from vcap_jax.evals.protocol import OwnData
 from vcap_jax.kernels.attention import require_kernel
 from vcap_jax.parallel.processes import ALONE, Processes
-from vcap_jax.references import remember_pool
+from vcap_jax.references import heldout_pool, remember_pool
 from vcap_jax.report.evaluations import evaluations_of
 from vcap_jax.report.metrics import MetricsWriter, read_metrics
 from vcap_jax.report.plots import plot_run
@@ -26,14 +27,17 @@ from vcap_jax.report.progress import Progress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import fact_row, fact_shares, shares_table, write_summary
 from vcap_jax.report.world_facts import count_captions
+from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checks import check_sft_run
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import START, TRAINED, Evaluations
+from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.keeping_best import best_row
 from vcap_jax.run.log import SilentLog
+from vcap_jax.run.own_data import own_data
 from vcap_jax.run.resume import resume
-from vcap_jax.run.setup import prepare
+from vcap_jax.run.setup import Prepared, prepare
 from vcap_jax.run.trackers import Trackers, run_trackers
 from vcap_jax.sft.step import SFTPrograms
 from vcap_jax.sft.targets import Targets, caption_pool, tokenise_targets
@@ -55,26 +59,42 @@ def run_sft(
     Raises ConfigError, before anything is done, for settings that these processes and devices cannot
     train with, and RunFolderError if the folder is that of another kind of run. Raises TrainingStopped
     if the run ended early and can be resumed, PeerFailed if another process ended, and the errors of
-    data and checkpoints.
+    data, checkpoints and, where samples are held out, of the judge.
     """
     begin = time.monotonic()
     check_sft_run(config, processes)
     folder.claim("supervised")
-    with run_trackers(config, folder, say, processes, config.sft.groups_per_step) as trackers:
-        return _run(config, folder, say, processes, trackers, begin)
+    with ExitStack() as stack:
+        trackers = stack.enter_context(
+            run_trackers(config, folder, say, processes, config.sft.groups_per_step)
+        )
+        judge = None
+        if config.data.holds_out:  # a supervised run asks a judge for nothing else
+            judge = stack.enter_context(answering_judge(config, folder, say, processes))
+        prepared = prepare(config, folder, say, judged=False, processes=processes)
+        own = None if judge is None else stack.enter_context(_heldout(prepared, judge))
+        return _run(prepared, own, trackers, begin)
 
 
-def _run(
-    config: RunConfig,
-    folder: RunFolder,
-    say: Callable[[str], None],
-    processes: Processes,
-    trackers: Trackers,
-    begin: float,
-) -> Mapping[str, Any]:
-    prepared = prepare(config, folder, say, judged=False, processes=processes)
+@contextmanager
+def _heldout(prepared: Prepared, judge: JudgeConfig) -> Iterator[OwnData | None]:
+    """The held-out samples, scored as a reinforcement-learning run with these settings scores them."""
+    ctx = prepared.ctx
+    reward = reward_settings(ctx, None, prepared.world)
+    references = None
+    if reward_family(ctx.config).uses_reference(reward):
+        references = heldout_pool(ctx, prepared.heldout)
+    with (
+        reward_session(ctx, reward, references, judge) as session,
+        own_data(ctx, prepared.heldout, references, session=session, reward=reward, pool=references) as own,
+    ):
+        yield own
+
+
+def _run(prepared: Prepared, own: OwnData | None, trackers: Trackers, begin: float) -> Mapping[str, Any]:
     ctx, world = prepared.ctx, prepared.world
-    evaluations = Evaluations(ctx, world, on_results=trackers.evaluated)
+    config, folder, say, processes = ctx.config, ctx.folder, ctx.say, ctx.processes
+    evaluations = Evaluations(ctx, world, own=own, on_results=trackers.evaluated)
     pool, source = caption_pool(config.sft.captions, prepared.samples)
     remember_pool(ctx, pool, source)
     max_tokens = config.sft.max_caption_tokens or config.rollout.max_completion_length
@@ -85,6 +105,7 @@ def _run(
     if targets.too_long:
         say(f"{targets.too_long} captions are longer than {max_tokens} tokens and are left out")
     start = evaluations.of_policy(START, ctx.policy.trainable, step=0)
+    evaluations.of_references()
 
     state = _train(ctx, samples, targets, max_tokens, evaluations, trackers)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import jinja2
 
 from vcap_jax.report.changes import Comparison, compared
+from vcap_jax.report.intervals import Value
 from vcap_jax.report.samples import SampleFrame
 from vcap_jax.report.samples_page import report_templates
 from vcap_jax.report.step_log import replace_file
@@ -54,6 +55,15 @@ class Pair:
         return compared(self.before.caption, self.after.caption)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MetricChange:
+    """A metric of all samples after, and how it differs from before, over the samples that have it both times."""
+
+    name: str
+    after: Value
+    change: Value
+
+
 def most_telling(gains: Mapping[str, float | None], most: int) -> list[str]:
     """At most ``most`` samples, half of them for their losses and half for their gains, then those without a score.
 
@@ -74,14 +84,16 @@ def write_before_after_page(
     title: str,
     before: str,
     after: str,
-    facts: Sequence[str],
+    counts: str,
+    changes: Sequence[MetricChange],
     of: int,
     warning: str | None = None,
 ) -> None:
     """Draws the page.
 
-    pairs: in the order of ``most_telling``. before, after: names of the two times. facts: lines about all samples,
-    above everything. of: samples that there are; the page says so if it shows fewer. warning: a line above them.
+    pairs: in the order of ``most_telling``. before, after: names of the two times. counts: how many have become better
+    and worse, in words; changes: of the metrics; both over all samples. of: how many these are; the page says so if it
+    shows fewer. warning: a line above everything.
     """
     gains = [pair.gain for pair in pairs if pair.gain is not None]
     page = _template().render(
@@ -89,7 +101,8 @@ def write_before_after_page(
         pairs=pairs,
         before=before,
         after=after,
-        facts=facts,
+        counts=counts,
+        changes=changes,
         of=of,
         warning=warning,
         largest=max((abs(gain) for gain in gains), default=0.0) or 1.0,

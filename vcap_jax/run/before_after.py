@@ -8,7 +8,7 @@ from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.judged import REWARD
 from vcap_jax.evals.protocol import Item, OwnData
-from vcap_jax.report.before_after import Pair, Side, most_telling, write_before_after_page
+from vcap_jax.report.before_after import MetricChange, Pair, Side, most_telling, write_before_after_page
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.samples import SampleFrame
 from vcap_jax.reward.group import compared_with
@@ -42,7 +42,11 @@ class BeforeAfterPage:
             title=f"{self._ctx.config.name}: held-out samples before and after",
             before="before training",
             after=f"after step {results.step}",
-            facts=_facts(gains, results),
+            counts=_counts(gains),
+            changes=[
+                MetricChange(name=name, after=results.metrics[name], change=change)
+                for name, change in results.changes.items()
+            ],
             of=len(samples),
             warning=domain_warning(self._ctx.config, self._ctx.folder),
         )
@@ -97,19 +101,10 @@ def _gain(before: Item, after: Item) -> float | None:
     return after.values[REWARD] - before.values[REWARD]
 
 
-def _facts(gains: Mapping[str, float | None], results: Results) -> list[str]:
+def _counts(gains: Mapping[str, float | None]) -> str:
     scored = [gain for gain in gains.values() if gain is not None]
     better, worse = sum(gain > 0 for gain in scored), sum(gain < 0 for gain in scored)
-    lines = [f"{better} better, {worse} worse, {len(scored) - better - worse} equal"]
+    text = f"{better} better, {worse} worse, {len(scored) - better - worse} equal by reward"
     if len(scored) < len(gains):
-        lines[0] += f", {len(gains) - len(scored)} not scored both times"
-    for name, change in results.changes.items():
-        value = results.metrics[name].value
-        lines.append(
-            f"{name.replace('_', ' ')}: {value - change.value:.4g} before, {value:.4g} after, change "
-            f"{change.value:+.3g} ({change.low:+.3g} to {change.high:+.3g})"
-            if change.n == results.metrics[name].n
-            else f"{name.replace('_', ' ')}: {value:.4g} after, change {change.value:+.3g} "
-            f"({change.low:+.3g} to {change.high:+.3g}) over the {change.n} samples that have it both times"
-        )
-    return lines
+        text += f", {len(gains) - len(scored)} not scored both times"
+    return text

@@ -100,7 +100,7 @@ class Evaluations:
             store=ctx.own_file("evaluations.sqlite"),
             say=ctx.say,
         )
-        self._ctx, self._on_results = ctx, on_results
+        self._ctx, self._own, self._on_results = ctx, own, on_results
         self._named = {one.name: one for one in made_evaluators(ctx.config.evaluation, tools, ctx.say)}
         self._best = BestKeeper(ctx.config.logging, ctx.folder, ctx.processes, self._named)
         self._pages: dict[str, BeforeAfterPage] = {}
@@ -162,6 +162,12 @@ class Evaluations:
             self._ctx.say(_told(results))
         self._on_results(results)
         return results
+
+    def of_references(self) -> None:
+        """Evaluates what captions of held-out samples are compared with, as if it were captions."""
+        if self._own is not None and self._own.references is not None:
+            for name in self.using(JUDGED):
+                self.of_pool(name, REFERENCES, self._own.references, each=1)
 
     def after_step(
         self, step: int, params: Params, *, total: int, log: EvaluationLog

@@ -70,7 +70,7 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
             family_at(lineage(config.model.path, config.model.step).origin, config.model.family)
             check_start(config)
             checks.adapter()
-    if work in ("training", "distillation"):
+    if work in ("training", "distillation") or (work == "supervised" and config.data.holds_out):
         with noted():
             checks.reward()
     if work != "captions":

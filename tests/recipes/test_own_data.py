@@ -1,0 +1,154 @@
+"""A run on a user's own data with held-out samples: from the start to the best checkpoint, and resumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vcap_jax.configuration import ConfigError, load_config
+from vcap_jax.data.errors import ManifestError
+from vcap_jax.grpo import trainer
+from vcap_jax.recipes.grpo import run
+from vcap_jax.recipes.sft import run_sft
+from vcap_jax.report.metrics import deterministic, read_metrics
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.run.checkpoint_source import checkpoint_source
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.inputs import check_inputs
+from vcap_jax.run.setup import heldout_samples, manifest_samples
+from vcap_jax.system.shutdown import Stopped
+from vcap_jax.training.checkpoint import Checkpointer
+from vcap_jax.world.dataset import write_dataset
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = [
+    "mesh.fsdp=1",
+    "max_steps=3",
+    "grpo.groups_per_step=2",
+    "grpo.groups_per_micro_batch=2",
+    "rollout.groups_per_batch=2",
+    "rollout.group_size=2",
+    "rollout.max_completion_length=48",
+    "evaluation.every=1",
+    "logging.keep=1",
+    "logging.save_every=5",
+    "logging.keep_best=judged/tokens",
+    "logging.best_is=lowest",
+    "sft.max_steps=1",
+    "sft.groups_per_step=2",
+    "sft.groups_per_micro_batch=2",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write_dataset(folder / "train", "image", "train", 6, seed=0)
+    write_dataset(folder / "held", "image", "heldout", 3, seed=0)
+    return folder
+
+
+def configured(data: Path, *settings: str) -> RunConfig:
+    own = [f"data.manifest={data / 'train' / 'manifest.jsonl'}"]
+    return load_config(RunConfig, [ROOT / "configs" / "embedded" / "image.yaml"], [*SMALL, *own, *settings])
+
+
+def held(data: Path) -> str:
+    return f"data.heldout={data / 'held' / 'manifest.jsonl'}"
+
+
+def evaluations(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "evaluations" / "judged").iterdir()}
+
+
+@pytest.mark.slow
+def test_a_run_tells_whether_training_helped_and_a_resumed_one_tells_the_same(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configured(data, held(data))
+    alone, stopped = tmp_path / "alone", tmp_path / "stopped"
+    said: list[str] = []
+    summary = run(config, RunFolder.open(alone, config), say=said.append)
+    with monkeypatch.context() as patched:
+        asked = iter([False, True])  # by the end of step 2 a signal has come
+        patched.setattr(trainer, "requested", lambda: next(asked, True))
+        with pytest.raises(Stopped):
+            run(config, RunFolder.open(stopped, config), say=lambda text: None)
+    assert not (stopped / "summary.json").exists()
+    again = run(config, RunFolder.open(stopped, config, resume=True), say=lambda text: None)
+
+    ends = (".jsonl", ".items.jsonl", ".json")
+    whens = ("start", "step-1", "step-2", "trained")
+    assert set(evaluations(alone)) == {
+        *(when + end for when in whens for end in ends),
+        "references.items.jsonl",
+        "references.json",
+    }
+    assert evaluations(stopped) == evaluations(alone)
+    assert (stopped / "before_after.html").read_bytes() == (alone / "before_after.html").read_bytes()
+    rows = [read_metrics(folder / "metrics.jsonl") for folder in (alone, stopped)]
+    assert [deterministic(row) for row in rows[0]] == [deterministic(row) for row in rows[1]]
+    assert all("eval/judged/reward" in row for row in rows[0])
+
+    trained = json.loads((alone / "evaluations" / "judged" / "trained.json").read_text())
+    assert trained["changes"].keys() == trained["metrics"].keys()
+    assert trained["metrics"]["judge_failed"]["value"] == 0
+    assert summary["evaluations"]["judged"]["trained"] == trained
+    # The best by the lowest number of tokens: named, kept, found again.
+    tokens = {
+        r["step"]: r["metrics"]["tokens"]["value"]
+        for r in summary["evaluations"]["judged"].values()
+        if r["step"]
+    }
+    best = min(tokens, key=lambda step: (tokens[step], step))
+    assert summary["best"] == again["best"]
+    assert (summary["best"]["step"], summary["best"]["value"]) == (best, tokens[best])
+    for folder in (alone, stopped):
+        with Checkpointer(folder / "checkpoints", read_only=True) as checkpoints:
+            assert set(checkpoints.steps()) == {best, 3}
+        assert checkpoint_source(str(folder), "best").step == best
+    assert any(line.startswith(f"best checkpoint: step {best} by judged/tokens") for line in said)
+
+
+@pytest.mark.slow
+def test_a_supervised_run_is_told_the_same(data: Path, tmp_path: Path) -> None:
+    captions = tmp_path / "captions.jsonl"
+    rows = [json.loads(line) for line in (data / "train" / "manifest.jsonl").open(encoding="utf-8")]
+    captions.write_text(
+        "".join(json.dumps({"id": row["id"], "references": ["A red circle."]}) + "\n" for row in rows)
+    )
+    config = configured(data, held(data), f"sft.captions={captions}")
+    summary = run_sft(config, RunFolder.open(tmp_path / "run", config), say=lambda text: None)
+    judged = summary["evaluations"]["judged"]
+    assert set(judged) == {"start", "trained", "references"}
+    assert judged["trained"]["metrics"]["reward"]["n"] == 3
+    assert summary["best"]["step"] == 1
+
+
+def test_a_share_of_the_manifest_is_held_out_and_not_trained_on(data: Path) -> None:
+    said: list[str] = []
+    config = configured(data, "data.heldout_share=0.4", "data.heldout_seed=1")
+    trained, heldout = manifest_samples(config, said.append), heldout_samples(config)
+    assert {s.id for s in trained}.isdisjoint(s.id for s in heldout)
+    assert len(trained) + len(heldout) == 6
+    assert heldout
+    (line,) = said
+    assert line.endswith(f"manifest.jsonl: {len(heldout)} of 6 samples")
+
+
+def test_what_cannot_be_held_out_is_told_before_work(data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data.heldout_share is 1e-05, which holds out none of the 6"):
+        check_inputs(configured(data, "data.heldout_share=0.00001"), policy=False)
+    with pytest.raises(ConfigError, match="both given"):
+        configured(data, held(data), "data.heldout_share=0.1")
+    with pytest.raises(ConfigError, match="the embedded world has held-out scenes of its own"):
+        configured(data, "data.manifest=null", "data.heldout_share=0.1")
+    with pytest.raises(ManifestError, match="the id of the held-out sample"):
+        check_inputs(configured(data, f"data.heldout={data / 'train' / 'manifest.jsonl'}"), policy=False)
+    clips = data / "clips.jsonl"
+    clips.write_text('{"id": "c", "video": "c.mp4"}\n')
+    with pytest.raises(ConfigError, match=r"\(data.heldout\) has no images"):
+        check_inputs(configured(data, f"data.heldout={clips}"), policy=False)
+    assert check_inputs(configured(data, held(data)), policy=False) == []
