@@ -6,10 +6,11 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import jax
+import yaml
 
 from vcap_jax.configuration import load_config, shipped_configs
 from vcap_jax.models.buckets import Buckets
@@ -19,6 +20,8 @@ from vcap_jax.run.checkpoint_source import CheckpointSource
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.json_values import JsonDict, read_json_object
 
+CAPTIONING_FILE = "captioning.yaml"
+"""In a checkpoint folder, how its captioner is asked: settings that an export has of its run."""
 MAX_TOKENS = 2048
 """Tokens of a caption at most, for a checkpoint that says nothing of it."""
 
@@ -26,8 +29,9 @@ MAX_TOKENS = 2048
 def checkpoint_config(source: CheckpointSource, settings: Sequence[str] = ()) -> RunConfig:
     """The settings that captions by a checkpoint are drawn with.
 
-    Of a run they are the run's own; of "embedded" those of the embedded world; of any other folder what its config.json
-    and generation_config.json say, and defaults. settings: ``section.key=value``, before which all of that gives way.
+    Of a run they are the run's own, of an export those of its run (``CAPTIONING_FILE``), of "embedded" those of the
+    embedded world; of any other folder what its config.json and generation_config.json say, and defaults. settings:
+    ``section.key=value``, before which all of that gives way.
     What concerns training, or the machine that trained, is left out.
     Raises ConfigError.
     """
@@ -37,7 +41,11 @@ def checkpoint_config(source: CheckpointSource, settings: Sequence[str] = ()) ->
         # The videos' file extends the images'.
         config = load_config(RunConfig, [shipped_configs() / "embedded" / "video.yaml"], settings)
     else:
-        config = load_config(RunConfig, [], [*_of_folder(source.folder), *settings])
+        own = source.folder / CAPTIONING_FILE
+        # What the run said of its captions is said more closely than what its base's files say.
+        files = [own] if own.is_file() else []
+        defaults = [_dtype(source.folder), *([] if files else _of_folder(source.folder))]
+        config = load_config(RunConfig, files, [*defaults, *settings])
         config = replace(config, model=replace(config.model, path=str(source.folder)))
     return _for_captions(config, settings)
 
@@ -114,16 +122,40 @@ def ladder() -> Buckets:
     return Buckets(tokens=sizes(32, 2**18), frames=(1, *sizes(2, 2**12)), patches=sizes(16, 2**20))
 
 
+_ASKING = ("image_prompt", "video_prompt", "max_pixels", "max_frames", "max_frame_tokens", "fps")
+
+
 def _threads() -> int:
     return min(16, len(os.sched_getaffinity(0)))
 
 
-def _of_folder(folder: Path) -> list[str]:
-    """What a Hugging Face folder says of itself, as settings."""
+def write_captioning(config: RunConfig, folder: Path) -> None:
+    """Writes into a checkpoint's folder how a run with ``config`` asks for captions: requests, visual budget, length
+    and sampling rules."""
+    data, rollout = config.data, config.rollout
+    kept = {
+        "data": {name: getattr(data, name) for name in _ASKING},
+        "rollout": {
+            "max_completion_length": rollout.max_completion_length,
+            "sampling": asdict(rollout.sampling),
+        },
+    }
+    text = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=100)
+    (folder / CAPTIONING_FILE).write_text(
+        f"# How this captioner was trained to be asked; vcap caption reads it.\n{text}"
+    )
+
+
+def _dtype(folder: Path) -> str:
     config = _read(folder / "config.json")
     stored = config.get("dtype") or config.get("torch_dtype")
     # Half precision is of accelerators: a CPU is quicker, and no less exact, in full.
-    dtype = "float32" if stored == "float32" or jax.default_backend() == "cpu" else "bfloat16"
+    full = stored == "float32" or jax.default_backend() == "cpu"
+    return f"model.dtype={'float32' if full else 'bfloat16'}"
+
+
+def _of_folder(folder: Path) -> list[str]:
+    """What a Hugging Face folder says of itself, as settings."""
     generation = _read(folder / "generation_config.json")
     rules = {
         key: generation[key]
@@ -133,7 +165,6 @@ def _of_folder(folder: Path) -> list[str]:
     rules = {"repetition_penalty": 1.0, **rules}
     longest = generation.get("max_new_tokens")
     return [
-        f"model.dtype={dtype}",
         f"rollout.sampling={json.dumps(rules)}",
         f"rollout.max_completion_length={longest if isinstance(longest, int) else MAX_TOKENS}",
     ]

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from flax import nnx
 
+from vcap_jax.captioning.settings import CAPTIONING_FILE, write_captioning
 from vcap_jax.configuration import load_config
 from vcap_jax.export.model_card import CARD, write_model_card
 from vcap_jax.models.family import CaptionModel, ModelFamily, Processor, VisualBudget
@@ -75,6 +76,9 @@ def checkpoint_to_hf(
         trained_step = line.runs[0].source.step
     kept = model.family().save(model, target, dtype=jnp.dtype(dtype))
     _write_small_files(model.family(), line.origin, target)
+    if line.runs:
+        run = load_config(RunConfig, [RunFolder(line.runs[0].source.folder).config])
+        write_captioning(run, target)
     write_model_card(target, family=model.family(), base=line.origin, runs=line.runs, dtype=dtype)
     return Exported(trained_step, kept)
 
@@ -133,6 +137,8 @@ def checkpoint_from_hf(source: Path, target: Path, *, family: str | None = None)
         checkpoints.wait()
     (target / "config.json").write_bytes((source / "config.json").read_bytes())
     _write_small_files(model.family(), source, target)
+    if (source / CAPTIONING_FILE).is_file():
+        (target / CAPTIONING_FILE).write_bytes((source / CAPTIONING_FILE).read_bytes())
     if (source / CARD).is_file():  # what it was, and under which licence, holds for the copy too
         (target / CARD).write_bytes((source / CARD).read_bytes())
 
