@@ -21,6 +21,10 @@ COMMANDS = (
         ("launch/caption.py", "launch/references.py", "launch/convert.py", "launch/restudy.py"),
     ),
     (
+        "Evaluation",
+        ("launch/evaluate.py", "launch/compare.py", "launch/annotate.py", "launch/agreement.py"),
+    ),
+    (
         "Nodes and clusters",
         ("launch/h800_8x.sh", "launch/slurm.sbatch", "launch/tpu.sh", "launch/plan.py", "launch/target.py"),
     ),
