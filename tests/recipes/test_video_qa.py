@@ -6,6 +6,9 @@ The harness here is a small program that writes what release 0.7.3 writes, or fa
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +17,14 @@ import pytest
 
 from tests.evals.benchmarks.by_stage import endpoint
 from tests.evals.benchmarks.test_lmms_eval import FAILED, mlvu
+from tests.patience import GUARD_S, until
 from tests.reward.scripted_judge import ScriptedJudge
 from vcap_jax.commands.evaluate import main
 from vcap_jax.evals.protocol import EvaluatorError, read_items
 from vcap_jax.recipes.video_qa import VideoQaRequest, evaluate_video_qa
 from vcap_jax.reward.errors import JudgeUnavailable
+
+ROOT = Path(__file__).parents[2]
 
 HARNESS = r"""#!PYTHON
 import json, os, pathlib, sys
@@ -31,6 +37,10 @@ with (here / "called.jsonl").open("a") as called:
     called.write(json.dumps({"arguments": sys.argv[1:], "environment": own}) + "\n")
 print("Loading the data set", file=sys.stderr)
 samples = json.loads((here / "samples.json").read_text())
+if samples == "sleep":
+    import time
+    (here / "asleep").write_text(str(os.getpid()))
+    time.sleep(600)
 if not samples:
     print("FileNotFoundError: no such data set")
     sys.exit(0)
@@ -153,7 +163,7 @@ def test_what_is_wrong_is_told_before_the_harness_runs(
     server.models = ["a,b"]
     fails(EvaluatorError, "holds a comma")
     server.stop()
-    fails(JudgeUnavailable, "")
+    fails(JudgeUnavailable, server.url.removesuffix("/v1"))
     server.start()
     (harness / "version").write_text("")
     fails(EvaluatorError, "lmms-eval is not installed")
@@ -174,3 +184,27 @@ def test_the_command_line_hands_it_on(
     words[1] = "video-qa,capmas"
     assert main([*words, *own]) == 1
     assert "ask for it alone" in capsys.readouterr().err
+
+
+def test_a_signal_ends_the_harness_too(server: ScriptedJudge, harness: Path, data: Path) -> None:
+    (harness / "samples.json").write_text('"sleep"')
+    command = [
+        sys.executable,
+        str(ROOT / "launch" / "evaluate.py"),
+        "--benchmark",
+        "video-qa",
+        "--by",
+        server.url,
+    ]
+    command += ["--data", str(data), "--out", str(harness / "out"), "options.suites=mlvu"]
+    process = subprocess.Popen([*command, f"options.harness={harness / 'python'}"], stderr=subprocess.PIPE)
+    try:
+        until(lambda: (harness / "asleep").exists() and (harness / "asleep").read_text() != "", "the harness")
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=GUARD_S)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert b"go on with:" in said
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((harness / "asleep").read_text()), 0)

@@ -70,7 +70,7 @@ def test_the_figure_is_that_worked_out_by_hand(server: ScriptedJudge, judge: ByS
     assert found.metrics["unmatched"].value == pytest.approx(100 / 3)
     assert found.metrics["accuracy"].n == 2
     assert judge.stages().count("match") == 2
-    assert found.items[0].values == {"right": 1, "questions": 2, "unmatched": 1}
+    assert found.items[0].values == {"right": 1, "questions": 2, "unmatched": 1, "share": 0.5}
     assert found.items[1].notes == {"Questions and answers": "How many? a couple of them (B, it is B)"}
     for _, _, body in judge.asked:  # nobody but the captioner sees a picture
         assert all(part["type"] == "text" for part in body["messages"][0]["content"])  # type: ignore[index]

@@ -59,7 +59,7 @@ class Prism(Benchmark[Rows]):
     """A description with its questions."""
 
     modality = "image"
-    worst = "right"
+    worst = "share"
     options_class = PrismOptions
     options: PrismOptions
     table: ClassVar[str]
@@ -115,7 +115,7 @@ class Prism(Benchmark[Rows]):
         return made
 
     async def measure(self, task: Task[Rows], caption: str, asker: Asker) -> Measured:
-        """right, questions, unmatched: of the questions that were answered."""
+        """right, questions, unmatched: of the questions that were answered; share: right / questions."""
         right = unmatched = asked = 0
         lacking: dict[str, str] = {}
         told: list[str] = []
@@ -131,7 +131,7 @@ class Prism(Benchmark[Rows]):
             told.append(f"{row.question} {given} ({letter or NONE}, it is {row.answer})")
         if not asked:
             return Measured(lacking=lacking)
-        values = {"right": right, "questions": asked, "unmatched": unmatched}
+        values = {"right": right, "questions": asked, "unmatched": unmatched, "share": right / asked}
         return Measured(values=values, lacking=lacking, notes={"Questions and answers": "\n".join(told)})
 
     async def _answer(self, row: ChoiceRow, caption: str, asker: Asker) -> tuple[str, str | None] | Failure:
