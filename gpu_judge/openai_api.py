@@ -15,14 +15,14 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Protocol
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from gpu_judge.bodies import Intake, Limits, Refusal, parse_object
 from gpu_judge.embedded.request import BadRequest
-from vcap_jax.system.json_values import JsonObject
+from vcap_jax.system.json_values import JsonObject, JsonValue
 
 _log = logging.getLogger(__name__)
 _LONGEST_MESSAGE = 1000
@@ -164,11 +164,11 @@ def _check_supported(body: JsonObject, model: str) -> None:
         raise Refusal(400, "one answer per request: leave out 'n'", param="n")
 
 
-def _words(messages: Any) -> int:
+def _words(messages: JsonValue) -> int:
     """How many words the texts of the messages have; what is no text has none."""
     count = 0
-    for message in messages:
-        content = message.get("content")
+    for message in messages if isinstance(messages, list) else []:
+        content = message.get("content") if isinstance(message, Mapping) else None
         for part in content if isinstance(content, list) else [{"text": content}]:
             text = part.get("text") if isinstance(part, Mapping) else None
             count += len(text.split()) if isinstance(text, str) else 0

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import grain
 
@@ -130,7 +130,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         self._length = len(self._order)
         self._position = 0
         # What is read ahead: this process's samples of the coming batches, as they will be if none is bad.
-        self._ahead: Any = None
+        self._ahead: grain.DatasetIterator[E | BadSample] | None = None
         self._ahead_at = 0
 
     @property
@@ -242,8 +242,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
             element: E | BadSample = self._order[position]
             return element
         self._ahead_at += stride
-        element = next(self._ahead)
-        return element
+        return next(self._ahead)
 
     def _first_of_batch(self) -> int:
         return self._position + self._processes.index

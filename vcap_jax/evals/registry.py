@@ -119,7 +119,7 @@ def _where(config: EvaluatorConfig) -> str:
     return f"evaluation.evaluators: use {config.use!r}"
 
 
-def _misfit(found: Any, config: EvaluatorConfig) -> str | None:
+def _misfit(found: object, config: EvaluatorConfig) -> str | None:
     """Why something is no evaluator; None if it is one."""
     if not isinstance(found, type):
         return "is not a class"
@@ -141,7 +141,7 @@ def _misfit(found: Any, config: EvaluatorConfig) -> str | None:
     return None
 
 
-def _misfit_result(found: Any) -> str | None:
+def _misfit_result(found: object) -> str | None:
     """What is wrong with an evaluator's result, in words that follow "gave"; None if nothing is."""
     if not isinstance(found, Evaluation):
         return f"a {type(found).__name__}, not an Evaluation"

@@ -13,13 +13,13 @@ than cutting it out of safetensors.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 
 from vcap_jax.captioning.settings import CAPTIONING_FILE, write_captioning
 from vcap_jax.configuration import load_config
@@ -33,6 +33,7 @@ from vcap_jax.run.checkpoint_source import Lineage, checkpoint_source, lineage, 
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import PARAMS_FOLDER, load_model
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import JsonObject
 from vcap_jax.training.checkpoint import Checkpointer
 
 GENERATION_CONFIG = "generation_config.json"
@@ -144,7 +145,7 @@ def checkpoint_from_hf(source: Path, target: Path, *, family: str | None = None)
 
 
 def write_new(
-    target: Path, model: CaptionModel, config: Mapping[str, Any], processor: Processor, *, dtype: Any
+    target: Path, model: CaptionModel, config: JsonObject, processor: Processor, *, dtype: DTypeLike
 ) -> None:
     """Writes a model that comes from no folder to one that is complete, in place of what was there.
 

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -21,6 +20,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.run.checkpoint_source import TrainedRun
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.json_values import JsonObject, as_list, as_number
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
 CARD = "README.md"
@@ -91,7 +91,7 @@ def base_name(folder: Path) -> str | None:
     return folder.absolute().name
 
 
-def _licence(base: Path) -> dict[str, Any]:
+def _licence(base: Path) -> Mapping[str, object]:
     """As the base's own card states it; that of this package for its backbone."""
     if base.resolve() == BACKBONE_FOLDER.resolve():
         return {"license": "apache-2.0"}
@@ -109,11 +109,11 @@ def _front_matter(
     facts: RunFacts | None,
     family: ModelFamily,
     base: str | None,
-    licence: Mapping[str, Any],
+    licence: Mapping[str, object],
     *,
     adapter: bool,
 ) -> str:
-    values: dict[str, Any] = {"library_name": "peft" if adapter else "transformers", **licence}
+    values: dict[str, object] = {"library_name": "peft" if adapter else "transformers", **licence}
     if base is not None:
         values |= {"base_model": base, "base_model_relation": "adapter" if adapter else "finetune"}
     values["pipeline_tag"] = "image-text-to-text"
@@ -176,11 +176,12 @@ def _trained(lora: LoraConfig | None, frozen: Sequence[str]) -> str:
     return f"all parameters but {', '.join(f'`{name}`' for name in frozen)}" if frozen else "all parameters"
 
 
-def _share(row: Mapping[str, Any], name: str) -> str:
-    value, bounds = row.get(name), row.get(f"{name}_interval") or [None]
+def _share(row: JsonObject, name: str) -> str:
+    value, bounds = row.get(name), as_list(row.get(f"{name}_interval") or [None], name)
     if value is None or None in bounds:
         return "nothing claimed"
-    return f"{value:.1%} ({bounds[0]:.1%} to {bounds[1]:.1%})"
+    share, low, high = (as_number(number, name) for number in (value, *bounds))
+    return f"{share:.1%} ({low:.1%} to {high:.1%})"
 
 
 def _use(config: RunConfig | None, folder: str, base: str | None, *, adapter: bool) -> str:

@@ -7,24 +7,23 @@ manifest that has moved, is left out.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from vcap_jax.configuration import ConfigError, load_config, plain_settings
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.manifest import read_manifest
+from vcap_jax.references.note import POOL_NOTE, read_note
 from vcap_jax.report.metrics import Row, read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.family import FamilyError, load_family
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.judge_domain import domain_warning
-from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue
+from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, as_whole, read_json_object
 
 _LOCAL_SETTINGS = ("compilation_cache", "distributed")
 """Sections that are a machine's, not a run's."""
@@ -46,7 +45,7 @@ class RunFacts:
     made_of: Mapping[str, str]
     first: Row | None
     figures: Row | None
-    heldout: Mapping[str, Mapping[str, Any]]
+    heldout: Mapping[str, JsonObject]
     warning: str | None
 
 
@@ -65,8 +64,9 @@ def run_facts(folder: RunFolder, step: int | None) -> RunFacts:
         made_of |= _references(folder) | {"reward": _reward(config)} | _judge(config, folder)
     made_of["seed"] = str(config.seed)
     rows = read_metrics(folder.metrics)
-    summary = json.loads(folder.summary.read_text(encoding="utf-8")) if folder.summary.exists() else {}
-    total = summary.get("steps") or _total(config, samples, supervised=supervised)
+    summary = read_json_object(folder.summary) if folder.summary.exists() else {}
+    steps = as_whole(summary.get("steps", 0), f"{folder.summary}: steps")
+    total = steps or _total(config, samples, supervised=supervised)
     return RunFacts(
         config=config,
         supervised=supervised,
@@ -135,14 +135,12 @@ def _data(config: RunConfig) -> tuple[str, int | None]:
 
 
 def _references(folder: RunFolder) -> dict[str, str]:
-    path = folder.root / "references.json"
-    if not path.exists():
+    pool = read_note(folder.root / POOL_NOTE)
+    if pool is None:
         return {}
-    pool = json.loads(path.read_text(encoding="utf-8"))
     # Of a pool that this package wrote, who wrote it; else the file.
-    provenance = (pool["header"] or {}).get("provenance")
-    by = f"written by {public_text(provenance['writer'])}" if provenance else public_text(pool["source"])
-    return {"references": f"{by}: of {pool['entries']:,} samples, digest {pool['digest'][:16]}"}
+    by = public_text(pool.source) if pool.writer is None else f"written by {public_text(pool.writer)}"
+    return {"references": f"{by}: of {pool.entries:,} samples, digest {pool.digest[:16]}"}
 
 
 def _reward(config: RunConfig) -> str:
@@ -150,7 +148,7 @@ def _reward(config: RunConfig) -> str:
     judged = asdict(reward.weights)
     if config.modality == "image":
         del judged["local"]  # of a video
-    weights: Mapping[str, Any] = {
+    weights: Mapping[str, object] = {
         "witness_adjudicator": judged,
         "judge": judged,
         "imitation": asdict(reward.imitation),

@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
@@ -32,16 +31,18 @@ from vcap_jax.references.command import pool_shares
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
-from vcap_jax.report.summary import fact_row, shares_table, write_summary
+from vcap_jax.report.summary import FactRow, fact_row, read_fact_row, shares_table, write_summary
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import CheckpointSource, checkpoint_source, starting_source
 from vcap_jax.run.checks import check_sft_run
 from vcap_jax.run.config import RunConfig
+from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import Evaluations
 from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.setup import Prepared, prepare
+from vcap_jax.system.json_values import JsonDict, as_object, read_json_object
 
 _SEED = 8_000_009
 """Added to the run's seed: candidates are not drawn with the numbers of rollouts or references."""
@@ -78,7 +79,7 @@ def distill(
     candidates: int = 8,
     say: Callable[[str], None] = print,
     processes: Processes = ALONE,
-) -> Mapping[str, Any]:
+) -> Mapping[str, object]:
     """Distils every teacher, or goes on with it, in ``folder``; returns the summary.
 
     candidates: N, captions drawn per sample. processes: those that share the work, each calling this with a folder they
@@ -111,7 +112,7 @@ def distill(
         return summary
     write_summary(folder.summary, summary)
     for name, told in stages.items():
-        chosen = told["selection"]
+        chosen = as_object(told["selection"], f"selection of {name}")
         say(
             f"{name}: best of {candidates} on {chosen['samples']} samples, reward {chosen['best']:.3f} "
             f"(all candidates {chosen['mean']:.3f}); {chosen['ties']} ties, {chosen['failed']} candidates and "
@@ -122,10 +123,12 @@ def distill(
     return summary
 
 
-def _stages(whole: _Undertaking, teachers: Sequence[Teacher]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _stages(
+    whole: _Undertaking, teachers: Sequence[Teacher]
+) -> tuple[dict[str, FactRow], dict[str, JsonDict]]:
     """Every teacher's stages, one after the other: rows of held-out facts, and what is told of each teacher."""
-    rows: dict[str, Any] = {}
-    stages: dict[str, Any] = {}
+    rows: dict[str, FactRow] = {}
+    stages: dict[str, JsonDict] = {}
     config, folder, say, processes = whole.config, whole.folder, whole.say, whole.processes
     for teacher in teachers:
         stage = folder.root / teacher.name
@@ -135,7 +138,7 @@ def _stages(whole: _Undertaking, teachers: Sequence[Teacher]) -> tuple[dict[str,
             _candidates_to_best(whole, teacher, stage)
         else:
             _check_same_teacher(whole, teacher, stage)
-        told = json.loads((stage / "teacher.json").read_text(encoding="utf-8"))
+        told = read_json_object(stage / "teacher.json")
         student = dataclasses.replace(
             config,
             name=f"{config.name}-from-{teacher.name}",
@@ -147,13 +150,14 @@ def _stages(whole: _Undertaking, teachers: Sequence[Teacher]) -> tuple[dict[str,
         else:
             run_sft(student, run, say=say, processes=processes)
             processes.barrier(f"student of {teacher.name} done")
-        learned = json.loads(run.summary.read_text(encoding="utf-8"))
+        learned = read_json_object(run.summary)
         stages[teacher.name] = told | {"student": learned}
         if "heldout" in told:
-            rows.setdefault("base", learned["start"])
+            rows.setdefault("base", read_fact_row(learned["start"], f"{run.summary}: start"))
             if teacher.source is not None:
-                rows[teacher.name] = told["heldout"]
-            rows[f"distilled from {teacher.name}"] = learned["trained"]
+                rows[teacher.name] = read_fact_row(told["heldout"], f"{stage}: heldout")
+            trained = read_fact_row(learned["trained"], f"{run.summary}: trained")
+            rows[f"distilled from {teacher.name}"] = trained
     return rows, stages
 
 
@@ -177,7 +181,7 @@ def _check_same_teacher(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
                 )
             ]
         )
-    before = json.loads((stage / "teacher.json").read_text(encoding="utf-8"))["teacher"]
+    before = read_json_object(stage / "teacher.json").get("teacher")
     now = str(_source(whole.config, teacher))
     if now == before:
         return
@@ -225,7 +229,7 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
     drawn = write_shared_pool(taught.ctx, stage / "candidates.jsonl", writer, samples)
     written = writer.provenance
     del writer  # and with it this process's copy of the teacher
-    told: dict[str, Any] = {"teacher": str(source), "weights": written.weights}
+    told: dict[str, object] = {"teacher": str(source), "weights": written.weights}
     evaluations = Evaluations(subrun_ctx, taught.world)
     measured = evaluations.of_policy("teacher", taught.ctx.policy.trainable)
     if HELDOUT in measured:
@@ -254,7 +258,7 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
 
 
 def _score(
-    ctx: Any,
+    ctx: RunContext,
     prepared: Prepared,
     judge: JudgeConfig,
     drawn: ReferencePool,
@@ -262,7 +266,7 @@ def _score(
     references: ReferencePool | None,
     path: Path,
 ) -> None:
-    config: RunConfig = ctx.config
+    config = ctx.config
     reward = reward_settings(ctx, references, prepared.world)
     with reward_session(ctx, reward, references, judge) as session:
         score_candidates(

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 import jax
 
@@ -61,7 +60,7 @@ def run(
     *,
     say: Callable[[str], None] = print,
     processes: Processes = ALONE,
-) -> Mapping[str, Any]:
+) -> Mapping[str, object]:
     """Runs, or goes on with, the run in ``folder``; returns its summary.
 
     say: where messages to the user go. processes: those that share the run, each calling this with the same
@@ -131,11 +130,12 @@ def run(
     if not processes.first:
         return {}
     rows = read_metrics(folder.metrics)
-    summary: dict[str, Any] = {row: fact_row(found.metrics) for row, found in compared.items() if found}
-    if summary:
-        plot_comparison(summary, folder.comparison_plot, title=f"Held-out {config.modality} scenes")
-        say(shares_table(summary))
-    summary |= {
+    shares = {row: fact_row(found.metrics) for row, found in compared.items() if found}
+    if shares:
+        plot_comparison(shares, folder.comparison_plot, title=f"Held-out {config.modality} scenes")
+        say(shares_table(shares))
+    summary: dict[str, object] = {
+        **shares,
         "seconds": folder.add_seconds(time.monotonic() - begin),
         "steps": len(rows),
         "attention": ctx.policy.attention,

@@ -10,10 +10,8 @@ the same decoding settings, and so on (paper, Appendix "Training Data"). A compl
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample, read_manifest
@@ -22,14 +20,16 @@ from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.recipes.grpo import HELDOUT_REFERENCES, run
 from vcap_jax.references import PolicyWriter, write_shared_pool
 from vcap_jax.references.by_policy import reference_rollout, reference_seed
+from vcap_jax.references.note import POOL_NOTE, read_note
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.summary import shares_table, write_summary
+from vcap_jax.report.summary import FactRow, read_fact_row, shares_table, write_summary
 from vcap_jax.run.checkpoint_source import checkpoint_source
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family
 from vcap_jax.run.setup import prepare
+from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
 
 
 def self_improve(
@@ -39,7 +39,7 @@ def self_improve(
     rounds: int = 2,
     say: Callable[[str], None] = print,
     processes: Processes = ALONE,
-) -> Mapping[str, Any]:
+) -> Mapping[str, object]:
     """Runs, or goes on with, ``rounds`` rounds in ``folder``; returns the summary.
 
     processes: those that share the work, each calling this with a folder they all see.
@@ -50,7 +50,8 @@ def self_improve(
         raise ConfigError([f"{rounds} rounds: give at least one"])
     if not reward_family(config).uses_reference(config.reward):
         raise ConfigError(["the reward uses no references, so that a new pool would change nothing"])
-    finished: dict[str, Any] = {}
+    finished: dict[str, JsonDict] = {}
+    rewards: dict[str, tuple[float, float]] = {}
     for number in range(1, rounds + 1):
         name = f"e{number}"
         own = dataclasses.replace(config, name=f"{config.name}-{name}")
@@ -68,8 +69,9 @@ def self_improve(
             say(f"-- {name}: from {config.model.path}, references by {_writer(stage, number)}")
             run(own, stage, say=say, processes=processes)
             processes.barrier(f"{name} done")
-        finished[name] = json.loads(stage.summary.read_text(encoding="utf-8")) | {
-            "reward": _reward(stage),
+        rewards[name] = _reward(stage)
+        finished[name] = read_json_object(stage.summary) | {
+            "reward": rewards[name],
             "references_by": _writer(stage, number),
         }
     rows = _rows(finished)
@@ -77,8 +79,7 @@ def self_improve(
     if not processes.first:
         return summary
     write_summary(folder.summary, summary)
-    for name, round_ in finished.items():
-        first, last = round_["reward"]
+    for name, (first, last) in rewards.items():
         say(f"{name}: reward {first:.3f} in the first tenth of its steps, {last:.3f} in the last")
     if rows:
         say(shares_table(rows))
@@ -126,15 +127,15 @@ def _references_by(
         write(heldout, read_manifest(prepared.world.heldout))
 
 
-def _rows(finished: Mapping[str, Any]) -> dict[str, Any]:
+def _rows(finished: Mapping[str, JsonObject]) -> dict[str, FactRow]:
     """Held-out facts: of the base, and of every round with the references that it learned from."""
-    rows: dict[str, Any] = {}
+    rows: dict[str, FactRow] = {}
     for name, summary in finished.items():
         if "trained" not in summary:
             continue
-        rows.setdefault("base", summary["start"])
-        rows[f"references of {name}"] = summary["references"]
-        rows[name] = summary["trained"]
+        rows.setdefault("base", read_fact_row(summary["start"], f"start of {name}"))
+        rows[f"references of {name}"] = read_fact_row(summary["references"], f"references of {name}")
+        rows[name] = read_fact_row(summary["trained"], f"trained of {name}")
     return rows
 
 
@@ -147,8 +148,7 @@ def _reward(stage: RunFolder) -> tuple[float, float]:
 
 def _writer(stage: RunFolder, number: int) -> str:
     """Who wrote a round's references, in words."""
-    noted = stage.root / "references.json"
-    if noted.exists():
-        row = json.loads(noted.read_text(encoding="utf-8"))
-        return row["header"]["provenance"]["writer"] if row["header"] else row["source"]
+    noted = read_note(stage.root / POOL_NOTE)
+    if noted is not None:
+        return noted.source if noted.writer is None else noted.writer
     return "the base, or as configured" if number == 1 else f"e{number - 1}"

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.config import HELDOUT
@@ -21,7 +20,7 @@ from vcap_jax.kernels.attention import require_kernel
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.references import heldout_pool, remember_pool
 from vcap_jax.report.evaluations import evaluations_of
-from vcap_jax.report.metrics import MetricsWriter, read_metrics
+from vcap_jax.report.metrics import MetricsWriter, Scalar, read_metrics
 from vcap_jax.report.plots import plot_run
 from vcap_jax.report.progress import Progress
 from vcap_jax.report.run_folder import RunFolder
@@ -42,6 +41,7 @@ from vcap_jax.run.trackers import Trackers, run_trackers
 from vcap_jax.sft.step import SFTPrograms
 from vcap_jax.sft.targets import Targets, caption_pool, tokenise_targets
 from vcap_jax.sft.trainer import SHOWN, SupervisedTraining
+from vcap_jax.system.json_values import as_whole
 from vcap_jax.training.optimizer import TrainState, build_optimizer, learning_rate_schedule
 
 
@@ -51,7 +51,7 @@ def run_sft(
     *,
     say: Callable[[str], None] = print,
     processes: Processes = ALONE,
-) -> Mapping[str, Any]:
+) -> Mapping[str, object]:
     """Runs, or goes on with, the supervised run in ``folder``; returns its summary.
 
     processes: those that share the run, each calling this with the same configuration and a folder they all see; the
@@ -91,7 +91,7 @@ def _heldout(prepared: Prepared, judge: JudgeConfig) -> Iterator[OwnData | None]
         yield own
 
 
-def _run(prepared: Prepared, own: OwnData | None, trackers: Trackers, begin: float) -> Mapping[str, Any]:
+def _run(prepared: Prepared, own: OwnData | None, trackers: Trackers, begin: float) -> Mapping[str, object]:
     ctx, world = prepared.ctx, prepared.world
     config, folder, say, processes = ctx.config, ctx.folder, ctx.say, ctx.processes
     evaluations = Evaluations(ctx, world, own=own, on_results=trackers.evaluated)
@@ -113,7 +113,7 @@ def _run(prepared: Prepared, own: OwnData | None, trackers: Trackers, begin: flo
     if not processes.first:
         return {}
     rows = read_metrics(folder.metrics)
-    summary: dict[str, Any] = {"steps": len(rows), "seconds": folder.add_seconds(time.monotonic() - begin)}
+    summary: dict[str, object] = {"steps": len(rows), "seconds": folder.add_seconds(time.monotonic() - begin)}
     if world is not None and HELDOUT in trained:
         told = {
             "targets": fact_shares(count_captions(world.train_scenes, targets.texts)),
@@ -144,10 +144,11 @@ class _Log:
     def message(self, text: str) -> None:
         self._progress.message(text)
 
-    def step(self, row: Mapping[str, Any]) -> None:
+    def step(self, row: Mapping[str, Scalar]) -> None:
         self._metrics.write(row)
-        self._trackers.step(row["step"], row)
-        self._progress.update(row["step"], row)
+        step = as_whole(row["step"], "step")
+        self._trackers.step(step, row)
+        self._progress.update(step, row)
 
     def evaluated(self, step: int, columns: Mapping[str, float]) -> None:
         self._metrics.complete(step, columns)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from vcap_jax.captioning.parts import Shard
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
+from vcap_jax.references.note import POOL_NOTE, read_note, write_note
 from vcap_jax.references.writing import PoolError, write_pool
 from vcap_jax.report.progress import PoolProgress
-from vcap_jax.report.step_log import replace_file
 from vcap_jax.run.checkpoint_source import starting_source
 from vcap_jax.run.context import RunContext
 
@@ -115,20 +113,14 @@ def write_shared_pool(
     return processes.together(f"pool {path.name}", write) or ReferencePool.read(path)
 
 
-def remember_pool(
-    ctx: RunContext, pool: ReferencePool, source: str, *, note: str = "references.json"
-) -> None:
+def remember_pool(ctx: RunContext, pool: ReferencePool, source: str, *, note: str = POOL_NOTE) -> None:
     """Notes in the run folder which captions the run uses; refuses others when it is resumed."""
     path = ctx.folder.root / note
-    digest = pool.digest()
-    if path.exists():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        if before["digest"] != digest:
-            raise PoolError(
-                f"the run in {ctx.folder.root} began with the captions of {before['source']}, digest "
-                f"{before['digest']}; {source} has {digest}. Give it the pool it began with, or start a new run"
-            )
-        return
-    header = None if pool.header is None else asdict(pool.header)
-    row = {"source": source, "digest": digest, "entries": len(pool), "header": header}
-    replace_file(path, (json.dumps(row, indent=2, ensure_ascii=False) + "\n").encode())
+    before = read_note(path)
+    if before is None:
+        write_note(path, pool, source)
+    elif before.digest != (digest := pool.digest()):
+        raise PoolError(
+            f"the run in {ctx.folder.root} began with the captions of {before.source}, digest "
+            f"{before.digest}; {source} has {digest}. Give it the pool it began with, or start a new run"
+        )

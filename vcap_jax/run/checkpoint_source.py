@@ -13,20 +13,20 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flax import nnx
 
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.models.family import CaptionModel, Processor, VisualBudget
 from vcap_jax.models.lora import LoraConfig
-from vcap_jax.models.policy import ModelConfig, Policy, policy_of
+from vcap_jax.models.policy import ModelConfig, Params, Policy, policy_of
 from vcap_jax.models.registry import family_at
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.report.best_checkpoint import BEST, AskedStep, read_best
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import checkpoint_folder, load_adapted
+from vcap_jax.system.json_values import JsonDict
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 
 
@@ -199,7 +199,7 @@ def _check_same_adapters(source: CheckpointSource, theirs: LoraConfig, ours: Lor
     )
 
 
-def _adapter_settings(lora: LoraConfig) -> dict[str, Any]:
+def _adapter_settings(lora: LoraConfig) -> JsonDict:
     settings = dataclasses.asdict(lora) | {"targets": sorted(lora.targets)}
     return {key: value for key, value in settings.items() if key != "seed"}
 
@@ -230,7 +230,7 @@ def _with_trained(model: CaptionModel, runs: Sequence[TrainedRun], placement: Pl
     return trained
 
 
-def _restored(source: CheckpointSource, params: Any, placement: Placement) -> Any:
+def _restored(source: CheckpointSource, params: Params, placement: Placement) -> Params:
     """The parameters of a run's checkpoint that are named in ``params``, in their types."""
     with Checkpointer(RunFolder(source.folder).checkpoints, read_only=True) as checkpoints:
         steps = checkpoints.steps()

@@ -9,24 +9,26 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.config import RewardConfig
+from vcap_jax.system.json_values import as_object, as_text, read_json_object
 
 _FILE = "judge.json"
 
 
 def noted_judge(folder: RunFolder) -> str | None:
     """The model that judged the run so far; None before it has answered, and in runs older than the note."""
-    return _read(folder).get("model")
+    noted = _read(folder)
+    return None if noted is None else noted.model
 
 
 def note_judge(folder: RunFolder, model: str, files: Mapping[str, str]) -> None:
     """Writes the note. files: digests by setting (``judging_files``)."""
-    row = {"model": model, "files": dict(files)}
+    row = asdict(_Note(model=model, files=files))
     replace_file(folder.root / _FILE, (json.dumps(row, indent=2, ensure_ascii=False) + "\n").encode())
 
 
@@ -37,17 +39,17 @@ def remember_judge(folder: RunFolder, model: str, reward: RewardConfig, *, first
     Raises RunFolderError for another model, or another text in a file of the reward's.
     """
     files, before = judging_files(reward), _read(folder)
-    if not before:
+    if before is None:
         if first:
             note_judge(folder, model, files)
         return
-    if before["model"] != model:
+    if before.model != model:
         raise RunFolderError(
-            f"the run in {folder.root} was judged by {before['model']}, and {model} answers now (judge.urls): rewards "
+            f"the run in {folder.root} was judged by {before.model}, and {model} answers now (judge.urls): rewards "
             "of two judges do not compare. Give the servers of the first, or start a new run; if it is the same model "
             f"under another name, correct {folder.root / _FILE}"
         )
-    changed = [key for key, digest in files.items() if before["files"].get(key, digest) != digest]
+    changed = [key for key, digest in files.items() if before.files.get(key, digest) != digest]
     if changed:
         raise RunFolderError(
             f"the run in {folder.root} was judged with another text in the file of {', '.join(changed)}: put it back, "
@@ -69,6 +71,21 @@ def judging_files(reward: RewardConfig) -> dict[str, str]:
     }
 
 
-def _read(folder: RunFolder) -> dict:
+@dataclass(frozen=True, kw_only=True)
+class _Note:
+    """files: digests by setting."""
+
+    model: str
+    files: Mapping[str, str]
+
+
+def _read(folder: RunFolder) -> _Note | None:
     path = folder.root / _FILE
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    if not path.exists():
+        return None
+    row = read_json_object(path)
+    files = as_object(row.get("files"), f"{path}: files")
+    return _Note(
+        model=as_text(row.get("model"), f"{path}: model"),
+        files={key: as_text(digest, f"{path}: {key}") for key, digest in files.items()},
+    )

@@ -6,14 +6,14 @@ Of several processes the first one keeps the log; the others are silent.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import SupportsFloat
 
 import numpy as np
 
 from vcap_jax.grpo.advantages import overlong_penalty
 from vcap_jax.grpo.records import StepReport
 from vcap_jax.grpo.step_metrics import alarm_metrics, judge_metrics, reward_metrics
-from vcap_jax.report.metrics import MetricsWriter, read_metrics
+from vcap_jax.report.metrics import MetricsWriter, Row, read_metrics
 from vcap_jax.report.progress import Progress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.world_facts import fact_metrics
@@ -41,7 +41,7 @@ class RunLog:
         *,
         total: int,
         done: int,
-        learning_rate: Callable[[int], Any],
+        learning_rate: Callable[[int], SupportsFloat],
         world: EmbeddedData | None,
         second_judge: SecondJudge | None,
         trackers: Trackers,
@@ -62,7 +62,7 @@ class RunLog:
     def step(self, report: StepReport) -> None:
         """Writes the row, then whatever shows it."""
         results, outcome = report.outcome.results, report.outcome
-        row: dict[str, Any] = {"step": report.step}
+        row: Row = {"step": report.step}
         row |= reward_metrics(results, report.advantages)
         overlong = self._config.grpo.overlong
         if overlong.weight:
@@ -112,7 +112,7 @@ class SilentLog:
     def message(self, text: str) -> None:
         del text
 
-    def step(self, report: Any) -> None:
+    def step(self, report: object) -> None:
         del report
 
     def evaluated(self, step: int, columns: Mapping[str, float]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 
 from vcap_jax.models.family import CaptionModel, ModelSettings, VisualBudget
 from vcap_jax.models.lora import attach
@@ -15,6 +14,7 @@ from vcap_jax.models.lora_files import load_adapter
 from vcap_jax.models.policy import ModelConfig, Policy, attention_kernel, policy_of
 from vcap_jax.models.registry import family_at
 from vcap_jax.parallel.sharding import Placement
+from vcap_jax.system.json_values import as_text, read_json_object
 from vcap_jax.training.checkpoint import Checkpointer
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
@@ -31,8 +31,8 @@ def load_model(
     folder: Path,
     *,
     placement: Placement,
-    dtype: Any = jnp.float32,
-    param_dtype: Any = None,
+    dtype: DTypeLike = jnp.float32,
+    param_dtype: DTypeLike | None = None,
     remat: str = "none",
     attention_name: str = "auto",
     family: str | None = None,
@@ -45,8 +45,9 @@ def load_model(
     UnsupportedAttention if that attention cannot be computed on the devices of ``placement``.
     """
     if param_dtype is None:
-        stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        param_dtype = jnp.dtype(stored.get("dtype") or stored.get("torch_dtype") or "bfloat16")
+        stored = read_json_object(folder / "config.json")
+        named = stored.get("dtype") or stored.get("torch_dtype") or "bfloat16"
+        param_dtype = jnp.dtype(as_text(named, f"{folder / 'config.json'}: dtype"))
     reader = family_at(folder, family)
     spec, platform = reader.read_spec(folder), placement.mesh.devices.flat[0].platform
     kernel = attention_kernel(attention_name, spec, dtype, platform)

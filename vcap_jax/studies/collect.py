@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from vcap_jax.data.jsonl import read_objects
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.config import HELDOUT
+from vcap_jax.references.note import POOL_NOTE, read_note
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import FactCounts
@@ -18,6 +19,7 @@ from vcap_jax.report.world_facts import count_captions
 from vcap_jax.studies.arms import ACCOMPANY, MODALITIES
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.witnesses import Meetings, meet
+from vcap_jax.system.json_values import as_list, as_text
 from vcap_jax.world.dataset import read_scenes
 from vcap_jax.world.scenes import Modality, Scene
 
@@ -101,8 +103,11 @@ def heldout_folder(run: Path) -> Path:
 
 def heldout_captions(path: Path) -> dict[str, list[str]]:
     """Captions by scene, as ``vcap_jax.run.evaluation`` writes them."""
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return {row["id"]: row["captions"] for row in rows}
+    found: dict[str, list[str]] = {}
+    for _, row in read_objects(path, "file of captions"):
+        captions = as_list(row["captions"], f"{path}: captions")
+        found[as_text(row["id"], f"{path}: id")] = [as_text(one, f"{path}: caption") for one in captions]
+    return found
 
 
 class Worlds:
@@ -153,11 +158,11 @@ def _meetings(run: Path, captions: Mapping[str, Sequence[str]], worlds: Worlds) 
 
 def _reference_size(run: Path, worlds: Worlds) -> float | None:
     """Mean true facts in a reference of the pool that a run learned from; None for rewards without references."""
-    noted = run / "references.json"
-    if not noted.exists():
+    noted = read_note(run / POOL_NOTE)
+    if noted is None:
         return None
     # By name, beside the run or where the studies keep pools: folders may have moved.
-    source = Path(json.loads(noted.read_text(encoding="utf-8"))["source"])
+    source = Path(noted.source)
     near = [run / "references", run.parent / "pools", *(parent / "pools" for parent in run.parents[:4])]
     path = next((folder / source.name for folder in near if (folder / source.name).exists()), source)
     pool = ReferencePool.read(path)

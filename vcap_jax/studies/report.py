@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 import jax
 import jinja2
@@ -102,7 +101,7 @@ def counts(findings: list[Finding]) -> dict[str, int]:
 
 def report_data(
     findings: list[Finding], sections: list[Section], cases: list[Case], made: Made
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Everything in the report but its pictures."""
     tables = []
     for section in sections:
@@ -120,7 +119,7 @@ def report_data(
     }
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from vcap_jax.report.progress import duration
 from vcap_jax.studies.perform import write_task
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import JsonDict, as_number, as_object, as_text, parse_json
 from vcap_jax.system.shutdown import finishing, raise_if_requested
 from vcap_jax.world.splits import prepare_embedded_data
 
@@ -137,15 +137,16 @@ def seconds_taken(out: Path) -> dict[str, float]:
     """Seconds of every task so far by key, all its starts together, those included that did not complete it."""
     taken: dict[str, float] = {}
     for row in _noted(out):
-        taken[row["key"]] = taken.get(row["key"], 0.0) + row["seconds"]
+        key = as_text(row["key"], "key of a task")
+        taken[key] = taken.get(key, 0.0) + as_number(row["seconds"], f"seconds of {key}")
     return taken
 
 
-def _noted(out: Path) -> list[dict[str, Any]]:
+def _noted(out: Path) -> list[JsonDict]:
     path = out / "seconds.jsonl"
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [as_object(parse_json(line), str(path)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _ready(waiting: list[Task], running: list[_Running], plan: Plan, out: Path) -> list[Task]:

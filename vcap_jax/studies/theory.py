@@ -27,9 +27,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from vcap_jax.system.errors import VCapError
@@ -119,7 +119,7 @@ def collision_free(n: int, c: int, *, m: int, N: int) -> Factor:
     return Factor(log_p=_log_avoid(errors, m, N), log_gradient=gradient)
 
 
-def log_avoid(k: Any, m: Any, N: Any) -> np.ndarray:
+def log_avoid(k: ArrayLike, m: ArrayLike, N: ArrayLike) -> np.ndarray:
     """The continuous extension: log avoid(k, m, N) for real arguments, arrays of any broadcastable shapes.
 
     Returns float64, -inf where k + m >= N + 1 (at whole numbers: where k + m > N). It interpolates the exact values;

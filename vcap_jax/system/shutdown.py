@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
 
 from vcap_jax.system.errors import VCapError
+
+_Before = Callable[[int, FrameType | None], object] | int | None
+"""What a signal did before it was taken over; None where that was not done by Python."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -101,7 +103,7 @@ class _Handler:
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         ours = [s for s in SIGNALS if not (s is signal.SIGINT and signal.getsignal(s) is signal.SIG_IGN)]
-        before: dict[int, Any] = {number: signal.signal(number, self._noted) for number in ours}
+        before: dict[int, _Before] = {number: signal.signal(number, self._noted) for number in ours}
         pipe_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         watcher = threading.Thread(target=self._watch, args=(reading, ours), name="signals", daemon=True)
         watcher.start()

@@ -7,9 +7,10 @@ The same architecture, patch geometry and file formats as the published checkpoi
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
+from vcap_jax.system.json_values import JsonDict
 
 BACKBONE_FOLDER = Path(__file__).resolve().parent / "backbone"
 """The trained backbone in Hugging Face format."""
@@ -22,13 +23,21 @@ VIDEO_SETTINGS = VideoSettings(
 """Eight frames of 64 x 64, the size of a clip; ``max_pixels`` is the whole video's."""
 
 
-def backbone_config(tokenizer: Any) -> dict[str, Any]:
+class Tokenizer(Protocol):
+    """What is asked of a Hugging Face tokenizer here."""
+
+    def __len__(self) -> int: ...
+
+    def convert_tokens_to_ids(self, tokens: str) -> int: ...
+
+
+def backbone_config(tokenizer: Tokenizer) -> JsonDict:
     """config.json of the tiny Qwen3-VL for a tokenizer made by ``vcap_jax.world.tokenizer``."""
 
     def token(name: str) -> int:
         return int(tokenizer.convert_tokens_to_ids(name))
 
-    text = {
+    text: JsonDict = {
         "model_type": "qwen3_vl_text",
         "vocab_size": len(tokenizer),
         "hidden_size": 64,
@@ -50,7 +59,7 @@ def backbone_config(tokenizer: Any) -> dict[str, Any]:
         "eos_token_id": token("<|im_end|>"),
         "pad_token_id": token("<|endoftext|>"),
     }
-    vision = {
+    vision: JsonDict = {
         "model_type": "qwen3_vl",
         "depth": 2,
         "hidden_size": 64,

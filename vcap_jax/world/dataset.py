@@ -14,6 +14,8 @@ import av
 import numpy as np
 from PIL import Image
 
+from vcap_jax.data.jsonl import read_objects
+from vcap_jax.system.json_values import as_object, as_text
 from vcap_jax.world.rendering import render_image, render_video
 from vcap_jax.world.scenes import (
     VIDEO_FPS,
@@ -93,6 +95,11 @@ def write_dataset(
 
 def read_scenes(folder: str | Path) -> Mapping[str, Scene]:
     """Scenes of a folder written by ``write_dataset``, by the id of their row."""
-    with (Path(folder) / SCENES).open() as lines:
-        rows = [json.loads(line) for line in lines]
-    return {row["id"]: scene_from_json(row["scene"]) for row in rows}
+    path = Path(folder) / SCENES
+    scenes = {}
+    for number, row in read_objects(path, "file of scenes"):
+        where = f"{path}:{number}"
+        scenes[as_text(row["id"], f"{where}: id")] = scene_from_json(
+            as_object(row["scene"], f"{where}: scene")
+        )
+    return scenes

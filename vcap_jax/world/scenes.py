@@ -11,9 +11,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+from pydantic import TypeAdapter
+
+from vcap_jax.system.json_values import JsonDict, JsonObject
 
 Modality = Literal["image", "video"]
 
@@ -114,6 +117,8 @@ class VideoScene:
 
 Scene = ImageScene | VideoScene
 
+_IMAGE_SCENE, _VIDEO_SCENE = TypeAdapter(ImageScene), TypeAdapter(VideoScene)
+
 
 def scene_rng(modality: Modality, seed: int, split: str, index: int) -> np.random.Generator:
     """A generator that depends on nothing but its arguments."""
@@ -170,26 +175,14 @@ def sample_scene(modality: Modality, seed: int, index: int, split: str = "train"
     return (sample_image_scene if modality == "image" else sample_video_scene)(seed, index, split)
 
 
-def scene_to_json(scene: Scene) -> dict[str, Any]:
+def scene_to_json(scene: Scene) -> JsonDict:
     """A JSON value that ``scene_from_json`` turns back into an equal scene."""
     return {"modality": "image" if isinstance(scene, ImageScene) else "video", **asdict(scene)}
 
 
-def scene_from_json(value: Mapping[str, Any]) -> Scene:
-    """The scene written by ``scene_to_json``."""
+def scene_from_json(value: JsonObject) -> Scene:
+    """The scene written by ``scene_to_json``. Raises pydantic.ValidationError, a ValueError, for anything else."""
+    scene = {key: item for key, item in value.items() if key != "modality"}
     if value["modality"] == "image":
-        return ImageScene(
-            objects=tuple(ImageObject(**item) for item in value["objects"]),
-            background=value["background"],
-            render_seed=value["render_seed"],
-        )
-    shots = tuple(
-        Shot(
-            first=shot["first"],
-            last=shot["last"],
-            background=shot["background"],
-            objects=tuple(VideoObject(**item) for item in shot["objects"]),
-        )
-        for shot in value["shots"]
-    )
-    return VideoScene(shots=shots, render_seed=value["render_seed"])
+        return _IMAGE_SCENE.validate_python(scene)
+    return _VIDEO_SCENE.validate_python(scene)
