@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.references.note import POOL_NOTE, write_note
 from vcap_jax.studies.collect import heldout_folder
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.world.captions import WeakSettings, weak_caption
@@ -46,8 +47,8 @@ def make_up(plan: Plan, out: Path, quality: Mapping[str, float], *, skip: set[st
         _captions(heldout_folder(run) / "trained.jsonl", held, rng, quality.get(task.arm, 0.9))
         _pool(heldout_folder(run) / "references.jsonl", held, rng, 0.5)
         _pool(run / "references" / "train.jsonl", world.train_scenes, rng, 0.5)
-        noted = {"source": str(run / "references" / "train.jsonl")}
-        (run / "references.json").write_text(json.dumps(noted))
+        learned = run / "references" / "train.jsonl"
+        write_note(run / POOL_NOTE, ReferencePool.read(learned), str(learned))
         _metrics(run / "metrics.jsonl", task, rng, quality.get(task.arm, 0.9))
         (run / "summary.json").write_text("{}")
 
