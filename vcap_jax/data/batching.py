@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ class PromptBatcher:
     policy: Policy
     buckets: Buckets
     groups: int
-    put: Callable[[Any], Any]
+    put: Callable[[PromptBatch], PromptBatch]
 
     def sizes(self, examples: Sequence[Example]) -> PaddedSizes:
         """What a batch of the examples is padded to. Raises PromptTooLargeError for one beyond the largest bucket."""
@@ -43,7 +42,7 @@ class PromptBatcher:
         sizes: what to pad to, else the smallest that hold all. The prompts come without their pixels: nobody asks for
         them again, and they would stay on the devices as long as the batch.
         """
-        prompt: PromptBatch = self.put(
+        prompt = self.put(
             self.policy.processor.collate(
                 [example.prompt for example in examples],
                 self.buckets,

@@ -16,7 +16,7 @@ def misfit_scores(scores: object, group: GroupForReward) -> str | None:
     caption, of the types that metrics, store and other processes rely on."""
     if not isinstance(scores, GroupScores):
         return f"a {_type(scores)}, not GroupScores"
-    given: Any = scores  # whatever the annotations say
+    given: Any = scores  # a family of a user's own: the fields may hold anything
     if (given.sample_id, given.step) != (group.sample_id, group.step):
         return f"the scores of sample {given.sample_id!r} in step {given.step}, which was not asked for"
     if not isinstance(given.candidates, tuple):
@@ -36,7 +36,7 @@ def misfit_scores(scores: object, group: GroupForReward) -> str | None:
 def _misfit_candidate(candidate: object) -> str | None:
     if not isinstance(candidate, CandidateScore):
         return f"a {_type(candidate)}, not a CandidateScore,"
-    given: Any = candidate
+    given: Any = candidate  # likewise
     if not _is_number(given.reward):
         return f"a reward of type {_type(given.reward)}, not float or None,"
     if not isinstance(given.failure, Failure | None):

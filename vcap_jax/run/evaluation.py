@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from vcap_jax.data.errors import NoUsableSamplesError
 from vcap_jax.data.manifest import Sample
@@ -48,6 +48,15 @@ from vcap_jax.run.before_after import BeforeAfterPage
 from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.run.keeping_best import BestKeeper
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import (
+    JsonDict,
+    JsonObject,
+    as_list,
+    as_object,
+    as_text,
+    as_whole,
+    parse_json,
+)
 from vcap_jax.system.shutdown import Stopped, TrainingStopped, finishing, requested
 from vcap_jax.world.splits import EmbeddedData
 
@@ -151,7 +160,7 @@ class Evaluations:
         Raises what the evaluator raises.
         """
 
-        def evaluate() -> dict[str, Any]:
+        def evaluate() -> JsonDict:
             return self._written(self._named[name], when, None, PoolCaptioner(pool, each=each)).row()
 
         results = self._known(name, when)
@@ -203,7 +212,7 @@ class Evaluations:
             keeping()
         return found
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """Every evaluation that the folder holds, by evaluator and ``when``: metrics with intervals."""
         return {
             name: {results.when: results.row() for results in several}
@@ -221,7 +230,7 @@ class Evaluations:
     def _known(self, name: str, when: str) -> Results | None:
         path = self._file(name, when).with_suffix(".json")
 
-        def read() -> dict[str, Any] | None:
+        def read() -> JsonDict | None:
             results = read_results(path)
             return None if results is None else results.row()
 
@@ -250,7 +259,7 @@ class Evaluations:
     ) -> Results:
         """The first process evaluates and writes; the others caption their shares of what it asks for."""
         processes = self._ctx.processes
-        row: dict[str, Any] | None = None
+        row: JsonDict | None = None
         # Of several processes none may leave the others waiting.
         with finishing("the evaluation in work") if processes.count > 1 else nullcontext():
             if processes.first:
@@ -314,7 +323,7 @@ class PolicyCaptioner:
         if any((seed, identity) not in kept for identity in ids):
             self._asked({"samples": [_sample_row(sample) for sample in samples], "seed": seed})
             for row in self._together(samples, seed):
-                kept[seed, row["id"]] = row
+                kept[seed, as_text(row["id"], "id of captions")] = row
             lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in kept.values()]
             replace_file(self._path, "".join(lines).encode())
         return [_captions(kept[seed, identity]) for identity in ids]
@@ -326,7 +335,8 @@ class PolicyCaptioner:
         """
         while (asked := self._asked(None)) is not None:
             _raise_of(asked)
-            self._together([_sample(row) for row in asked["samples"]], asked["seed"])
+            samples = as_list(asked["samples"], "samples to caption")
+            self._together([_sample(row) for row in samples], as_whole(asked["seed"], "seed of captions"))
 
     def end(self, error: BaseException | None = None) -> None:
         """Tells the other processes that no more captions are asked for, and what ended the evaluation if not its
@@ -334,11 +344,12 @@ class PolicyCaptioner:
         if not self._over:
             self._asked(None if error is None else _reason(error))
 
-    def _asked(self, what: Any) -> Any:
+    def _asked(self, what: JsonObject | None) -> JsonObject | None:
         """Of the first process: tells the others what it asks for. Of the others: what that is."""
-        return self._ctx.processes.all_gather_objects("captions asked for", what)[0]
+        asked = self._ctx.processes.all_gather_objects("captions asked for", what)[0]
+        return None if asked is None else as_object(asked, "captions asked for")
 
-    def _together(self, samples: Sequence[Sample], seed: int) -> list[dict[str, Any]]:
+    def _together(self, samples: Sequence[Sample], seed: int) -> list[JsonDict]:
         """Rows of all processes' shares, in order. What ends the work of one of them is raised in all."""
         told = self._ctx.processes.all_gather_objects(
             f"captions, {self._path.stem}", self._share(samples, seed)
@@ -347,9 +358,9 @@ class PolicyCaptioner:
             if "rows" not in share:
                 self._over = True  # all know
                 _raise_of(share, "" if len(told) == 1 else f"process {process}: ")
-        return [row for share in told for row in share["rows"]]
+        return [as_object(row, "captions") for share in told for row in share["rows"]]
 
-    def _share(self, samples: Sequence[Sample], seed: int) -> dict[str, Any]:
+    def _share(self, samples: Sequence[Sample], seed: int) -> JsonObject:
         """This process's rows, or the reason why it has none."""
         processes, config = self._ctx.processes, self._ctx.config
         mine = processes.share(len(samples))
@@ -362,30 +373,33 @@ class PolicyCaptioner:
             on_bad=bad.append,
             stop=requested,
         )
-        numbered = {} if seed == 0 else {"seed": seed}
-        rows: dict[str, dict[str, Any]] = {}
+        numbered: JsonDict = {} if seed == 0 else {"seed": seed}
+        rows: dict[str, JsonDict] = {}
         try:
             with suppress(NoUsableSamplesError):  # then each of them is in ``bad``
                 for c in captioned:
-                    row = {
+                    rows[c.sample.id] = {
                         "id": c.sample.id,
-                        "captions": c.captions,
-                        "tokens": c.lengths,
-                        "truncated": c.truncated,
+                        "captions": list(c.captions),
+                        "tokens": list(c.lengths),
+                        "truncated": list(c.truncated),
+                        **numbered,
                     }
-                    rows[c.sample.id] = row | numbered
         except VCapError as error:
             return _reason(error)
         if requested():
             return _reason(Stopped(_STOPPED))
-        rows |= {one.id: {"id": one.id, "failure": one.reason} | numbered for one in bad}
+        rows |= {one.id: {"id": one.id, "failure": one.reason, **numbered} for one in bad}
         return {"rows": [rows[sample.id] for sample in own]}
 
-    def _kept(self) -> dict[tuple[int, str], dict[str, Any]]:
+    def _kept(self) -> dict[tuple[int, str], JsonDict]:
         if not self._path.exists():
             return {}
-        rows = map(json.loads, self._path.read_text(encoding="utf-8").splitlines())
-        return {(row.get("seed", 0), row["id"]): row for row in rows}
+        where, kept = str(self._path), {}
+        for line in self._path.read_text(encoding="utf-8").splitlines():
+            row = as_object(parse_json(line), where)
+            kept[as_whole(row.get("seed", 0), f"{where}: seed"), as_text(row["id"], f"{where}: id")] = row
+        return kept
 
 
 def _reason(error: BaseException) -> dict[str, str]:
@@ -393,25 +407,28 @@ def _reason(error: BaseException) -> dict[str, str]:
     return {"stopped" if isinstance(error, Stopped) else "failed": str(error)}
 
 
-def _raise_of(told: Mapping[str, Any], where: str = "") -> None:
+def _raise_of(told: JsonObject, where: str = "") -> None:
     """Raises what ``_reason`` told, if that is what was told."""
     if "stopped" in told:
-        raise Stopped(told["stopped"])
+        raise Stopped(as_text(told["stopped"], "stopped"))
     if "failed" in told:
         raise EvaluatorError(f"{where}{told['failed']}")
 
 
-def _captions(row: Mapping[str, Any]) -> Captions:
+def _captions(row: JsonObject) -> Captions:
+    """A row as ``_share`` makes it, or as an older version did, without ``truncated``."""
+    where = f"captions of {row['id']!r}"
+    failure = row.get("failure")
     return Captions(
-        id=row["id"],
-        texts=tuple(row.get("captions", ())),
-        tokens=tuple(row.get("tokens", ())),
-        truncated=tuple(row.get("truncated", ())),
-        failure=row.get("failure"),
+        id=as_text(row["id"], where),
+        texts=tuple(as_text(text, where) for text in as_list(row.get("captions", []), where)),
+        tokens=tuple(as_whole(tokens, where) for tokens in as_list(row.get("tokens", []), where)),
+        truncated=tuple(bool(cut) for cut in as_list(row.get("truncated", []), where)),
+        failure=None if failure is None else as_text(failure, where),
     )
 
 
-def _sample_row(sample: Sample) -> dict[str, Any]:
+def _sample_row(sample: Sample) -> JsonDict:
     return {
         **vars(sample),
         "images": [str(path) for path in sample.images],
@@ -419,14 +436,26 @@ def _sample_row(sample: Sample) -> dict[str, Any]:
     }
 
 
-def _sample(row: Mapping[str, Any]) -> Sample:
+def _sample(sent: object) -> Sample:
+    """The sample whose ``_sample_row`` came over from the first process."""
+    row = as_object(sent, "a sample to caption")
+    where = f"sample {row['id']!r} to caption"
+
+    def texts(key: str) -> tuple[str, ...]:
+        return tuple(as_text(text, where) for text in as_list(row[key], where))
+
+    def optional(key: str) -> str | None:
+        return None if row[key] is None else as_text(row[key], where)
+
+    video = optional("video")
     return Sample(
-        **{
-            **row,
-            "images": tuple(map(Path, row["images"])),
-            "video": None if row["video"] is None else Path(row["video"]),
-            "references": tuple(row["references"]),
-        }
+        id=as_text(row["id"], where),
+        images=tuple(map(Path, texts("images"))),
+        video=None if video is None else Path(video),
+        prompt=optional("prompt"),
+        references=texts("references"),
+        extra=as_object(row["extra"], where),
+        origin=as_text(row["origin"], where),
     )
 
 
