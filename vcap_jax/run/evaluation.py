@@ -433,6 +433,7 @@ def _sample_row(sample: Sample) -> JsonDict:
         **vars(sample),
         "images": [str(path) for path in sample.images],
         "video": None if sample.video is None else str(sample.video),
+        "references": list(sample.references),
     }
 
 
