@@ -11,17 +11,20 @@ import pytest
 from vcap_jax.configuration import ConfigError
 from vcap_jax.recipes import self_improve as module
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.summary import FactRow
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.shutdown import TrainingStopped
 
 
-def shares(coverage: float) -> dict:
+def shares(coverage: float) -> FactRow:
     return {
         "coverage": coverage,
         "hallucination": 0.1,
         "coverage_interval": [coverage, coverage],
         "hallucination_interval": [0.1, 0.1],
+        "claims_per_caption": 3.0,
+        "scenes": 8,
     }
 
 
