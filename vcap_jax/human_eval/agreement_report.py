@@ -116,7 +116,8 @@ def _draw_pairs(axis: Axes, results: Results) -> None:
     for a, row in enumerate(grid):
         for b, value in enumerate(row):
             if not math.isnan(value):
-                axis.text(b, a, f"{value:.1f}", ha="center", va="center", fontsize=10)
+                ink = "white" if abs(value - 50) > 38 else "black"
+                axis.text(b, a, f"{value:.1f}", ha="center", va="center", fontsize=10, color=ink)
     axis.set_xticks(range(len(models)), models, rotation=25, ha="right")
     axis.set_yticks(range(len(models)), models)
     mean = results.mean_pairs[OVERALL]["counted"]
