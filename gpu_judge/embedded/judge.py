@@ -11,6 +11,7 @@ from gpu_judge.embedded.prose import Prose, read_prose, text_quality
 from gpu_judge.embedded.questions import answer_questions, asks_questions
 from gpu_judge.embedded.reasonability import reasonability
 from gpu_judge.embedded.request import BadRequest, JudgeRequest, read_content, read_request
+from gpu_judge.embedded.stages import answer_stage
 from gpu_judge.embedded.windows import Window, claims_in_window, window_shots
 from vcap_jax.system.json_values import JsonObject
 from vcap_jax.world.grammar import parse_image
@@ -35,11 +36,13 @@ class EmbeddedJudge:
     def __init__(self, cache_size: int = 4096, perception: PerceptionConfig | None = None) -> None:
         self._eyes = Eyes(cache_size, perception)
 
-    def answer(self, body: JsonObject) -> Answer:
-        """The verdict on a chat completion request, or the answers to its questions; raises ``BadRequest`` where there
-        is none to give.
+    def answer(self, body: JsonObject) -> JsonObject:
+        """The verdict on a chat completion request, or the answers to its questions or to a benchmark's; raises
+        ``BadRequest`` where there is none to give.
         """
         content = read_content(body)
+        if (stage := answer_stage(content, self._eyes)) is not None:
+            return stage
         if asks_questions(content.texts):
             return answer_questions(content.texts)
         request = read_request(content)

@@ -18,6 +18,8 @@ _MOST_READING = 16 * 1024**2
 """Characters: a caption of 6,300 tokens, some 30,000 characters, for 500 questions."""
 _ITEM = re.compile(r"(Q\d+): (.*?)((?: \([A-Z]\) .*)?)")
 _OPTION = re.compile(r" \(([A-Z])\) (.*?)(?= \([A-Z]\) |$)")
+_OPTION_LINE = re.compile(r"\n([A-Z])\) (.*)")
+"""As some benchmarks list them; a question then ends with a blank line."""
 
 
 def asks_questions(texts: Sequence[str]) -> bool:
@@ -39,7 +41,7 @@ def answer_questions(texts: Sequence[str]) -> dict[str, str | int]:
             f"{len(questions)} lists of questions and {len(captions)} captions between delimiter lines such as "
             "<caption> and </caption>; exactly one of each must be there"
         )
-    lines = questions[0].splitlines()
+    lines = [line for line in _OPTION_LINE.sub(r" (\1) \2", questions[0]).splitlines() if line]
     if len(lines) * len(captions[0]) > _MOST_READING:
         raise BadRequest(
             f"there are {len(lines):,} questions about {len(captions[0]):,} characters; the caption is read for each, "
