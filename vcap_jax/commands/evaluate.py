@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcap_jax.evals.protocol import EvaluatorError
-from vcap_jax.run.command_line import guarded
+from vcap_jax.run.command_line import guarded, step_argument
 
 VIDEO_QA = "video-qa"
 """The benchmark that another harness does (``vcap_jax.recipes.video_qa``)."""
@@ -59,7 +59,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
     parser.add_argument("--mode", choices=("official", "strict"), help="of counting (default: strict)")
     parser.add_argument("--prompts", help="folder with texts of your own, STAGE.txt each")
     parser.add_argument("--limit", type=int, help="the first so many samples")
-    parser.add_argument("--step", type=int, help="which of a run's checkpoints (default: the last)")
+    parser.add_argument(
+        "--step", type=step_argument, help="which of a run's checkpoints, or best (default: the last)"
+    )
     parser.add_argument(
         "--temperature", type=float, help="draws captions (default: the likeliest token each time)"
     )

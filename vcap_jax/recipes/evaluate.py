@@ -39,6 +39,7 @@ from vcap_jax.evals.captions_file import CaptionsFile
 from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
 from vcap_jax.evals.protocol import Captions, EvaluatorError, EvaluatorTools
 from vcap_jax.evals.registry import load_evaluator
+from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.config import JudgeConfig
@@ -76,7 +77,7 @@ class EvaluationRequest:
     out: Path
     judges: JudgesConfig
     options: Mapping[str, Option] = field(default_factory=dict)
-    step: int | None = None
+    step: AskedStep = None
     captioner: tuple[str, ...] = ()
     served_model: str | None = None
     api_key_env: str | None = None
