@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ from vcap_jax.grpo.objective import (
 )
 from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
 from vcap_jax.models.family import Features, Params, PromptBatch
-from vcap_jax.parallel.arrays import AnyArray
+from vcap_jax.parallel.arrays import ArrayT
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.training.logprobs import token_statistics
@@ -37,7 +37,7 @@ from vcap_jax.training.optimizer import OptimizerPrograms
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class CaptionBatch:
+class CaptionBatch(Generic[ArrayT]):
     """The captions of B groups and what the update needs to know of them.
 
     lengths: the end token included. contributes: see ``advantages.GroupAdvantages``.
@@ -45,11 +45,11 @@ class CaptionBatch:
     NumPy arrays on the host, JAX arrays on the devices.
     """
 
-    tokens: Int[AnyArray, "B G T"]
-    lengths: Int[AnyArray, "B G"]
-    advantages: Float[AnyArray, "B G"]
-    contributes: Bool[AnyArray, "B G"]
-    sampler_logprobs: Float[AnyArray, "B G T"] | None = None
+    tokens: Int[ArrayT, "B G T"]
+    lengths: Int[ArrayT, "B G"]
+    advantages: Float[ArrayT, "B G"]
+    contributes: Bool[ArrayT, "B G"]
+    sampler_logprobs: Float[ArrayT, "B G T"] | None = None
 
 
 class UpdatePrograms(OptimizerPrograms):

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from vcap_jax.kernels.matmul import einsum_float32
+from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.rollout.sampling import SamplingConfig, sampling_scores
 
 Array = jax.Array
@@ -23,7 +24,7 @@ Array = jax.Array
 _PROMPT = -1
 
 
-def first_occurrence(prompt: Array, prompt_lengths: Array, captions: Array, vocabulary: int) -> Array:
+def first_occurrence(prompt: AnyArray, prompt_lengths: AnyArray, captions: Array, vocabulary: int) -> Array:
     """[B, G, V] int32: the caption position at which each token first stands; -1 if it is in the prompt, the caption
     length T if it is nowhere.
 
@@ -44,8 +45,8 @@ def sampled_logprobs(
     hidden: Array,
     head: Array,
     captions: Array,
-    prompt: Array,
-    prompt_lengths: Array,
+    prompt: AnyArray,
+    prompt_lengths: AnyArray,
     sampling: SamplingConfig,
     *,
     banned: Sequence[int],

@@ -38,7 +38,7 @@ class _Part:
     batch: RolloutBatch
     start: int
     stop: int
-    captions: CaptionBatch
+    captions: CaptionBatch[np.ndarray]
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
+from jax.typing import DTypeLike
 
 from vcap_jax.models.remat import LAYER_INPUT, rematerialised
+from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.parallel.group_sharding import whole_stack
 
 Array = jax.Array
 Module = TypeVar("Module", bound=nnx.Module)
+Carry = TypeVar("Carry")
+Slice = TypeVar("Slice")
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": lambda x: jax.nn.gelu(x, approximate=False),
@@ -32,7 +36,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def normal_param(rngs: nnx.Rngs, shape: tuple[int, ...], stddev: float, dtype: Any) -> nnx.Param:
+def normal_param(rngs: nnx.Rngs, shape: tuple[int, ...], stddev: float, dtype: DTypeLike) -> nnx.Param:
     """A parameter drawn from N(0, stddev^2).
 
     NumPy draws it: XLA would compile a generator for every shape, which takes longer than anything else
@@ -41,7 +45,7 @@ def normal_param(rngs: nnx.Rngs, shape: tuple[int, ...], stddev: float, dtype: A
 
     def draw(seed: np.ndarray) -> np.ndarray:
         noise = np.random.default_rng(np.asarray(seed)).standard_normal(shape, np.float32)
-        return (stddev * noise).astype(dtype)
+        return (stddev * noise).astype(jnp.dtype(dtype))
 
     seed = jax.random.key_data(rngs.params())
     if isinstance(seed, jax.core.Tracer):
@@ -76,7 +80,14 @@ class Adapter(nnx.Module):
     """
 
     def __init__(
-        self, a: Any, b: Any, *, rank: int, scale: float, parts: tuple[tuple[int, int], ...], outputs: int
+        self,
+        a: Array | jax.ShapeDtypeStruct,
+        b: Array | jax.ShapeDtypeStruct,
+        *,
+        rank: int,
+        scale: float,
+        parts: tuple[tuple[int, int], ...],
+        outputs: int,
     ) -> None:
         self.a, self.b = nnx.Param(a), nnx.Param(b)
         self.rank, self.scale, self.parts, self.outputs = rank, scale, parts, outputs
@@ -112,7 +123,7 @@ class Linear(nnx.Module):
         *,
         use_bias: bool,
         rngs: nnx.Rngs,
-        param_dtype: Any,
+        param_dtype: DTypeLike,
         stddev: float,
         stack: tuple[int, ...] = (),
     ) -> None:
@@ -137,7 +148,7 @@ class Linear(nnx.Module):
 class RMSNorm(nnx.Module):
     """Root-mean-square norm over the last axis, statistics in float32: scale [*stack, size]."""
 
-    def __init__(self, size: int, eps: float, *, param_dtype: Any, stack: tuple[int, ...] = ()) -> None:
+    def __init__(self, size: int, eps: float, *, param_dtype: DTypeLike, stack: tuple[int, ...] = ()) -> None:
         self.scale = nnx.Param(jnp.ones((*stack, size), param_dtype))
         self.eps = eps
 
@@ -156,7 +167,7 @@ class LayerNorm(nnx.Module):
     """Layer norm over the last axis, in float32: scale and bias [*stack, size]."""
 
     def __init__(
-        self, size: int, *, param_dtype: Any, eps: float = 1e-6, stack: tuple[int, ...] = ()
+        self, size: int, *, param_dtype: DTypeLike, eps: float = 1e-6, stack: tuple[int, ...] = ()
     ) -> None:
         self.scale = nnx.Param(jnp.ones((*stack, size), param_dtype))
         self.bias = nnx.Param(jnp.zeros((*stack, size), param_dtype))
@@ -174,33 +185,34 @@ class LayerNorm(nnx.Module):
 
 def scan_layers(
     layers: Module,
-    body: Callable[[Module, Any, Any], tuple[Any, Any]],
-    carry: Any,
-    xs: Any = None,
+    body: Callable[[Module, Carry, AnyArray, Slice], Carry],
+    carry: Carry,
+    xs: Slice,
     *,
     remat: str = "none",
-) -> tuple[Any, Any]:
-    """Run ``carry, y = body(layer, carry, x)`` over the leading axis of a stacked module.
+) -> Carry:
+    """Run ``carry = body(layer, carry, index, x)`` over the leading axis of a stacked module.
 
     Args:
         layers: a module whose parameters all have a leading layer axis.
-        body: receives one layer, the carry, and ``x``: the layer's index (int32 scalar) and its slice of
-            ``xs``.
+        body: receives one layer, the carry, the layer's index (int32 scalar), and its slice of ``xs``.
         carry: passed from layer to layer.
         xs: arrays with a leading layer axis, or None.
         remat: what the backward pass computes again, see ``vcap_jax.models.remat``.
 
     Returns:
-        The last carry and the stacked ``y`` of the layers.
+        The last carry.
     """
     graphdef, params = nnx.split(layers)
     params = jax.tree.map(whole_stack, params)
     depth = jax.tree.leaves(params)[0].shape[0]
 
-    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+    def step(carry: Carry, x: tuple[nnx.State, AnyArray, Slice]) -> tuple[Carry, None]:
         layer_params, index, x_layer = x
         if remat == "offload":
             carry = checkpoint_name(carry, LAYER_INPUT)
-        return body(nnx.merge(graphdef, layer_params), carry, (index, x_layer))
+        return body(nnx.merge(graphdef, layer_params), carry, index, x_layer), None
 
-    return jax.lax.scan(rematerialised(step, remat), carry, (params, np.arange(depth, dtype=np.int32), xs))
+    indices: AnyArray = np.arange(depth, dtype=np.int32)
+    carry, _ = jax.lax.scan(rematerialised(step, remat), carry, (params, indices, xs))
+    return carry

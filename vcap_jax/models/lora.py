@@ -12,17 +12,18 @@ import math
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import DTypeLike
 from pydantic import AfterValidator, Field
 
 from vcap_jax.configuration import ConfigError, settings
 from vcap_jax.models.layers import Adapter, Linear, part_columns
-from vcap_jax.models.weight_map import Mapped, Shape, Tensor, WeightMap
+from vcap_jax.models.weight_map import Mapped, PathParts, Shape, Tensor, WeightMap
 
 Target = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 TARGETS: tuple[Target, ...] = get_args(Target)
@@ -85,7 +86,7 @@ def attach(
     model: Mapped,
     config: LoraConfig,
     *,
-    param_dtype: Any = jnp.float32,
+    param_dtype: DTypeLike = jnp.float32,
     sharding: Callable[[str, Shape], jax.sharding.Sharding] | None = None,
     values: Mapping[str, np.ndarray] | None = None,
 ) -> None:
@@ -101,7 +102,7 @@ def attach(
         *stack, inputs, outputs = linear.kernel.shape
         width = sum(stop - start for start, stop in parts)
         shapes = {"a": (*stack, inputs, len(parts) * config.rank), "b": (*stack, config.rank, width)}
-        arrays: dict[str, Any] = {}
+        arrays: dict[str, jax.Array | jax.ShapeDtypeStruct] = {}
         for name, shape in shapes.items():
             path = f"{linear_path}.{_NODE}.{name}"
             if isinstance(linear.kernel.get_value(), jax.ShapeDtypeStruct):
@@ -119,14 +120,15 @@ def attach(
         linear.adapter = nnx.data(adapter)  # where None was: Flax asks to be told
 
 
-def is_adapter(path: tuple[Any, ...], value: Any = None) -> bool:
+def is_adapter(path: PathParts, value: object = None) -> bool:
     """An nnx filter, True for the arrays of adapters."""
     del value
     return len(path) > 1 and str(path[-2]) == _NODE
 
 
-def adapters(model: Any) -> dict[str, Adapter]:
+def adapters(model: Mapped) -> dict[str, Adapter]:
     """Dotted path of a layer -> its adapter; empty for a model without any."""
+    assert isinstance(model, nnx.Module)
     return {
         ".".join(map(str, path[:-1])): node
         for path, node in nnx.iter_modules(model)
@@ -195,7 +197,7 @@ class Additions:
         at = matrix.tensor.at
         return np.float32(scale) * (a[at][:, matrix.a] @ b[at][:, matrix.b])
 
-    def note_rounding(self, block: np.ndarray, addition: np.ndarray, dtype: Any) -> None:
+    def note_rounding(self, block: np.ndarray, addition: np.ndarray, dtype: DTypeLike) -> None:
         """Takes a matrix into account that is stored as ``block + addition`` rounded to ``dtype``, both [inputs,
         columns]; of a large one, rows in equal distances."""
         rows = slice(None, None, max(1, addition.size // _MEASURED))
@@ -213,8 +215,8 @@ class Additions:
         return self._along / self._whole if self._whole else None
 
 
-def _linear(model: Any, path: str) -> Linear:
-    node: Any = model
+def _linear(model: Mapped, path: str) -> Linear:
+    node: object = model
     for name in path.split("."):
         node = getattr(node, name)
     assert isinstance(node, Linear)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from jax.typing import DTypeLike
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
@@ -20,6 +20,7 @@ from vcap_jax.models.lora import AdaptedMatrix, LoraConfig, adapted_matrices, ad
 from vcap_jax.models.tensor_files import write_tensors
 from vcap_jax.models.weight_map import Mapped, WeightMap
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import JsonObject, read_json_object
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -48,7 +49,7 @@ class AdapterError(VCapError, ValueError):
 
 
 def save_adapter(
-    model: Mapped, folder: Path, lora: LoraConfig, *, base: str, dtype: Any = np.float32
+    model: Mapped, folder: Path, lora: LoraConfig, *, base: str, dtype: DTypeLike = np.float32
 ) -> None:
     """Writes the adapters of ``model`` as a PEFT adapter of the checkpoint ``base``.
 
@@ -93,7 +94,7 @@ def load_adapter(folder: Path, names: WeightMap, lora: LoraConfig) -> dict[str, 
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if not (folder / name).is_file():
             raise AdapterError(f"{folder} has no {name}: give a folder that PEFT's save_pretrained wrote")
-    _check_config(json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")), folder, lora)
+    _check_config(read_json_object(folder / CONFIG_FILE), folder, lora)
     try:
         stored = load_file(folder / WEIGHTS_FILE)
     except SafetensorError as error:
@@ -131,7 +132,7 @@ def _canonical(name: str, names: WeightMap) -> str:
     return _PREFIX + names.canonical_name(inner)
 
 
-def _check_config(values: Mapping[str, Any], folder: Path, lora: LoraConfig) -> None:
+def _check_config(values: JsonObject, folder: Path, lora: LoraConfig) -> None:
     if values.get("peft_type") != "LORA":
         raise AdapterError(f"{folder} is a PEFT adapter of type {values.get('peft_type')!r}, not LORA")
     beyond = [f"{key}={values[key]}" for key in _NOT_PLAIN if values.get(key)]

@@ -11,11 +11,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import numpy as np
 from flax import nnx
+from jax.typing import DTypeLike
 from pydantic import Field
 
 from vcap_jax.configuration import ConfigError, settings
@@ -24,6 +25,7 @@ from vcap_jax.kernels.attention import Name as AttentionName
 from vcap_jax.models.family import (
     CaptionModel,
     Features,
+    GraphDef,
     ModelFamily,
     ModelSpec,
     Params,
@@ -33,6 +35,7 @@ from vcap_jax.models.family import (
 )
 from vcap_jax.models.lora import LoraConfig, is_adapter
 from vcap_jax.models.remat import Remat
+from vcap_jax.models.weight_map import PathParts
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 
 Dtype = Literal["float32", "bfloat16"]
@@ -84,7 +87,7 @@ class ModelConfig:
         may be gone."""
         return self if self.lora is None else replace(self, lora=replace(self.lora, adapter=None))
 
-    def trains(self, path: tuple[Any, ...]) -> bool:
+    def trains(self, path: PathParts) -> bool:
         """Whether the parameter of that path is trained, and so in the run's checkpoints."""
         if self.lora is not None:
             return is_adapter(path)
@@ -100,7 +103,7 @@ class Policy:
     processor: tokenizer, chat template and pixel processing of the same checkpoint.
     """
 
-    graphdef: Any
+    graphdef: GraphDef
     trainable: Params
     frozen: Params
     processor: Processor
@@ -109,8 +112,7 @@ class Policy:
         return Policy(self.graphdef, trainable, self.frozen, self.processor)
 
     def merge(self) -> CaptionModel:
-        model: CaptionModel = nnx.merge(self.graphdef, self.trainable, self.frozen)
-        return model
+        return nnx.merge(self.graphdef, self.trainable, self.frozen)
 
     @property
     def family(self) -> ModelFamily:
@@ -135,36 +137,38 @@ class Policy:
         """
         if any(is_adapter(path) for path, _ in nnx.to_flat_state(self.trainable)):
             return self.trainable
-        return jax.tree.map(lambda x: x.astype(dtype), self.trainable)
+        cast: Params = jax.tree.map(lambda x: x.astype(dtype), self.trainable)
+        return cast
 
 
 @functools.lru_cache(maxsize=4)
-def vision_encoder(graphdef: Any) -> Callable[[Params, Params, PromptBatch], Features]:
+def vision_encoder(graphdef: GraphDef) -> Callable[[Params, Params, PromptBatch], Features]:
     """The jitted ``(trainable, frozen, prompt) -> features`` of a model, split as the prompts are; one program for
     whoever asks."""
 
     def encode(trainable: Params, frozen: Params, prompt: PromptBatch) -> Features:
+        assert prompt.vision is not None
         return nnx.merge(graphdef, trainable, frozen).encode_vision(prompt.vision)
 
     return GroupShardedJit(encode)
 
 
-def frozen_filter(prefixes: tuple[str, ...]) -> Callable[[tuple[Any, ...], Any], bool]:
+def frozen_filter(prefixes: tuple[str, ...]) -> Callable[[PathParts, object], bool]:
     """An nnx filter that is True for parameters under one of the dotted ``prefixes``."""
     split = [tuple(prefix.split(".")) for prefix in prefixes]
 
-    def is_frozen(path: tuple[Any, ...], value: Any) -> bool:
+    def is_frozen(path: PathParts, value: object) -> bool:
         del value
         return any(tuple(str(p) for p in path[: len(prefix)]) == prefix for prefix in split)
 
     return is_frozen
 
 
-def split_model(model: CaptionModel, frozen: tuple[str, ...]) -> tuple[Any, Params, Params]:
+def split_model(model: CaptionModel, frozen: tuple[str, ...]) -> tuple[GraphDef, Params, Params]:
     """(graphdef, trainable, frozen). Raises ConfigError if a prefix matches nothing or everything is frozen."""
     is_frozen = frozen_filter(frozen)
-    parts: tuple[Any, ...] = nnx.split(model, lambda path, value: not is_frozen(path, value), ...)
-    graphdef, trainable, frozen_state = parts
+    graphdef, trainable, *rest = nnx.split(model, lambda path, value: not is_frozen(path, value), ...)
+    (frozen_state,) = rest
     for prefix in frozen:
         matches = frozen_filter((prefix,))
         if not any(matches(path, None) for path, _ in nnx.to_flat_state(frozen_state)):
@@ -179,14 +183,14 @@ def split_model(model: CaptionModel, frozen: tuple[str, ...]) -> tuple[Any, Para
     return graphdef, trainable, frozen_state
 
 
-def split_adapters(model: CaptionModel) -> tuple[Any, Params, Params]:
+def split_adapters(model: CaptionModel) -> tuple[GraphDef, Params, Params]:
     """(graphdef, adapters, all other parameters) of a model with LoRA adapters."""
-    parts: tuple[Any, ...] = nnx.split(model, is_adapter, ...)
-    graphdef, trainable, frozen = parts
+    graphdef, trainable, *rest = nnx.split(model, is_adapter, ...)
+    (frozen,) = rest
     return graphdef, trainable, frozen
 
 
-def attention_kernel(name: str, config: ModelSpec, dtype: Any, platform: str) -> attention.Kernel:
+def attention_kernel(name: str, config: ModelSpec, dtype: DTypeLike, platform: str) -> attention.Kernel:
     """The attention kernel of that name (``ModelConfig.attention``) for a model on a platform; see
     ``attention.choose``."""
     return attention.choose(name, platform=platform, dtype=dtype, head_sizes=config.head_sizes)

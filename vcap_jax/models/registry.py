@@ -7,7 +7,7 @@ import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.family import ModelFamily
@@ -81,8 +81,7 @@ def _model_type(folder: Path) -> str:
     if not file.is_file():
         raise FileNotFoundError(f"no model configuration at {file}; expected a folder with a config.json")
     try:
-        values: Any = json.loads(file.read_text(encoding="utf-8"))
-        model_type = values["model_type"]
+        model_type = json.loads(file.read_text(encoding="utf-8"))["model_type"]
     except (ValueError, LookupError, TypeError) as error:
         raise CheckpointError(
             f"{file} is not valid JSON with a model_type ({error}): restore it from the checkpoint"

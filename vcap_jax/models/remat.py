@@ -6,20 +6,23 @@ there are more than ten times as many, most of them in the MLP.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Literal, ParamSpec, TypeVar
 
 import jax
 
 from vcap_jax.kernels.attention.shared_prefix import LOG_SUM_EXP, OUTPUT
 
 Remat = Literal["none", "layer", "attention", "dots", "dots_attention", "offload"]
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
 LAYER_INPUT = "layer_input"
 """The name of the hidden states between layers."""
 
 _OF_ATTENTION = jax.checkpoint_policies.save_only_these_names(OUTPUT, LOG_SUM_EXP)
 _DOTS = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
-_POLICIES: dict[str, Any] = {
+_POLICIES: Mapping[str, Callable[..., bool] | None] = {
     "layer": None,
     "attention": _OF_ATTENTION,
     "dots": _DOTS,
@@ -40,7 +43,7 @@ def check_remat(remat: str) -> None:
         raise ValueError(f"model.remat is {remat!r}; it must be one of {', '.join(NAMES)}")
 
 
-def rematerialised(function: Callable[..., Any], remat: str) -> Callable[..., Any]:
+def rematerialised(function: Callable[Arguments, Result], remat: str) -> Callable[Arguments, Result]:
     """``function``, the body of a scan over layers, under a policy:
 
     none: everything is stored. layer: nothing is, the whole layer runs a second time. attention: the output and

@@ -7,16 +7,26 @@ side by side (q, k and v; gate and up).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from flax import nnx
 
+from vcap_jax.parallel.arrays import AnyArray
+
 Layout = Literal["same", "linear", "conv"]
 """How a public tensor lies against ours: equal, [out, in] to [in, out], or [out, *k] to [prod(k), out]."""
 Shape = tuple[int, ...]
+PathParts = tuple[Hashable, ...]
+"""Of a parameter in a model or state, one name or index after the other."""
+
+
+class Sliceable(Protocol):
+    """An array, or a tensor in a file of which only the slices that are asked for are read."""
+
+    def __getitem__(self, index: slice | tuple[slice, ...], /) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,7 @@ class Tensor:
         """Index of the layer in a parameter that stacks layers, empty where none is stacked."""
         return () if self.layer is None else (self.layer,)
 
-    def read(self, source: Any, inputs: slice, columns: slice) -> np.ndarray:
+    def read(self, source: Sliceable, inputs: slice, columns: slice) -> np.ndarray:
         """The block [inputs, columns] (or [columns]) of this tensor as ours lies, from a sliceable source."""
         if self.layout == "linear":
             return np.asarray(source[columns, inputs]).T
@@ -129,13 +139,13 @@ def spelled_out(
     return tuple(tensors)
 
 
-def flat_parameters(state: Any) -> dict[str, Any]:
-    """Dotted path -> array of a model or state."""
-    if isinstance(state, nnx.Module):
+def flat_parameters(state: object) -> dict[str, AnyArray]:
+    """Dotted path -> array of a model or a state: parameters, gradients, what an abstract model has in their places."""
+    if not isinstance(state, nnx.State):
         state = nnx.state(state, nnx.Param)
     flat = nnx.to_flat_state(state)
     return {".".join(map(str, keys)): _value(leaf) for keys, leaf in flat}
 
 
-def _value(leaf: Any) -> Any:
+def _value(leaf: AnyArray | nnx.Variable) -> AnyArray:
     return leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf

@@ -11,18 +11,21 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import DTypeLike
 from safetensors import SafetensorError, safe_open
 
 from vcap_jax.models.errors import CheckpointError, damaged
 from vcap_jax.models.lora import Additions, is_adapter
 from vcap_jax.models.tensor_files import write_tensors
-from vcap_jax.models.weight_map import Mapped, Shape, Tensor, WeightMap, flat_parameters
+from vcap_jax.models.weight_map import Mapped, Shape, Sliceable, Tensor, WeightMap, flat_parameters
+from vcap_jax.parallel.arrays import AnyArray
+from vcap_jax.system.json_values import JsonObject
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -61,9 +64,9 @@ def fill(model: Model, folder: Path, *, sharding: Sharding | None = None) -> Mod
 def save(
     model: Mapped,
     folder: Path,
-    config: Mapping[str, Any],
+    config: JsonObject,
     *,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     max_shard_bytes: int = DEFAULT_SHARD_BYTES,
 ) -> float | None:
     """Writes ``config.json`` and safetensors under public names, one shard in memory at a time.
@@ -136,7 +139,7 @@ def write_beside(folder: Path, file: str, name: str, array: np.ndarray) -> None:
         index.write_text(json.dumps(listed), encoding="utf-8")
 
 
-def to_public(names: WeightMap, state: Any) -> Iterator[tuple[str, np.ndarray]]:
+def to_public(names: WeightMap, state: Mapped | nnx.State) -> Iterator[tuple[str, np.ndarray]]:
     """Name and array of every tensor as a checkpoint has it, one at a time.
 
     Args:
@@ -186,7 +189,7 @@ def _by_path(names: WeightMap) -> dict[str, list[Tensor]]:
     return found
 
 
-def _open(folder: Path, names: WeightMap, stack: ExitStack) -> dict[str, Any]:
+def _open(folder: Path, names: WeightMap, stack: ExitStack) -> dict[str, Sliceable]:
     """Canonical name -> lazily read slice of every tensor in the folder, after checking them all."""
     index_file, weight_map = folder / INDEX_FILE, {}
     if index_file.is_file():
@@ -203,7 +206,7 @@ def _open(folder: Path, names: WeightMap, stack: ExitStack) -> dict[str, Any]:
         raise FileNotFoundError(f"no weights in {folder}: expected {SINGLE_FILE} or {INDEX_FILE}")
     missing_shards = [file for file in files if not (folder / file).is_file()]
     pending = {names.canonical_name(name) for name, file in weight_map.items() if file in missing_shards}
-    sources: dict[str, Any] = {}
+    sources: dict[str, Sliceable] = {}
     shapes: dict[str, Shape] = {}
     for file in files:
         if file in missing_shards:
@@ -257,10 +260,10 @@ def _verify(
 
 
 def _read_block(
-    sources: Mapping[str, Any],
+    sources: Mapping[str, Sliceable],
     tensors: Sequence[Tensor],
     shape: Shape,
-    dtype: Any,
+    dtype: DTypeLike,
     index: tuple[slice, ...] | None,
 ) -> np.ndarray:
     """The block ``index`` (None: all) of one of our parameters, gathered from its public tensors and cast."""
@@ -282,7 +285,7 @@ def _read_block(
     return out
 
 
-def _export(leaf: Any, tensor: Tensor, additions: Additions, dtype: np.dtype) -> np.ndarray:
+def _export(leaf: AnyArray, tensor: Tensor, additions: Additions, dtype: np.dtype) -> np.ndarray:
     """One public tensor in ``dtype``, with what ``additions`` has for it."""
     block, addition = _block(leaf, tensor), additions.of(tensor)
     if addition is None:
@@ -291,7 +294,7 @@ def _export(leaf: Any, tensor: Tensor, additions: Additions, dtype: np.dtype) ->
     return tensor.write(block.astype(np.float32) + addition).astype(dtype)
 
 
-def _block(leaf: Any, tensor: Tensor) -> np.ndarray:
+def _block(leaf: AnyArray, tensor: Tensor) -> np.ndarray:
     """Our block of a public tensor, cut out of our parameter on its device before it comes to the host."""
     if isinstance(leaf, jax.Array) and leaf.sharding.device_set <= set(jax.local_devices(backend="cpu")):
         leaf = np.asarray(leaf)  # a view, and no program to compile for the cut

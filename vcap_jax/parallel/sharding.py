@@ -30,6 +30,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 from jax.stages import Wrapped
 from jax.typing import DTypeLike
+from jaxtyping import PyTree
 from pydantic import Field
 
 from vcap_jax.configuration import settings
@@ -261,8 +262,8 @@ class Placement:
             )
         return NamedSharding(self.mesh, Spec(axes or None))
 
-    def batch(self, tree: Tree) -> Tree:
-        """``tree`` on the devices, split by group: the first axis of every array.
+    def batch(self, tree: object) -> PyTree[jax.Array]:
+        """``tree``, perhaps of NumPy arrays, on the devices, split by group: the first axis of every array.
 
         For the devices of one process; in a run of several, ``local`` gives the placement for it.
         """

@@ -20,6 +20,7 @@ from jax.extend.random import threefry2x32_p
 from pydantic import Field
 
 from vcap_jax.configuration import settings
+from vcap_jax.parallel.arrays import AnyArray
 
 Array = jax.Array
 
@@ -52,7 +53,7 @@ def candidate_keys(seed: int | Array, step: int | Array, group_ids: Array, group
     return jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(per_group, candidates)
 
 
-def seen_tokens(tokens: Array, lengths: Array, vocab_size: int) -> Array:
+def seen_tokens(tokens: AnyArray, lengths: AnyArray, vocab_size: int) -> Array:
     """[B, V] bool: which tokens occur among the first ``lengths[b]`` of ``tokens[b]`` ([B, P])."""
     real = jnp.arange(tokens.shape[-1]) < lengths[:, None]
     rows = jnp.arange(tokens.shape[0])[:, None]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Int
 
 from vcap_jax.models.family import Params, PromptBatch
-from vcap_jax.parallel.arrays import AnyArray
+from vcap_jax.parallel.arrays import ArrayT
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.training.logprobs import token_logprobs
 from vcap_jax.training.optimizer import OptimizerPrograms, TrainState
@@ -33,11 +33,11 @@ Metrics = dict[str, jax.Array]
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class TargetBatch:
+class TargetBatch(Generic[ArrayT]):
     """Captions of B groups. lengths: the end token included, 0 for none."""
 
-    tokens: Int[AnyArray, "B G T"]
-    lengths: Int[AnyArray, "B G"]
+    tokens: Int[ArrayT, "B G T"]
+    lengths: Int[ArrayT, "B G"]
 
 
 def caption_losses(model: Any, prompt: PromptBatch, batch: TargetBatch, chunk: int | None) -> jax.Array:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
+import numpy as np
 
 from vcap_jax.data.batching import common_sizes
 from vcap_jax.data.examples import Example
@@ -61,7 +62,7 @@ class StepBatches:
     real tokens of all processes. positions: of the decoder, all processes', padding included.
     """
 
-    micro: Sequence[tuple[PromptBatch, TargetBatch]]
+    micro: Sequence[tuple[PromptBatch, TargetBatch[np.ndarray]]]
     prompts: int
     captions: int
     positions: int

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import DTypeLike
 
 from tests.models.recurrent_family.model import (
     Prompts,
@@ -22,8 +23,18 @@ from tests.models.recurrent_family.model import (
 from tests.models.recurrent_family.processing import MOST_FRAMES, SQUARES, SquareProcessor
 from vcap_jax.models import weights
 from vcap_jax.models.buckets import Buckets
-from vcap_jax.models.family import DecodeParams, LargestPrompt, ModelSettings, VisualBudget
+from vcap_jax.models.family import (
+    DecodeParams,
+    LargestPrompt,
+    ModelFamily,
+    ModelSettings,
+    Params,
+    VisualBudget,
+    opaque,
+)
 from vcap_jax.parallel.sharding import Rule
+
+GraphDef = nnx.GraphDef[RecurrentCaptioner]
 
 
 class RecurrentFamily:
@@ -53,21 +64,22 @@ class RecurrentFamily:
     ) -> RecurrentCaptioner:
         return weights.fill(abstract(self.read_spec(folder), **vars(settings)), folder, sharding=sharding)
 
-    def save(self, model: RecurrentCaptioner, folder: Path, *, dtype: Any) -> float | None:
+    def save(self, model: RecurrentCaptioner, folder: Path, *, dtype: DTypeLike | None) -> float | None:
         return weights.save(model, folder, model.config.to_dict(), dtype=dtype)
 
-    def apart(self, graphdef: Any, trainable: Any, frozen: Any) -> tuple[Any, Any]:
+    def apart(self, graphdef: GraphDef, trainable: Params, frozen: Params) -> tuple[Params, Params]:
         return nnx.State({}), nnx.state(nnx.merge(graphdef, trainable, frozen))
 
-    def lay_out(self, graphdef: Any, layers: Any, rest: Any) -> DecodeParams:
+    def lay_out(self, graphdef: GraphDef, layers: Params, rest: Params) -> DecodeParams[Params]:
         dtype = nnx.merge(graphdef, rest).dtype
         types = self.decoded_types(rest, dtype)
         return DecodeParams(layers, jax.tree.map(lambda x, dtype: x.astype(dtype), rest, types))
 
-    def decoded_types(self, params: Any, dtype: Any) -> Any:
-        return jax.tree.map(lambda _: jnp.dtype(dtype), params)
+    def decoded_types(self, params: Params, dtype: DTypeLike) -> Params:
+        types: Params = jax.tree.map(lambda _: jnp.dtype(dtype), params)
+        return types
 
-    def decoder(self, graphdef: Any, params: DecodeParams) -> RecurrentDecoder:
+    def decoder(self, graphdef: GraphDef, params: DecodeParams[Params]) -> RecurrentDecoder:
         return RecurrentDecoder(graphdef, params)
 
     def largest_prompt(
@@ -85,13 +97,18 @@ class RecurrentFamily:
 
     def abstract_prompt(self, spec: Spec, largest: LargestPrompt, groups: int, buckets: Buckets) -> Prompts:
         tokens = buckets.fit("tokens", largest.tokens, name="the largest prompt")
-        return Prompts(
-            jax.ShapeDtypeStruct((groups, tokens), np.int32),
-            jax.ShapeDtypeStruct((groups,), np.int32),
-            jax.ShapeDtypeStruct((groups, largest.visual, spec.patch_numbers), np.uint8),
-        )
+
+        def zeros() -> Prompts:
+            return Prompts(
+                jnp.zeros((groups, tokens), np.int32),
+                jnp.zeros((groups,), np.int32),
+                jnp.zeros((groups, largest.visual, spec.patch_numbers), np.uint8),
+            )
+
+        prompts: Prompts = jax.eval_shape(zeros)
+        return prompts
 
 
 @functools.cache
-def the_family() -> RecurrentFamily:
-    return RecurrentFamily()
+def the_family() -> ModelFamily:
+    return opaque(RecurrentFamily())

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 
 from vcap_jax.kernels import attention
-from vcap_jax.models.family import CaptionState, DecodeParams
+from vcap_jax.models.family import CaptionState, DecodeParams, ModelFamily, Params
 from vcap_jax.models.layers import Linear, RMSNorm, normal_param, take_rows
 from vcap_jax.models.weight_map import Rule, WeightMap, flat_parameters, spelled_out
-
-if TYPE_CHECKING:
-    from tests.models.recurrent_family.family import RecurrentFamily
+from vcap_jax.parallel.arrays import AnyArray
 
 Array = jax.Array
+Columns = dict[str, Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +55,9 @@ class Spec:
 class Prompts:
     """tokens: [B, P]. lengths: [B]. vision: uint8 [B, V, numbers], or None."""
 
-    tokens: Any
-    lengths: Any
-    vision: Any
+    tokens: AnyArray
+    lengths: AnyArray
+    vision: AnyArray | None
 
     def without_vision(self) -> Prompts:
         return replace(self, vision=None)
@@ -97,16 +98,23 @@ class Text(nnx.Module):
 
 class RecurrentCaptioner(nnx.Module):
     def __init__(
-        self, spec: Spec, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any, remat: str, kernel: Any
+        self,
+        spec: Spec,
+        *,
+        rngs: nnx.Rngs,
+        dtype: DTypeLike,
+        param_dtype: DTypeLike,
+        remat: str,
+        kernel: attention.Kernel,
     ) -> None:
         del remat  # two layers: nothing to compute again
         self.config, self.dtype, self.kernel = spec, jnp.dtype(dtype), kernel
-        linear = {"rngs": rngs, "param_dtype": param_dtype, "stddev": 0.3}
+        linear: dict[str, Any] = {"rngs": rngs, "param_dtype": param_dtype, "stddev": 0.3}
         self.visual = Visual(spec, **linear)
         self.text = Text(spec, **linear)
 
     @classmethod
-    def family(cls) -> RecurrentFamily:
+    def family(cls) -> ModelFamily:
         from tests.models.recurrent_family.family import the_family  # which needs this class
 
         return the_family()
@@ -115,7 +123,7 @@ class RecurrentCaptioner(nnx.Module):
     def weight_map(self) -> WeightMap:
         return weight_map(self.config)
 
-    def encode_vision(self, vision: Array) -> Array:
+    def encode_vision(self, vision: AnyArray) -> Array:
         levels = jnp.asarray(vision).astype(self.dtype) / 255
         return self.visual.patches(levels)
 
@@ -171,14 +179,14 @@ class RecurrentCaptioner(nnx.Module):
         kept = jax.nn.sigmoid(self.text.decay[...].astype(new.dtype))
         return kept * memory + (1 - kept) * new
 
-    def attend(self, x: Array, attend: Any) -> Array:
+    def attend(self, x: Array, attend: Callable[[Array, Array, Array], Array]) -> Array:
         """[..., D] -> the final hidden states. attend: of queries, keys and values [..., H, d]."""
         qkv = self.text.qkv(x).reshape(*x.shape[:-1], 3, self.config.heads, self.config.head_dim)
         out = attend(*(qkv[..., i, :, :] for i in range(3)))
         return self.text.norm(x + self.text.out(out.reshape(*x.shape[:-1], -1)))
 
 
-def last_real(x: Array, lengths: Any) -> Array:
+def last_real(x: Array, lengths: AnyArray) -> Array:
     """[B, P, D], [B] -> [B, D]."""
     return jax.vmap(take_rows)(x, jnp.maximum(jnp.asarray(lengths) - 1, 0))
 
@@ -186,8 +194,8 @@ def last_real(x: Array, lengths: Any) -> Array:
 class RecurrentDecoder:
     """Prefill and decode. A caption has keys and values, in columns, and a memory, which it carries."""
 
-    def __init__(self, graphdef: Any, params: DecodeParams) -> None:
-        self._model: RecurrentCaptioner = nnx.merge(graphdef, params.rest)
+    def __init__(self, graphdef: nnx.GraphDef[RecurrentCaptioner], params: DecodeParams[Params]) -> None:
+        self._model = nnx.merge(graphdef, params.rest)
 
     @property
     def vocab_size(self) -> int:
@@ -195,7 +203,7 @@ class RecurrentDecoder:
 
     def empty(
         self, *, groups: int, prompt_tokens: int, captions: int, caption_tokens: int
-    ) -> tuple[State, CaptionState]:
+    ) -> tuple[State, CaptionState[Columns, Array]]:
         spec, dtype = self._model.config, self._model.dtype
         heads, dim, rows = spec.heads, spec.head_dim, groups * captions * spec.heads
         prompt = State(
@@ -241,8 +249,8 @@ class RecurrentDecoder:
         column: Array,
         visible: Array,
         prompt: State,
-        captions: CaptionState,
-    ) -> tuple[Array, CaptionState]:
+        captions: CaptionState[Columns, Array],
+    ) -> tuple[Array, CaptionState[Columns, Array]]:
         del at
         model, columns = self._model, dict(captions.columns)
         x = model.embed(tokens)
@@ -262,7 +270,7 @@ class RecurrentDecoder:
     def logits(self, hidden: Array) -> Array:
         return (hidden @ self._model.head().astype(hidden.dtype)).astype(jnp.float32)
 
-    def token_axes(self, columns: dict[str, Array]) -> dict[str, int]:
+    def token_axes(self, columns: Columns) -> dict[str, int]:
         return {"keys": 2, "values": 1} if columns else {}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vcap_jax.models.errors import CheckpointError
+from vcap_jax.system.json_values import JsonDict, JsonObject
 
 ACTIVATION_NAMES = ("gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu")
 """Values of ``hidden_act`` that ``layers.ACTIVATIONS`` implements."""
@@ -204,7 +205,7 @@ class Qwen3VLConfig:
         )
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Qwen3VLConfig:
+    def from_dict(cls, values: JsonObject) -> Qwen3VLConfig:
         """Build from the parsed ``config.json``; keys that do not shape the model are ignored.
 
         Raises:
@@ -215,11 +216,8 @@ class Qwen3VLConfig:
             raise ValueError(
                 f"config: model_type is {model_type!r}; only dense 'qwen3_vl' models are implemented"
             )
-        for section in ("text_config", "vision_config"):
-            if not isinstance(values.get(section), Mapping):
-                raise ValueError(f"config: {section!r} is missing or not a dictionary")
-        text, vision = values["text_config"], values["vision_config"]
-        top = {name: values[name] for name in _TOP_FIELDS if values.get(name) is not None}
+        text, vision = _section(values, "text_config"), _section(values, "vision_config")
+        top: dict[str, Any] = {name: values[name] for name in _TOP_FIELDS if values.get(name) is not None}
         top.setdefault("tie_word_embeddings", bool(text.get("tie_word_embeddings", False)))
         return cls(text=_text_from_dict(text), vision=_vision_from_dict(vision), **top)
 
@@ -242,7 +240,7 @@ class Qwen3VLConfig:
         except ValueError as error:
             raise CheckpointError(f"{file}: {error}") from error
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """The ``config.json`` of this model, in the spelling of the published checkpoints."""
         text = {name: value for name, value in dataclasses.asdict(self.text).items() if value is not None}
         section = text.pop("mrope_section")
@@ -275,7 +273,15 @@ _TOP_FIELDS = (
 )
 
 
-def _known_fields(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+def _section(values: JsonObject, name: str) -> JsonObject:
+    section = values.get(name)
+    if not isinstance(section, Mapping):
+        raise ValueError(f"config: {name!r} is missing or not a dictionary")
+    return section
+
+
+def _known_fields(cls: type, values: JsonObject) -> dict[str, Any]:
+    """Keyword arguments of a configuration; what is in them only its constructor finds out."""
     names = {item.name for item in dataclasses.fields(cls)}
     return {name: value for name, value in values.items() if name in names and value is not None}
 
@@ -298,7 +304,7 @@ def _rope_settings(values: Mapping[str, Any], section: str, rope_type: str) -> d
     return merged
 
 
-def _text_from_dict(values: Mapping[str, Any]) -> TextConfig:
+def _text_from_dict(values: JsonObject) -> TextConfig:
     rope = _rope_settings(values, "text_config", "default")
     fields = _known_fields(TextConfig, values)
     fields["rope_theta"] = float(rope.get("rope_theta", DEFAULT_TEXT_ROPE_THETA))
@@ -311,7 +317,7 @@ def _text_from_dict(values: Mapping[str, Any]) -> TextConfig:
     return TextConfig(**fields)
 
 
-def _vision_from_dict(values: Mapping[str, Any]) -> VisionConfig:
+def _vision_from_dict(values: JsonObject) -> VisionConfig:
     rope = _rope_settings(values, "vision_config", "axial")
     fields = _known_fields(VisionConfig, values)
     fields["rope_theta"] = float(rope.get("rope_theta", DEFAULT_VISION_ROPE_THETA))

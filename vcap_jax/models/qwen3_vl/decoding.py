@@ -11,23 +11,32 @@ Letters in shapes: as in ``vcap_jax.models.qwen3_vl.model``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
+from jax.tree_util import KeyPath
+from jax.typing import DTypeLike
+from typing_extensions import TypeVar
 
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.attention.chunked_prefill import continued
 from vcap_jax.kernels.native import skinny_matmul as few_rows
-from vcap_jax.models.family import CaptionState, DecodeParams
+from vcap_jax.models import family
+from vcap_jax.models.family import Params
 from vcap_jax.models.layers import Linear, take_rows
 from vcap_jax.models.qwen3_vl import rope
+from vcap_jax.models.qwen3_vl.config import TextConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL, last_real, next_position
 from vcap_jax.models.qwen3_vl.text import DecoderLayer, gather_features
 
 Array = jax.Array
+
+Leaf = TypeVar("Leaf", default=Array)
+GraphDef: TypeAlias = nnx.GraphDef[Qwen3VL]
 
 _KeysAndValues = tuple[tuple[Array, ...], tuple[Array, ...]]
 
@@ -52,7 +61,7 @@ class PromptCache:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class CaptionCache:
+class CaptionCache(Generic[Leaf]):
     """Keys [B G K, d, T] and values [B G K, T, d] of the captions, an array per layer; donate it.
 
     Groups, captions and heads are one axis, which a product takes as it is. Were they apart, XLA would join them by a
@@ -60,8 +69,12 @@ class CaptionCache:
     cache to write into.
     """
 
-    keys: tuple[Array, ...]
-    values: tuple[Array, ...]
+    keys: tuple[Leaf, ...]
+    values: tuple[Leaf, ...]
+
+
+CaptionState: TypeAlias = family.CaptionState[CaptionCache, tuple[()]]
+DecodeParams: TypeAlias = family.DecodeParams[tuple[Params, ...]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +93,7 @@ class _Embedded:
     visual_index: Array
 
 
-def apart(graphdef: Any, trainable: Any, frozen: Any) -> tuple[Any, Any]:
+def apart(graphdef: GraphDef, trainable: Params, frozen: Params) -> tuple[Params, Params]:
     """The parameters of ``nnx.merge(graphdef, trainable, frozen)``: those of the decoder's layers, stacked, and the
     rest. Nothing is computed."""
     state = nnx.state(nnx.merge(graphdef, trainable, frozen))
@@ -88,13 +101,13 @@ def apart(graphdef: Any, trainable: Any, frozen: Any) -> tuple[Any, Any]:
     return stacked, rest
 
 
-def lay_out(graphdef: Any, stacked: Any, rest: Any) -> DecodeParams:
+def lay_out(graphdef: GraphDef, stacked: Params, rest: Params) -> DecodeParams:
     """Both results of ``apart`` for decoding: a parameter tree per decoder layer, and everything else; the vision tower
     in it is as it was, so that prompts can be encoded where they are decoded (``encode_vision``). Pure, to be traced.
 
     Numbers are those that products use, see ``decoded_types``.
     """
-    model: Qwen3VL = nnx.merge(graphdef, rest, stacked)
+    model = nnx.merge(graphdef, rest, stacked)
     stacked, rest = (
         jax.tree.map(lambda x, dtype: x.astype(dtype), tree, decoded_types(tree, model.dtype))
         for tree in (stacked, rest)
@@ -105,17 +118,18 @@ def lay_out(graphdef: Any, stacked: Any, rest: Any) -> DecodeParams:
     return DecodeParams(layers, rest)
 
 
-def decoded_types(params: Any, dtype: Any) -> Any:
+def decoded_types(params: Params, dtype: DTypeLike) -> Params:
     """The types that generation uses parameters in, a tree like ``params`` (arrays or abstract).
 
     The decoder casts each of its own to the type of the computation, ``dtype``, on use. The vision tower's stay as they
     are kept: its norms and positions are computed in float32.
     """
 
-    def of(path: tuple[Any, ...], x: Any) -> jnp.dtype:
+    def of(path: KeyPath, x: Array) -> np.dtype:
         return x.dtype if getattr(path[0], "key", None) == _VISUAL else jnp.dtype(dtype)
 
-    return jax.tree_util.tree_map_with_path(of, params)
+    types: Params = jax.tree_util.tree_map_with_path(of, params)
+    return types
 
 
 class DecodeModel:
@@ -126,9 +140,9 @@ class DecodeModel:
     graphdef: of the ``Qwen3VL`` that the parameters were laid out from.
     """
 
-    def __init__(self, graphdef: Any, params: DecodeParams) -> None:
+    def __init__(self, graphdef: GraphDef, params: DecodeParams) -> None:
         # A module of the definition with one layer's parameters in the place of the stack, for every layer.
-        models: list[Qwen3VL] = [nnx.merge(graphdef, params.rest, layer) for layer in params.layers]
+        models = [nnx.merge(graphdef, params.rest, layer) for layer in params.layers]
         self._model = models[0]
         self.layers: tuple[DecoderLayer, ...] = tuple(model.text.layers for model in models)
         self.config, self.dtype = self._model.config, self._model.dtype
@@ -167,14 +181,14 @@ class DecodeModel:
         all_keys: list[Array] = []
         all_values: list[Array] = []
 
-        def attend(q: Array, k: Array, v: Array, *_: Any) -> tuple[Array, None, None]:
+        def attend(q: Array, k: Array, v: Array) -> Array:
             all_keys.append(k)
             all_values.append(v)
-            return attention.causal(q, k, v, self._model.kernel), None, None
+            return attention.causal(q, k, v, self._model.kernel)
 
         x = prompt.x
         for index, layer in enumerate(self.layers[:-1]):
-            x, _, _ = layer(x, prompt.cos, prompt.sin, attend, None, None)
+            x = layer(x, prompt.cos, prompt.sin, attend)
             x = _add_deepstack(x, index, prompt.features, prompt.visual_index)
         keys, values = _keys_and_values(self.layers[-1], x, prompt.cos, prompt.sin)
         return last_real(x, prompt.lengths), ((*all_keys, keys), (*all_values, values))
@@ -188,7 +202,9 @@ class DecodeModel:
         shape = (batch, length + padding, config.num_key_value_heads, config.head_dim)
         empty = tuple(jnp.zeros(shape, x.dtype) for _ in self.layers)
 
-        def one(index: Array, carry: Any) -> Any:
+        def one(
+            index: Array, carry: tuple[Array, tuple[Array, ...], tuple[Array, ...]]
+        ) -> tuple[Array, tuple[Array, ...], tuple[Array, ...]]:
             last, keys, values = carry
             start = index * chunk
 
@@ -204,14 +220,12 @@ class DecodeModel:
 
             for number, layer in enumerate(self.layers[:-1]):
 
-                def attend(
-                    q: Array, k: Array, v: Array, *_: Any, number: int = number
-                ) -> tuple[Array, None, None]:
+                def attend(q: Array, k: Array, v: Array, number: int = number) -> Array:
                     out = continued(q, k, v, keys[number], values[number], start, self._model.kernel)
                     keep(number, k, v)
-                    return out, None, None
+                    return out
 
-                hidden, _, _ = layer(hidden, cosine, sine, attend, None, None)
+                hidden = layer(hidden, cosine, sine, attend)
                 hidden = _add_deepstack(hidden, number, prompt.features, visual)
             keep(len(self.layers) - 1, *_keys_and_values(self.layers[-1], hidden, cosine, sine))
             place = jnp.maximum(prompt.lengths - 1, 0) - start
@@ -233,14 +247,14 @@ class DecodeModel:
         number, places = len(self.layers) - 1, jnp.maximum(prompt.lengths - 1, 0)
         keys, values = cache.keys[number], cache.values[number]
 
-        def attend(q: Array, k: Array, v: Array, *_: Any) -> tuple[Array, None, None]:
+        def attend(q: Array, k: Array, v: Array) -> Array:
             before = jnp.arange(keys.shape[-1]) < places[:, None]
             k, v = (a.reshape(-1, a.shape[-1]) for a in (k, v))
             own = attention.Cached(k[..., None], v[:, None], jnp.ones((q.shape[0], 1), bool))
-            return self._model.kernel.decode(q, attention.Cached(keys, values, before), own), None, None
+            return self._model.kernel.decode(q, attention.Cached(keys, values, before), own)
 
         cos, sin = (last_real(a, prompt.lengths)[:, None] for a in (prompt.cos, prompt.sin))
-        x, _, _ = self.layers[number](x[:, None], cos, sin, attend, None, None)
+        x = self.layers[number](x[:, None], cos, sin, attend)
         visual = jnp.take_along_axis(prompt.visual_index, places[:, None], axis=1)
         return self._model.text.norm(_add_deepstack(x, number, prompt.features, visual))[:, 0]
 
@@ -261,7 +275,7 @@ class DecodeModel:
             captions=captions,
             caption_tokens=caption_tokens,
         )
-        return prompt, CaptionState(columns, ())
+        return prompt, family.CaptionState(columns, ())
 
     def begin(self, prompt: PromptCache, captions: int) -> tuple[()]:
         """Nothing: a caption is its tokens' keys and values."""
@@ -274,10 +288,9 @@ class DecodeModel:
         visible = jnp.arange(prompt.keys[0].shape[-1]) < prompt.lengths[:, None]
         return self.rotations(steps, prompt), visible
 
-    def token_axes(self, columns: CaptionCache) -> Any:
+    def token_axes(self, columns: CaptionCache) -> CaptionCache[int]:
         """Which axis of each array is the captions' tokens."""
-        axes: dict[str, Any] = {"keys": (2,) * len(columns.keys), "values": (1,) * len(columns.values)}
-        return CaptionCache(**axes)
+        return CaptionCache((2,) * len(columns.keys), (1,) * len(columns.values))
 
     def rotations(self, step: Array, prompt: PromptCache) -> tuple[Array, Array]:
         """Cosines and sines for ``decode`` of tokens that had ``step`` [B, ...] caption tokens before them: two
@@ -318,7 +331,7 @@ class DecodeModel:
         keys, values = list(captions.columns.keys), list(captions.columns.values)
         for index, layer in enumerate(self.layers):
 
-            def attend(q: Array, k: Array, v: Array, *_: Any, index: int = index) -> tuple[Array, None, None]:
+            def attend(q: Array, k: Array, v: Array, index: int = index) -> Array:
                 new_keys, new_values = (a.reshape(-1, config.head_dim) for a in (k, v))
                 keys[index] = jax.lax.dynamic_update_slice_in_dim(
                     keys[index], new_keys[..., None], column, axis=2
@@ -328,10 +341,10 @@ class DecodeModel:
                 )
                 own = attention.Cached(keys[index], values[index], caption_visible)
                 shared = attention.Cached(prompt.keys[index], prompt.values[index], prompt_visible)
-                return self._model.kernel.decode(q, shared, own), None, None
+                return self._model.kernel.decode(q, shared, own)
 
-            x, _, _ = layer(x, cos, sin, attend, None, None)
-        return self._model.text.norm(x), CaptionState(CaptionCache(tuple(keys), tuple(values)), ())
+            x = layer(x, cos, sin, attend)
+        return self._model.text.norm(x), family.CaptionState(CaptionCache(tuple(keys), tuple(values)), ())
 
     def logits(self, hidden: Array) -> Array:
         """[..., D] -> float32 [..., vocab_size]."""
@@ -349,18 +362,24 @@ def _keys_and_values(layer: DecoderLayer, x: Array, cos: Array, sin: Array) -> t
     projection is one product with those of keys and values."""
     found: list[tuple[Array, Array]] = []
 
-    def attend(q: Array, k: Array, v: Array, *_: Any) -> tuple[Array, None, None]:
+    def attend(q: Array, k: Array, v: Array) -> Array:
         found.append((k, v))
-        return q, None, None
+        return q
 
-    layer.attention(layer.input_norm(x), cos, sin, attend, None, None)
+    layer.attention(layer.input_norm(x), cos, sin, attend)
     return found[0]
 
 
 def empty_caches(
-    config: Any, dtype: Any, *, groups: int, prompt_tokens: int, captions: int, caption_tokens: int
+    config: TextConfig,
+    dtype: DTypeLike,
+    *,
+    groups: int,
+    prompt_tokens: int,
+    captions: int,
+    caption_tokens: int,
 ) -> tuple[PromptCache, CaptionCache]:
-    """Caches of zeros. config: ``TextConfig``; dtype: of the computation."""
+    """Caches of zeros. dtype: of the computation."""
     heads, dim = config.num_key_value_heads, config.head_dim
 
     def arrays(*shape: int, rows: int = 1) -> tuple[Array, ...]:

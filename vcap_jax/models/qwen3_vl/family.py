@@ -5,20 +5,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
 from vcap_jax.models import weights as files
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.family import (
-    DecodeParams,
     LargestPrompt,
     ModelFamily,
     ModelSettings,
     Params,
     VisualBudget,
+    opaque,
 )
 from vcap_jax.models.qwen3_vl import decoding, weights
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
@@ -68,10 +69,10 @@ class Qwen3VLFamily:
     def load(self, folder: Path, settings: ModelSettings, sharding: files.Sharding | None) -> Qwen3VL:
         return weights.load_pretrained(folder, sharding=sharding, **vars(settings))
 
-    def save(self, model: Qwen3VL, folder: Path, *, dtype: Any) -> float | None:
+    def save(self, model: Qwen3VL, folder: Path, *, dtype: DTypeLike | None) -> float | None:
         return weights.save_pretrained(model, folder, dtype=dtype)
 
-    def save_for_vllm(self, model: Qwen3VL, folder: Path, *, dtype: Any) -> float | None:
+    def save_for_vllm(self, model: Qwen3VL, folder: Path, *, dtype: DTypeLike | None) -> float | None:
         """A tied head is written under its own name too: the server's CPU build computes with a packed copy of
         it, which it makes anew only when the head itself is among what it reads."""
         kept = self.save(model, folder, dtype=dtype)
@@ -80,16 +81,16 @@ class Qwen3VLFamily:
             files.write_beside(folder, _HEAD_FILE, HEAD, head)
         return kept
 
-    def apart(self, graphdef: Any, trainable: Params, frozen: Params) -> tuple[Params, Params]:
+    def apart(self, graphdef: decoding.GraphDef, trainable: Params, frozen: Params) -> tuple[Params, Params]:
         return decoding.apart(graphdef, trainable, frozen)
 
-    def lay_out(self, graphdef: Any, layers: Params, rest: Params) -> DecodeParams:
+    def lay_out(self, graphdef: decoding.GraphDef, layers: Params, rest: Params) -> decoding.DecodeParams:
         return decoding.lay_out(graphdef, layers, rest)
 
-    def decoded_types(self, params: Params, dtype: Any) -> Any:
+    def decoded_types(self, params: Params, dtype: DTypeLike) -> Params:
         return decoding.decoded_types(params, dtype)
 
-    def decoder(self, graphdef: Any, params: DecodeParams) -> decoding.DecodeModel:
+    def decoder(self, graphdef: decoding.GraphDef, params: decoding.DecodeParams) -> decoding.DecodeModel:
         return decoding.DecodeModel(graphdef, params)
 
     def largest_prompt(
@@ -139,4 +140,4 @@ class Qwen3VLFamily:
 @functools.cache
 def qwen3_vl() -> ModelFamily:
     """The family's one object, for its own model; others ask the registry."""
-    return Qwen3VLFamily()
+    return opaque(Qwen3VLFamily())

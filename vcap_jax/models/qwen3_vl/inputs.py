@@ -9,12 +9,11 @@ features never leave its device.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import jax
 import numpy as np
 
-Array = Any  # numpy on the host, jax.Array on the device
+from vcap_jax.parallel.arrays import AnyArray
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,8 @@ class VisionInputs:
     scale: how the grey levels are normalised; part of the compiled program.
     """
 
-    patches: Array
-    grids: Array
+    patches: AnyArray
+    grids: AnyArray
     scale: PixelScale = field(default=PixelScale(), metadata={"static": True})
 
 
@@ -84,10 +83,10 @@ class PromptBatch:
     so on.
     """
 
-    tokens: Array
-    positions: Array
-    lengths: Array
-    visual_index: Array
+    tokens: AnyArray
+    positions: AnyArray
+    lengths: AnyArray
+    visual_index: AnyArray
     vision: VisionInputs | None
 
     def without_vision(self) -> PromptBatch:
@@ -104,5 +103,5 @@ class VisualFeatures:
     deepstack: [B, K, V, D]; [:, k] is added to the hidden states after decoder layer k, for the first K layers.
     """
 
-    embeddings: Array
-    deepstack: Array
+    embeddings: jax.Array
+    deepstack: jax.Array

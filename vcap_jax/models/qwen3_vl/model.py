@@ -10,11 +10,10 @@ of a prompt, D width, N layers, K key heads, d head size.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.matmul import einsum_float32
@@ -23,7 +22,7 @@ from vcap_jax.models.layers import normal_param, take_rows
 from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
-from vcap_jax.models.qwen3_vl.text import Decoder, gather_features
+from vcap_jax.models.qwen3_vl.text import Decoder, DeepStack, gather_features
 from vcap_jax.models.qwen3_vl.vision import VisionTower
 from vcap_jax.models.weight_map import WeightMap
 
@@ -58,17 +57,18 @@ class Qwen3VL(nnx.Module):
         config: Qwen3VLConfig,
         *,
         rngs: nnx.Rngs,
-        dtype: Any = jnp.bfloat16,
-        param_dtype: Any = jnp.float32,
+        dtype: DTypeLike = jnp.bfloat16,
+        param_dtype: DTypeLike = jnp.float32,
         remat: str = "none",
         kernel: attention.Kernel = attention.CHUNKED,
     ) -> None:
         self.config = config
         self.dtype = jnp.dtype(dtype)
         self.kernel = kernel
-        common = {"rngs": rngs, "dtype": self.dtype, "param_dtype": param_dtype, "remat": remat}
-        self.visual = VisionTower(config.vision, kernel=kernel, **common)
-        self.text = Decoder(config.text, **common)
+        self.visual = VisionTower(
+            config.vision, rngs=rngs, dtype=self.dtype, param_dtype=param_dtype, remat=remat, kernel=kernel
+        )
+        self.text = Decoder(config.text, rngs=rngs, dtype=self.dtype, param_dtype=param_dtype, remat=remat)
         if not config.tie_word_embeddings:
             table = (config.text.vocab_size, config.text.hidden_size)
             self.lm_head = normal_param(rngs, table, config.text.initializer_range, param_dtype)
@@ -94,8 +94,7 @@ class Qwen3VL(nnx.Module):
     def hidden(self, prompt: PromptBatch, features: VisualFeatures | None) -> Array:
         """Hidden states [B, P, D] after the final norm, plain causal."""
         x, cos, sin = self.embed_prompt(prompt, features)
-        hidden, _, _ = self.text(x, cos, sin, self._causal, **self._deepstack(prompt, features))
-        return hidden
+        return self.text(x, cos, sin, self._causal, _deepstack(prompt, features))
 
     def caption_hidden(self, prompt: PromptBatch, features: VisualFeatures | None, captions: Array) -> Array:
         """The training forward: hidden states that predict the captions, each prompt computed once.
@@ -121,10 +120,10 @@ class Qwen3VL(nnx.Module):
         sin = jnp.concatenate([sin, caption_sin], axis=1)
         lengths = jnp.asarray(prompt.lengths)
 
-        def attend(q: Array, k: Array, v: Array, state: None, _: Any) -> tuple[Array, None, None]:
-            return attention.grouped(q, k, v, lengths, prompt_tokens, group, self.kernel), state, None
+        def attend(q: Array, k: Array, v: Array) -> Array:
+            return attention.grouped(q, k, v, lengths, prompt_tokens, group, self.kernel)
 
-        hidden, _, _ = self.text(x, cos, sin, attend, **self._deepstack(prompt, features))
+        hidden = self.text(x, cos, sin, attend, _deepstack(prompt, features))
         first = last_real(hidden[:, :prompt_tokens], lengths)[:, None, None]
         first = jnp.broadcast_to(first, (batch, group, 1, hidden.shape[-1]))
         rest = hidden[:, prompt_tokens:].reshape(batch, group, tokens, -1)[:, :, :-1]
@@ -153,10 +152,9 @@ class Qwen3VL(nnx.Module):
         cos, sin = rope.mrope(positions, config.head_dim, config.rope_theta, config.mrope_section)
         return x, cos, sin
 
-    def _deepstack(self, prompt: PromptBatch, features: VisualFeatures | None) -> dict[str, Any]:
-        if features is None:
-            return {}
-        return {"deepstack": features.deepstack, "visual_index": jnp.asarray(prompt.visual_index)}
+    def _causal(self, q: Array, k: Array, v: Array) -> Array:
+        return attention.causal(q, k, v, self.kernel)
 
-    def _causal(self, q: Array, k: Array, v: Array, state: None, _: Any) -> tuple[Array, None, None]:
-        return attention.causal(q, k, v, self.kernel), state, None
+
+def _deepstack(prompt: PromptBatch, features: VisualFeatures | None) -> DeepStack | None:
+    return None if features is None else DeepStack(features.deepstack, jnp.asarray(prompt.visual_index))

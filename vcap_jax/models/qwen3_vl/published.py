@@ -5,15 +5,14 @@ Tokenizer and generation entries are left out. A run is planned from these befor
 
 from __future__ import annotations
 
-from typing import Any
-
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.system.json_values import JsonObject
 
 
 def _factory(
     *, width: int, inner: int, layers: int, heads: int, tied: bool, large_vision: bool
-) -> dict[str, Any]:
-    vision = (
+) -> JsonObject:
+    vision: JsonObject = (
         {"depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "deepstack_visual_indexes": [8, 16, 24]}
         if large_vision
         else {
@@ -74,7 +73,7 @@ def _factory(
     }
 
 
-CONFIGS: dict[str, dict[str, Any]] = {
+CONFIGS: dict[str, JsonObject] = {
     "2B": _factory(width=2048, inner=6144, layers=28, heads=16, tied=True, large_vision=False),
     "4B": _factory(width=2560, inner=9728, layers=36, heads=32, tied=True, large_vision=False),
     "8B": _factory(width=4096, inner=12288, layers=36, heads=32, tied=False, large_vision=True),

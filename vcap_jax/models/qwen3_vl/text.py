@@ -11,12 +11,14 @@ operations.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 
 from vcap_jax.models.layers import (
     ACTIVATIONS,
@@ -29,39 +31,47 @@ from vcap_jax.models.layers import (
 )
 from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.config import TextConfig
+from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.parallel.group_sharding import by_group
 
 Array = jax.Array
-Attend = Callable[[Array, Array, Array, Any, Any], tuple[Array, Any, Any]]
-"""``(queries [..., H, d], keys [..., K, d], values [..., K, d], state, x) -> (output [..., H, d], state,
-y)``, where ``state`` is carried from layer to layer, ``x`` is (layer index, the layer's slice of ``xs``),
-``y`` is stacked.
-"""
+Attend = Callable[[Array, Array, Array], Array]
+"""``(queries [..., H, d], keys [..., K, d], values [..., K, d]) -> output [..., H, d]``."""
+
+
+class DeepStack(NamedTuple):
+    """What the first layers add to the hidden states of visual tokens.
+
+    features: [B, K, V, D]; [:, k] is added after layer k where visual_index >= 0. visual_index: [B, P] int32, for the
+    first P tokens.
+    """
+
+    features: Array
+    visual_index: Array
 
 
 class Attention(nnx.Module):
     """Projections, norms and rotation around an attention function; ``stack`` copies on leading axes."""
 
     def __init__(
-        self, config: TextConfig, *, rngs: nnx.Rngs, param_dtype: Any, stack: tuple[int, ...]
+        self, config: TextConfig, *, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
     ) -> None:
         heads, key_heads, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        linear = {
-            "rngs": rngs,
-            "param_dtype": param_dtype,
-            "stddev": config.initializer_range,
-            "stack": stack,
-        }
-        linear["use_bias"] = config.attention_bias
-        self.qkv = Linear(config.hidden_size, (heads + 2 * key_heads) * dim, **linear)
-        self.out = Linear(heads * dim, config.hidden_size, **linear)
+        linear = functools.partial(
+            Linear,
+            use_bias=config.attention_bias,
+            rngs=rngs,
+            param_dtype=param_dtype,
+            stddev=config.initializer_range,
+            stack=stack,
+        )
+        self.qkv = linear(config.hidden_size, (heads + 2 * key_heads) * dim)
+        self.out = linear(heads * dim, config.hidden_size)
         self.q_norm = RMSNorm(dim, config.rms_norm_eps, param_dtype=param_dtype, stack=stack)
         self.k_norm = RMSNorm(dim, config.rms_norm_eps, param_dtype=param_dtype, stack=stack)
         self.heads, self.key_heads, self.dim = heads, key_heads, dim
 
-    def __call__(
-        self, x: Array, cos: Array, sin: Array, attend: Attend, state: Any, xs: Any
-    ) -> tuple[Array, Any, Any]:
+    def __call__(self, x: Array, cos: Array, sin: Array, attend: Attend) -> Array:
         """x: [..., D]; cos, sin: [..., head_dim / 2]."""
         qkv = by_group(self.qkv(x)).reshape(*x.shape[:-1], -1, self.dim)
         qk, values = jnp.split(qkv, [self.heads + self.key_heads], axis=-2)
@@ -71,24 +81,26 @@ class Attention(nnx.Module):
         scales = jnp.where(is_query, self.q_norm.scale[...], self.k_norm.scale[...])
         qk = rope.apply_rope(rms_norm(qk, scales, self.q_norm.eps), cos, sin)
         queries, keys = jnp.split(qk, [self.heads], axis=-2)
-        out, state, y = attend(queries, keys, values, state, xs)
-        return by_group(self.out(out.reshape(*x.shape[:-1], -1))), state, y
+        out = attend(queries, keys, values)
+        return by_group(self.out(out.reshape(*x.shape[:-1], -1)))
 
 
 class MLP(nnx.Module):
     """SwiGLU: ``down(act(gate(x)) * up(x))``."""
 
     def __init__(
-        self, config: TextConfig, *, rngs: nnx.Rngs, param_dtype: Any, stack: tuple[int, ...]
+        self, config: TextConfig, *, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
     ) -> None:
-        linear = {
-            "rngs": rngs,
-            "param_dtype": param_dtype,
-            "stddev": config.initializer_range,
-            "stack": stack,
-        }
-        self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size, use_bias=False, **linear)
-        self.down = Linear(config.intermediate_size, config.hidden_size, use_bias=False, **linear)
+        linear = functools.partial(
+            Linear,
+            use_bias=False,
+            rngs=rngs,
+            param_dtype=param_dtype,
+            stddev=config.initializer_range,
+            stack=stack,
+        )
+        self.gate_up = linear(config.hidden_size, 2 * config.intermediate_size)
+        self.down = linear(config.intermediate_size, config.hidden_size)
         self.activation = config.hidden_act
 
     def __call__(self, x: Array) -> Array:
@@ -100,28 +112,32 @@ class DecoderLayer(nnx.Module):
     """Pre-norm attention and SwiGLU; ``stack`` copies on leading axes."""
 
     def __init__(
-        self, config: TextConfig, *, rngs: nnx.Rngs, param_dtype: Any, stack: tuple[int, ...]
+        self, config: TextConfig, *, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
     ) -> None:
-        common = {"rngs": rngs, "param_dtype": param_dtype, "stack": stack}
-        norm = {"eps": config.rms_norm_eps, "param_dtype": param_dtype, "stack": stack}
-        self.input_norm = RMSNorm(config.hidden_size, **norm)
-        self.attention = Attention(config, **common)
-        self.post_attention_norm = RMSNorm(config.hidden_size, **norm)
-        self.mlp = MLP(config, **common)
+        norm = functools.partial(
+            RMSNorm, config.hidden_size, config.rms_norm_eps, param_dtype=param_dtype, stack=stack
+        )
+        self.input_norm = norm()
+        self.attention = Attention(config, rngs=rngs, param_dtype=param_dtype, stack=stack)
+        self.post_attention_norm = norm()
+        self.mlp = MLP(config, rngs=rngs, param_dtype=param_dtype, stack=stack)
 
-    def __call__(
-        self, x: Array, cos: Array, sin: Array, attend: Attend, state: Any, xs: Any
-    ) -> tuple[Array, Any, Any]:
-        attended, state, y = self.attention(self.input_norm(x), cos, sin, attend, state, xs)
-        x = x + attended
-        return x + self.mlp(self.post_attention_norm(x)), state, y
+    def __call__(self, x: Array, cos: Array, sin: Array, attend: Attend) -> Array:
+        x = x + self.attention(self.input_norm(x), cos, sin, attend)
+        return x + self.mlp(self.post_attention_norm(x))
 
 
 class Decoder(nnx.Module):
     """Embedding table, stacked layers and final norm."""
 
     def __init__(
-        self, config: TextConfig, *, rngs: nnx.Rngs, dtype: Any, param_dtype: Any, remat: str = "none"
+        self,
+        config: TextConfig,
+        *,
+        rngs: nnx.Rngs,
+        dtype: DTypeLike,
+        param_dtype: DTypeLike,
+        remat: str = "none",
     ) -> None:
         self.config = config
         self.dtype = dtype
@@ -138,52 +154,35 @@ class Decoder(nnx.Module):
         return take_rows(self.embed_tokens[...], tokens).astype(self.dtype)
 
     def __call__(
-        self,
-        x: Array,
-        cos: Array,
-        sin: Array,
-        attend: Attend,
-        *,
-        state: Any = None,
-        xs: Any = None,
-        deepstack: Array | None = None,
-        visual_index: Array | None = None,
-    ) -> tuple[Array, Any, Any]:
+        self, x: Array, cos: Array, sin: Array, attend: Attend, deepstack: DeepStack | None = None
+    ) -> Array:
         """Run all layers and the final norm.
 
         Args:
-            x: [B, S, D] (or [B, G, D] when decoding) embedded tokens.
+            x: [B, S, D] embedded tokens.
             cos, sin: [B, S, head_dim / 2] float32.
-            attend, state, xs: see ``Attend``; ``xs`` has a leading layer axis.
-            deepstack: [B, K, V, D]; [:, k] is added after layer k where visual_index >= 0.
-            visual_index: [B, P], for the first P of the S tokens.
 
         Returns:
-            Hidden states after the final norm, the last state, and the stacked ``y`` of the layers.
+            Hidden states after the final norm.
         """
-        taps = 0 if deepstack is None else deepstack.shape[1]
 
-        def body(
-            layer: DecoderLayer, carry: tuple[Array, Any], x_layer: Any
-        ) -> tuple[tuple[Array, Any], Any]:
-            x, state = carry
-            x, state, y = layer(x, cos, sin, attend, state, x_layer)
-            if taps:
-                index = x_layer[0]
-                x = jax.lax.cond(index < taps, add_deepstack, lambda x, _: x, x, index)
-            return (x, state), y
+        def body(layer: DecoderLayer, x: Array, index: AnyArray, _: None) -> Array:
+            x = layer(x, cos, sin, attend)
+            return x if deepstack is None else added(deepstack, x, index)
 
-        def add_deepstack(x: Array, index: Array) -> Array:
-            assert deepstack is not None
-            assert visual_index is not None
-            features = jax.lax.dynamic_index_in_dim(
-                deepstack, jnp.minimum(index, taps - 1), 1, keepdims=False
-            )
-            added = gather_features(features, visual_index).astype(x.dtype)
-            return x + jnp.pad(added, ((0, 0), (0, x.shape[1] - added.shape[1]), (0, 0)))
+        def added(deepstack: DeepStack, x: Array, index: AnyArray) -> Array:
+            taps = deepstack.features.shape[1]
 
-        (x, state), ys = scan_layers(self.layers, body, (x, state), xs, remat=self.remat)
-        return self.norm(x), state, ys
+            def add(x: Array, index: Array) -> Array:
+                features = jax.lax.dynamic_index_in_dim(
+                    deepstack.features, jnp.minimum(index, taps - 1), 1, keepdims=False
+                )
+                found = gather_features(features, deepstack.visual_index).astype(x.dtype)
+                return x + jnp.pad(found, ((0, 0), (0, x.shape[1] - found.shape[1]), (0, 0)))
+
+            return jax.lax.cond(index < taps, add, lambda x, _: x, x, index) if taps else x
+
+        return self.norm(scan_layers(self.layers, body, x, None, remat=self.remat))
 
 
 def gather_features(features: Array, visual_index: Array) -> Array:

@@ -8,24 +8,26 @@ vision model (transformers 5.23).
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import DTypeLike
 
 from vcap_jax.kernels import attention
 from vcap_jax.models.layers import ACTIVATIONS, LayerNorm, Linear, normal_param, scan_layers, take_rows
 from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.config import VisionConfig
 from vcap_jax.models.qwen3_vl.inputs import PixelScale, VisionInputs, VisualFeatures
+from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.parallel.group_sharding import by_group
 
 Array = jax.Array
 
 
-def normalise(levels: Array, scale: PixelScale, config: VisionConfig, dtype: Any) -> Array:
+def normalise(levels: Array, scale: PixelScale, config: VisionConfig, dtype: DTypeLike) -> Array:
     """Grey levels of patches to what the patch embedding takes, as the public processor computes it on the host.
 
     Args:
@@ -116,7 +118,7 @@ class PatchEmbedding(Linear):
     meet the same pixels then: their sum meets them once, at a fraction of the numbers and FLOPs.
     """
 
-    def __init__(self, config: VisionConfig, *, rngs: nnx.Rngs, param_dtype: Any) -> None:
+    def __init__(self, config: VisionConfig, *, rngs: nnx.Rngs, param_dtype: DTypeLike) -> None:
         stddev = config.initializer_range
         super().__init__(
             config.patch_dim,
@@ -143,21 +145,23 @@ class VisionBlock(nnx.Module):
     """Pre-norm transformer block with attention inside a frame; ``stack`` copies of it on leading axes."""
 
     def __init__(
-        self, config: VisionConfig, *, rngs: nnx.Rngs, param_dtype: Any, stack: tuple[int, ...]
+        self, config: VisionConfig, *, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
     ) -> None:
         width, inner = config.hidden_size, config.intermediate_size
-        linear = {
-            "rngs": rngs,
-            "param_dtype": param_dtype,
-            "stddev": config.initializer_range,
-            "stack": stack,
-        }
+        linear = functools.partial(
+            Linear,
+            use_bias=True,
+            rngs=rngs,
+            param_dtype=param_dtype,
+            stddev=config.initializer_range,
+            stack=stack,
+        )
         self.norm1 = LayerNorm(width, param_dtype=param_dtype, stack=stack)
-        self.qkv = Linear(width, 3 * width, use_bias=True, **linear)
-        self.proj = Linear(width, width, use_bias=True, **linear)
+        self.qkv = linear(width, 3 * width)
+        self.proj = linear(width, width)
         self.norm2 = LayerNorm(width, param_dtype=param_dtype, stack=stack)
-        self.fc1 = Linear(width, inner, use_bias=True, **linear)
-        self.fc2 = Linear(inner, width, use_bias=True, **linear)
+        self.fc1 = linear(width, inner)
+        self.fc2 = linear(inner, width)
         self.heads = config.num_heads
         self.activation = config.hidden_act
 
@@ -185,20 +189,22 @@ class PatchMerger(nnx.Module):
         *,
         norm_after_merge: bool,
         rngs: nnx.Rngs,
-        param_dtype: Any,
+        param_dtype: DTypeLike,
         stack: tuple[int, ...] = (),
     ) -> None:
         joined = config.hidden_size * config.spatial_merge_size**2
-        linear = {
-            "rngs": rngs,
-            "param_dtype": param_dtype,
-            "stddev": config.initializer_range,
-            "stack": stack,
-        }
+        linear = functools.partial(
+            Linear,
+            use_bias=True,
+            rngs=rngs,
+            param_dtype=param_dtype,
+            stddev=config.initializer_range,
+            stack=stack,
+        )
         norm_size = joined if norm_after_merge else config.hidden_size
         self.norm = LayerNorm(norm_size, param_dtype=param_dtype, stack=stack)
-        self.fc1 = Linear(joined, joined, use_bias=True, **linear)
-        self.fc2 = Linear(joined, config.out_hidden_size, use_bias=True, **linear)
+        self.fc1 = linear(joined, joined)
+        self.fc2 = linear(joined, config.out_hidden_size)
         self.joined = joined
         self.norm_after_merge = norm_after_merge
 
@@ -223,8 +229,8 @@ class VisionTower(nnx.Module):
         config: VisionConfig,
         *,
         rngs: nnx.Rngs,
-        dtype: Any,
-        param_dtype: Any,
+        dtype: DTypeLike,
+        param_dtype: DTypeLike,
         remat: str = "none",
         kernel: attention.Kernel = attention.CHUNKED,
     ) -> None:
@@ -233,14 +239,14 @@ class VisionTower(nnx.Module):
         self.remat = remat
         self.kernel = kernel
         taps = len(config.deepstack_visual_indexes)
-        common = {"rngs": rngs, "param_dtype": param_dtype}
-        self.patch_embed = PatchEmbedding(config, **common)
+        merger = functools.partial(PatchMerger, config, rngs=rngs, param_dtype=param_dtype)
+        self.patch_embed = PatchEmbedding(config, rngs=rngs, param_dtype=param_dtype)
         table = (config.num_position_embeddings, config.hidden_size)
         self.pos_embed = normal_param(rngs, table, config.initializer_range, param_dtype)
-        self.blocks = VisionBlock(config, stack=(config.depth,), **common)
-        self.merger = PatchMerger(config, norm_after_merge=False, **common)
+        self.blocks = VisionBlock(config, rngs=rngs, param_dtype=param_dtype, stack=(config.depth,))
+        self.merger = merger(norm_after_merge=False)
         if taps:
-            self.deepstack_mergers = PatchMerger(config, norm_after_merge=True, stack=(taps,), **common)
+            self.deepstack_mergers = merger(norm_after_merge=True, stack=(taps,))
 
     def __call__(self, vision: VisionInputs) -> VisualFeatures:
         """Frames of uint8 patches [B, F, L, :] to features of V = F * L / merge^2 visual tokens per prompt."""
@@ -261,15 +267,15 @@ class VisionTower(nnx.Module):
         tapped = jnp.zeros((len(taps) + 1 if taps else 0, *x.shape), x.dtype)
 
         def block(
-            layer: VisionBlock, carry: tuple[Array, Array], x_layer: Any
-        ) -> tuple[tuple[Array, Array], None]:
+            layer: VisionBlock, carry: tuple[Array, Array], _: AnyArray, slot: AnyArray
+        ) -> tuple[Array, Array]:
             x, tapped = carry
             x = layer(x, cos, sin, patches, self.kernel)
             if taps:
-                tapped = jax.lax.dynamic_update_index_in_dim(tapped, x, x_layer[1], 0)
-            return (x, tapped), None
+                tapped = jax.lax.dynamic_update_index_in_dim(tapped, x, slot, 0)
+            return x, tapped
 
-        (x, tapped), _ = scan_layers(self.blocks, block, (x, tapped), slots, remat=self.remat)
+        x, tapped = scan_layers(self.blocks, block, (x, tapped), slots, remat=self.remat)
 
         embeddings = self.merger(x.reshape(-1, x.shape[-1])).reshape(batch, -1, config.out_hidden_size)
         if not taps:

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
+import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 
+from vcap_jax.kernels.attention import CHUNKED, Kernel
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.weight_map import Rule, Shape, Tensor, WeightMap, flat_parameters, spelled_out
@@ -124,9 +126,21 @@ def canonical_name(name: str) -> str:
     return name
 
 
-def abstract_model(config: Qwen3VLConfig, **settings: Any) -> Qwen3VL:
-    """The model with shapes in place of arrays."""
-    return nnx.eval_shape(lambda: Qwen3VL(config, rngs=nnx.Rngs(0), **settings))
+def abstract_model(
+    config: Qwen3VLConfig,
+    *,
+    dtype: DTypeLike = jnp.bfloat16,
+    param_dtype: DTypeLike = jnp.float32,
+    remat: str = "none",
+    kernel: Kernel = CHUNKED,
+) -> Qwen3VL:
+    """The model with shapes in place of arrays; arguments: see ``Qwen3VL``."""
+
+    def made() -> Qwen3VL:
+        rngs = nnx.Rngs(0)
+        return Qwen3VL(config, rngs=rngs, dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel)
+
+    return nnx.eval_shape(made)
 
 
 def _columns(config: Qwen3VLConfig, part: str) -> tuple[int, int]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
+from jax.typing import DTypeLike
 
 from vcap_jax.kernels.attention import CHUNKED, Kernel
 from vcap_jax.models import weights
@@ -33,8 +34,8 @@ __all__ = [
 def load_pretrained(
     path: str | Path,
     *,
-    dtype: Any = jnp.bfloat16,
-    param_dtype: Any = jnp.float32,
+    dtype: DTypeLike = jnp.bfloat16,
+    param_dtype: DTypeLike = jnp.float32,
     remat: str = "none",
     kernel: Kernel = CHUNKED,
     sharding: weights.Sharding | None = None,
@@ -60,7 +61,7 @@ def save_pretrained(
     model: Qwen3VL,
     path: str | Path,
     *,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     max_shard_bytes: int = weights.DEFAULT_SHARD_BYTES,
 ) -> float | None:
     """Write ``config.json`` and safetensors under public names; arguments and result: see ``weights.save``."""
@@ -68,7 +69,7 @@ def save_pretrained(
     return weights.save(model, Path(path), config, dtype=dtype, max_shard_bytes=max_shard_bytes)
 
 
-def to_public(config: Qwen3VLConfig, state: Any) -> Iterator[tuple[str, np.ndarray]]:
+def to_public(config: Qwen3VLConfig, state: Qwen3VL | nnx.State) -> Iterator[tuple[str, np.ndarray]]:
     """Name and array of every tensor of a model or a state like one; see ``weights.to_public``."""
     return weights.to_public(weight_map(config), state)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -15,6 +15,10 @@ from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.models.qwen3_vl.processing.chat_template import VISION_START
 from vcap_jax.models.qwen3_vl.processing.pixels import unpatchify
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings
+from vcap_jax.system.json_values import JsonObject
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # Prompts announce a frame pair as <12.3 seconds>, in tenths: an index on a clock of ten ticks per second.
 _TICKS = 10
@@ -24,10 +28,10 @@ _ANNOUNCED = re.compile(rf"<(\d+)\.(\d) seconds>{re.escape(VISION_START)}")
 def picture_parts(
     prompt: EncodedPrompt,
     settings: ImageSettings,
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     image_token_id: int,
     video_token_id: int,
-) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+) -> tuple[list[JsonObject], JsonObject | None]:
     """Content parts for the pictures of ``prompt``, and the request's ``media_io_kwargs`` for a video (else None).
 
     A video is one part: its frames as PNG, with an index for each on a clock of tenths of a second, from which the
@@ -54,7 +58,7 @@ def picture_parts(
     indices = [tick for tick in ticks for _ in range(depth)]
     # Declared as JPEG because that is the one name for a sequence of pictures; each is read by its own header.
     url = "data:video/jpeg;base64," + ",".join(_png(frame) for frame in frames)
-    video = {
+    video: JsonObject = {
         # The server would otherwise keep 32 frames and drop the rest without a word.
         "num_frames": -1,
         "fps": _TICKS,

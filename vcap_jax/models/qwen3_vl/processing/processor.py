@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -41,6 +41,10 @@ from vcap_jax.models.qwen3_vl.processing.settings import (
     load_video_settings,
     save_settings,
 )
+from vcap_jax.system.json_values import JsonObject
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _PLACEHOLDER = re.compile(f"{re.escape(IMAGE_PAD)}|{re.escape(VIDEO_PAD)}")
 
@@ -56,7 +60,7 @@ class Processor:
 
     def __init__(
         self,
-        tokenizer: Any,
+        tokenizer: PreTrainedTokenizerBase,
         *,
         image: ImageSettings | None = None,
         video: VideoSettings | None = None,
@@ -185,7 +189,7 @@ class Processor:
         """See ``collate.collate``."""
         return collate(prompts, buckets, self.merge_size, batch_size=batch_size, names=names, sizes=sizes)
 
-    def picture_parts(self, prompt: EncodedPrompt) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    def picture_parts(self, prompt: EncodedPrompt) -> tuple[list[JsonObject], JsonObject | None]:
         """See ``chat_parts.picture_parts``."""
         return picture_parts(prompt, self.image, self.tokenizer, self.image_token_id, self.video_token_id)
 

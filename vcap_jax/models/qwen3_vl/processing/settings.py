@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.qwen3_vl.inputs import PixelScale
 from vcap_jax.models.qwen3_vl.processing.frames import sample_indices
+from vcap_jax.system.json_values import JsonDict, JsonObject, parse_json
 
 PROCESSOR_FILE = "processor_config.json"
 IMAGE_FILE = "preprocessor_config.json"
@@ -140,13 +141,13 @@ class VideoSettings(PatchSettings):
 
 # What the public classes assume when a file exists but leaves a key out; they differ from the published
 # files.
-_IMAGE_CLASS_DEFAULTS: Mapping[str, Any] = {
+_IMAGE_CLASS_DEFAULTS: JsonObject = {
     "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280},
     "patch_size": 14,
     "image_mean": (0.48145466, 0.4578275, 0.40821073),
     "image_std": (0.26862954, 0.26130258, 0.27577711),
 }
-_VIDEO_CLASS_DEFAULTS: Mapping[str, Any] = {
+_VIDEO_CLASS_DEFAULTS: JsonObject = {
     "size": {"shortest_edge": 128 * 32 * 32, "longest_edge": 32 * 32 * 768},
     "patch_size": 16,
     "image_mean": (0.5, 0.5, 0.5),
@@ -191,7 +192,7 @@ def load_video_settings(path: str | Path) -> VideoSettings:
         )
     low, high = _pixel_bounds(source, merged)
     names = ("fps", "min_frames", "max_frames", "cap_pixels_per_frame", "max_video_tokens")
-    chosen = {name: merged[name] for name in names if merged.get(name) is not None}
+    chosen: dict[str, Any] = {name: merged[name] for name in names if merged.get(name) is not None}
     return VideoSettings(min_pixels=low, max_pixels=high, **chosen, **_patch_fields(source, merged))
 
 
@@ -222,15 +223,14 @@ def save_settings(path: str | Path, image: ImageSettings, video: VideoSettings) 
     _write(folder / PROCESSOR_FILE, {"processor_class": PROCESSOR_CLASS})
 
 
-def _shared_json(settings: PatchSettings) -> dict[str, Any]:
-    values = asdict(settings)
+def _shared_json(settings: PatchSettings) -> JsonObject:
     return {
         "do_resize": True,
         "do_rescale": True,
         "do_normalize": True,
         "do_convert_rgb": True,
         "resample": _BICUBIC,
-        "rescale_factor": values["rescale_factor"],
+        "rescale_factor": settings.rescale_factor,
         "image_mean": list(settings.mean),
         "image_std": list(settings.std),
         "patch_size": settings.patch_size,
@@ -240,7 +240,7 @@ def _shared_json(settings: PatchSettings) -> dict[str, Any]:
     }
 
 
-def _find(folder: Path, section: str, names: tuple[str, ...]) -> tuple[Path, dict[str, Any]] | None:
+def _find(folder: Path, section: str, names: tuple[str, ...]) -> tuple[Path, JsonDict] | None:
     nested = folder / PROCESSOR_FILE
     if nested.exists():
         values = _read(nested).get(section)
@@ -252,9 +252,9 @@ def _find(folder: Path, section: str, names: tuple[str, ...]) -> tuple[Path, dic
     return None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> JsonDict:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(path.read_bytes())
     except ValueError as error:
         raise CheckpointError(
             f"{path} is not valid JSON ({error}): restore it from the checkpoint"
@@ -266,7 +266,7 @@ def _read(path: Path) -> dict[str, Any]:
     return values
 
 
-def _write(path: Path, values: Mapping[str, Any]) -> None:
+def _write(path: Path, values: JsonObject) -> None:
     path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
@@ -284,6 +284,7 @@ def _pixel_bounds(source: Path, values: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _patch_fields(source: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of ``PatchSettings``, whose constructor finds out what is in them."""
     for name in ("do_resize", "do_rescale", "do_normalize", "do_convert_rgb"):
         if values.get(name) is False:
             raise CheckpointError(
