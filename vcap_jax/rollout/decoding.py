@@ -13,9 +13,10 @@ a caption carries from token to token instead, such as a recurrent state, goes w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import ParamSpec, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,7 @@ from vcap_jax.models.family import (
     DecodeParams,
     Decoder,
     Features,
+    GraphDef,
     PromptBatch,
     PromptState,
     family_of,
@@ -35,6 +37,9 @@ from vcap_jax.rollout.sampling import SamplingConfig, candidate_keys, sample, se
 from vcap_jax.rollout.schedule import Shape
 
 Array = jax.Array
+Arguments = ParamSpec("Arguments")
+Columns = TypeVar("Columns")
+"""Of captions: a pytree of arrays."""
 
 LANES = "data"
 """The mesh axis whose devices have slots of their own."""
@@ -67,6 +72,10 @@ class DecodeState:
     captions: CaptionState
 
 
+_Loop: TypeAlias = tuple[Array, Array, Array, Array, Array, Array | None, CaptionState]
+"""Of a chunk: tokens drawn for each caption; tokens, lengths, done, logits, seen and captions as in ``DecodeState``."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DecodeSettings:
     """What the programs are made for. group: G; budget: T, tokens of a caption at most; prefill_chunk: see
@@ -89,10 +98,10 @@ class DecodePrograms:
 
     def __init__(
         self,
-        graphdef: Any,
+        graphdef: GraphDef,
         settings: DecodeSettings,
         mesh: Mesh,
-        compiler_options: dict[str, Any] | None = None,
+        compiler_options: dict[str, str] | None = None,
     ) -> None:
         self._graphdef, self.settings, self.mesh = graphdef, settings, mesh
         self.lanes = mesh.shape[LANES]
@@ -105,7 +114,9 @@ class DecodePrograms:
     def _decoder(self, params: DecodeParams) -> Decoder:
         return family_of(self._graphdef).decoder(self._graphdef, params)
 
-    def _on_lanes(self, function: Any, whole: int, split: int) -> Any:
+    def _on_lanes(
+        self, function: Callable[Arguments, DecodeState], whole: int, split: int
+    ) -> Callable[Arguments, DecodeState]:
         """``function`` run by every lane; its first ``whole`` arguments are the same for all, ``split`` are its own."""
         specs = (Spec(),) * whole + (Spec(LANES),) * split
         return jax.shard_map(
@@ -232,7 +243,7 @@ class DecodePrograms:
         def live(done: Array, i: Array) -> Array:
             return ~done & (base + i < settings.budget)[:, None]
 
-        def unfinished(carry: Any) -> Array:
+        def unfinished(carry: _Loop) -> Array:
             i, _, _, done, *_ = carry
             going = live(done, i).any()
             if self.mesh.shape["tensor"] > 1:
@@ -240,7 +251,7 @@ class DecodePrograms:
                 going = jax.lax.pmax(going.astype(jnp.int32), LANES) > 0
             return (i < chunk) & going
 
-        def one(carry: Any) -> Any:
+        def one(carry: _Loop) -> _Loop:
             i, tokens, lengths, done, logits, seen, captions = carry
             going, step = live(done, i), base + i
             if self.mesh.shape["tensor"] > 1:
@@ -332,7 +343,7 @@ def _part(state: DecodeState, slots: Array, candidates: Array, *, everything: bo
     )
 
 
-def _narrowed(columns: Any, axes: Any, width: int, chunk: int) -> Any:
+def _narrowed(columns: Columns, axes: object, width: int, chunk: int) -> Columns:
     """The first ``width`` columns, and ``chunk`` empty ones for new tokens."""
 
     def of(x: Array, axis: int) -> Array:
@@ -343,13 +354,13 @@ def _narrowed(columns: Any, axes: Any, width: int, chunk: int) -> Any:
 
 
 def _put_columns(
-    stored: tuple[Array, Any],
-    new: tuple[Array, Any],
-    axes: Any,
+    stored: tuple[Array, Columns],
+    new: tuple[Array, Columns],
+    axes: object,
     slots: Array,
     candidates: Array,
     base: Array,
-) -> tuple[Array, Any]:
+) -> tuple[Array, Columns]:
     """New tokens and their caches [slots, candidates, ...] into their columns, ``base`` of each slot, in place.
 
     One slot after another, or one candidate after another if not all are there: a block each, where a scatter would
@@ -362,7 +373,7 @@ def _put_columns(
     tokens, added = new
     tokens = tokens.reshape(-1, tokens.shape[-1])
 
-    def one(k: Array, stored: tuple[Array, Any]) -> tuple[Array, Any]:
+    def one(k: Array, stored: tuple[Array, Columns]) -> tuple[Array, Columns]:
         slot = k // blocks
         candidate = jnp.int32(0) if together else candidates[slot, k % blocks]
         first = slots[slot] * size + candidate

@@ -13,21 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
-from jax.sharding import AxisType, Mesh, NamedSharding
+import numpy as np
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
+from jax.stages import Lowered, Wrapped
+from jax.tree_util import KeyPath, PyTreeDef
+from jax.typing import DTypeLike
+from jaxtyping import PyTree
 
-from vcap_jax.models.family import DecodeParams, family_of
+from vcap_jax.models.family import DecodeParams, GraphDef, Params, family_of
 from vcap_jax.models.lora import is_adapter
+from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.parallel.sharding import dotted_path, partition
 from vcap_jax.rollout.decoding import LANES
 
 AXES = (LANES, "tensor")
 
 
-def local_mesh(tensor: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
+def local_mesh(tensor: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """A mesh (data, tensor) over ``devices`` (default: this process's), in their order.
 
     Raises ValueError if ``tensor`` does not divide their number.
@@ -41,7 +46,7 @@ def local_mesh(tensor: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
     return jax.make_mesh((len(devices) // tensor, tensor), AXES, (AxisType.Auto,) * 2, devices=list(devices))
 
 
-def mesh_of(tree: Any) -> Mesh:
+def mesh_of(tree: object) -> Mesh:
     """The local mesh for parameters as they lie: this process's part of their mesh, or their one device."""
     sharding = jax.tree.leaves(tree)[0].sharding if jax.tree.leaves(tree) else None
     if not isinstance(sharding, NamedSharding):
@@ -51,7 +56,7 @@ def mesh_of(tree: Any) -> Mesh:
     return local_mesh(sharding.mesh.shape.get("tensor", 1), mine)
 
 
-def own_types(graphdef: Any, params: Any, dtype: Any) -> Any:
+def own_types(graphdef: GraphDef, params: Params, dtype: DTypeLike) -> Params:
     """What parameters (arrays or abstract) are cast to before each process gets them whole: a tree like ``params``.
 
     graphdef: of their model.
@@ -59,7 +64,7 @@ def own_types(graphdef: Any, params: Any, dtype: Any) -> Any:
     in float32 (``lora.Additions``). A cast made here is one that drawing captions makes anyway.
     """
 
-    def of(path: tuple[Any, ...], x: Any, used: Any) -> Any:
+    def of(path: KeyPath, x: jax.Array, used: np.dtype) -> np.dtype:
         return x.dtype if is_adapter(tuple(dotted_path(path).split("."))) else used
 
     return jax.tree_util.tree_map_with_path(of, params, family_of(graphdef).decoded_types(params, dtype))
@@ -70,9 +75,9 @@ class RolloutPlacement:
     """mesh: (data, tensor) of this process's devices. graphdef: of the model (see ``vcap_jax.models.policy``)."""
 
     mesh: Mesh
-    graphdef: Any
+    graphdef: GraphDef
 
-    def shardings(self, params: DecodeParams, mesh: Any = None) -> DecodeParams:
+    def shardings(self, params: DecodeParams, mesh: Mesh | AbstractMesh | None = None) -> DecodeParams:
         """Of ``params`` (arrays or abstract): cut by ``tensor`` as in training, else whole on every device.
 
         mesh: another mesh with an axis ``tensor``.
@@ -81,16 +86,16 @@ class RolloutPlacement:
         sizes = {"fsdp": 1, "tensor": mesh.shape.get("tensor", 1)}
         rules = family_of(self.graphdef).partition_rules
 
-        def of(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
+        def of(path: KeyPath, leaf: jax.Array) -> NamedSharding:
             # A layer by itself: its path lacks the tower's, which no rule looks at.
             return NamedSharding(mesh, partition(dotted_path(path), leaf.shape, sizes, rules).spec)
 
         return jax.tree_util.tree_map_with_path(of, params)
 
-    def abstract(self, trainable: Any, frozen: Any) -> DecodeParams:
+    def abstract(self, trainable: Params, frozen: Params) -> DecodeParams:
         """Shapes, types and shardings of ``params``."""
 
-        def laid_out(trainable: Any, frozen: Any) -> DecodeParams:
+        def laid_out(trainable: Params, frozen: Params) -> DecodeParams:
             family = family_of(self.graphdef)
             return family.lay_out(self.graphdef, *family.apart(self.graphdef, trainable, frozen))
 
@@ -101,7 +106,7 @@ class RolloutPlacement:
             self.shardings(found),
         )
 
-    def params(self, trainable: Any, frozen: Any) -> DecodeParams:
+    def params(self, trainable: Params, frozen: Params) -> DecodeParams:
         """The copy to draw captions with. On one device, what already has its type is not copied (but for the layers,
         which training keeps stacked)."""
         wanted = self.abstract(trainable, frozen)
@@ -113,12 +118,12 @@ class RolloutPlacement:
         placed = DecodeParams(layers, jax.tree.unflatten(call.tree, leaves))
         return jax.tree.map(lambda x, target: _on_mesh(x, target.sharding), placed, wanted)
 
-    def lower(self, trainable: Any, frozen: Any) -> Any:
+    def lower(self, trainable: Params, frozen: Params) -> Lowered:
         """The program that ``params`` runs, lowered for abstract parameters with shardings."""
         call = self._call(self.abstract(trainable, frozen), trainable, frozen)
         return call.program.lower(call.stacked, call.leaves)
 
-    def _call(self, wanted: DecodeParams, trainable: Any, frozen: Any) -> _Call:
+    def _call(self, wanted: DecodeParams, trainable: Params, frozen: Params) -> _Call:
         stacked, rest = family_of(self.graphdef).apart(self.graphdef, trainable, frozen)
         leaves, tree = jax.tree.flatten(rest)
         changed = tuple(
@@ -130,21 +135,21 @@ class RolloutPlacement:
         program = self._program(wanted, tree, changed, training)
         return _Call(program, stacked, leaves, tree, changed)
 
-    def batch(self, tree: Any) -> Any:
+    def batch(self, tree: object) -> PyTree[jax.Array]:
         """Prompts or features on this process's devices, split by group where their number allows.
 
         tree: arrays with groups on the first axis (``PromptBatch``), NumPy or on these devices.
         """
 
-        def put(x: Any) -> jax.Array:
+        def put(x: AnyArray) -> jax.Array:
             split = x.shape[0] % self.mesh.shape[LANES] == 0
             return jax.device_put(x, NamedSharding(self.mesh, Spec(LANES) if split else Spec()))
 
         return jax.tree.map(put, tree)
 
-    def _training_mesh(self, params: Any) -> Mesh:
+    def _training_mesh(self, params: tuple[Params, Params]) -> Mesh | AbstractMesh:
         shardings = [leaf.sharding for leaf in jax.tree.leaves(params)]
-        meshes: set[Any] = {x.mesh for x in shardings if isinstance(x, NamedSharding)}
+        meshes = {x.mesh for x in shardings if isinstance(x, NamedSharding)}
         if len(meshes) != 1:
             raise ValueError(
                 f"parameters lie on {len(meshes)} meshes, captions are drawn on {self.mesh.size} devices: place all "
@@ -153,18 +158,22 @@ class RolloutPlacement:
         return meshes.pop()
 
     def _program(
-        self, wanted: DecodeParams, tree: Any, changed: tuple[int, ...], training: Mesh | None
-    ) -> Any:
+        self,
+        wanted: DecodeParams,
+        tree: PyTreeDef,
+        changed: tuple[int, ...],
+        training: Mesh | AbstractMesh | None,
+    ) -> Wrapped:
         """One jitted ``lay_out`` per model and target, so that a step compiles nothing; of the rest it returns the
         ``changed`` leaves."""
         key = (self.graphdef, changed, training)
         if key not in _PROGRAMS:
 
-            def chosen(params: DecodeParams) -> tuple[Any, list[Any]]:
+            def chosen(params: DecodeParams) -> tuple[object, list[jax.Array]]:
                 leaves = jax.tree.leaves(params.rest)
                 return params.layers, [leaves[i] for i in changed]
 
-            def program(stacked: Any, leaves: list[Any]) -> tuple[Any, list[Any]]:
+            def program(stacked: Params, leaves: list[jax.Array]) -> tuple[object, list[jax.Array]]:
                 lay_out = family_of(self.graphdef).lay_out
                 return chosen(lay_out(self.graphdef, stacked, jax.tree.unflatten(tree, leaves)))
 
@@ -178,14 +187,14 @@ class _Call:
     """A jitted program that lays parameters out, and what it is called with: the layers, and the leaves of everything
     else, which are ``tree``'s. changed: the leaves it returns."""
 
-    program: Any
-    stacked: Any
-    leaves: list[Any]
-    tree: Any
+    program: Wrapped
+    stacked: Params
+    leaves: list[jax.Array]
+    tree: PyTreeDef
     changed: tuple[int, ...]
 
 
-_PROGRAMS: dict[Any, Any] = {}
+_PROGRAMS: dict[tuple[GraphDef, tuple[int, ...], Mesh | AbstractMesh | None], Wrapped] = {}
 
 
 def _on_mesh(x: jax.Array, sharding: NamedSharding) -> jax.Array:

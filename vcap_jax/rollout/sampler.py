@@ -13,15 +13,16 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.stages import Lowered
 from pydantic import Field
 
 from vcap_jax.configuration import FormerName, settings
-from vcap_jax.models.family import DecodeParams, Features, Params, PromptBatch
+from vcap_jax.models.family import DecodeParams, Features, GraphDef, Params, PromptBatch
 from vcap_jax.rollout.decoding import LANES, DecodePrograms, DecodeSettings, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement, mesh_of
 from vcap_jax.rollout.sampling import SamplingConfig
@@ -88,13 +89,13 @@ class GroupSampler:
 
     def __init__(
         self,
-        graphdef: Any,
+        graphdef: GraphDef,
         config: RolloutConfig,
         *,
         end_ids: Sequence[int],
         banned_ids: Sequence[int],
         mesh: Mesh | None = None,
-        compiler_options: dict[str, Any] | None = None,
+        compiler_options: dict[str, str] | None = None,
     ) -> None:
         if not end_ids:
             raise ValueError("no end-of-caption token: the tokenizer and generation_config.json name none")
@@ -237,8 +238,8 @@ class AbstractCalls:
     params: DecodeParams
     state: DecodeState
     groups_per_fill: int
-    fill: Callable[[], Any]
-    decode: Callable[[], Any]
+    fill: Callable[[], Lowered]
+    decode: Callable[[], Lowered]
 
 
 def _abstract_state(programs: DecodePrograms, params: DecodeParams, slots: int, tokens: int) -> DecodeState:

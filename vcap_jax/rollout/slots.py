@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import jax
 import numpy as np
@@ -18,6 +18,9 @@ from vcap_jax.models.family import DecodeParams, Features, PromptBatch
 from vcap_jax.rollout.decoding import DecodePrograms, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement
 from vcap_jax.rollout.schedule import ShapeBuckets
+
+Bucket: TypeAlias = tuple[int, tuple[tuple[int, ...], ...]]
+"""Tokens of a padded prompt, and the shapes of all that comes with it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class PromptGroups:
     indices: Sequence[int] | None = None
 
     @property
-    def bucket(self) -> Any:
+    def bucket(self) -> Bucket:
         """Groups of equal buckets can decode side by side."""
         arrays = jax.tree.leaves((self.prompt.without_vision(), self.features))
         return self.prompt.tokens.shape[1], tuple(x.shape for x in arrays)
@@ -69,7 +72,7 @@ class Incoming:
         self._batches = iter(batches)
         self._waiting: deque[Waiting] = deque()
 
-    def bucket(self) -> Any:
+    def bucket(self) -> Bucket | None:
         """The bucket of the next group; None if there is none."""
         while not self._waiting:
             batch = next(self._batches, None)
@@ -81,7 +84,7 @@ class Incoming:
             self._waiting.extend(Waiting(batch, row, batch.ids[row], indices[row]) for row in rows)
         return self._waiting[0].batch.bucket
 
-    def take(self, most: int, bucket: Any) -> list[Waiting]:
+    def take(self, most: int, bucket: Bucket) -> list[Waiting]:
         """Up to ``most`` groups of the bucket, of one batch."""
         taken: list[Waiting] = []
         while len(taken) < most and self.bucket() == bucket:
@@ -111,7 +114,7 @@ class Slots:
         self._held: list[list[Waiting | None]] = [[None] * self._slots for _ in range(programs.lanes)]
         together = self._slots * prompt_tokens <= programs.settings.prefill_chunk
         self.fill_sizes = (1, self._slots) if together and self._slots > 1 else (1,)
-        self._placed: tuple[PromptGroups, Any, Any] | None = None
+        self._placed: tuple[PromptGroups, PromptBatch, Features | None] | None = None
         self.state: DecodeState = programs.empty(params, self._slots, prompt_tokens)
         shape = (programs.lanes, self._slots)
         self._live = np.zeros((*shape, programs.settings.group), bool)
@@ -122,7 +125,7 @@ class Slots:
         """Whether a slot holds a group."""
         return any(group is not None for lane in self._held for group in lane)
 
-    def fill(self, incoming: Incoming, bucket: Any) -> bool:
+    def fill(self, incoming: Incoming, bucket: Bucket) -> bool:
         """Puts waiting groups of the bucket into empty slots; whether there were any."""
         filled = False
         while free := [

@@ -19,6 +19,7 @@ from vcap_jax.models.family import EncodedPrompt, VllmProcessor
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.rollout.sampler import SampledGroup
 from vcap_jax.rollout.sampling import SamplingConfig
+from vcap_jax.system.json_values import JsonDict, JsonObject
 
 BAN = -100.0
 """The lowest bias the protocol allows: e^-100 of the probability remains."""
@@ -51,7 +52,7 @@ def group_seed(seed: int, step: int, group: int) -> int:
 
 def group_request(
     prompt: EncodedPrompt, request: str, rules: GroupRules, processor: VllmProcessor, *, model: str, seed: int
-) -> dict[str, Any]:
+) -> JsonObject:
     """The body of one ``/v1/chat/completions`` request for a whole group.
 
     request: the text that follows the pictures in ``prompt``. Raises RolloutError for a prompt that cannot be sent.
@@ -61,7 +62,7 @@ def group_request(
         content, media = processor.picture_parts(prompt)
     except InputError as error:
         raise RolloutError(str(error)) from error
-    body: dict[str, Any] = {
+    body: JsonDict = {
         "model": model,
         "messages": [{"role": "user", "content": [*content, {"type": "text", "text": request}]}],
         "n": rules.group_size,

@@ -16,7 +16,8 @@ import aiohttp
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.connection_errors import broken_connection
-from vcap_jax.system.waiting import Waiting, telling
+from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, parse_json
+from vcap_jax.system.waiting import EVERY_S, Waiting, telling
 
 # Worth another try: the request was not processed, or not by its own fault.
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
@@ -50,7 +51,7 @@ class VllmServer:
         self._attempts = attempts
         self._say, self._clock = say, Clock() if clock is None else clock
         self._groups = 0
-        self._quiet = self._waiting(_ANSWER, first_s=_QUIET_S)
+        self._quiet = self._waiting(_ANSWER, _QUIET_S)
         self.model = ""
 
     async def check(self, token: int) -> str:
@@ -60,12 +61,12 @@ class VllmServer:
         token: any ordinary token. A request that may answer with this token only has a processed log-probability
         of 0; the model's raw one is lower.
         """
-        models = await self._control("GET", "/v1/models", _LOAD)
+        models: Any = await self._control("GET", "/v1/models", _LOAD)
         try:
             self.model = models["data"][0]["id"]
         except (KeyError, IndexError, TypeError):
             raise RolloutError(f"{self.url}/v1/models names no model; is this a vLLM server?") from None
-        body = {
+        body: JsonObject = {
             "model": self.model,
             "prompt": [token],
             "max_tokens": 1,
@@ -74,7 +75,7 @@ class VllmServer:
             "ignore_eos": True,
             "logprobs": 0,
         }
-        answer = await self._control("POST", "/v1/completions", _ANSWER, body)
+        answer: Any = await self._control("POST", "/v1/completions", _ANSWER, body)
         try:
             logprob = float(answer["choices"][0]["logprobs"]["token_logprobs"][0])
         except (KeyError, IndexError, TypeError):
@@ -89,7 +90,7 @@ class VllmServer:
 
     async def load(self, folder: Path, version: str) -> None:
         """Replaces the server's weights by those in ``folder`` and forgets everything computed with the old ones."""
-        rpc = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+        rpc: JsonObject = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         await self._control("POST", "/collective_rpc", _LOAD, rpc, development=True)
         reset = await self._control("POST", "/reset_prefix_cache", _LOAD, development=True)
         if not isinstance(reset, dict) or reset.get("success") is not True:
@@ -119,7 +120,7 @@ class VllmServer:
             raise RolloutError(f"{self.url}/weight_info tells no weight_version")
         return str(info["weight_version"])
 
-    async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def complete(self, body: JsonObject) -> JsonDict:
         """The answer to a chat request."""
         if not self._groups:
             self._quiet.begin()
@@ -141,18 +142,23 @@ class VllmServer:
         method: str,
         path: str,
         limit: str,
-        body: dict[str, Any] | None = None,
+        body: JsonObject | None = None,
         *,
         development: bool = False,
-    ) -> Any:
+    ) -> JsonValue:
         """A request that is asked once; waiting for its answer is told. limit: the setting that says how long."""
         async with telling(self._waiting(limit), lambda: f"{method} {path} is not answered", self._clock):
             return await self._request(method, path, limit, body, development=development)
 
-    def _waiting(self, limit: str, **more: Any) -> Waiting:
+    def _waiting(self, limit: str, first_s: float = EVERY_S) -> Waiting:
         whom = f"the rollout server at {self.url}"
         return Waiting(
-            whom, self._say, limit_s=self._limits[limit], setting=limit, now=self._clock.now, **more
+            whom,
+            self._say,
+            limit_s=self._limits[limit],
+            setting=limit,
+            first_s=first_s,
+            now=self._clock.now,
         )
 
     async def _request(
@@ -160,11 +166,11 @@ class VllmServer:
         method: str,
         path: str,
         limit: str,
-        body: dict[str, Any] | None = None,
+        body: JsonObject | None = None,
         *,
         attempts: int = 1,
         development: bool = False,
-    ) -> Any:
+    ) -> JsonValue:
         for attempt in range(1, attempts + 1):
             status, reason = 0, ""
             try:
@@ -176,7 +182,7 @@ class VllmServer:
                 ):
                     status, text = response.status, await response.text()
                 if status == 200:
-                    return json.loads(text) if text else None
+                    return parse_json(text) if text else None
                 reason = f"answered {status}: {text[:_SHOWN].strip()}"
             except aiohttp.ClientError as error:
                 reason = f"failed: {broken_connection(error)}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
+import numpy as np
 from flax import nnx
 
-from vcap_jax.models.family import Params, VllmFamily, family_of
+from vcap_jax.models.family import GraphDef, Params, VllmFamily, family_of
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.system.private_folders import ExposedFolder, private_folder
 
@@ -37,7 +38,7 @@ class WeightFiles:
     Raises RolloutError if ``root`` cannot be made, or if another user could exchange what is written there.
     """
 
-    def __init__(self, root: Path, graphdef: Any, frozen: Params, *, dtype: Any) -> None:
+    def __init__(self, root: Path, graphdef: GraphDef, frozen: Params, *, dtype: np.dtype) -> None:
         self._graphdef, self._frozen, self._dtype = graphdef, frozen, dtype
         try:
             self.folder = private_folder(root, "vcap-rollout-")
