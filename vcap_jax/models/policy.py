@@ -137,12 +137,11 @@ class Policy:
         """
         if any(is_adapter(path) for path, _ in nnx.to_flat_state(self.trainable)):
             return self.trainable
-        cast: Params = jax.tree.map(lambda x: x.astype(dtype), self.trainable)
-        return cast
+        return jax.tree.map(lambda x: x.astype(dtype), self.trainable)
 
 
 @functools.lru_cache(maxsize=4)
-def vision_encoder(graphdef: GraphDef) -> Callable[[Params, Params, PromptBatch], Features]:
+def vision_encoder(graphdef: GraphDef) -> GroupShardedJit[[Params, Params, PromptBatch], Features]:
     """The jitted ``(trainable, frozen, prompt) -> features`` of a model, split as the prompts are; one program for
     whoever asks."""
 

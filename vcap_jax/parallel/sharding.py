@@ -79,7 +79,7 @@ class MeshConfig:
         return data, fsdp, tensor
 
 
-def make_mesh(config: MeshConfig, devices: list[jax.Device] | None = None) -> Mesh:
+def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """A mesh over ``devices`` (default: all of them), or over the first ones if the sizes name fewer.
 
     Raises ValueError if the sizes do not fit, or leave devices of another process without work.
@@ -200,7 +200,7 @@ class Placement:
 
     @classmethod
     def build(
-        cls, config: MeshConfig, devices: list[jax.Device] | None = None, *, rules: Sequence[Rule] = ()
+        cls, config: MeshConfig, devices: Sequence[jax.Device] | None = None, *, rules: Sequence[Rule] = ()
     ) -> Placement:
         """See ``make_mesh``."""
         return cls(make_mesh(config, devices), tuple(rules))

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import Sharding
 
+from vcap_jax.kernels.attention import Kernel
 from vcap_jax.models.family import (
-    CaptionModel,
     Features,
+    GraphDef,
     LargestPrompt,
     ModelFamily,
     ModelSettings,
     ModelSpec,
     Params,
     PromptBatch,
+    Vision,
     VisualBudget,
 )
 from vcap_jax.models.lora import attach
@@ -30,6 +33,9 @@ from vcap_jax.parallel.sharding import Placement
 from vcap_jax.plan.errors import PlanningError
 from vcap_jax.run.checkpoint_source import lineage
 from vcap_jax.run.config import RunConfig
+
+Tree = TypeVar("Tree")
+"""A pytree, of what stands for each array: its shape, type and sharding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +112,11 @@ class AbstractPolicy:
     """As ``Policy``, without numbers: definition, trained and frozen parameters, the KL term's anchor (None without
     one), the attention kernel's name."""
 
-    graphdef: Any
+    graphdef: GraphDef
     trainable: Params
     frozen: Params
     reference: Params | None
-    kernel: Any
+    kernel: Kernel
 
 
 def abstract_policy(config: RunConfig, model: Model, platform: str) -> AbstractPolicy:
@@ -142,17 +148,17 @@ def abstract_policy(config: RunConfig, model: Model, platform: str) -> AbstractP
     )
 
 
-def cast(tree: Any, dtype: str) -> Any:
+def cast(tree: Tree, dtype: str) -> Tree:
     """The tree with every array in ``dtype``."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, jnp.dtype(dtype)), tree)
 
 
-def placed_batch(tree: Any, placement: Placement) -> Any:
+def placed_batch(tree: Tree, placement: Placement) -> Tree:
     """A batch split by group, as ``Placement.batch`` splits arrays."""
     return jax.tree.map(lambda x: placed(x, placement.groups(x.shape[0])), tree)
 
 
-def placed(tree: Any, sharding: Any) -> Any:
+def placed(tree: Tree, sharding: Sharding) -> Tree:
     """Every array of the tree with one and the same sharding."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
 
@@ -160,14 +166,13 @@ def placed(tree: Any, sharding: Any) -> Any:
 def features_of(policy: AbstractPolicy, prompt: PromptBatch) -> Features:
     """What the vision side gives for the prompts."""
 
-    def encode(trainable: Params, frozen: Params, vision: Any) -> Features:
-        model: CaptionModel = nnx.merge(policy.graphdef, trainable, frozen)
-        return model.encode_vision(vision)
+    def encode(trainable: Params, frozen: Params, vision: Vision) -> Features:
+        return nnx.merge(policy.graphdef, trainable, frozen).encode_vision(vision)
 
     return jax.eval_shape(encode, policy.trainable, policy.frozen, prompt.vision)
 
 
-def bytes_per_device(tree: Any) -> int:
+def bytes_per_device(tree: object) -> int:
     """Of placed arrays, on the device that holds most (all hold the same)."""
     total = 0
     for leaf in jax.tree.leaves(tree):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import Any
 
-from vcap_jax.kernels.attention import kernels_in, require_kernel
+from jax.stages import Lowered
+
+from vcap_jax.kernels.attention import Kernel, kernels_in, require_kernel
 from vcap_jax.plan.costs import Cost, Counter
 from vcap_jax.plan.hlo import parse
 
@@ -32,7 +33,9 @@ class Compiled:
     refused: str | None = None
 
 
-def compile_program(lowered: Any, *, kernel: Any = None, rounds: int = 1, seen: float = 1.0) -> Compiled:
+def compile_program(
+    lowered: Lowered, *, kernel: Kernel | None = None, rounds: int = 1, seen: float = 1.0
+) -> Compiled:
     """Compiles and measures.
 
     kernel: the attention kernel that must be in it. rounds: of the loop whose length the data decide, in one run; the
@@ -54,10 +57,12 @@ def compile_program(lowered: Any, *, kernel: Any = None, rounds: int = 1, seen: 
             seconds=time.monotonic() - begin,
             refused=str(error).splitlines()[0],
         )
-    text = compiled.as_text()
+    text, memory = compiled.as_text(), compiled.memory_analysis()
+    # Backends that are planned for give both.
+    assert text is not None
+    assert memory is not None
     if kernel is not None:
         require_kernel(kernel, text)
-    memory = compiled.memory_analysis()
     return Compiled(
         arguments=memory.argument_size_in_bytes,
         results=max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import jax
+
+from vcap_jax.kernels.attention import Kernel
 from vcap_jax.plan import targets
 from vcap_jax.plan.abstract import Sizes, abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import Compiled, compile_program
@@ -160,7 +162,7 @@ def make_plan(
     fraction: float | None = None,
     typical: bool = False,
     only: frozenset[str] | None = None,
-    devices: tuple[list[Any], list[Any]] | None = None,
+    devices: tuple[Sequence[jax.Device], Sequence[jax.Device]] | None = None,
     say: Say = lambda text: None,
 ) -> Plan:
     """Compiles every program of a step for the hardware.
@@ -187,10 +189,11 @@ def make_plan(
         sizes = dataclasses.replace(sizes, caption_tokens=min(b for b in buckets if b >= decoded))
     if devices is None:
         chip = laid.policy.chip
-        everywhere = targets.devices(chip, laid.policy.topology)
-        host = targets.devices(chip, laid.policy.host_topology)
-    else:
-        everywhere, host = devices
+        devices = (
+            targets.devices(chip, laid.policy.topology),
+            targets.devices(chip, laid.policy.host_topology),
+        )
+    everywhere, host = devices
     policy = abstract_policy(config, model, everywhere[0].platform)
     step = step_programs(
         config,
@@ -227,7 +230,7 @@ def make_plan(
     )
 
 
-def _row(work: Work, step: Step, hardware: Hardware, kernel: Any) -> Row:
+def _row(work: Work, step: Step, hardware: Hardware, kernel: Kernel) -> Row:
     compiled = compile_program(
         work.lower(), kernel=kernel if work.attention else None, rounds=work.rounds, seen=work.seen
     )

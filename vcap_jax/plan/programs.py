@@ -6,16 +6,19 @@ arrays. Nothing is written twice, so what a plan compiles is what a run will run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax.sharding import NamedSharding, PartitionSpec
+from jax.stages import Lowered
+from jax.typing import DTypeLike
 
 from vcap_jax.grpo.objective import StepTotals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
+from vcap_jax.models.family import Params
 from vcap_jax.models.policy import vision_encoder
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.abstract import (
@@ -47,7 +50,7 @@ class Work:
 
     name: str
     phase: str
-    lower: Callable[[], Any]
+    lower: Callable[[], Lowered]
     count: float
     arguments: int = 0
     kept: bool = False
@@ -93,8 +96,8 @@ def step_programs(
     policy: AbstractPolicy,
     shapes: Shapes,
     *,
-    devices: list[Any],
-    host_devices: list[Any],
+    devices: Sequence[jax.Device],
+    host_devices: Sequence[jax.Device],
     hosts: int,
 ) -> Step:
     """The programs of one step of ``config`` on ``devices``, with rollout on each host's own."""
@@ -131,7 +134,7 @@ def step_programs(
 @dataclass(frozen=True)
 class _Update:
     work: tuple[Work, ...]
-    optimizer: Any
+    optimizer: optax.OptState
     kept: int
 
 
@@ -139,9 +142,9 @@ def _update(
     config: RunConfig,
     policy: AbstractPolicy,
     placement: Placement,
-    params: Any,
-    frozen: Any,
-    reference: Any,
+    params: Params,
+    frozen: Params,
+    reference: Params | None,
     model: Model,
     shapes: Shapes,
 ) -> _Update:
@@ -170,11 +173,14 @@ def _update(
     )
     logprobs = placed_batch(jax.ShapeDtypeStruct((*lead, sizes.caption_tokens), jnp.float32), placement)
     whole = NamedSharding(placement.mesh, PartitionSpec())
-    scalar: Any = jax.ShapeDtypeStruct((), jnp.float32, sharding=whole)
-    count: Any = jax.ShapeDtypeStruct((), jnp.int32, sharding=whole)
-    totals = StepTotals(sequences=scalar, tokens=scalar, micro_batches=scalar)
+
+    def number(dtype: DTypeLike) -> jax.Array:
+        return placed(jax.eval_shape(lambda: jnp.zeros((), dtype)), whole)
+
+    total = number(jnp.float32)
+    totals = StepTotals(sequences=total, tokens=total, micro_batches=total)
     moments = placement.abstract(jax.eval_shape(optimizer.init, policy.trainable))
-    state = TrainState(count, params, moments)
+    state = TrainState(number(jnp.int32), params, moments)
     part = bytes_per_device((prompt, features))
     anchor = None if reference is None else logprobs
     old = logprobs if grpo.num_iterations > 1 else None
@@ -233,7 +239,7 @@ def _rollout(
     shapes: Shapes,
     everywhere: Placement,
     own: Placement,
-    devices: list[Any],
+    devices: Sequence[jax.Device],
     hosts: int,
 ) -> _Rollout:
     """Each host decodes its share of a batch with a copy of the parameters in the computation's type.
@@ -264,7 +270,7 @@ def _rollout(
     )
     calls = sampler.abstract_calls(params, frozen, prompt, features)
     part = bytes_per_device((prompt, features))
-    encode: Any = vision_encoder(policy.graphdef)
+    encode = vision_encoder(policy.graphdef)
     gathered = Work(
         name="parameters of this host",
         phase="rollout",

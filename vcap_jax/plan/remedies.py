@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from vcap_jax.models.lora import LoraConfig
 from vcap_jax.plan.planning import Plan, Say, make_plan
@@ -42,7 +41,7 @@ def changes(config: RunConfig, hardware: Hardware, policy_devices: int | None) -
     ) -> None:
         found.append(Change(name=name, config=config, hardware=on, policy_devices=policy))
 
-    def section(name: str, **values: Any) -> RunConfig:
+    def section(name: str, **values: object) -> RunConfig:
         return dataclasses.replace(config, **{name: dataclasses.replace(getattr(config, name), **values)})
 
     policy = hardware.devices if policy_devices is None else policy_devices

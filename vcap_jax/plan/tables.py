@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from vcap_jax.plan.planning import MEAN_CAPTION, SAMPLES, Plan, Row
 from vcap_jax.plan.remedies import Trial
@@ -177,7 +176,7 @@ def _trials(plan: Plan, trials: Sequence[Trial]) -> str:
     return "Tried, the fitting first:\n" + table(["change", "peak GiB", "fits", "s a step at best"], rows)
 
 
-def as_json(plan: Plan, trials: Sequence[Trial] = ()) -> dict[str, Any]:
+def as_json(plan: Plan, trials: Sequence[Trial] = ()) -> Mapping[str, object]:
     """The plan for programs; bytes and seconds."""
     laid = plan.layout
     return {

@@ -9,11 +9,14 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from vcap_jax.plan.errors import PlanningError
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.hardware import Chip
+
+if TYPE_CHECKING:
+    import jax
 
 
 class MissingPlugin(VCapError, RuntimeError):
@@ -61,7 +64,7 @@ def prepare_environment() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
-def devices(chip: Chip, topology: str) -> list[Any]:
+def devices(chip: Chip, topology: str) -> list[jax.Device]:
     """The devices of a topology (see ``hardware.Hardware``), to build a mesh over.
 
     Raises MissingPlugin if the compiler for the chip is not installed.

@@ -12,6 +12,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.keeping_best import kept_steps
+from vcap_jax.system.json_values import as_object
 from vcap_jax.training.checkpoint import Checkpointer
 from vcap_jax.training.optimizer import OptimizerPrograms, TrainState
 
@@ -54,7 +55,7 @@ def resume(
     latest = processes.on_process_0("latest checkpoint", checkpoints.latest_step) if folder.resumed else None
     if latest is not None:
         state, data_state = checkpoints.restore(ctx.placement.abstract(state), latest)
-        data.set_state(data_state)
+        data.set_state(as_object(data_state, f"{folder.checkpoints}: the place in the data"))
         ctx.say(f"resuming after step {latest} of {total_steps}")
     elif folder.resumed:
         ctx.say("no checkpoint yet: training begins anew")

@@ -8,25 +8,31 @@ by one program can be read into any tree with the same paths, on another mesh or
 
 from __future__ import annotations
 
+import functools
 import logging
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
+from vcap_jax.models.family import Params
+from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.system.errors import VCapError, system_message
-from vcap_jax.system.json_values import JsonValue
+from vcap_jax.system.json_values import JsonObject, JsonValue
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
+from vcap_jax.training.optimizer import TrainState
 
 State = TypeVar("State")
 """A pytree of arrays."""
+Leaf: TypeAlias = jax.Array | np.ndarray | jax.ShapeDtypeStruct
 
 _STATE, _DATA, _META = "state", "data", "meta"
 
@@ -136,7 +142,7 @@ class Checkpointer:
         step: int,
         state: object,
         data_state: JsonValue = None,
-        meta: Mapping[str, Any] | None = None,
+        meta: JsonObject | None = None,
     ) -> None:
         """Starts writing a checkpoint and returns as soon as the arrays are copied: they may be donated then.
 
@@ -188,7 +194,7 @@ class Checkpointer:
 
     def restore(
         self, template: State, step: int | None = None, *, partial: bool = False
-    ) -> tuple[State, Any]:
+    ) -> tuple[State, JsonValue]:
         """(state, data state) of a step, by default the latest.
 
         template: a pytree of arrays or jax.ShapeDtypeStruct with the paths and shapes to read. Every array
@@ -214,7 +220,7 @@ class Checkpointer:
                 }
             ),
         )
-        arrays = {path: _at(restored[_STATE], path) for path in wanted}
+        arrays = {path: functools.reduce(operator.getitem, path, restored[_STATE]) for path in wanted}
         leaves = [arrays[path] for path in wanted]
         return jax.tree.unflatten(jax.tree.structure(template), leaves), restored[_DATA]["value"]
 
@@ -245,7 +251,7 @@ class Checkpointer:
             raise CheckpointError(f"{self.folder} has no checkpoint of step {step}; there are {steps}")
         return step
 
-    def _check(self, step: int, wanted: Mapping[tuple[str, ...], Any], partial: bool) -> None:
+    def _check(self, step: int, wanted: Mapping[tuple[str, ...], Leaf], partial: bool) -> None:
         stored = self.stored(step)
         names = {".".join(path): leaf for path, leaf in wanted.items()}
         absent = sorted(names.keys() - stored.keys())
@@ -264,7 +270,7 @@ class Checkpointer:
             )
 
 
-def _paths(tree: object) -> dict[tuple[str, ...], Any]:
+def _paths(tree: object) -> dict[tuple[str, ...], Leaf]:
     """Leaves by path, in the tree's order."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {
@@ -273,23 +279,19 @@ def _paths(tree: object) -> dict[tuple[str, ...], Any]:
     }
 
 
-def _nested(flat: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
-    root: dict[str, Any] = {}
+def _nested(flat: Mapping[tuple[str, ...], object]) -> dict[str, object]:
+    root: dict[str, object] = {}
     for path, leaf in flat.items():
         node = root
         for key in path[:-1]:
-            node = node.setdefault(key, {})
+            inner = node.setdefault(key, {})
+            assert isinstance(inner, dict)
+            node = inner
         node[path[-1]] = leaf
     return root
 
 
-def _at(tree: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        tree = tree[key]
-    return tree
-
-
-def _own_copy(path: tuple[str, ...], leaf: Any) -> Any:
+def _own_copy(path: tuple[str, ...], leaf: object) -> AnyArray:
     """An array that nothing else writes to."""
     if isinstance(leaf, np.ndarray | np.generic):
         return np.array(leaf)
@@ -300,11 +302,11 @@ def _own_copy(path: tuple[str, ...], leaf: Any) -> Any:
     return leaf
 
 
-def _abstract(leaf: Any) -> Any:
+def _abstract(leaf: Leaf) -> np.ndarray | jax.ShapeDtypeStruct:
     return leaf if isinstance(leaf, np.ndarray) else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
-def _restore_args(leaf: Any) -> Any:
+def _restore_args(leaf: Leaf) -> ocp.RestoreArgs:
     if isinstance(leaf, np.ndarray):
         return ocp.RestoreArgs(restore_type=np.ndarray, dtype=leaf.dtype)
     sharding = getattr(leaf, "sharding", None) or jax.sharding.SingleDeviceSharding(jax.devices()[0])
@@ -335,7 +337,7 @@ def save_step(
         raise Stopped(f"stopped after step {done} of {total}, which is saved")
 
 
-def save_before(checkpoints: Checkpointer, done: int, state: Any, data_state: Any) -> None:
+def save_before(checkpoints: Checkpointer, done: int, state: object, data_state: JsonValue) -> None:
     """Saves the state after ``done`` steps, unless it is saved or there are none, before a run ends in what comes next:
     --resume then begins with that. Returns when it is written."""
     if done > 0 and done not in checkpoints.steps():
@@ -348,11 +350,11 @@ AfterKeeping: TypeAlias = Callable[[], None] | None
 
 
 def between_steps(
-    work: Callable[[int, Any], AfterKeeping],
+    work: Callable[[int, Params], AfterKeeping],
     checkpoints: Checkpointer,
     done: int,
-    state: Any,
-    data_state: Any,
+    state: TrainState,
+    data_state: JsonValue,
 ) -> None:
     """``work(done, state.params)`` after ``done`` steps, which are saved if it asks for that by what it returns, and if
     it raises Stopped or TrainingStopped; all of that it must do in all processes alike."""
@@ -369,6 +371,6 @@ def between_steps(
         after()
 
 
-def no_work(done: int, params: Any) -> None:
+def no_work(done: int, params: Params) -> None:
     """Nothing is done between steps."""
     del done, params

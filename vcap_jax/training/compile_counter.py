@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import jax
 
@@ -16,7 +16,7 @@ class CompileCounter:
         self.count = 0
         self.seconds = 0.0
 
-    def _listen(self, event: str, duration_secs: float, **_: Any) -> None:
+    def _listen(self, event: str, duration_secs: float, **_: object) -> None:
         if event == _EVENT:
             self.count += 1
             self.seconds += duration_secs

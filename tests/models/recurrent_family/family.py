@@ -76,8 +76,7 @@ class RecurrentFamily:
         return DecodeParams(layers, jax.tree.map(lambda x, dtype: x.astype(dtype), rest, types))
 
     def decoded_types(self, params: Params, dtype: DTypeLike) -> Params:
-        types: Params = jax.tree.map(lambda _: jnp.dtype(dtype), params)
-        return types
+        return jax.tree.map(lambda _: jnp.dtype(dtype), params)
 
     def decoder(self, graphdef: GraphDef, params: DecodeParams[Params]) -> RecurrentDecoder:
         return RecurrentDecoder(graphdef, params)
@@ -105,8 +104,7 @@ class RecurrentFamily:
                 jnp.zeros((groups, largest.visual, spec.patch_numbers), np.uint8),
             )
 
-        prompts: Prompts = jax.eval_shape(zeros)
-        return prompts
+        return jax.eval_shape(zeros)
 
 
 @functools.cache

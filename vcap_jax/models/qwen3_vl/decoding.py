@@ -128,8 +128,7 @@ def decoded_types(params: Params, dtype: DTypeLike) -> Params:
     def of(path: KeyPath, x: Array) -> np.dtype:
         return x.dtype if getattr(path[0], "key", None) == _VISUAL else jnp.dtype(dtype)
 
-    types: Params = jax.tree_util.tree_map_with_path(of, params)
-    return types
+    return jax.tree_util.tree_map_with_path(of, params)
 
 
 class DecodeModel:
