@@ -166,7 +166,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
                     else:
                         own.append((position, element))
             told = processes.all_gather_objects(
-                "samples", [[position, b.id, b.reason] for position, b in bad]
+                "samples", [(position, b.id, b.reason) for position, b in bad]
             )
             found = {
                 position: BadSample(id=name, reason=reason)

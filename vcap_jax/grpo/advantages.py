@@ -16,7 +16,8 @@ The functions accept numpy arrays on the host and JAX arrays under jit alike and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from types import ModuleType
+from typing import Literal
 
 import jax
 import numpy as np
@@ -140,13 +141,13 @@ def group_advantages(
     )
 
 
-def _spread(xp: Any, values: Array, valid: Array) -> Array:
+def _spread(xp: ModuleType, values: Array, valid: Array) -> Array:
     """Standard deviation (ddof 1) of all valid values; 0 if there are fewer than two."""
     count = valid.sum()
     centred = xp.where(valid, values - values.sum() / xp.maximum(count, 1), 0.0)
     return _root(xp, (centred**2).sum() / xp.maximum(count - 1, 1))
 
 
-def _root(xp: Any, x: Array) -> Array:
+def _root(xp: ModuleType, x: Array) -> Array:
     """Square root whose gradient at 0 is 0 instead of infinite."""
     return xp.where(x > 0, xp.sqrt(xp.where(x > 0, x, 1.0)), 0.0)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from dataclasses import astuple, dataclass, replace
-from typing import Any
 
 from vcap_jax.data.batching import PromptBatcher, common_sizes
 from vcap_jax.data.examples import Example
@@ -26,6 +25,7 @@ from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.rollout.engine import RolloutBatch, RolloutEngine
+from vcap_jax.rollout.slots import SampledGroup
 from vcap_jax.system.shutdown import requested
 
 _LOOK_EVERY_S = 1.0
@@ -57,7 +57,7 @@ class Collector:
         examples = batch.examples
         index_of = {place: index for index, place in enumerate(batch.places)}
         batches: list[RolloutBatch] = []
-        pending: list[tuple[Example, str | None, Any, tuple[str, ...], Future[GroupScores]] | None]
+        pending: list[tuple[Example, str | None, SampledGroup, tuple[str, ...], Future[GroupScores]] | None]
         pending = [None] * len(examples)
         by_size = self._by_size(batch)
         sizes = self._sizes(by_size)

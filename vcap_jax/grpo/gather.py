@@ -96,7 +96,7 @@ def _sum(parts: list[JudgeStatistics]) -> JudgeStatistics:
     return JudgeStatistics(**joined)
 
 
-def _written(results: Iterable[GroupResult]) -> Any:
+def _written(results: Iterable[GroupResult]) -> object:
     return _RESULTS.dump_python(
         [
             _Travelling(
@@ -113,7 +113,7 @@ def _written(results: Iterable[GroupResult]) -> Any:
     )
 
 
-def _read(written: Any) -> list[GroupResult]:
+def _read(written: object) -> list[GroupResult]:
     return [
         GroupResult(
             place=row.place,

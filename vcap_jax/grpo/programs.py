@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Generic
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ from vcap_jax.grpo.objective import (
     truncated_importance_weights,
 )
 from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
-from vcap_jax.models.family import Features, Params, PromptBatch
+from vcap_jax.models.family import Features, GraphDef, Params, PromptBatch
 from vcap_jax.parallel.arrays import ArrayT
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.rollout.sampler import RolloutConfig
@@ -61,7 +61,7 @@ class UpdatePrograms(OptimizerPrograms):
 
     def __init__(
         self,
-        graphdef: Any,
+        graphdef: GraphDef,
         objective: ObjectiveConfig,
         optimizer: optax.GradientTransformation,
         *,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.store import StoreError
 from vcap_jax.rollout.engine import RolloutError
+from vcap_jax.system.json_values import JsonValue
 from vcap_jax.system.shutdown import TrainingStopped, finishing, requested
 from vcap_jax.training.checkpoint import (
     AfterKeeping,
@@ -142,7 +143,7 @@ class Training:
         return state
 
     def _collect(
-        self, state: TrainState, batch: GroupBatch[Example], step: int, place_in_data: Any
+        self, state: TrainState, batch: GroupBatch[Example], step: int, place_in_data: JsonValue
     ) -> tuple[StepRollout, StepOutcome]:
         """This process's groups, and what all need to know of everybody's.
 

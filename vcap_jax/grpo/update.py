@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,17 +16,17 @@ import numpy as np
 from vcap_jax.grpo.advantages import GroupAdvantages
 from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.mismatch import Moments, mismatch_metrics
-from vcap_jax.grpo.objective import step_totals
+from vcap_jax.grpo.objective import Metrics, step_totals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.grpo.records import StepRollout
-from vcap_jax.models.policy import Params
+from vcap_jax.models.family import Features, Params, PromptBatch
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.rollout.engine import RolloutBatch
 from vcap_jax.training.optimizer import TrainState
 
 _METRIC_NAMES = {"clip_low": "clip/low", "clip_high": "clip/high"}
 
-MicroBatch = tuple[Any, Any, CaptionBatch]
+MicroBatch = tuple[PromptBatch, Features | None, CaptionBatch]
 """Prompts, visual features and captions of some groups on the devices."""
 
 
@@ -80,7 +79,7 @@ class StepUpdate:
         old: list[jax.Array | None] = [None] * len(micro)
         if self.config.num_iterations > 1:
             old = [self._logprobs(state.params, part) for part in micro]
-        shares: list[Any] = []
+        shares: list[Metrics] = []
         for _ in range(self.config.num_iterations):
             gradients = self.programs.zeros(state.params)
             shares = []

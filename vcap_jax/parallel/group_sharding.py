@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
@@ -50,7 +50,7 @@ def by_group(x: jax.Array, axis: int = 0) -> jax.Array:
     ways = group_ways()
     if ways == 1 or x.shape[axis] % ways:
         return x
-    spec: list[Any] = [PartitionSpec.UNCONSTRAINED] * x.ndim
+    spec: list[object] = [PartitionSpec.UNCONSTRAINED] * x.ndim
     spec[axis] = group_axes(jax.sharding.get_abstract_mesh())
     return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
 
@@ -69,11 +69,13 @@ def whole_stack(x: jax.Array) -> jax.Array:
 
 class GroupShardedJit(Generic[Arguments, Result]):
     """``jax.jit`` for programs whose first argument is a tree of placed parameters: they are traced under those
-    parameters' mesh, which ``by_group`` needs to know, and compiled with the options of its platform. Options are
-    jit's."""
+    parameters' mesh, which ``by_group`` needs to know, and compiled with the options of its platform.
+    donate_argnums: as jit's."""
 
-    def __init__(self, function: Callable[Arguments, Result], **options: Any) -> None:
-        self._jit = functools.partial(jax.jit, function, **options)
+    def __init__(
+        self, function: Callable[Arguments, Result], *, donate_argnums: tuple[int, ...] = ()
+    ) -> None:
+        self._jit = functools.partial(jax.jit, function, donate_argnums=donate_argnums)
         self._jitted: dict[str, Wrapped] = {}
         self._check: Callable[[str], None] | None = None
 

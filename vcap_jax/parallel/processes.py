@@ -20,9 +20,9 @@ import os
 import subprocess
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import jax
 from jax._src import distributed as jax_distributed  # the key-value store has no public name
@@ -101,6 +101,20 @@ class DistributedConfig:
         return self.automatic or self.processes is not None
 
 
+class CoordinationClient(Protocol):
+    """What is asked of JAX's coordination service: values by name, which every process can read."""
+
+    def key_value_set(self, key: str, value: str) -> None: ...
+
+    def key_value_set_bytes(self, key: str, value: bytes) -> None: ...
+
+    def blocking_key_value_get_bytes(self, key: str, timeout_in_ms: int) -> bytes: ...
+
+    def key_value_dir_get(self, key: str) -> Sequence[tuple[str, str]]: ...
+
+    def key_value_delete(self, key: str) -> None: ...
+
+
 class Processes:
     """This process among those of the run. Every method but ``share`` must be called by all, in the same order.
 
@@ -112,7 +126,7 @@ class Processes:
         self,
         index: int = 0,
         count: int = 1,
-        client: Any = None,
+        client: CoordinationClient | None = None,
         *,
         say: Callable[[str], None] = _log.warning,
         now: Callable[[], float] = time.monotonic,
@@ -126,11 +140,16 @@ class Processes:
         """Whether this is the process that writes what a run has one of: logs, pages, summaries."""
         return self.index == 0
 
+    @property
+    def _store(self) -> CoordinationClient:
+        assert self._client is not None, "several processes have one"
+        return self._client
+
     def share(self, items: int) -> range:
         """This process's part of ``items`` things in order: ranges whose lengths differ by one at most."""
         return range(items * self.index // self.count, items * (self.index + 1) // self.count)
 
-    def all_gather_objects(self, what: str, value: Any) -> list[Any]:
+    def all_gather_objects(self, what: str, value: T) -> list[T]:
         """Everybody's ``value`` (anything JSON holds, NaN included), by process index; returns when all have come.
 
         what: the name of this meeting. Raises PeerFailed if another process has failed, or is at another meeting.
@@ -138,7 +157,7 @@ class Processes:
         if self.count == 1:
             return [value]
         number, self._meetings = self._meetings, self._meetings + 1
-        self._client.key_value_set_bytes(_meeting(number, self.index), json.dumps([what, value]).encode())
+        self._store.key_value_set_bytes(_meeting(number, self.index), json.dumps([what, value]).encode())
         values = []
         came = self._now()
         for peer in range(self.count):
@@ -150,7 +169,7 @@ class Processes:
             values.append(theirs)
         if number:
             # Whoever came to this meeting had read everything of the last one.
-            self._client.key_value_delete(_meeting(number - 1, self.index))
+            self._store.key_value_delete(_meeting(number - 1, self.index))
         return values
 
     def barrier(self, what: str) -> None:
@@ -175,7 +194,8 @@ class Processes:
     def on_process_0(self, what: str, work: Callable[[], T]) -> T:
         """``work()``, done by process 0 alone; all get what it returned (which JSON must hold), or PeerFailed."""
         value = self.together(what, lambda: work() if self.first else None)
-        return self.all_gather_objects(f"{what}: result", value)[0]
+        told = self.all_gather_objects(f"{what}: result", value)
+        return told[0]  # type: ignore[return-value]  # process 0 has done it
 
     def led(self, what: str, work: Callable[[], T]) -> T:
         """``work()`` of process 0 first, then of the others, which find the files that it has left."""
@@ -188,7 +208,7 @@ class Processes:
         if self.count > 1:
             # Where the coordinator is gone, so is everybody who could be told.
             with suppress(jax.errors.JaxRuntimeError):
-                self._client.key_value_set(f"{_FAILURES}/{self.index}", f"{type(error).__name__}: {error}")
+                self._store.key_value_set(f"{_FAILURES}/{self.index}", f"{type(error).__name__}: {error}")
 
     def _wait_for(self, peer: int, meeting: int, what: str, since: float) -> bytes:
         whom = f"process {peer} at {what!r}"
@@ -196,14 +216,14 @@ class Processes:
         key = _meeting(meeting, peer)
         while True:
             try:
-                return bytes(self._client.blocking_key_value_get_bytes(key, int(_POLL_S * 1000)))
+                return bytes(self._store.blocking_key_value_get_bytes(key, int(_POLL_S * 1000)))
             except jax.errors.JaxRuntimeError as error:
                 if not str(error).startswith("DEADLINE_EXCEEDED"):
                     # Process 0 serves the store; JAX is about to abort this process too.
                     raise PeerFailed(
                         f"{what}: the coordinator (process 0) does not answer: {error}"
                     ) from error
-            for name, message in self._client.key_value_dir_get(_FAILURES):
+            for name, message in self._store.key_value_dir_get(_FAILURES):
                 failed = int(name.rpartition("/")[2])
                 if failed != self.index:
                     raise PeerFailed(f"process {failed} ended while this one waited at {what!r}: {message}")

@@ -273,7 +273,9 @@ class Evaluations:
                 captioner.end()
             else:
                 captioner.serve()
-            return Results.of_row(processes.all_gather_objects(f"results of {named.name}, {when}", row)[0])
+            found = processes.all_gather_objects(f"results of {named.name}, {when}", row)[0]
+            assert found is not None, "process 0 has them"
+            return Results.of_row(found)
 
     def _written(self, named: NamedEvaluator, when: str, step: int | None, captioner: Captioner) -> Results:
         evaluation = evaluated_by(named, captioner)

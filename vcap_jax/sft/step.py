@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Generic
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from flax import nnx
 from jax.typing import ArrayLike
 from jaxtyping import Int
 
-from vcap_jax.models.family import Params, PromptBatch
+from vcap_jax.models.family import CaptionModel, GraphDef, Params, PromptBatch
 from vcap_jax.parallel.arrays import ArrayT
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.training.logprobs import token_logprobs
@@ -40,7 +40,9 @@ class TargetBatch(Generic[ArrayT]):
     lengths: Int[ArrayT, "B G"]
 
 
-def caption_losses(model: Any, prompt: PromptBatch, batch: TargetBatch, chunk: int | None) -> jax.Array:
+def caption_losses(
+    model: CaptionModel, prompt: PromptBatch, batch: TargetBatch, chunk: int | None
+) -> jax.Array:
     """Negative log-likelihood (nats) of every caption token given prompt and caption so far: [B, G, T] float32.
 
     The prompt carries no loss; padding has 0. chunk: caption positions whose vocabulary logits exist at a time.
@@ -59,7 +61,7 @@ class SFTPrograms(OptimizerPrograms):
     """
 
     def __init__(
-        self, graphdef: Any, optimizer: optax.GradientTransformation, *, logprob_chunk: int | None
+        self, graphdef: GraphDef, optimizer: optax.GradientTransformation, *, logprob_chunk: int | None
     ) -> None:
         super().__init__(optimizer)
         self._graphdef, self._chunk = graphdef, logprob_chunk

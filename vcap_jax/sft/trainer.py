@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import numpy as np
@@ -49,7 +49,7 @@ class Log(Protocol):
         """Something the user should know."""
         ...
 
-    def step(self, row: Mapping[str, Any]) -> None:
+    def step(self, row: Mapping[str, object]) -> None:
         """A step has ended; its checkpoint follows."""
         ...
 
@@ -97,7 +97,7 @@ class SupervisedTraining:
     checkpoints: Checkpointer
     log: Log
     placement: Placement
-    learning_rate: Callable[[int], Any]
+    learning_rate: Callable[[int], jax.Array | float]
     save_every: int
     processes: Processes = ALONE
     between: Callable[[int, Params], AfterKeeping] = no_work

@@ -18,7 +18,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,8 @@ from vcap_jax.kernels.matmul import einsum_float32
 from vcap_jax.parallel.group_sharding import group_ways
 
 Array = jax.Array
+Arrays = TypeVar("Arrays")
+Results = TypeVar("Results")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +161,7 @@ CHUNKED = Chunked()
 """The kernel that runs everywhere, with its usual blocks."""
 
 
-def _one_after_the_other(function: Callable[[Any], Any], arrays: Any, pieces: int) -> Any:
+def _one_after_the_other(function: Callable[[Arrays], Results], arrays: Arrays, pieces: int) -> Results:
     """``function`` on a tree of arrays [N, ...], ``pieces`` equal parts of N in turn."""
     cut = jax.tree.map(lambda x: x.reshape(pieces, -1, *x.shape[1:]), arrays)
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), jax.lax.map(function, cut))

@@ -12,7 +12,8 @@ import functools
 import inspect
 import math
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,9 @@ from jax.typing import DTypeLike
 from vcap_jax.kernels.attention.decode import decode
 from vcap_jax.kernels.attention.kernel import Attended, UnsupportedAttention
 from vcap_jax.kernels.attention.per_device import Division
+
+if TYPE_CHECKING:
+    from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import SplashAttentionKernel
 
 Array = jax.Array
 
@@ -33,8 +37,11 @@ BACKWARD = (
 )
 
 
-def _module() -> Any:
-    """JAX's kernel. Raises UnsupportedAttention if this release has none that is known here."""
+def _modules() -> tuple[ModuleType, ModuleType, ModuleType]:
+    """JAX's kernel, its masks, and what it derives from a mask.
+
+    Raises UnsupportedAttention if this release has none that is known here.
+    """
     try:
         from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
         from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as mask
@@ -74,7 +81,7 @@ class Splash:
             raise UnsupportedAttention(
                 f"model.attention splash computes in bfloat16 or float32, not in {jnp.dtype(dtype)}; set model.dtype"
             )
-        _module()
+        _modules()
 
     def forward(
         self, queries: Array, keys: Array, values: Array, lengths: Array | None, *, causal: bool
@@ -149,18 +156,18 @@ class _Plan:
         """[N, H, S] -> [N, H, S']."""
         return jnp.pad(x, ((0, 0), (0, 0), (0, -x.shape[2] % self.query_block)), constant_values=fill)
 
-    def segments(self, length: Array) -> Any:
+    def segments(self, length: Array) -> NamedTuple:
         """All queries are in segment 0, and so are the keys that they see."""
         rows = math.ceil(self.queries / self.query_block) * self.query_block
         columns = math.ceil(self.keys / self.key_block) * self.key_block
         seen = (jnp.arange(columns) >= length).astype(jnp.int32)
-        return _module()[0].SegmentIds(jnp.zeros(rows, jnp.int32), seen)
+        return _modules()[0].SegmentIds(jnp.zeros(rows, jnp.int32), seen)
 
 
 @functools.lru_cache(maxsize=64)
-def _kernel(plan: _Plan, heads: int) -> Any:
+def _kernel(plan: _Plan, heads: int) -> SplashAttentionKernel:
     """The kernel of a plan with its mask digested: a pytree of small NumPy arrays."""
-    kernel, masks, info = _module()
+    kernel, masks, info = _modules()
     size = tuple(
         math.ceil(length / block) * block
         for length, block in ((plan.queries, plan.query_block), (plan.keys, plan.key_block))
@@ -203,7 +210,7 @@ def _scaled(plan: _Plan, queries: Array) -> Array:
 
 
 def _forward(
-    plan: _Plan, splash: Any, queries: Array, keys: Array, values: Array, lengths: Array
+    plan: _Plan, splash: SplashAttentionKernel, queries: Array, keys: Array, values: Array, lengths: Array
 ) -> tuple[Array, Array]:
     key_block = plan.key_block
 
@@ -218,7 +225,7 @@ def _forward(
 
 def _backward(
     plan: _Plan,
-    splash: Any,
+    splash: SplashAttentionKernel,
     queries: Array,
     keys: Array,
     values: Array,
@@ -229,10 +236,12 @@ def _backward(
 ) -> tuple[Array, Array, Array]:
     options = splash.kwargs
 
-    def one(q: Array, k: Array, v: Array, length: Array, out: Array, lse: Array, d_out: Array) -> Any:
+    def one(
+        q: Array, k: Array, v: Array, length: Array, out: Array, lse: Array, d_out: Array
+    ) -> tuple[Array, Array, Array]:
         segments = None if plan.causal else plan.segments(length)
         residuals = (q, k, v, segments, None, out, lse, splash.dq_mask_info, splash.dkv_mask_info)
-        return _module()[0]._splash_attention_bwd(
+        return _modules()[0]._splash_attention_bwd(
             *(False, options["mask_value"], options["is_mqa"], options["block_sizes"], None),
             *(options["mask_function"], options["attn_logits_soft_cap"], options["interpret"]),
             residuals,
