@@ -60,7 +60,6 @@ class PromptState:
     """What decoding needs of the prompts: keys and values, a recurrent state, whatever the family reads."""
 
 
-VisionT = TypeVar("VisionT", default=Vision)
 VisionT_co = TypeVar("VisionT_co", default=Vision, covariant=True)
 VisionT_contra = TypeVar("VisionT_contra", default=Vision, contravariant=True)
 FeaturesT = TypeVar("FeaturesT", default=Features)
@@ -143,7 +142,6 @@ class Tokenizer(Protocol):
 
 
 EncodedT = TypeVar("EncodedT", bound=EncodedPrompt, default=EncodedPrompt)
-EncodedT_contra = TypeVar("EncodedT_contra", bound=EncodedPrompt, default=EncodedPrompt, contravariant=True)
 BatchT_co = TypeVar("BatchT_co", bound=PromptBatch[object], default=PromptBatch, covariant=True)
 BatchT_contra = TypeVar("BatchT_contra", bound=PromptBatch[object], default=PromptBatch, contravariant=True)
 
