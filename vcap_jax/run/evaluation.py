@@ -360,7 +360,7 @@ class PolicyCaptioner:
             if "rows" not in share:
                 self._over = True  # all know
                 _raise_of(share, "" if len(told) == 1 else f"process {process}: ")
-        return [as_object(row, "captions") for share in told for row in share["rows"]]
+        return [as_object(row, "captions") for share in told for row in as_list(share["rows"], "captions")]
 
     def _share(self, samples: Sequence[Sample], seed: int) -> JsonObject:
         """This process's rows, or the reason why it has none."""

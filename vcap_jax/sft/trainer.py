@@ -24,6 +24,7 @@ from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.family import Params, Processor, PromptBatch
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.parallel.sharding import Placement
+from vcap_jax.report.metrics import Scalar
 from vcap_jax.report.progress import Shown
 from vcap_jax.sft.config import SFTConfig
 from vcap_jax.sft.step import SFTPrograms, TargetBatch
@@ -49,7 +50,7 @@ class Log(Protocol):
         """Something the user should know."""
         ...
 
-    def step(self, row: Mapping[str, object]) -> None:
+    def step(self, row: Mapping[str, Scalar], /) -> None:
         """A step has ended; its checkpoint follows."""
         ...
 
