@@ -91,3 +91,16 @@ def test_sums_are_for_each_resample() -> None:
     sums = Sums(ITEMS[:3], np.array([[1, 1, 1], [2, 0, 1]]))
     assert sums.total("right").tolist() == [3, 2]
     assert sums.number("recall").tolist() == [2, 3]
+
+
+def test_items_of_one_cluster_are_drawn_together() -> None:
+    # Two videos, of each the same item ten times: there are two draws to make, not twenty.
+    items = [item(f"{video}:{k}", v=float(video)) for video in (0, 1) for k in range(10)]
+    together = evaluated(items, {"v": mean("v")}, cluster=lambda name: name[0])["v"]
+    assert (together.value, together.low, together.high, together.n) == (0.5, 0, 1, 2)
+    apart = evaluated(items, {"v": mean("v")})["v"]
+    assert apart.n == 20
+    assert apart.high - apart.low < 0.5
+    other = [item(one.id, v=1 - one.values["v"]) for one in items]
+    change = paired_differences(items, other, {"v": mean("v")}, cluster=lambda name: name[0])["v"]
+    assert (change.value, change.low, change.high, change.n) == (0, -1, 1, 2)

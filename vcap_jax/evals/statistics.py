@@ -82,18 +82,34 @@ def harmonic(first: Statistic, second: Statistic) -> Statistic:
     return measured
 
 
-def evaluated(items: Sequence[Item], statistics: Mapping[str, Statistic]) -> dict[str, Value]:
-    """Each statistic over the items without failure, with its interval (``intervals.resampled``)."""
+Cluster = Callable[[str], str]
+"""What an item is of, by its id: several items of one video are not independent, and are drawn together."""
+
+
+def alone(identity: str) -> str:
+    """The cluster of an item that is independent of all others."""
+    return identity
+
+
+def evaluated(
+    items: Sequence[Item], statistics: Mapping[str, Statistic], *, cluster: Cluster = alone
+) -> dict[str, Value]:
+    """Each statistic over the items without failure, with its interval over clusters (``intervals.resampled``)."""
     whole = [item for item in items if item.failure is None]
+    number, places = _places(whole, cluster)
 
     def measured(statistic: Statistic) -> Value:
-        return resampled(lambda counts: statistic(Sums(whole, counts)), len(whole))
+        return resampled(lambda counts: statistic(Sums(whole, counts[:, places])), number)
 
     return {name: measured(statistic) for name, statistic in statistics.items()}
 
 
 def paired_differences(
-    first: Sequence[Item], second: Sequence[Item], statistics: Mapping[str, Statistic]
+    first: Sequence[Item],
+    second: Sequence[Item],
+    statistics: Mapping[str, Statistic],
+    *,
+    cluster: Cluster = alone,
 ) -> dict[str, Value]:
     """Each statistic of ``second`` minus that of ``first``, over the items that both have without failure.
 
@@ -104,9 +120,14 @@ def paired_differences(
     theirs = {item.id: item for item in second if item.failure is None}
     common = [name for name in ours if name in theirs]
     a, b = [ours[name] for name in common], [theirs[name] for name in common]
+    number, places = _places(a, cluster)
 
     def difference(statistic: Statistic) -> Value:
-        return resampled(lambda counts: statistic(Sums(b, counts)) - statistic(Sums(a, counts)), len(common))
+        def of(counts: np.ndarray) -> np.ndarray:
+            drawn = counts[:, places]
+            return statistic(Sums(b, drawn)) - statistic(Sums(a, drawn))
+
+        return resampled(of, number)
 
     return {name: difference(statistic) for name, statistic in statistics.items()}
 
@@ -128,6 +149,13 @@ def changes_of_means(
         if ours:
             changes |= paired_differences(ours, [theirs[item.id] for item in ours], {name: mean(name)})
     return changes
+
+
+def _places(items: Sequence[Item], cluster: Cluster) -> tuple[int, np.ndarray]:
+    """How many clusters there are, and the place of each item's among them, [S]."""
+    found: dict[str, int] = {}
+    places = [found.setdefault(cluster(item.id), len(found)) for item in items]
+    return len(found), np.array(places, np.int64)
 
 
 def _divided(over: np.ndarray, under: np.ndarray) -> np.ndarray:

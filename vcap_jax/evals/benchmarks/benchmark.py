@@ -125,6 +125,11 @@ class Benchmark(ABC, Generic[R]):
     def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:
         """The benchmark's figures, of the items' values."""
 
+    @classmethod
+    def cluster(cls, identity: str) -> str:
+        """What is drawn again for intervals, by a sample's id: the sample, unless several are of one video."""
+        return identity
+
     def evaluate(self, captioner: Captioner) -> Evaluation:
         """See ``Evaluator``. Raises JudgeUnavailable and its kinds, and StoreError."""
         return self.score(captioner.captions(self.samples))
@@ -142,7 +147,7 @@ class Benchmark(ABC, Generic[R]):
             pairs = list(zip(self.tasks, captions, strict=True))
             items = tuple(asker.each(pairs, work, what=f"captions by {self.name}", total=len(pairs)))
             return Evaluation(
-                metrics=evaluated(items, self.statistics(self.options.mode)),
+                metrics=evaluated(items, self.statistics(self.options.mode), cluster=self.cluster),
                 items=items,
                 stages=asker.report(),
                 about=self._about(asker.models),

@@ -22,7 +22,7 @@ from vcap_jax.evals.benchmarks.vdc import ASPECTS
 from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorError, Item, read_items
 from vcap_jax.evals.registry import load_evaluator
-from vcap_jax.evals.statistics import Statistic, paired_differences
+from vcap_jax.evals.statistics import Cluster, Statistic, alone, paired_differences
 from vcap_jax.report.intervals import Value
 from vcap_jax.system.json_values import (
     JsonDict,
@@ -180,7 +180,8 @@ def difference_of(first: Result, second: Result) -> Difference:
         return Difference(
             result=second, items=len(pairs), values={}, unlike=unlike or "they have no item in common"
         )
-    values = paired_differences([a for a, _ in pairs], [b for _, b in pairs], statistics_of(first))
+    ours, theirs = [a for a, _ in pairs], [b for _, b in pairs]
+    values = paired_differences(ours, theirs, statistics_of(first), cluster=cluster_of(first.benchmark))
     there = {name: value for name, value in values.items() if not math.isnan(value.value)}
     return Difference(result=second, items=len(pairs), values=there)
 
@@ -202,8 +203,16 @@ def statistics_of(result: Result) -> Mapping[str, Statistic]:
     if result.benchmark == VIDEO_QA:
         suites = [suite for name, suite in SUITES.items() if f"harness/{name}" in result.metrics]
         return lmms_statistics(suites)
-    kind = cast(type[Benchmark[object]], load_evaluator(EvaluatorConfig(use=result.benchmark)))
-    return kind.statistics(cast(Mode, result.mode))
+    return _class(result.benchmark).statistics(cast(Mode, result.mode))
+
+
+def cluster_of(benchmark: str) -> Cluster:
+    """What is drawn again for intervals."""
+    return alone if benchmark == VIDEO_QA else _class(benchmark).cluster
+
+
+def _class(benchmark: str) -> type[Benchmark[object]]:
+    return cast(type[Benchmark[object]], load_evaluator(EvaluatorConfig(use=benchmark)))
 
 
 def _asked(result: Result) -> JsonDict:

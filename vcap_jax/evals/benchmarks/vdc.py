@@ -172,6 +172,11 @@ class Vdc(Benchmark[Aspect]):
         return Measured(values=values, lacking=lacking, notes={"Questions and answers": "\n".join(told)})
 
     @classmethod
+    def cluster(cls, identity: str) -> str:
+        """The video: its five captions are not independent."""
+        return identity.partition(":")[2]
+
+    @classmethod
     def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:
         """accuracy (the average) and accuracy/ASPECT in %, score and score/ASPECT from 0 to 5."""
         prefix = "official/" if mode == "official" else ""
