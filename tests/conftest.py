@@ -34,7 +34,7 @@ LONGEST_FIRST = (
     "parallel/test_several_processes.py",
     "rollout/test_placement.py",
     "run/test_shared_commands.py",
-    "launch/test_h800.py",
+    "launch/test_h800_8x.py",
     "sft/test_step.py",
 )
 """Files that take a worker long: begun early, none of them is left to one worker at the end. Others follow by name."""

@@ -12,6 +12,7 @@ import pytest
 from flax import nnx
 
 from tests.tiny_policy import END, VOCABULARY, some_groups, tiny_model, tiny_prompts
+from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout import sampler as sampler_module
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
@@ -222,6 +223,51 @@ def test_nothing_is_compiled_once_a_bucket_is_warm(policy, warm):
         for step, batches in enumerate(steps):
             assert len(list(warm.stream_batches(params, frozen, batches, seed=0, step=step))) == 6
     assert compiles.count == 0
+
+
+@pytest.fixture
+def compiled():
+    """Names of the programs that are compiled, by whichever thread."""
+    names = []
+
+    def listen(event, _, **more):
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(more["fun_name"])
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield names
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_no_decode_call_is_compiled_once_a_bucket_is_warm_on_two_devices(policy, compiled):
+    """Whatever shapes the captions come to; and after the first step nothing at all is."""
+    graphdef, whole, _ = policy
+    params, frozen = Placement.build(MeshConfig(), jax.devices()[:2]).state(whole), nnx.State({})
+    config = RolloutConfig(
+        group_size=2, max_completion_length=8, groups_per_batch=4, decode_steps_per_call=4, shrink=2
+    )
+    sampler = GroupSampler(graphdef, config, end_ids=[END, *range(11, 16)], banned_ids=[5, 6, 7, 8])
+    steps = [list(batches_of(policy, (3, 3), seed=5 * step)) for step in range(3)]
+    compiled.clear()
+    # Two sizes of slots and of captions; a cache of two chunks has one width.
+    assert sampler.warm(params, frozen, [12]) == 4
+    decode = compiled[0]
+    assert "_decode" in decode
+    assert compiled == [decode] * 4
+    for step, groups in enumerate(steps):
+        compiled.clear()
+        assert len(list(sampler.stream_batches(params, frozen, groups, seed=0, step=step))) == 6
+        assert decode not in compiled
+        assert bool(compiled) == (step == 0)
+
+
+def test_one_shape_is_left_to_the_first_call(policy, compiled):
+    graphdef, params, _ = policy
+    sampler = GroupSampler(graphdef, RolloutConfig(shrink=1), end_ids=[END], banned_ids=[])
+    params = jax.tree.map(jnp.asarray, params)
+    compiled.clear()
+    assert sampler.warm(params, nnx.State({}), [12, 24]) == 0
+    assert compiled == []
 
 
 def test_caches_of_a_bucket_are_gone_before_those_of_the_next_are_made(policy, monkeypatch):
