@@ -28,24 +28,32 @@ unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX=$PWD/$venv/bytecode
 
 # All are run even if one fails, so that one run tells everything.
-failed=()
+work=$(mktemp -d)
+failed=$work/failed
 step() {
   local name=$1 start=$SECONDS
   shift
   echo "== $name"
-  "$@" || failed+=("$name")
+  "$@" || echo "$name" >>"$failed"
   echo "== $name: $((SECONDS - start)) s"
 }
 step lint "$python" -m ruff check --quiet --output-format concise .
 step format "$python" -m ruff format --check --quiet --output-format concise .
-step types "$python" -m mypy --no-error-summary
-step rooms "$venv/bin/lint-imports" --no-logo
+# Types and rooms take one core for half a minute: they are looked at beside the tests, and told after them.
+{
+  step types "$python" -m mypy --no-error-summary
+  step rooms "$venv/bin/lint-imports" --no-logo
+} >"$work/said" 2>&1 &
+looking=$!
+trap 'kill "$looking" 2>/dev/null; rm -rf "$work"' EXIT
 # Two at a time: most of the time goes into compiling, which uses one core. More would want more memory than a laptop has.
 # Files go to the two in the order of tests/conftest.py, the longest first, and stay whole: tests share what a file sets up.
 step tests "$python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" "$@"
+wait "$looking"
+cat "$work/said"
 
-if ((${#failed[@]})); then
-  echo "failed: ${failed[*]}"
+if [[ -s $failed ]]; then
+  echo "failed: $(paste -s -d ' ' "$failed")"
   exit 1
 fi
 echo "passed: lint, format, types, rooms, tests"

@@ -236,7 +236,7 @@ def test_checks_of_attention_find_a_wrong_kernel():
     groups = ((96, 2, 64, (96, 31)), (64, 3, 32, (50, 0)))
     right = gpu_correctness.attention_checks(attention.Chunked(queries=64, scores=1 << 13, whole=0), groups)
     assert [check for check in right if not check.passed] == []
-    wrong = gpu_correctness.attention_checks(Deaf(queries=64, scores=1 << 13, whole=0), groups)
+    wrong = gpu_correctness.attention_checks(Deaf(queries=64, scores=1 << 13, whole=0), groups[:1])
     assert any(not check.passed for check in wrong)
 
 

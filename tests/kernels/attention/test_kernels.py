@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,13 @@ def compare(ours: list, expected: list, tolerance: float) -> None:
         np.testing.assert_allclose(x, y, rtol=0, atol=tolerance * np.abs(y).max(), err_msg=name)
 
 
+@functools.cache
+def plain_softmax(name: str, dtype: Any) -> list:
+    """What every kernel is held against: output and gradients of that group."""
+    group = GROUPS[name]
+    return value_and_gradients(lambda *x: unshared(group, *x), group.arrays(dtype), group.cotangent())
+
+
 @pytest.mark.parametrize(("name", "kernel"), KERNELS)
 def test_group_equals_every_caption_with_its_own_prompt(name: str, kernel: Kernel) -> None:
     group = GROUPS[name]
@@ -59,9 +67,8 @@ def test_group_equals_every_caption_with_its_own_prompt(name: str, kernel: Kerne
         out = grouped(q, k, v, lengths, group.prompt, group.group, kernel)
         return jnp.where(group.real[..., None, None], out, 0)
 
-    arrays, cotangent = group.arrays(), group.cotangent()
-    ours = value_and_gradients(shared, arrays, cotangent)
-    compare(ours, value_and_gradients(lambda *x: unshared(group, *x), arrays, cotangent), 1e-5)
+    ours = value_and_gradients(shared, group.arrays(), group.cotangent())
+    compare(ours, plain_softmax(name, jnp.float32), 1e-5)
     for gradient in ours[1:]:
         assert not gradient[~group.real].any()  # padding has no influence, a padding group none on anything
 
@@ -80,7 +87,27 @@ def test_bfloat16_stays_within_its_rounding(kernel: Kernel) -> None:
         return jnp.where(group.real[..., None, None], out, 0)
 
     ours = value_and_gradients(shared, arrays, cotangent)
-    compare(ours, value_and_gradients(lambda *x: unshared(group, *x), arrays, cotangent), 2.0**-6)
+    compare(ours, plain_softmax("uneven", jnp.bfloat16), 2.0**-6)
+
+
+PATCHES = np.array([20, 13, 2, 0])
+FRAMED = np.arange(20) < PATCHES[:, None]
+
+
+def framed() -> tuple[tuple[jax.Array, ...], np.ndarray]:
+    """Queries, keys and values of frames, and a gradient of the output."""
+    rng = np.random.default_rng(2)
+    arrays = tuple(jnp.asarray(rng.standard_normal((*FRAMED.shape, 2, 9)), jnp.float32) for _ in range(3))
+    return arrays, rng.standard_normal((*FRAMED.shape, 2, 9)) * FRAMED[..., None, None]
+
+
+@functools.cache
+def plain_frames() -> list:
+    def plain(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        visible = FRAMED[:, None] | np.eye(FRAMED.shape[1], dtype=bool)
+        return jnp.where(FRAMED[..., None, None], jax.vmap(attention)(q, k, v, visible), 0)
+
+    return value_and_gradients(plain, *framed())
 
 
 @pytest.mark.parametrize(
@@ -94,20 +121,12 @@ def test_bfloat16_stays_within_its_rounding(kernel: Kernel) -> None:
 )
 def test_frames_see_their_own_patches(kernel: Kernel) -> None:
     """A whole frame, a padded one, one shorter than a block, and one without any patch; 9 is an odd head size."""
-    patches, length = np.array([20, 13, 2, 0]), 20
-    rng = np.random.default_rng(2)
-    arrays = tuple(jnp.asarray(rng.standard_normal((4, length, 2, 9)), jnp.float32) for _ in range(3))
-    real = np.arange(length) < patches[:, None]
-    cotangent = rng.standard_normal((4, length, 2, 9)) * real[..., None, None]
+    arrays, cotangent = framed()
 
     def ours(*arrays: jax.Array) -> jax.Array:
-        return jnp.where(real[..., None, None], frames(*arrays, jnp.asarray(patches), kernel), 0)
+        return jnp.where(FRAMED[..., None, None], frames(*arrays, jnp.asarray(PATCHES), kernel), 0)
 
-    def plain(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        visible = np.broadcast_to(real[:, None], (4, length, length)) | np.eye(length, dtype=bool)
-        return jnp.where(real[..., None, None], jax.vmap(attention)(q, k, v, visible), 0)
-
-    compare(value_and_gradients(ours, arrays, cotangent), value_and_gradients(plain, arrays, cotangent), 1e-5)
+    compare(value_and_gradients(ours, arrays, cotangent), plain_frames(), 1e-5)
 
 
 def test_causal_over_several_blocks() -> None:

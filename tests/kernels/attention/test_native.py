@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -141,18 +144,24 @@ def test_a_number_that_is_none_is_not_hidden_behind_the_first_block() -> None:
     assert jnp.isnan(lse).all()
 
 
+@jax.jit
+def forward(q: jax.Array, k: jax.Array, v: jax.Array) -> Arrays:
+    return Native().forward(q, k, v, None, causal=False)
+
+
 @needs_compiler
 @pytest.mark.parametrize("rise", [0.0, 2.0, 5.0, 6.0, 8.0, 60.0, 200.0, -60.0])
 def test_scores_that_rise_from_block_to_block(rise: float) -> None:
     """A block's weights are made with the largest score of the blocks before it, unless its own are much larger."""
-    check_rising(rise)
+    check_rising(forward, rise)
 
 
-def check_rising(rise: float) -> None:
+def check_rising(forward: Callable[..., Arrays], rise: float) -> None:
+    """forward: as ``forward`` below."""
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, 1000, 2, 16)).astype(np.float32) for _ in range(3))
     q[..., 0], k[..., 0] = 4.0, rise * (np.arange(1000) // 192)[None, :, None]
-    out, lse = Native().forward(*map(jnp.asarray, (q, k, v)), None, causal=False)
+    out, lse = forward(q, k, v)
     scores = np.einsum("nqhd,nkhd->nhqk", q.astype(np.float64), k.astype(np.float64)) / 4
     exact = np.logaddexp.reduce(scores, axis=-1)
     weights = np.exp(scores - exact[..., None])
@@ -179,10 +188,21 @@ def test_weights_are_powers_to_the_last_digits(spread: float) -> None:
 @pytest.mark.parametrize("processor", NARROWER)
 def test_processors_with_narrower_vectors(processor: str, tmp_path_factory) -> None:
     """Their tiles are others; once, tiles that did not fit into each other wrote behind their buffers."""
-    group = Group(prompt=205, group=3, tokens=101, lengths=(205, 90), heads=4, key_heads=2, dim=20)
-    lengths, arrays = jnp.asarray(group.lengths), group.arrays()
+    with compiled_for(processor, tmp_path_factory):
+        ours = uneven_group_and_token(Native())
+        theirs = jax.jit(lambda q, k, v: Native().forward(q, k, v, None, causal=False))
+        for rise in (0.0, 6.0, 200.0):
+            check_rising(theirs, rise)
+    for x, y in zip(ours, dense_group_and_token(), strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-5 * np.abs(y).max())
 
-    def run(kernel: attention.Kernel) -> tuple[jax.Array, Arrays]:
+
+def uneven_group_and_token(kernel: attention.Kernel) -> list[np.ndarray]:
+    """Output and gradients of a group, and the output for a new token; programs of their own at every call."""
+    group = Group(prompt=205, group=3, tokens=101, lengths=(205, 90), heads=4, key_heads=2, dim=20)
+
+    @jax.jit
+    def run(lengths: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, Arrays]:
         def grouped(*arrays: jax.Array) -> jax.Array:
             out = attention.grouped(*arrays, lengths, group.prompt, group.group, kernel)
             return jnp.where(group.real[..., None, None], out, 0)
@@ -190,14 +210,14 @@ def test_processors_with_narrower_vectors(processor: str, tmp_path_factory) -> N
         out, pull = jax.vjp(grouped, *arrays)
         return out, pull(jnp.cos(out))
 
-    token = caches(2, 3, 6, 1, 9, 603, 50)
-    with compiled_for(processor, tmp_path_factory):
-        ours = *run(Native()), Native().decode(*token)
-        for rise in (0.0, 6.0, 200.0):
-            check_rising(rise)
-    expected = *run(attention.kernel("dense")), attention.decode(*token)
-    for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(x, y, rtol=0, atol=1e-5 * float(jnp.abs(y).max()))
+    found = run(jnp.asarray(group.lengths), *group.arrays())
+    token = jax.jit(lambda *x: kernel.decode(*x))(*caches(2, 3, 6, 1, 9, 603, 50))
+    return [np.asarray(x) for x in jax.tree.leaves((found, token))]
+
+
+@functools.cache
+def dense_group_and_token() -> list[np.ndarray]:
+    return uneven_group_and_token(attention.kernel("dense"))
 
 
 def test_without_a_compiler_the_remedy_is_named(monkeypatch, caplog) -> None:
