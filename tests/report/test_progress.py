@@ -92,3 +92,19 @@ def test_a_pool_tells_its_own_pace_after_a_resume():
     now[0] = 45.0
     progress("windows", 30, 200, 30)
     assert said[-1] == "windows 30/200, 2.0/s, 1 min 25 s left"
+
+
+def test_what_went_before_the_first_line_does_not_slow_a_pool_down_for_ever():
+    now, said = [0.0], []
+    progress = PoolProgress(said.append, seconds=10, clock=lambda: now[0])
+    now[0] = 100.0  # a program was compiled
+    progress("captions", 1, 1000, 1)
+    for second in range(1, 31):
+        now[0] = 100.0 + second
+        progress("captions", 1 + 10 * second, 1000, 1 + 10 * second)
+    assert said == [
+        "captions 1/1000, 0.0/s, 1 d 03 h left",
+        "captions 101/1000, 10.0/s, 1 min 30 s left",
+        "captions 201/1000, 10.0/s, 1 min 20 s left",
+        "captions 301/1000, 10.0/s, 1 min 10 s left",
+    ]

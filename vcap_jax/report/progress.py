@@ -35,6 +35,8 @@ SHOWN: tuple[Shown, ...] = (
 
 # Seconds per step are averaged over this many steps, so that the time left follows a change of pace.
 _WINDOW = 50
+# Lines that the rate of a pool reaches back, a minute at ten seconds each.
+_LINES = 6
 
 
 class Progress:
@@ -150,23 +152,30 @@ def duration(seconds: float) -> str:
 
 
 class PoolProgress:
-    """Says "WHAT done/total" with rate and time left, at most every so many seconds and at the end of each WHAT."""
+    """Says "WHAT done/total" with rate and time left, at most every so many seconds and at the end of each WHAT.
+
+    The rate is that since a few lines ago: what went before the first, such as compiling, counts in that one alone.
+    """
 
     def __init__(
         self, say: Callable[[str], None], *, seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._say, self._seconds, self._clock = say, seconds, clock
-        self._begin = self._last = clock()
+        self._last = clock()
         self._what = ""
+        self._told: deque[tuple[float, int]] = deque(maxlen=_LINES)
 
     def __call__(self, what: str, done: int, total: int, done_here: int) -> None:
         """done_here: by this process; the rate is its own."""
         now = self._clock()
         if what != self._what:
             self._what, self._begin = what, self._last
+            self._told.clear()
         if now - self._last < self._seconds and done < total:
             return
         self._last = now
-        per_second = done_here / max(now - self._begin, 1e-9)
+        since, before = self._told[0] if self._told else (self._begin, 0)
+        self._told.append((now, done_here))
+        per_second = (done_here - before) / max(now - since, 1e-9)
         left = duration((total - done) / max(per_second, 1e-9))
         self._say(f"{what} {done}/{total}, {per_second:.1f}/s, {left} left")
