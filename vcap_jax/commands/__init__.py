@@ -14,6 +14,7 @@ COMMANDS = {
     "evaluate": "caption and score by public benchmarks",
     "compare": "lay results of several captioners side by side",
     "convert": "turn a run or checkpoint into a Hugging Face folder, and back",
+    "propose": "have a judge list what captions miss or get wrong",
     "annotate": "let people judge and rank captions in the browser",
     "agreement": "tables and figure of what people said, and of the reward",
     "restudy": "compute rewards anew from stored judgements, with other weights",

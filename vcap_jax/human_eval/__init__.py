@@ -1,1 +1,1 @@
-"""People's verdicts on captions: propositions, the annotation application, agreement. Imports no JAX."""
+"""People's verdicts on captions: propositions, the annotation application, agreement."""

@@ -1,0 +1,142 @@
+"""Propositions by a judge over HTTP: what is kept, what is taken out and why, failures, a second start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.evals.benchmarks.by_stage import ByStage, block
+from tests.human_eval.small_study import CAPTIONS, write_small_study
+from tests.reward.scripted_judge import ScriptedJudge
+from vcap_jax.commands import propose
+from vcap_jax.human_eval.embedded import write_embedded_study
+from vcap_jax.human_eval.propose import Missing, Proposals, Wrong, judge_media, sorted_out, stages
+from vcap_jax.human_eval.records import Item
+from vcap_jax.human_eval.study import Settings, read_study
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedJudge]:
+    judge = ScriptedJudge()
+    yield judge
+    judge.close()
+
+
+def item() -> Item:
+    captions = [{"model": model, "text": text} for model, text in CAPTIONS.items()]
+    return Item.model_validate({"id": "a", "image": "a.png", "captions": captions})
+
+
+def test_quotes_become_spans_and_what_the_texts_rule_out_is_taken_out():
+    dented = Missing(statement="The door is dented.", reference_quote="a dented door")
+    proposals = Proposals(
+        missing=[dented, dented, Missing(statement="  ", reference_quote="")],
+        inconsistent=[
+            Wrong(statement="It is new.", caption_quote=" It is old.", reference_quote=""),
+            Wrong(statement="It is blue.", caption_quote="a blue car", reference_quote="A red car"),
+        ],
+    )
+    kept, rejected = sorted_out(item(), "base", "tuned", proposals)
+    assert [(one.kind, one.text) for one in kept] == [
+        ("missing", "The door is dented."),
+        ("inconsistent", "It is new."),
+    ]
+    assert kept[0].span is None
+    span = kept[0].ref_span
+    assert span is not None
+    assert CAPTIONS["tuned"][span.start : span.end] == "a dented door"
+    span = kept[1].span
+    assert span is not None
+    assert CAPTIONS["base"][span.start : span.end] == "It is old."  # behind an emoji
+    assert [(one.by, one.why.split(" ")[0]) for one in rejected] == [
+        ("rule", "it"),
+        ("rule", "it"),
+        ("rule", "the"),
+    ]
+    assert "a blue car" in rejected[2].why
+
+
+def proposing(prompt: str) -> object:
+    if "dented" in block(prompt, "caption"):  # the candidate is "tuned"
+        wrong = [{"statement": "The car is green.", "caption_quote": "red car", "reference_quote": ""}]
+        return {
+            "missing": [{"statement": "The car is old.", "reference_quote": "It is old."}],
+            "inconsistent": wrong,
+        }
+    return {
+        "missing": [{"statement": "The door is dented.", "reference_quote": "dented"}],
+        "inconsistent": [],
+    }
+
+
+def verifying(prompt: str) -> object:
+    lines = block(prompt, "statements").splitlines()
+    verdicts = [
+        {"number": n, "reason": "the car is red" if "green" in line else "seen", "keep": "green" not in line}
+        for n, line in enumerate(lines, 1)
+    ]
+    return {"verdicts": verdicts}
+
+
+def run(folder: Path, server: ScriptedJudge, *settings: str) -> int:
+    words = ["backoff_s=0.001", "max_backoff_s=0.001", *settings]
+    return propose.main([str(folder), "--judge", server.url, *(f"judge.{word}" for word in words)])
+
+
+def test_a_study_is_made_and_a_second_start_asks_nothing(tmp_path, server):
+    folder = write_small_study(tmp_path)
+    (folder / "propositions.jsonl").unlink()
+    judge = ByStage(server, {"propose": proposing, "verify": verifying})
+    assert run(folder, server) == 0
+    study = read_study(folder)
+    assert [one.text for one in study.propositions["a"]] == ["The door is dented.", "The car is old."]
+    rejected = [json.loads(line) for line in (folder / "rejected.jsonl").read_text().splitlines()]
+    assert [(one["by"], one["why"]) for one in rejected] == [("verifier", "the car is red")] * 2
+    told = json.loads((folder / "propose.json").read_text())
+    assert (told["pairs"], told["failed"], told["kept"]) == (4, {}, {"missing": 4, "inconsistent": 0})
+    assert sorted(set(judge.stages())) == ["propose", "verify"]
+    first, before = len(judge.asked), (folder / "propositions.jsonl").read_bytes()
+    assert run(folder, server) == 0
+    assert len(judge.asked) == first
+    assert (folder / "propositions.jsonl").read_bytes() == before
+    # The picture comes first in each question.
+    content = judge.asked[0][2]["messages"][0]["content"]  # type: ignore[index]
+    assert content[0]["type"] == "image_url"
+
+
+def test_failures_are_counted_and_only_they_are_asked_again(tmp_path, server, capsys):
+    folder = write_small_study(tmp_path)
+    judge = ByStage(server, {"propose": proposing, "verify": lambda prompt: {"verdicts": []}})
+    assert run(folder, server, "max_tries=1") == 1
+    assert "4 of 4 pairs have no propositions" in capsys.readouterr().err
+    told = json.loads((folder / "propose.json").read_text())
+    assert sum(told["failed"].values()) == 4
+    assert len(told["failures"]) == 4
+    judge.asked.clear()
+    judge.answers = {"propose": proposing, "verify": verifying}
+    assert run(folder, server) == 0
+    assert set(judge.stages()) == {"verify"}
+
+
+def test_a_study_that_people_have_begun_is_left_alone(tmp_path, server, capsys):
+    folder = write_small_study(tmp_path)
+    (folder / "answers.sqlite").touch()
+    assert run(folder, server) == 1
+    assert "people have begun" in capsys.readouterr().err
+
+
+def test_videos_are_shown_as_frames_with_their_times(tmp_path):
+    write_embedded_study(tmp_path, images=0, videos=1, settings=Settings())
+    media = judge_media(tmp_path / "media" / "video-0000.mp4", video=True)
+    assert media.modality == "video"
+    assert [one.seconds for one in media.pictures] == [n / 2 for n in range(8)]
+
+
+def test_a_text_of_ones_own_replaces_one_of_the_two(tmp_path):
+    (tmp_path / "verify.txt").write_text("{CAPTION} {STATEMENTS}")
+    first, second = stages(tmp_path)
+    assert first.template.text == stages()[0].template.text
+    assert second.template.text.strip() == "{CAPTION} {STATEMENTS}"

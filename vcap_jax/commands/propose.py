@@ -1,0 +1,83 @@
+"""Writes the propositions that people decide: a judge compares the captions of each item, and a verifier takes out
+obvious errors. Started again, it asks only what is not answered yet.
+
+    python launch/propose.py STUDY --judge http://127.0.0.1:8000
+    python launch/propose.py STUDY --judge https://api.openai.com --judge-model gpt-4o --judge-key-env OPENAI_API_KEY
+    python launch/propose.py STUDY --judge http://a:8000,http://b:8000 judge.concurrency=64
+
+STUDY has items.jsonl. It gets propositions.jsonl, rejected.jsonl (each with its reason), propose.json (counts, failures,
+requests) and judgements.sqlite (every answer). Settings that follow say how the judge is asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from vcap_jax.run.command_line import command_parser, guarded
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = command_parser(__doc__)
+    parser.add_argument("folder", type=Path, help="of the study, with items.jsonl")
+    parser.add_argument("--judge", required=True, help="addresses of the judge, divided by commas")
+    parser.add_argument("--judge-model", help="of the judge's server, if it serves several")
+    parser.add_argument("--judge-key-env", help="name of the variable that holds the judge's key")
+    parser.add_argument(
+        "--prompts", type=Path, help="folder with texts of your own, propose.txt or verify.txt"
+    )
+    parser.add_argument("settings", nargs="*", metavar="judge.key=value", help="how the judge is asked")
+    return parser.parse_intermixed_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parse_arguments(arguments)
+
+    def work() -> int:
+        from vcap_jax.configuration import load_config
+        from vcap_jax.evals.asking import Asker, with_store
+        from vcap_jax.human_eval.errors import StudyError
+        from vcap_jax.human_eval.propose import propose_for, stages, summary
+        from vcap_jax.human_eval.records import write_rows
+        from vcap_jax.human_eval.study import ANSWERS, ITEMS, PROPOSITIONS, read_items
+        from vcap_jax.report.summary import write_summary
+        from vcap_jax.reward.config import JudgeConfig
+
+        folder: Path = args.folder
+        if (folder / ANSWERS).exists():
+            raise StudyError(f"people have begun with {folder}: new propositions need a new folder")
+        items = read_items(folder / ITEMS)
+        asked = stages(args.prompts)
+        words = [f"urls=[{', '.join(args.judge.split(','))}]"]
+        words += [f"model={args.judge_model}"] if args.judge_model else []
+        words += [f"api_key_env={args.judge_key_env}"] if args.judge_key_env else []
+        words += [word.removeprefix("judge.") for word in args.settings]
+        judge = with_store(load_config(JudgeConfig, (), words), str(folder / "judgements.sqlite"))
+        with Asker({"judge": judge}, say=lambda text: print(text, flush=True)) as asker:
+            found = asker.each(
+                items.values(),
+                lambda item: propose_for(asker, asked, folder, item),
+                what="items",
+                total=len(items),
+            )
+            reports = {name: report.row() for name, report in asker.report().items()}
+            models = dict(asker.models)
+        pairs = [pair for item in found for pair in item]
+        write_rows(folder / PROPOSITIONS, (one for pair in pairs for one in pair.kept))
+        write_rows(folder / "rejected.jsonl", (one for pair in pairs for one in pair.rejected))
+        failed = [pair for pair in pairs if pair.failure is not None]
+        told = [f"{p.item}, {p.model} against {p.ref_model}: {p.failure}" for p in failed]
+        counts = summary(pairs)
+        write_summary(
+            folder / "propose.json", {"judge": models, **counts, "stages": reports, "failures": told}
+        )
+        print(f"{counts['kept']} kept, {counts['rejected']} rejected, of {len(pairs)} pairs of captions")
+        if failed:
+            raise StudyError(
+                f"{len(failed)} of {len(pairs)} pairs have no propositions ({told[0]}): the same command asks again; "
+                f"all are in {folder / 'propose.json'}"
+            )
+        return 0
+
+    return guarded(work)
