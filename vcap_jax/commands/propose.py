@@ -5,8 +5,8 @@ obvious errors. Started again, it asks only what is not answered yet.
     python launch/propose.py STUDY --judge https://api.openai.com --judge-model gpt-4o --judge-key-env OPENAI_API_KEY
     python launch/propose.py STUDY --judge http://a:8000,http://b:8000 judge.concurrency=64
 
-STUDY has items.jsonl. It gets propositions.jsonl, rejected.jsonl (each with its reason), propose.json (counts, failures,
-requests) and judgements.sqlite (every answer). Settings that follow say how the judge is asked.
+STUDY has items.jsonl. It gets propositions.jsonl, rejected.jsonl (each with its reason), propose.json (counts,
+failures, requests) and judgements.sqlite (every answer). Settings that follow say how the judge is asked.
 """
 
 from __future__ import annotations
