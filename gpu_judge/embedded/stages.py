@@ -13,11 +13,21 @@ from gpu_judge.embedded.delimiters import find_blocks, without_blocks
 from gpu_judge.embedded.looking import Eyes
 from gpu_judge.embedded.request import BadRequest, Content
 from vcap_jax.system.json_values import JsonObject
+from vcap_jax.world.events import events_of, relation
 from vcap_jax.world.grammar import parse_image
 from vcap_jax.world.questions import read_question, told_by
 from vcap_jax.world.statements import read_statement, read_yes_no, statement
 
-_NAMES = ("caption", "reference", "propositions", "facts", "oracle_facts", "question", "questions")
+_NAMES = (
+    "caption",
+    "reference",
+    "propositions",
+    "facts",
+    "oracle_facts",
+    "question",
+    "questions",
+    "events",
+)
 _LINE = re.compile(r"([A-Z]\d+): (.*)")
 _MOST_LINES = 10_000
 
@@ -42,6 +52,12 @@ def answer_stage(content: Content, eyes: Eyes) -> JsonObject | None:
                     {"fact": text, "relevance": int(visible)}
                     for text, visible in _statements(found["caption"])
                 ]
+            }
+        case ("caption",) if '"Events"' in asked:
+            return {"Events": events_of(found["caption"])}
+        case ("caption", "events"):
+            return {
+                name: relation(found["caption"], event) for name, event in _lines(found["events"]).items()
             }
         case ("caption", "reference") if '"score"' in asked:
             return _likeness(found["reference"], found["caption"])

@@ -14,11 +14,14 @@ import numpy as np
 
 from vcap_jax.world.captions import full_caption, wrong_value
 from vcap_jax.world.dataset import write_mp4, write_png
+from vcap_jax.world.events import events_of
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.questions import question, scene_questions
 from vcap_jax.world.rendering import render_image, render_video
 from vcap_jax.world.scenes import ImageScene, Scene, VideoScene
 from vcap_jax.world.statements import statement, yes_no
+
+_SOURCES = ("movie_animation", "movie_live_action", "vertical_video", "videvo", "youtube")
 
 
 def write_capmas(folder: Path, scenes: Mapping[str, Scene]) -> None:
@@ -73,6 +76,32 @@ def write_vcapsbench(folder: Path, scenes: Mapping[str, Scene]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_mp4(path, render_video(scene))
     _lines(folder / "VCapsBench_100KQA.jsonl", rows)
+
+
+def write_dream1k(folder: Path, scenes: Mapping[str, Scene]) -> None:
+    """Video scenes as DREAM-1K: the events of a true and complete caption, shared out to the sources in turn."""
+    rows = []
+    for number, (name, scene) in enumerate(scenes.items()):
+        if not isinstance(scene, VideoScene):
+            raise ValueError(f"{name} is no video")
+        reference = _reference(name, scene)
+        events = events_of(reference)
+        video = {"type": "video", "video": {"video_file": f"{name}.mp4"}}
+        rows.append(
+            {
+                "dataset": f"DREAM/{_SOURCES[number % len(_SOURCES)]}",
+                "idx": name,
+                "messages": [
+                    {"role": "user", "content": [video]},
+                    {"role": "assistant", "content": [{"type": "text", "text": "", "reference": reference}]},
+                ],
+                "extra_info": {"events": events, "n_events": len(events)},
+            }
+        )
+        path = folder / "videos" / f"{name}.mp4"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_mp4(path, render_video(scene))
+    _lines(folder / "DREAM-1k.jsonl", rows)
 
 
 def _reference(name: str, scene: Scene) -> str:

@@ -14,14 +14,20 @@ from tests.reward.fault_server import FaultServer
 from vcap_jax.evals.benchmarks.benchmark import Benchmark
 from vcap_jax.evals.benchmarks.capmas import CapMas
 from vcap_jax.evals.benchmarks.decapbench import DeCapBench
+from vcap_jax.evals.benchmarks.dream1k import Dream1k
 from vcap_jax.evals.benchmarks.vcapsbench import VCapsBench
 from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.protocol import Evaluation, EvaluatorTools
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.world.as_benchmarks import write_capmas, write_decapbench, write_vcapsbench
+from vcap_jax.world.as_benchmarks import (
+    write_capmas,
+    write_decapbench,
+    write_dream1k,
+    write_vcapsbench,
+)
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
-from vcap_jax.world.facts import FactCount, count_facts
-from vcap_jax.world.scenes import Modality, Scene, sample_scene
+from vcap_jax.world.facts import FactCount, caption_claims, count_facts, scene_facts
+from vcap_jax.world.scenes import Modality, Scene, VideoScene, sample_scene
 from vcap_jax.world.statements import read_statement, read_yes_no, statement, yes_no
 
 COUNT = 8
@@ -113,6 +119,30 @@ def test_vcapsbench_covers_what_captions_of_videos_say(server: FaultServer, tmp_
     assert 0 < ar < cr < 1
     assert ir > 0
     assert ar == pytest.approx(cr * (1 - ir))
+
+
+def test_dream1k_finds_the_events_that_captions_of_videos_tell(server: FaultServer, tmp_path: Path) -> None:
+    found = scenes("video")
+    best = evaluated(Dream1k, write_dream1k, found, full(found), tmp_path / "a", server)  # type: ignore[type-abstract]
+    assert [best.metrics[name].value for name in ("f1", "recall", "precision")] == [100, 100, 100]
+    captions = weak(found)
+    worse = evaluated(Dream1k, write_dream1k, found, captions, tmp_path / "b", server)  # type: ignore[type-abstract]
+    for item in worse.items:
+        scene = found[item.id]
+        assert isinstance(scene, VideoScene)
+        facts = scene_facts(scene)
+        things = {
+            (index, thing.place): thing for index, shot in enumerate(scene.shots) for thing in shot.objects
+        }
+        # An event is recalled if all three facts of its thing are told, and holds if none that is told is wrong.
+        told: dict[object, list[bool]] = {}
+        for slot, value in caption_claims(scene, captions[item.id]):
+            if slot[0] != "video":
+                told.setdefault(slot[:2], []).append(facts.get(slot) == value)
+        recalled = sum(told.get(thing, []).count(True) == 3 for thing in things)
+        assert item.values["recall"] == pytest.approx(recalled / len(things))
+        assert item.values["precision"] == pytest.approx(sum(map(all, told.values())) / len(told))
+    assert 0 < worse.metrics["recall"].value < worse.metrics["precision"].value < 100
 
 
 def test_statements_and_yes_no_questions_are_read_as_they_are_put() -> None:

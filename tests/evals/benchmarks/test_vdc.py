@@ -50,7 +50,7 @@ def answer(prompt: str) -> object:
 
 def compare(prompt: str) -> object:
     same = block(prompt, "right_answer") == block(prompt, "answer")
-    return {"Verdict": "yes" if same else "no", "Score": 5 if same else 1}
+    return {"Verdict": "Yes." if same else "no", "Score": 5 if same else 1}
 
 
 @pytest.fixture

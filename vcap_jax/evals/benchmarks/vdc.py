@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from vcap_jax.configuration import settings
 from vcap_jax.data.manifest import Sample
@@ -61,6 +61,11 @@ class Aspect:
     questions: tuple[Question, ...]
 
 
+def _word(value: object) -> object:
+    """ "Yes." as "yes"."""
+    return value.strip(" .").lower() if isinstance(value, str) else value
+
+
 @dataclass(frozen=True)
 class Answer:
     """An answer from the caption."""
@@ -72,7 +77,7 @@ class Answer:
 class Comparison:
     """An answer beside the right one."""
 
-    Verdict: Literal["yes", "no"]
+    Verdict: Annotated[Literal["yes", "no"], BeforeValidator(_word)]
     Score: Annotated[float, Field(ge=0, le=5)]
 
 
