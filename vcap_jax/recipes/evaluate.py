@@ -85,6 +85,12 @@ class EvaluationRequest:
     seed: int = 0
 
 
+class EvaluationRefused(EvaluatorError):
+    """A request that cannot be fulfilled as it is; nothing was done."""
+
+    resumable = False
+
+
 def split_settings(words: Sequence[str]) -> tuple[JudgesConfig, dict[str, Option], tuple[str, ...]]:
     """Settings of the judges (``judge.*``, ``reasoner.*``), of the benchmarks (``options.*``), and the captioner's:
     all others, and ``captioner.*`` for how a served one is asked. Raises ConfigError."""
@@ -201,7 +207,7 @@ class _Work:
         data = request.data / name if (request.data / name).is_dir() else request.data
         judge = request.judges.judge
         if not judge.urls:
-            raise EvaluatorError("no judge is named: give the addresses of one with --judge URL[,URL]")
+            raise EvaluationRefused("no judge is named: give the addresses of one with --judge URL[,URL]")
         config = EvaluatorConfig(use=name, captions=1, options={"data": str(data), **request.options})
         kind = cast(type[Benchmark[object]], load_evaluator(config))
         benchmark = kind(
@@ -221,7 +227,7 @@ class _Work:
             found = PredictionsCaptioner(predictions).captions(benchmark.samples)
             there = sum(one.failure is None for one in found)
             if not there:
-                raise EvaluatorError(
+                raise EvaluationRefused(
                     f"{request.by}: of its {len(predictions)} captions none is of a sample of {name}, such as "
                     f"{benchmark.samples[0].id!r}"
                 )
@@ -277,7 +283,7 @@ def _predictions(by: str) -> dict[str, str] | None:
     if by.startswith(("http://", "https://")) or by == "embedded" or Path(by).is_dir():
         return None
     if not Path(by).is_file():
-        raise EvaluatorError(
+        raise EvaluationRefused(
             f"--by {by}: neither a run, a checkpoint folder, an address nor a file of captions: check the path"
         )
     return read_predictions(Path(by))
@@ -307,7 +313,7 @@ def _remember(path: Path, row: Mapping[str, object]) -> None:
         differing = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
         if differing:
             key = differing[0]
-            raise EvaluatorError(
+            raise EvaluationRefused(
                 f"{path.parent} holds an evaluation with another {key} ({_short(old.get(key))}, now "
                 f"{_short(new.get(key))}): name another --out, or move it away"
             )

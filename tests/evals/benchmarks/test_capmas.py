@@ -13,6 +13,9 @@ from tests.reward.scripted_judge import ScriptedJudge
 from vcap_jax.configuration import ConfigError
 from vcap_jax.evals.benchmarks.capmas import CapMas, letters_of
 from vcap_jax.evals.benchmarks.files import DataMissing
+from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
+from vcap_jax.evals.protocol import EvaluatorTools
+from vcap_jax.evals.registry import evaluated_by, made_evaluators
 
 CAPTIONS = {
     "a": "A red cat. It sleeps.",
@@ -170,6 +173,43 @@ def test_what_is_wrong_with_the_data_is_told_before_work(server: ScriptedJudge, 
     with pytest.raises(ConfigError, match=r"mood.*mode"):
         made(CapMas, data, endpoint(server), mood="official")
     assert not server.bodies
+
+
+def test_five_captions_are_merged_and_then_measured(
+    server: ScriptedJudge, judge: ByStage, data: Path
+) -> None:
+    judge.answers = {**judge.answers, "merge": lambda prompt: {"caption": CAPTIONS[asked_about(prompt)]}}
+    benchmark = made(CapMas, data, endpoint(server), captions="merge5")
+    assert [sample.id for sample in benchmark.samples][4:7] == ["a#5", "b#1", "b#2"]
+    assert len({sample.prompt for sample in benchmark.samples}) == 5
+    given = {f"{name}#{k}": f"Caption {k} about {name}" for name in CAPTIONS for k in range(1, 6)}
+    del given["c#2"]
+    found = benchmark.evaluate(Given(given))
+    plain = made(CapMas, data, endpoint(server)).evaluate(Given({k: CAPTIONS[k] for k in "ab"}))
+    assert {n: v.value for n, v in found.metrics.items()} == {n: v.value for n, v in plain.metrics.items()}
+    assert found.items[2].failure == "1 of its 5 captions failed: no caption"
+    assert found.stages["merge"].questions == 2
+    assert found.items[0].captions[1] == "Caption 2 about a"
+
+
+def asked_about(prompt: str) -> str:
+    return block(prompt, "captions").split()[-1]
+
+
+def test_a_run_may_have_it_among_its_evaluators(
+    server: ScriptedJudge, judge: ByStage, data: Path, tmp_path: Path
+) -> None:
+    options = {"data": str(data), "limit": 2, "judge": server.url}
+    config = EvaluationConfig(evaluators=(EvaluatorConfig(use="capmas", captions=1, options=options),))
+    tools = EvaluatorTools(modality="image", store=tmp_path / "evaluations.sqlite", say=lambda text: None)
+    (named,) = made_evaluators(config, tools, print)
+    found = evaluated_by(named, Given(CAPTIONS))
+    assert found.metrics["clair"].value == pytest.approx(75)
+    asked = found.asked()
+    assert asked["endpoints"] == {"judge": {"model": "the-judge", "urls": [server.url]}}
+    assert asked["stages"]["clair"]["questions"] == 2  # type: ignore[index,call-overload]
+    with pytest.raises(ConfigError, match="captions images, and modality is video"):
+        made_evaluators(config, EvaluatorTools(modality="video"), print)
 
 
 def test_letters_of_a_question() -> None:

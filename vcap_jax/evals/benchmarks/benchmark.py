@@ -142,7 +142,10 @@ class Benchmark(ABC, Generic[R]):
                 task, given = pair
                 if given.failure is not None:
                     return Item(id=given.id, captions=given.texts, failure=given.failure)
-                return item_of(given, await self.measure(task, given.texts[0], asker))
+                caption = await self.caption_of(given, asker)
+                if isinstance(caption, Failure):
+                    return Item(id=given.id, captions=given.texts, failure=f"merging: {caption}")
+                return item_of(given, await self.measure(task, caption, asker))
 
             pairs = list(zip(self.tasks, captions, strict=True))
             items = tuple(asker.each(pairs, work, what=f"captions by {self.name}", total=len(pairs)))
@@ -152,6 +155,11 @@ class Benchmark(ABC, Generic[R]):
                 stages=asker.report(),
                 about=self._about(asker.models),
             )
+
+    async def caption_of(self, captions: Captions, asker: Asker) -> str | Failure:
+        """The text that is measured: the first caption."""
+        del asker
+        return captions.texts[0]
 
     def template(self, stage: str, *places: str, plain: bool = False) -> PromptTemplate:
         """The text of NAME/STAGE, of this project or the user's own; its version is told with the results."""

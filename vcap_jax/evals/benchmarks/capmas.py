@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -36,10 +36,13 @@ from vcap_jax.evals.benchmarks.benchmark import (
     Task,
     joined,
 )
+from vcap_jax.evals.config import EvaluatorConfig
+from vcap_jax.evals.protocol import Captions, Evaluation, EvaluatorTools
 from vcap_jax.evals.statistics import Statistic, average, mean, ratio
 from vcap_jax.reward.failures import Failure
 
 _UNKNOWN = "?"
+_MERGED = 5
 _OPTION = re.compile(r"^\s*\(?([A-Z])[).:]", re.MULTILINE)
 _IMAGES = ("images", "images_capmas", "")
 
@@ -50,6 +53,9 @@ class CapMasOptions(BenchmarkOptions):
 
     subset: Literal["all", "iiw400"] = "all"
     """all 1,000 pictures, or the 400 of ImageInWords, on which its authors report."""
+    captions: Literal["single", "merge5"] = "single"
+    """single asks for one caption; merge5, as its authors do, for five with different requests, which
+    the reasoner merges into the one that is measured. Captions of a file are measured as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +82,13 @@ class Propositions:
     propositions: list[str]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """One caption of several."""
+
+    caption: Annotated[str, Field(min_length=1)]
+
+
 class CapMas(Benchmark[Picture]):
     """See the module."""
 
@@ -88,6 +101,35 @@ class CapMas(Benchmark[Picture]):
     )
     worst: ClassVar[str] = "average"
     options_class: ClassVar[type[BenchmarkOptions]] = CapMasOptions
+
+    def __init__(self, config: EvaluatorConfig, tools: EvaluatorTools) -> None:
+        super().__init__(config, tools)
+        assert isinstance(self.options, CapMasOptions)
+        self._merging = self.options.captions == "merge5" and tools.captioning
+        if self._merging:
+            requests = [self.template(f"caption_{k}", plain=True).text for k in range(1, _MERGED + 1)]
+            self.samples = [
+                replace(sample, id=f"{sample.id}#{k}", prompt=request)
+                for sample in self.samples
+                for k, request in enumerate(requests, 1)
+            ]
+
+    def score(self, captions: Sequence[Captions]) -> Evaluation:
+        """See ``Benchmark``. Of a picture to be captioned several times, all captions must be there."""
+        if not self._merging:
+            return super().score(captions)
+        groups = [captions[k : k + _MERGED] for k in range(0, len(captions), _MERGED)]
+        return super().score(
+            [_together(task.sample.id, group) for task, group in zip(self.tasks, groups, strict=True)]
+        )
+
+    async def caption_of(self, captions: Captions, asker: Asker) -> str | Failure:
+        """The only caption, or what is made of all."""
+        if not self._merging:
+            return await super().caption_of(captions, asker)
+        listed = "\n\n".join(f"{k}: {text}" for k, text in enumerate(captions.texts, 1))
+        merged = await asker.ask(self.stages["merge"], typed(Merged), {"CAPTIONS": listed})
+        return merged if isinstance(merged, Failure) else merged.caption
 
     def load(self) -> Iterable[Task[Picture]]:
         prompt = self.template("caption", plain=True).text
@@ -123,6 +165,14 @@ class CapMas(Benchmark[Picture]):
 
     def make_stages(self) -> Iterable[Stage]:
         return (
+            Stage(
+                name="merge",
+                template=self.template("merge", "CAPTIONS"),
+                role="reasoner",
+                temperature=0.0,
+                max_tokens=LONG,
+                caption="CAPTIONS",
+            ),
             Stage(name="clair", template=self.template("clair", "REFERENCE", "CAPTION"), temperature=0.0),
             Stage(
                 name="coverage",
@@ -232,6 +282,15 @@ class CapMas(Benchmark[Picture]):
             values={"propositions": len(claims), "propositions_true": true, "part": true / len(claims)},
             notes={"False propositions": "\n".join(false)} if false else {},
         )
+
+
+def _together(identity: str, captions: Sequence[Captions]) -> Captions:
+    failed = [one.failure for one in captions if one.failure is not None]
+    if failed:
+        return Captions(
+            id=identity, failure=f"{len(failed)} of its {len(captions)} captions failed: {failed[0]}"
+        )
+    return Captions(id=identity, texts=tuple(one.texts[0] for one in captions))
 
 
 def letters_of(question: str, answer: str) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ _VIDEOS = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".gif", ".MP4")
 class DataMissing(EvaluatorError):
     """A file of a benchmark's that is not there, or not as its authors publish it."""
 
+    resumable = False
+
 
 class Folder:
     """A benchmark's files. path: where the user put them. about: name of the benchmark. source: where they come from
