@@ -63,6 +63,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         "--step", type=step_argument, help="which of a run's checkpoints, or best (default: the last)"
     )
     parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="of a run that is going on: evaluate every checkpoint as it comes, into its evaluations/, until it ends",
+    )
+    parser.add_argument(
         "--temperature", type=float, help="draws captions (default: the likeliest token each time)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
@@ -104,6 +109,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         judges, options, captioner = split_settings(settings_of(args))
         names = tuple(dict.fromkeys(name.strip() for name in args.benchmark.split(",")))
         out = args.out or default_out(args.by)
+        if args.follow and (args.out is not None or args.step is not None or VIDEO_QA in names):
+            raise EvaluatorError(
+                f"--follow takes every step of the run into its folder: no --out, --step, {VIDEO_QA}"
+            )
         if VIDEO_QA in names:
             from vcap_jax.recipes.video_qa import VideoQaRequest, evaluate_video_qa
 
@@ -136,7 +145,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             temperature=args.temperature,
             seed=args.seed,
         )
-        evaluate(request, lambda text: print(text, flush=True))
+        if args.follow:
+            from vcap_jax.recipes.follow import follow
+
+            follow(request, lambda text: print(text, flush=True))
+        else:
+            evaluate(request, lambda text: print(text, flush=True))
         return 0
 
     return guarded(work)

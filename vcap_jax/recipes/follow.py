@@ -1,0 +1,110 @@
+"""Evaluates the checkpoints of a run while it goes on, on devices of its own: the run neither waits nor knows.
+
+RUN/followed/step-K/NAME/...      what ``vcap_jax.recipes.evaluate`` leaves of each checkpoint
+RUN/evaluations/NAME/step-K.json  its figures, where the run's own evaluations are: for the plots and the summary
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from vcap_jax.configuration import load_config
+from vcap_jax.evals.benchmarks.results import RESULTS
+from vcap_jax.evals.protocol import EvaluatorError
+from vcap_jax.recipes.evaluate import EvaluationRequest, Say, evaluate
+from vcap_jax.report.evaluations import Results, read_results
+from vcap_jax.report.intervals import Value
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.run.config import RunConfig
+from vcap_jax.system.json_values import as_object, read_json_object
+from vcap_jax.system.shutdown import Stopped, requested
+from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
+
+LOOK_EVERY_S = 2.0
+"""Between two looks at the run's checkpoints."""
+
+
+def follow(
+    request: EvaluationRequest,
+    say: Say,
+    *,
+    evaluated: Callable[[EvaluationRequest, Say], dict[str, Path]] = evaluate,
+    wait: Callable[[float], None] = time.sleep,
+) -> list[int]:
+    """Evaluates every checkpoint of the run ``request.by`` as it comes, the oldest first, until the run has ended and
+    none is left; the steps that were evaluated. What is evaluated already is not done again.
+
+    A checkpoint that the run removes before its turn has come is left out, which is said. ``request.step`` and
+    ``request.out`` are this function's. evaluated: does one. wait: sleeps so many seconds.
+    Raises EvaluatorError unless ``request.by`` is a run, and for a benchmark that the run itself evaluates by; what
+    ``evaluate`` raises; Stopped if a signal has come.
+    """
+    run = RunFolder(Path(request.by))
+    if not run.config.exists():
+        raise EvaluatorError(
+            f"--follow: {request.by} is no run: give --by the folder of one that is going on"
+        )
+    own = {entry.name or entry.use for entry in load_config(RunConfig, [run.config]).evaluation.evaluators}
+    if both := sorted(own & set(request.benchmarks)):
+        raise EvaluatorError(f"--follow: the run itself evaluates by {', '.join(both)}: leave them out")
+    done: list[int] = []
+    lost: set[int] = set()
+    say(f"following {run.root}: {', '.join(request.benchmarks)}")
+    while True:
+        ended = run.summary.exists()  # before the look: no checkpoint comes after it
+        left = [
+            step for step in _steps(run) if step not in lost and not _known(run, request.benchmarks, step)
+        ]
+        if requested():
+            raise Stopped(f"stopped following {run.root} after {len(done)} checkpoints")
+        if left:
+            step = left[0]
+            one = replace(request, step=step, out=run.root / "followed" / f"step-{step}")
+            try:
+                folders = evaluated(one, say)
+            except CheckpointError as error:
+                if step in _steps(run):
+                    raise
+                lost.add(step)
+                say(f"step {step} is left out: {error}")
+                continue
+            for name, folder in folders.items():
+                _results(name, step, folder / RESULTS).write(_file(run, name, step))
+            done.append(step)
+        elif ended:
+            return done
+        else:
+            wait(LOOK_EVERY_S)
+
+
+def _steps(run: RunFolder) -> list[int]:
+    """With a complete checkpoint, ascending."""
+    if not run.checkpoints.is_dir():
+        return []
+    with Checkpointer(run.checkpoints, read_only=True) as checkpoints:
+        return checkpoints.steps()
+
+
+def _known(run: RunFolder, benchmarks: tuple[str, ...], step: int) -> bool:
+    return all(read_results(_file(run, name, step)) is not None for name in benchmarks)
+
+
+def _file(run: RunFolder, name: str, step: int) -> Path:
+    return run.evaluation(name) / f"step-{step}.json"
+
+
+def _results(name: str, step: int, path: Path) -> Results:
+    """Of a benchmark's results.json."""
+    row = read_json_object(path)
+    metrics = as_object(row["metrics"], f"{path}: metrics")
+    return Results(
+        evaluator=name,
+        when=f"step-{step}",
+        step=step,
+        metrics={key: Value.of_row(as_object(value, f"{path}: {key}")) for key, value in metrics.items()},
+        items=int(str(row["items"])),
+        failed=int(str(row["failed"])),
+    )
