@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypedDict, Unpack
 
 from gpu_judge.vllm_server.settings import ServeSettings
 
@@ -50,6 +51,15 @@ _EMBEDDED_ONLY = {
     "error_seed": "seed",
 }
 """Option -> field of ``PerceptionConfig``."""
+
+
+class _Shape(TypedDict, total=False):
+    """How ``argparse`` reads an option."""
+
+    type: Callable[[str], object]
+    choices: Sequence[str]
+    metavar: str
+    action: Literal["store_true"]
 
 
 def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
@@ -96,7 +106,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
 
     names = []
 
-    def add(name: str, help: str, **more: Any) -> None:
+    def add(name: str, help: str, **more: Unpack[_Shape]) -> None:
         names.append(vllm.add_argument(name, help=help, default=argparse.SUPPRESS, **more).dest)
 
     add("--model", "folder of a Qwen3-VL checkpoint", type=Path)

@@ -10,7 +10,7 @@ import hmac
 import json
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any  # noqa: TID251 - ASGI's own type of a message, whose values are of its kind
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

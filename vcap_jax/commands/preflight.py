@@ -11,7 +11,6 @@ launch/h800_8x.sh and launch/tpu.sh read; the exit status is 1 if there was a pr
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from vcap_jax.run.command_line import config_parser, read_config
 from vcap_jax.system.hardware import Hardware, UnknownHardware, hardware
+from vcap_jax.system.json_values import JsonDict, read_json_object
 
 if TYPE_CHECKING:
     from vcap_jax.run.config import RunConfig
@@ -132,8 +132,12 @@ def host_memory(config: RunConfig, judges: int, target: Hardware | None = None) 
 
 
 def offloaded_bytes(config: RunConfig) -> int:
-    text = model_config(config).get("text_config", {})
-    layers, width = text.get("num_hidden_layers"), text.get("hidden_size")
+    text = model_config(config).get("text_config")
+    layers, width = (
+        text.get(key) if isinstance(text, dict) else None for key in ("num_hidden_layers", "hidden_size")
+    )
+    if not isinstance(layers, int) or not isinstance(width, int):
+        return 0  # not as this family's checkpoints say it
     buckets = config.data.buckets
     longest = buckets.tokens[-1] if buckets.tokens else buckets.max_tokens
     if config.model.remat != "offload" or not (layers and width and longest):
@@ -158,9 +162,9 @@ def saved_bytes(config: RunConfig) -> int:
     return 6 * on_disk // (config.distributed.processes or 1)
 
 
-def model_config(config: RunConfig) -> dict:
+def model_config(config: RunConfig) -> JsonDict:
     try:
-        return dict(json.loads((first_checkpoint(config) / "config.json").read_text()))
+        return read_json_object(first_checkpoint(config) / "config.json")
     except (OSError, ValueError):
         return {}  # the scripts check the checkpoint themselves
 

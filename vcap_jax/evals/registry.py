@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.evals.config import EVALUATORS, EvaluationConfig, EvaluatorConfig
@@ -21,7 +21,7 @@ from vcap_jax.evals.protocol import (
 )
 from vcap_jax.report.intervals import Value
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.plugins import RAISED, described, named_object
+from vcap_jax.system.plugins import RAISED, described, is_a, named_object
 
 _PROTOCOL = "see vcap_jax.evals.protocol.Evaluator"
 
@@ -145,10 +145,9 @@ def _misfit_result(found: object) -> str | None:
     """What is wrong with an evaluator's result, in words that follow "gave"; None if nothing is."""
     if not isinstance(found, Evaluation):
         return f"a {type(found).__name__}, not an Evaluation"
-    given: Any = found  # whatever the annotations say
-    for name, value in given.metrics.items():
-        if not isinstance(name, str) or not isinstance(value, Value):
+    for name, value in found.metrics.items():
+        if not is_a(name, str) or not is_a(value, Value):
             return f"the metric {name!r} of type {type(value).__name__}, not Value"
-    if not isinstance(given.items, tuple) or not all(isinstance(item, Item) for item in given.items):
+    if not is_a(found.items, tuple) or not all(is_a(item, Item) for item in found.items):
         return "items that are no tuple of Item"
     return None

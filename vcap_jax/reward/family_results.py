@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import get_args
 
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.reward.failures import Failure, FailureReason
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.scores import Scores
+from vcap_jax.system.plugins import is_a
 
 
 def misfit_scores(scores: object, group: GroupForReward) -> str | None:
@@ -16,33 +17,31 @@ def misfit_scores(scores: object, group: GroupForReward) -> str | None:
     caption, of the types that metrics, store and other processes rely on."""
     if not isinstance(scores, GroupScores):
         return f"a {_type(scores)}, not GroupScores"
-    given: Any = scores  # a family of a user's own: the fields may hold anything
-    if (given.sample_id, given.step) != (group.sample_id, group.step):
-        return f"the scores of sample {given.sample_id!r} in step {given.step}, which was not asked for"
-    if not isinstance(given.candidates, tuple):
-        return f"a {_type(given.candidates)} as candidates, not a tuple of CandidateScore"
-    if len(given.candidates) != len(group.captions):
-        return f"{len(given.candidates)} scores for {len(group.captions)} captions"
-    for number, candidate in enumerate(given.candidates):
+    if (scores.sample_id, scores.step) != (group.sample_id, group.step):
+        return f"the scores of sample {scores.sample_id!r} in step {scores.step}, which was not asked for"
+    if not is_a(scores.candidates, tuple):
+        return f"a {_type(scores.candidates)} as candidates, not a tuple of CandidateScore"
+    if len(scores.candidates) != len(group.captions):
+        return f"{len(scores.candidates)} scores for {len(group.captions)} captions"
+    for number, candidate in enumerate(scores.candidates):
         if problem := _misfit_candidate(candidate):
             return f"{problem} for caption {number} of {len(group.captions)}"
-    if not _is_number(given.full_reward):
-        return f"a full_reward of type {_type(given.full_reward)}, not float or None"
-    if not isinstance(given.window, TimeWindow | None):
-        return f"a window of type {_type(given.window)}, not TimeWindow or None"
+    if not _is_number(scores.full_reward):
+        return f"a full_reward of type {_type(scores.full_reward)}, not float or None"
+    if not is_a(scores.window, TimeWindow | None):
+        return f"a window of type {_type(scores.window)}, not TimeWindow or None"
     return None
 
 
 def _misfit_candidate(candidate: object) -> str | None:
     if not isinstance(candidate, CandidateScore):
         return f"a {_type(candidate)}, not a CandidateScore,"
-    given: Any = candidate  # likewise
-    if not _is_number(given.reward):
-        return f"a reward of type {_type(given.reward)}, not float or None,"
-    if not isinstance(given.failure, Failure | None):
-        return f"a failure of type {_type(given.failure)}, not Failure or None,"
-    if given.failure is not None and given.failure.reason not in get_args(FailureReason):
-        return f"a failure for the reason {given.failure.reason!r}, which is none (yours is 'other'),"
+    if not _is_number(candidate.reward):
+        return f"a reward of type {_type(candidate.reward)}, not float or None,"
+    if not is_a(candidate.failure, Failure | None):
+        return f"a failure of type {_type(candidate.failure)}, not Failure or None,"
+    if candidate.failure is not None and candidate.failure.reason not in get_args(FailureReason):
+        return f"a failure for the reason {candidate.failure.reason!r}, which is none (yours is 'other'),"
     wanted: list[tuple[str, type | tuple[type, ...]]] = [
         ("components", (float, int)),
         ("notes", str),
@@ -50,7 +49,7 @@ def _misfit_candidate(candidate: object) -> str | None:
         ("keys", (str, type(None))),
     ]
     for field, types in wanted:
-        values = getattr(given, field)
+        values = getattr(candidate, field)
         if not isinstance(values, Mapping):
             return f"{field} of type {_type(values)}, not a mapping,"
         for name, value in values.items():

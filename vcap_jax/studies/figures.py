@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -19,12 +19,18 @@ from vcap_jax.studies.estimates import MEASURES, Interval, Measure
 
 _INK, _SOFT, _LINE = "#22262d", "#636b78", "#dde1e7"
 _COLOURS = ("#2b6cb0", "#dd8a26", "#2f8f6b", "#c2413b", "#7a5195", "#8a8f98")
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "vcap",
-    "font.family": "sans-serif",
-    "font.size": 9,
-}
+
+
+def _style() -> AbstractContextManager[None]:
+    """What all figures have in common, inside."""
+    return mpl.rc_context(
+        {
+            "svg.fonttype": "none",
+            "svg.hashsalt": "vcap",
+            "font.family": "sans-serif",
+            "font.size": 9,
+        }
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +44,7 @@ class Bar:
 
 def forest(rows: Sequence[Bar], measures: Sequence[Measure] = ("coverage", "false_claims")) -> str:
     """Rows from top to bottom, a panel for each measure: the mean with its interval, and every seed as a ring."""
-    with mpl.rc_context(_STYLE):
+    with _style():
         figure = Figure(figsize=(9.2, 0.34 * len(rows) + 0.9), layout="constrained")
         axes = figure.subplots(1, len(measures), sharey=True, squeeze=False)[0]
         places = np.arange(len(rows))[::-1]
@@ -67,7 +73,7 @@ def curves(arms: Mapping[str, Sequence[np.ndarray]], *, steps: int, column: int,
 
     arms: by label, of each seed an array [T, 2] (coverage, false claims); column: which of the two.
     """
-    with mpl.rc_context(_STYLE):
+    with _style():
         figure = Figure(figsize=(6.6, 3.2), layout="constrained")
         axis = figure.subplots()
         _plain(axis)
@@ -92,7 +98,7 @@ def calibration(points: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray, 
 
     points: by panel and row: predicted, measured and number of captions, an array each. Area goes with the number.
     """
-    with mpl.rc_context(_STYLE):
+    with _style():
         figure = Figure(figsize=(8.4, 3.7), layout="constrained")
         axes = figure.subplots(1, len(points), squeeze=False)[0]
         for axis, (panel, rows) in zip(axes, points.items(), strict=True):

@@ -9,6 +9,7 @@ import sysconfig
 import traceback
 from collections.abc import Collection
 from pathlib import Path
+from types import UnionType
 
 from vcap_jax.system.errors import VCapError
 
@@ -49,6 +50,12 @@ def named_object(
     if found is None:
         raise error(f"{where}: {module_name} has no {name}")
     return found
+
+
+def is_a(value: object, kinds: type | UnionType | tuple[type, ...]) -> bool:
+    """``isinstance`` for what a user's code gave: a type checker would take the annotations at their word, and call
+    the check needless."""
+    return isinstance(value, kinds)
 
 
 def described(error: BaseException, module: str) -> str:
