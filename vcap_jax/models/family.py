@@ -38,7 +38,7 @@ from vcap_jax.parallel.sharding import Rule
 from vcap_jax.system.json_values import JsonObject
 
 Array = jax.Array
-Params: TypeAlias = nnx.State
+Params: TypeAlias = nnx.State[str | int, object]
 """A tree of parameters, or of what belongs to each: gradients, types, shardings."""
 
 

@@ -36,7 +36,9 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def normal_param(rngs: nnx.Rngs, shape: tuple[int, ...], stddev: float, dtype: DTypeLike) -> nnx.Param:
+def normal_param(
+    rngs: nnx.Rngs, shape: tuple[int, ...], stddev: float, dtype: DTypeLike
+) -> nnx.Param[jax.Array]:
     """A parameter drawn from N(0, stddev^2).
 
     NumPy draws it: XLA would compile a generator for every shape, which takes longer than anything else
@@ -207,7 +209,7 @@ def scan_layers(
     params = jax.tree.map(whole_stack, params)
     depth = jax.tree.leaves(params)[0].shape[0]
 
-    def step(carry: Carry, x: tuple[nnx.State, AnyArray, Slice]) -> tuple[Carry, None]:
+    def step(carry: Carry, x: tuple[nnx.State[str | int, object], AnyArray, Slice]) -> tuple[Carry, None]:
         layer_params, index, x_layer = x
         if remat == "offload":
             carry = checkpoint_name(carry, LAYER_INPUT)

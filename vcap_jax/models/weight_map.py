@@ -147,5 +147,5 @@ def flat_parameters(state: object) -> dict[str, AnyArray]:
     return {".".join(map(str, keys)): _value(leaf) for keys, leaf in flat}
 
 
-def _value(leaf: AnyArray | nnx.Variable) -> AnyArray:
+def _value(leaf: AnyArray | nnx.Variable[AnyArray]) -> AnyArray:
     return leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf

@@ -139,7 +139,9 @@ def write_beside(folder: Path, file: str, name: str, array: np.ndarray) -> None:
         index.write_text(json.dumps(listed), encoding="utf-8")
 
 
-def to_public(names: WeightMap, state: Mapped | nnx.State) -> Iterator[tuple[str, np.ndarray]]:
+def to_public(
+    names: WeightMap, state: Mapped | nnx.State[str | int, object]
+) -> Iterator[tuple[str, np.ndarray]]:
     """Name and array of every tensor as a checkpoint has it, one at a time.
 
     Args:

@@ -219,30 +219,23 @@ def _convolution(i: Instruction, operands: list[Shape]) -> float:
     lhs, rhs = operands[0].dims, operands[1].dims
     features = rhs[labels[2].index("i")] * rhs[labels[2].index("o")]
     batch = lhs[labels[1].index("b")]
-    window = {key: _by_dim(value, key) for key, value in re.findall(r"(\w+)=([\dx_\-]+)", _window(i))}
+    window = {key: value.split("x") for key, value in re.findall(r"(\w+)=([\dx_\-]+)", _window(i))}
     pairs = 1
     spatial = sorted(letter for letter in labels[1] if letter.isdigit())
     for d, letter in enumerate(spatial):
         size_in, size_out = lhs[labels[1].index(letter)], i.shapes[0].dims[labels[3].index(letter)]
-        pairs *= _valid_taps(
-            size_in,
-            size_out,
-            rhs[labels[2].index(letter)],
-            *(window[key][d] if key in window else default for key, default in
-              (("stride", 1), ("pad", (0, 0)), ("lhs_dilate", 1), ("rhs_dilate", 1))),
-        )  # fmt: skip
+        stride, spread, hole = (
+            int(window[key][d]) if key in window else 1 for key in ("stride", "lhs_dilate", "rhs_dilate")
+        )
+        before, after = window["pad"][d].split("_") if "pad" in window else (0, 0)
+        pad = (int(before), int(after))
+        pairs *= _valid_taps(size_in, size_out, rhs[labels[2].index(letter)], stride, pad, spread, hole)
     return 2.0 * batch * features * pairs
 
 
 def _window(i: Instruction) -> str:
     found = re.search(r"window=\{([^}]*)\}", i.attributes)
     return found[1] if found else ""
-
-
-def _by_dim(value: str, key: str) -> list:
-    if key == "pad":
-        return [tuple(int(n) for n in part.split("_")) for part in value.split("x")]
-    return [int(part) for part in value.split("x")]
 
 
 @functools.lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ its devices. Out come its own groups, at its own pace.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -64,7 +64,7 @@ def own_types(graphdef: GraphDef, params: Params, dtype: DTypeLike) -> Params:
     in float32 (``lora.Additions``). A cast made here is one that drawing captions makes anyway.
     """
 
-    def of(path: KeyPath, x: jax.Array, used: np.dtype) -> np.dtype:
+    def of(path: KeyPath[Hashable], x: jax.Array, used: np.dtype) -> np.dtype:
         return x.dtype if is_adapter(tuple(dotted_path(path).split("."))) else used
 
     return jax.tree_util.tree_map_with_path(of, params, family_of(graphdef).decoded_types(params, dtype))
@@ -86,7 +86,7 @@ class RolloutPlacement:
         sizes = {"fsdp": 1, "tensor": mesh.shape.get("tensor", 1)}
         rules = family_of(self.graphdef).partition_rules
 
-        def of(path: KeyPath, leaf: jax.Array) -> NamedSharding:
+        def of(path: KeyPath[Hashable], leaf: jax.Array) -> NamedSharding:
             # A layer by itself: its path lacks the tower's, which no rule looks at.
             return NamedSharding(mesh, partition(dotted_path(path), leaf.shape, sizes, rules).spec)
 

@@ -10,6 +10,7 @@ Letters in shapes: as in ``vcap_jax.models.qwen3_vl.model``.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeAlias
 
@@ -125,7 +126,7 @@ def decoded_types(params: Params, dtype: DTypeLike) -> Params:
     are kept: its norms and positions are computed in float32.
     """
 
-    def of(path: KeyPath, x: Array) -> np.dtype:
+    def of(path: KeyPath[Hashable], x: Array) -> np.dtype:
         return x.dtype if getattr(path[0], "key", None) == _VISUAL else jnp.dtype(dtype)
 
     return jax.tree_util.tree_map_with_path(of, params)

@@ -69,7 +69,9 @@ def save_pretrained(
     return weights.save(model, Path(path), config, dtype=dtype, max_shard_bytes=max_shard_bytes)
 
 
-def to_public(config: Qwen3VLConfig, state: Qwen3VL | nnx.State) -> Iterator[tuple[str, np.ndarray]]:
+def to_public(
+    config: Qwen3VLConfig, state: Qwen3VL | nnx.State[str | int, object]
+) -> Iterator[tuple[str, np.ndarray]]:
     """Name and array of every tensor of a model or a state like one; see ``weights.to_public``."""
     return weights.to_public(weight_map(config), state)
 
