@@ -200,7 +200,7 @@ class _Work:
         cls, name: str, request: EvaluationRequest, predictions: Mapping[str, str] | None, say: Say
     ) -> _Work:
         if name not in BENCHMARKS:
-            raise EvaluatorError(
+            raise EvaluationRefused(
                 f"--benchmark {name} is none of this project: give one of {', '.join(BENCHMARKS)}"
             )
         folder = request.out / name

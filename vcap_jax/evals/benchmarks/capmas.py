@@ -246,7 +246,7 @@ class CapMas(Benchmark[Picture]):
         if isinstance(answers, Failure):
             return answers
         wrong = [
-            f"{question.splitlines()[0]} {answers[name]}, it is {answer}"
+            f"{question.splitlines()[0]} Told: {_option(question, answers[name])}. Right: {_option(question, answer)}."
             for name, question, answer in zip(names, task.row.questions, task.row.answers, strict=True)
             if answers[name] != answer
         ]
@@ -291,6 +291,14 @@ def _together(identity: str, captions: Sequence[Captions]) -> Captions:
             id=identity, failure=f"{len(failed)} of its {len(captions)} captions failed: {failed[0]}"
         )
     return Captions(id=identity, texts=tuple(one.texts[0] for one in captions))
+
+
+def _option(question: str, letter: str) -> str:
+    """A letter with its option, where that can be made out."""
+    if letter == _UNKNOWN:
+        return "nothing"
+    lines = [line.strip() for line in question.splitlines()]
+    return next((line for line in lines if re.match(rf"\(?{letter}[).:]", line)), letter)
 
 
 def letters_of(question: str, answer: str) -> tuple[str, ...]:

@@ -1,0 +1,54 @@
+"""Captions that somebody wrote, in the forms that public scripts take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vcap_jax.data.manifest import Sample
+from vcap_jax.evals.benchmarks.files import read_predictions
+from vcap_jax.evals.captioners import PredictionsCaptioner
+from vcap_jax.evals.protocol import EvaluatorError
+
+BOTH = {"a.jpg": "A cat.", "b.jpg": "A dog."}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a.jpg": "A cat.", "b.jpg": "A dog."}',
+        '{"a.jpg": ["A cat."], "b.jpg": "A dog."}',
+        '[{"image_name": "a.jpg", "caption": "A cat."}, {"image_name": "b.jpg", "caption": "A dog."}]',
+        '{"id": "a.jpg", "captions": ["A cat.", "Other."]}\n\n{"id": "b.jpg", "captions": ["A dog."]}\n',
+        '{"file_id": "a.jpg", "pred": "A cat."}\n{"id": "b.jpg", "response": "A dog."}\n{"id": "c", "failure": "x"}',
+    ],
+)
+def test_the_forms_of_public_scripts_are_understood(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "captions"
+    path.write_text(text)
+    assert read_predictions(path) == BOTH
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1}', "of 'a' there is no caption"),
+        ('[{"caption": "x"}]', "entry 1 names no sample"),
+        ('[{"id": "x"}]', r"entry 1 \(x\) has no caption"),
+        ('{"id": "x", "caption": "y"}\nnonsense', ":2: not valid JSON"),
+    ],
+)
+def test_what_is_no_file_of_captions_is_told_by_entry(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "captions"
+    path.write_text(text)
+    with pytest.raises(EvaluatorError, match=message):
+        read_predictions(path)
+
+
+def test_names_meet_with_or_without_folder_and_ending() -> None:
+    samples = [Sample(id=name, images=(Path(name),)) for name in ("a", "b.png", "v1.2", "c")]
+    captioner = PredictionsCaptioner({"x/a.jpg": "A cat.", "b": "A dog.", "v1.2": "A car.", "c": " "})
+    found = captioner.captions(samples)
+    assert [one.texts for one in found] == [("A cat.",), ("A dog.",), ("A car.",), ()]
+    assert found[3].failure == "the predictions have no caption of it"

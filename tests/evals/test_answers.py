@@ -1,0 +1,94 @@
+"""Answers of judges: what fits a shape, what does not, and that nothing else is taken for an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field
+
+from vcap_jax.evals.answers import Answered, chosen, read_answer, typed
+from vcap_jax.reward.failures import Failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graded:
+    reason: str | None
+    score: Annotated[float, Field(ge=0, le=100)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    fact: str
+    relevance: Literal[0, 1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    facts: list[Fact]
+
+
+def reason_of(found: object) -> str:
+    assert isinstance(found, Failure), found
+    return found.reason
+
+
+def test_an_answer_is_typed_and_kept_as_it_came() -> None:
+    found = read_answer('Well: ```json\n{"score": 40, "reason": null, "more": 1}\n```', "stop", typed(Graded))
+    assert found == Answered(row={"reason": None, "score": 40}, value=Graded(reason=None, score=40))
+    nested = read_answer('{"facts": [{"fact": "a", "relevance": 1}]}', None, typed(Facts))
+    assert isinstance(nested, Answered)
+    assert nested.value == Facts(facts=[Fact(fact="a", relevance=1)])
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "reason"),
+    [
+        ('{"reason": "x", "score": 101}', "stop", "bad_answer"),
+        ('{"reason": "x", "score": "high"}', "stop", "bad_answer"),
+        ('{"reason": "x"}', "stop", "missing_key"),
+        ('{"score": 1, "score": 2, "reason": ""}', "stop", "repeated_key"),
+        ('{"score": 1, "reason": ""} or {"score": 2, "reason": ""}', "stop", "ambiguous"),
+        ("I would say 95.", "stop", "no_verdict"),
+        ('{"score": 1, "reason": ""}', "length", "cut_off"),
+        ("", "stop", "empty_answer"),
+        (None, "content_filter", "filtered"),
+    ],
+)
+def test_what_does_not_fit_is_a_failure(text: str | None, finish: str, reason: str) -> None:
+    assert reason_of(read_answer(text, finish, typed(Graded))) == reason
+
+
+def test_a_check_of_ones_own_refuses_with_its_words() -> None:
+    shape = typed(Graded, lambda graded: "too round" if graded.score == 50 else None)
+    found = read_answer('{"reason": null, "score": 50}', "stop", shape)
+    assert isinstance(found, Failure)
+    assert found.detail.startswith("too round in ")
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("B", "B"), ("b", "B"), ("(b)", "B"), ("B) two", "B"), (" B. ", "B"), ("?", "?")]
+)
+def test_a_letter_is_read_whatever_stands_around_it(said: str, meant: str) -> None:
+    shape = chosen({"Q1": ("A", "B", "?")})
+    found = read_answer(f'{{"Q1": "{said}"}}', "stop", shape)
+    assert isinstance(found, Answered)
+    assert found.value == {"Q1": meant}
+
+
+def test_words_that_are_no_option_fail_and_true_is_a_word_too() -> None:
+    shape = chosen({"P1": ("true", "false")})
+    assert reason_of(read_answer('{"P1": "perhaps"}', "stop", shape)) == "bad_answer"
+    assert reason_of(read_answer('{"P1": 1}', "stop", shape)) == "bad_answer"
+    found = read_answer('{"P1": true}', "stop", shape)
+    assert isinstance(found, Answered)
+    assert found.value == {"P1": "true"}
+
+
+def test_a_schema_of_many_words_leaves_them_to_the_reader() -> None:
+    few, many = (chosen({f"P{k}": tuple(map(str, range(60))) for k in range(n)}) for n in (2, 20))
+    assert "enum" in few.text
+    assert "enum" not in many.text
+    row = ", ".join(f'"P{k}": "60"' for k in range(20))
+    assert reason_of(read_answer(f"{{{row}}}", "stop", many)) == "bad_answer"

@@ -1,0 +1,129 @@
+"""Asking judges: bounded work, roles, several answers, reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.evals.benchmarks.by_stage import ByStage, block, endpoint
+from tests.reward.scripted_judge import ScriptedJudge
+from vcap_jax.evals.answers import chosen
+from vcap_jax.evals.asking import Asker, Stage
+from vcap_jax.evals.templates import PromptTemplate
+from vcap_jax.reward.failures import Failure
+
+SHAPE = chosen({"answer": ("yes", "no")})
+
+
+def stage(name: str = "ask", **changes: object) -> Stage:
+    template = PromptTemplate(name=f"x/{name}", text="Is {CAPTION}?\n", places=("CAPTION",), source="")
+    return Stage(name=name, template=template, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[ScriptedJudge, ScriptedJudge]]:
+    both = ScriptedJudge(), ScriptedJudge()
+    yield both
+    for server in both:
+        server.close()
+
+
+def yes(prompt: str) -> object:
+    return {"answer": "yes" if block(prompt, "caption") != "no" else "no"}
+
+
+def test_no_more_items_are_held_than_there_are_places(servers: tuple[ScriptedJudge, ScriptedJudge]) -> None:
+    ByStage(servers[0], {"ask": yes})
+    drawn, done, most = [], [], 0
+
+    def items() -> Iterator[int]:
+        nonlocal most
+        for k in range(200):
+            drawn.append(k)
+            most = max(most, len(drawn) - len(done))
+            yield k
+
+    with Asker({"judge": endpoint(servers[0], concurrency=4)}, say=lambda text: None) as asker:
+
+        async def work(k: int) -> int:
+            answer = await asker.ask(stage(), SHAPE, {"CAPTION": str(k)})
+            assert answer == {"answer": "yes"}
+            done.append(k)
+            return k
+
+        assert asker.each(items(), work, what="items", total=200) == list(range(200))
+    assert most <= 4 + 2
+    assert servers[0].most_running <= 4
+
+
+def test_roles_go_to_their_servers_and_the_judge_stands_in(
+    servers: tuple[ScriptedJudge, ScriptedJudge],
+) -> None:
+    judge, reasoner = ByStage(servers[0], {"see": yes, "read": yes}), ByStage(servers[1], {"read": yes})
+
+    async def both(asker: Asker) -> None:
+        for name, role in (("see", "judge"), ("read", "reasoner")):
+            await asker.ask(stage(name, role=role), SHAPE, {"CAPTION": "x"})
+
+    with Asker(
+        {"judge": endpoint(servers[0]), "reasoner": endpoint(servers[1])}, say=lambda text: None
+    ) as asker:
+        asker.each([0], lambda _: both(asker), what="items", total=1)
+    assert (judge.stages(), reasoner.stages()) == (["see"], ["read"])
+    with Asker({"judge": endpoint(servers[0])}, say=lambda text: None) as asker:
+        asker.each([0], lambda _: both(asker), what="items", total=1)
+    assert judge.stages() == ["see", "see", "read"]
+
+
+def test_several_answers_differ_in_seed_and_are_kept_each(
+    servers: tuple[ScriptedJudge, ScriptedJudge], tmp_path: Path
+) -> None:
+    judge = ByStage(servers[0], {"ask": yes})
+    drawn = stage(temperature=1.0, max_tokens=7)
+    for start in range(2):
+        config = endpoint(servers[0], store=str(tmp_path / "answers.sqlite"))
+        with Asker({"judge": config}, say=lambda text: None) as asker:
+
+            async def work(_: int, asker: Asker = asker) -> object:
+                return await asker.several(3, drawn, SHAPE, {"CAPTION": "x"})
+
+            assert asker.each([0], work, what="items", total=1) == [[{"answer": "yes"}] * 3]
+            report = asker.report()["ask"]
+        assert (report.questions, report.requests, report.prompt_tokens) == (3, 3, 30), start
+    assert len(judge.asked) == 3
+    bodies = [body for _, _, body in judge.asked]
+    assert len({body["seed"] for body in bodies}) == 3
+    assert {(body["temperature"], body["max_tokens"]) for body in bodies} == {(1.0, 7)}
+
+
+def test_a_try_after_a_bad_answer_has_another_seed(servers: tuple[ScriptedJudge, ScriptedJudge]) -> None:
+    answers = iter(['{"answer": "perhaps"}', '{"answer": "no"}'])
+    judge = ByStage(servers[0], {"ask": lambda prompt: next(answers)})
+    with Asker({"judge": endpoint(servers[0])}, say=lambda text: None) as asker:
+
+        async def work(_: int) -> object:
+            return await asker.ask(stage(temperature=0.5), SHAPE, {"CAPTION": "x"})
+
+        assert asker.each([0], work, what="items", total=1) == [{"answer": "no"}]
+    first, second = (body for _, _, body in judge.asked)
+    assert second["seed"] == first["seed"] + 1  # type: ignore[operator]
+    assert (first["temperature"], second["temperature"]) == (0.5, 0.5)
+
+
+def test_a_failure_is_a_value_and_is_counted(servers: tuple[ScriptedJudge, ScriptedJudge]) -> None:
+    ByStage(
+        servers[0], {"ask": lambda prompt: "no idea" if block(prompt, "caption") == "odd" else yes(prompt)}
+    )
+    with Asker({"judge": endpoint(servers[0], max_tries=2)}, say=lambda text: None) as asker:
+
+        async def work(text: str) -> object:
+            return await asker.ask(stage(), SHAPE, {"CAPTION": text})
+
+        found = asker.each(["x", "odd", "no"], work, what="items", total=3)
+        report = asker.report()["ask"]
+    assert [isinstance(one, Failure) for one in found] == [False, True, False]
+    assert (report.failed, report.requests) == ({"no_verdict": 1}, 4)
+    assert report.failure_rate == pytest.approx(1 / 3)
+    assert report.example.startswith("no_verdict: 0 JSON objects")
