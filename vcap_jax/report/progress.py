@@ -154,7 +154,8 @@ def duration(seconds: float) -> str:
 class PoolProgress:
     """Says "WHAT done/total" with rate and time left, at most every so many seconds and at the end of each WHAT.
 
-    The rate is that since a few lines ago: what went before the first, such as compiling, counts in that one alone.
+    The rate is that since a few lines ago: what went before the first, such as compiling, counts in that one alone, and
+    in the last, whose rate is that of the whole.
     """
 
     def __init__(
@@ -174,7 +175,8 @@ class PoolProgress:
         if now - self._last < self._seconds and done < total:
             return
         self._last = now
-        since, before = self._told[0] if self._told else (self._begin, 0)
+        recent = self._told and done < total
+        since, before = self._told[0] if recent else (self._begin, 0)
         self._told.append((now, done_here))
         per_second = (done_here - before) / max(now - since, 1e-9)
         left = duration((total - done) / max(per_second, 1e-9))
