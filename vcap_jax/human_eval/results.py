@@ -46,8 +46,10 @@ LABELS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRow:
-    """One model. proposed, confirmed: by kind, over the items that are decided. mean_rank, median_rank: by people, by
-    ranking or "overall", 1 the best. reward_rank: under the reward, None without rewards. words: mean of its captions.
+    """One model.
+
+    proposed, confirmed: by kind, of the propositions that are decided. mean_rank, median_rank: by people, by ranking or
+    "overall", 1 the best. reward_rank: under the reward, None without rewards. words: mean of its captions.
     """
 
     model: str
@@ -204,7 +206,7 @@ def _model_row(
     confirmed: dict[Kind, list[float]] = {kind: [] for kind in Kind}
     for rows in decided.values():
         own = [one for one in rows if one.model == model]
-        proposed.update(one.kind for one in own)
+        proposed.update(one.kind for one in own if one.prop_id in shares)
         for kind in Kind:
             confirmed[kind].append(sum(shares.get(one.prop_id, 0.0) for one in own if one.kind is kind))
     by_order = {order: [r[model] for r in of.values() if model in r] for order, of in ranks.items()}

@@ -27,7 +27,10 @@ T = TypeVar("T")
 
 @dataclass
 class Parts:
-    """Of one application. links: everybody's own address."""
+    """Of one application.
+
+    links: everybody's own address. assigned: who is known to have which item; nothing is ever taken from anybody.
+    """
 
     study: Study
     store: AnswerStore
@@ -36,6 +39,7 @@ class Parts:
         default_factory=lambda: page_templates("vcap_jax.human_eval.application")
     )
     views: dict[str, AnnotatorView] = field(default_factory=dict)
+    assigned: set[tuple[str, str]] = field(default_factory=set)
 
     def view(self, annotator: str) -> AnnotatorView:
         """The study as somebody sees it."""
@@ -118,6 +122,10 @@ async def own_item(request: web.Request) -> Item:
     found = parts(request)
     name = request[PERSON].name
     item = found.view(name).items.get(request.match_info["key"])
-    if item is None or not await stored(lambda: found.store.is_assigned(name, item)):
-        raise web.HTTPNotFound(text="this item is not one of yours")
+    if item is None:
+        raise web.HTTPNotFound(text="there is no such item")
+    if (name, item) not in found.assigned:
+        if not await stored(lambda: found.store.is_assigned(name, item)):
+            raise web.HTTPNotFound(text="this item is not one of yours")
+        found.assigned.add((name, item))
     return found.study.items[item]
