@@ -5,6 +5,7 @@ An answer that does not fit is a Failure, which the client asks about again and 
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class Shape(Generic[T]):
     schema: JsonObject
     read: Callable[[JsonObject], T | Failure]
 
-    @property
+    @functools.cached_property
     def text(self) -> str:
         """The schema, the same for the same schema."""
         return json.dumps(self.schema, sort_keys=True)
@@ -54,9 +55,7 @@ def typed(kind: type[T], check: Callable[[T], str | None] | None = None) -> Shap
 
     check: what else is wrong with an answer, None if nothing is.
     """
-    adapter = pydantic.TypeAdapter(kind)
-    schema = adapter.json_schema()
-    schema.setdefault("additionalProperties", False)
+    adapter, schema = _described(kind)  # type: ignore[arg-type]  # classes are hashable
 
     def read(row: JsonObject) -> T | Failure:
         try:
@@ -71,6 +70,15 @@ def typed(kind: type[T], check: Callable[[T], str | None] | None = None) -> Shap
         )
 
     return Shape(schema=schema, read=read)
+
+
+@functools.cache
+def _described(kind: type[T]) -> tuple[pydantic.TypeAdapter[T], JsonDict]:
+    """Checks and describes answers of a kind; both take longer to make than a question to ask."""
+    adapter = pydantic.TypeAdapter(kind)
+    schema = adapter.json_schema()
+    schema.setdefault("additionalProperties", False)
+    return adapter, schema
 
 
 def chosen(options: Mapping[str, Sequence[str]]) -> Shape[Mapping[str, str]]:
