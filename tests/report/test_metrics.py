@@ -160,3 +160,22 @@ def test_two_writers_of_a_file_do_not_meet_in_their_temporary_ones(tmp_path: Pat
     write_through(path, slowly)
     assert path.read_bytes() == b"slow"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_metric_that_is_neither_number_nor_text_is_told_with_its_step(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "kl": 0.5}\n{"step": 2, "kl": null}\n')
+    with pytest.raises(LogError, match=r"kl of step 2 is None"):
+        read_metrics(path)
+
+
+def test_arrays_of_no_dimension_are_numbers_and_others_are_refused(tmp_path: Path) -> None:
+    writer = MetricsWriter(tmp_path / "metrics.jsonl")
+    assert writer.write({"step": 1, "kl": np.float32(0.5), "n": np.asarray(3)}) == {
+        "step": 1,
+        "kl": 0.5,
+        "n": 3,
+    }
+    with pytest.raises(TypeError, match="metric kl must be a number or text"):
+        writer.write({"step": 2, "kl": np.zeros(2)})
+    writer.close()

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vcap_jax.report.summary import FactCounts, fact_shares, shares_table, write_summary
+from vcap_jax.report.summary import FactCounts, fact_shares, read_fact_row, shares_table, write_summary
+from vcap_jax.system.json_values import JsonError
 
 
 def counts(rng: np.random.Generator, covered: float, false: float, scenes: int = 256) -> FactCounts:
@@ -67,3 +68,21 @@ def test_impossible_counts_are_refused() -> None:
         FactCounts(np.array([2]), np.array([3]), np.array([3]), np.array([1]))
     with pytest.raises(ValueError, match="of one length"):
         FactCounts(np.array([2]), np.array([3, 1]), np.array([1]), np.array([1]))
+
+
+def test_a_row_read_from_a_summary_is_the_row_that_was_written(tmp_path: Path) -> None:
+    nothing = np.zeros(3, int)
+    rows = {
+        "measured": fact_shares(counts(np.random.default_rng(0), 0.5, 0.1)),
+        "silent": fact_shares(FactCounts(nothing + 4, nothing, nothing, nothing + 1)),
+    }
+    write_summary(tmp_path / "summary.json", rows)
+    read = {
+        name: read_fact_row(row, name)
+        for name, row in json.loads((tmp_path / "summary.json").read_text()).items()
+    }
+    assert read["measured"] == rows["measured"]
+    assert read["silent"]["hallucination"] is None
+    assert shares_table(read) == shares_table(rows)
+    with pytest.raises(JsonError, match="measured: coverage"):
+        read_fact_row({**rows["measured"], "coverage": "much"}, "measured")

@@ -18,9 +18,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
+
 from vcap_jax.run.command_line import guarded
 from vcap_jax.studies.tasks import CANDIDATES, Plan, PlanError, Task
-from vcap_jax.system.json_values import as_object
+from vcap_jax.system.json_values import as_object, as_text, read_json_object
 
 if TYPE_CHECKING:  # the cores are chosen before JAX starts its threads
     from vcap_jax.report.run_folder import RunFolder
@@ -54,10 +56,10 @@ def perform(out: Path, key: str) -> None:
     from vcap_jax.run.folders import open_subrun
 
     path = _task_file(out, key)
-    told = json.loads(path.read_text(encoding="utf-8"))
-    fields = told["task"]
-    task = Task(**{**fields, "after": tuple(fields["after"]), "teachers": tuple(fields["teachers"])})
-    sources = {name: out / where for name, where in told["sources"].items()}
+    told = read_json_object(path)
+    task = TypeAdapter(Task).validate_python(told["task"])
+    where = as_object(told["sources"], f"{path}: sources")
+    sources = {name: out / as_text(folder, f"{path}: {name}") for name, folder in where.items()}
     config = load_config(RunConfig, [path.with_suffix(".yaml")])
     # Not a setting of the runs: folders must be able to move.
     jax.config.update("jax_compilation_cache_dir", str(out / "compiled"))

@@ -1,1 +1,1 @@
-"""What every process meets: errors, signals, clocks, waiting, files. Imports nothing heavy."""
+"""What every process meets: errors, signals, clocks, waiting, files, JSON in types. Imports nothing heavy."""
