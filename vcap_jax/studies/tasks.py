@@ -176,7 +176,11 @@ def _decides(config: RunConfig) -> JsonDict:
     model = as_object(told["model"], "model")
     if model["family"] is None:
         del model["family"]
-    beside = ("name", "alarms", "logging", "evaluation")
+    data = as_object(told["data"], "data")
+    if not config.data.holds_out:
+        for name in ("heldout", "heldout_share", "heldout_seed"):
+            del data[name]
+    beside = ("name", "alarms", "logging", "evaluation", "trackers")
     return {section: told[section] for section in told if section not in beside}
 
 
