@@ -23,6 +23,7 @@ from vcap_jax.captioning.file import (
 from vcap_jax.captioning.inputs import Inputs
 from vcap_jax.captioning.parts import Shard, parts_folder
 from vcap_jax.system.shutdown import Stopped, stop_on_signal
+from vcap_jax.world.dataset import write_dataset
 
 
 def job_of(folder: Path, shard: Shard | None = None, **drawing) -> CaptionJob:
@@ -140,3 +141,20 @@ def test_inputs_that_vanish_meanwhile_are_told_and_nothing_is_lost(folder: Path,
     again = ReadingEngine()
     assert write_caption_file(path, Captioner(again), job)
     assert again.batches == [[9]]
+
+
+@pytest.mark.slow
+def test_shares_of_a_real_policys_draws_are_those_of_one(tmp_path: Path) -> None:
+    """Groups decode beside others than alone, and in other batches."""
+    write_dataset(tmp_path / "in" / "image", "image", "shared", 7, seed=0)
+    write_dataset(tmp_path / "in" / "video", "video", "shared", 2, seed=0)
+    alone, shared = tmp_path / "alone.jsonl", tmp_path / "shared.jsonl"
+    with Captioner.load("embedded", settings=["rollout.max_completion_length=24"]) as captioner:
+        assert write_caption_file(alone, captioner, job_of(tmp_path / "in", captions=2, sample=True))
+        for index in range(3):
+            job = job_of(tmp_path / "in", Shard(index=index, count=3), captions=2, sample=True)
+            assert write_caption_file(shared, captioner, job) == (index == 2)
+    assert shared.read_bytes() == alone.read_bytes()
+    rows = [json.loads(line) for line in alone.read_text().splitlines()]
+    assert len(rows) == 9
+    assert all(len(set(row["captions"])) == 2 for row in rows[:3])

@@ -64,3 +64,11 @@ def test_a_folder_without_pictures_and_a_row_that_is_none(tmp_path: Path) -> Non
     rows.write_text('{"id": "a", "image": "a.png"}\n{"id": "b"}\n')
     with pytest.raises(ManifestError, match=r"rows\.jsonl:2"):
         Inputs([rows]).counted()
+
+
+def test_a_link_back_to_a_folder_is_not_followed(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "a" / "b", 2)
+    (tmp_path / "a" / "b" / "up").symlink_to(tmp_path / "a")
+    (tmp_path / "a" / "again").symlink_to(tmp_path / "a" / "b")
+    names = [Path(sample.id).relative_to(tmp_path / "a") for sample in Inputs([tmp_path / "a"])]
+    assert list(map(str, names)) == ["again/000.png", "again/001.png", "b/000.png", "b/001.png"]

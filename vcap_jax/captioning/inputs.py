@@ -110,14 +110,17 @@ def file_sample(path: Path, identity: str | None = None) -> Sample:
     return Sample(id=name, images=(path,))
 
 
-def _in_folder(folder: Path) -> Iterator[Sample | None]:
-    """Sorted by name, folder by folder, so that a stream can be taken up again."""
+def _in_folder(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Sample | None]:
+    """Sorted by name, folder by folder, so that a stream can be taken up again. above: the folders it lies in; a link
+    back to one of them is not followed."""
+    above = (*above, folder.resolve())
     with os.scandir(folder) as entries:
         found = sorted((e.name, e.is_dir()) for e in entries if not e.name.startswith("."))
     for name, is_folder in found:
         path = folder / name
         if is_folder:
-            yield from _in_folder(path)
+            if path.resolve() not in above:
+                yield from _in_folder(path, above)
         elif path.suffix.lower() in VIDEO_SUFFIXES or path.suffix.lower() in _image_suffixes():
             yield file_sample(path)
         else:

@@ -17,23 +17,20 @@ each measures: docs/evaluate.md.
 
 from __future__ import annotations
 
-import argparse
 import re
-from argparse import Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from vcap_jax.evals.protocol import EvaluatorError
-from vcap_jax.run.command_line import guarded, step_argument
+from vcap_jax.run.command_line import command_parser, guarded, step_argument
 
 VIDEO_QA = "video-qa"
 """The benchmark that another harness does (``vcap_jax.recipes.video_qa``)."""
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
-    parser = argparse.ArgumentParser(
-        prog="evaluate", description=__doc__, formatter_class=RawDescriptionHelpFormatter
-    )
+    parser = command_parser(__doc__)
     parser.add_argument("--benchmark", required=True, help="names, divided by commas")
     parser.add_argument(
         "--by",
