@@ -27,13 +27,19 @@ from scipy.stats import kendalltau
 from vcap_jax.evals.benchmarks.benchmark import Benchmark
 from vcap_jax.evals.benchmarks.capmas import CapMas
 from vcap_jax.evals.benchmarks.decapbench import DeCapBench
+from vcap_jax.evals.benchmarks.dream1k import Dream1k
 from vcap_jax.evals.benchmarks.vcapsbench import VCapsBench
 from vcap_jax.evals.captioners import PredictionsCaptioner
 from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorTools
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.world.as_benchmarks import write_capmas, write_decapbench, write_vcapsbench
+from vcap_jax.world.as_benchmarks import (
+    write_capmas,
+    write_decapbench,
+    write_dream1k,
+    write_vcapsbench,
+)
 from vcap_jax.world.captions import WeakSettings, weak_caption
 from vcap_jax.world.dataset import read_scenes
 from vcap_jax.world.facts import FactCount, count_facts
@@ -62,7 +68,7 @@ WEAKNESSES: Mapping[str, WeakSettings] = {
 CHATTER = " It is a lovely picture. One could look at it for hours. Everything is where it should be."
 BENCHMARKS: Mapping[Modality, Sequence[tuple[type[Benchmark[object]], Callable[..., None]]]] = {
     "image": ((CapMas, write_capmas), (DeCapBench, write_decapbench)),  # type: ignore[dict-item]
-    "video": ((VCapsBench, write_vcapsbench),),  # type: ignore[dict-item]
+    "video": ((VCapsBench, write_vcapsbench), (Dream1k, write_dream1k)),  # type: ignore[dict-item]
 }
 
 Captions = Mapping[str, str]

@@ -22,7 +22,13 @@ COMMANDS = (
     ),
     (
         "Evaluation",
-        ("launch/evaluate.py", "launch/compare.py", "launch/annotate.py", "launch/agreement.py"),
+        (
+            "launch/evaluate.py",
+            "launch/compare.py",
+            "launch/propose.py",
+            "launch/annotate.py",
+            "launch/agreement.py",
+        ),
     ),
     (
         "Nodes and clusters",
