@@ -1,0 +1,118 @@
+"""The model as rollout knows it: parameters in another layout, prefill, one token of every caption."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, Protocol, final
+
+import jax
+from typing_extensions import TypeVar
+
+from vcap_jax.models.family.model import BatchT_contra, Features, Params
+
+Array = jax.Array
+
+
+@final
+class PromptState:
+    """What decoding needs of the prompts: keys and values, a recurrent state, whatever the family reads."""
+
+
+FeaturesT_contra = TypeVar("FeaturesT_contra", default=Features, contravariant=True)
+StateT = TypeVar("StateT", default=PromptState)
+ColumnsT = TypeVar("ColumnsT", default=object)
+ColumnsT_co = TypeVar("ColumnsT_co", default=object, covariant=True)
+CarriedT = TypeVar("CarriedT", default=object)
+CarriedT_co = TypeVar("CarriedT_co", default=object, covariant=True)
+AtT = TypeVar("AtT", default=object)
+FixedT = TypeVar("FixedT", default=object)
+LayersT_co = TypeVar("LayersT_co", default=object, covariant=True)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DecodeParams(Generic[LayersT_co]):
+    """Parameters as captions are decoded with them. layers: what is laid out anew for it. rest: what lies as it did,
+    if perhaps in another type."""
+
+    layers: LayersT_co
+    rest: Params
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CaptionState(Generic[ColumnsT_co, CarriedT_co]):
+    """What decoding keeps of the captions.
+
+    columns: arrays [B G n, ...] with an axis of one column per token (``Decoder.token_axes``), such as keys and values.
+        A token's column is written once, and read where ``visible`` says so. n rows of a caption lie together.
+    carried: arrays [B, G, ...] that each token replaces, such as a recurrent state.
+    Either may be empty.
+    """
+
+    columns: ColumnsT_co
+    carried: CarriedT_co
+
+
+class Decoder(Protocol[BatchT_contra, FeaturesT_contra, StateT, ColumnsT, CarriedT, AtT, FixedT]):
+    """Prefill and decode over shared prompts; made inside a traced function, on parameters of one device or cut over an
+    axis ``tensor``."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        ...
+
+    def empty(
+        self, *, groups: int, prompt_tokens: int, captions: int, caption_tokens: int
+    ) -> tuple[StateT, CaptionState[ColumnsT, CarriedT]]:
+        """States of zeros: of ``groups`` prompts of that many tokens, and of so many captions of each."""
+        ...
+
+    def prefill(
+        self, prompt: BatchT_contra, features: FeaturesT_contra | None, *, chunk: int
+    ) -> tuple[Array, StateT]:
+        """Hidden state [B, D] of each prompt's last real token, and what its captions need of it.
+
+        chunk: prompts of more tokens are computed in chunks of that many, which bounds the memory of activations.
+        """
+        ...
+
+    def begin(self, prompt: StateT, captions: int) -> CarriedT:
+        """``CaptionState.carried`` of that many captions of each prompt before their first token."""
+        ...
+
+    def ahead(self, steps: Array, prompt: StateT) -> tuple[AtT, FixedT]:
+        """What a loop over tokens had better be given than compute in every round.
+
+        steps: [B, n] int32, how many caption tokens come before each of the next n.
+        Returns a pytree of arrays [B, n, ...], of which ``decode`` gets the token's own [B, ...], and one that it gets
+        whole.
+        """
+        ...
+
+    def decode(
+        self,
+        tokens: Array,
+        at: AtT,
+        fixed: FixedT,
+        column: Array,
+        visible: Array,
+        prompt: StateT,
+        captions: CaptionState[ColumnsT, CarriedT],
+    ) -> tuple[Array, CaptionState[ColumnsT, CarriedT]]:
+        """Feeds one token of every caption.
+
+        tokens: [B, G] int32. at, fixed: of ``ahead``. column: int32 scalar, where the token's columns go. visible:
+        [B, T] bool, the columns that are seen, ``column`` among them.
+        Returns hidden states [B, G, D], which predict the next token, and the state with the token in it.
+        """
+        ...
+
+    def logits(self, hidden: Array) -> Array:
+        """[..., D] -> float32 [..., V]."""
+        ...
+
+    def token_axes(self, columns: ColumnsT) -> object:
+        """A pytree like ``CaptionState.columns`` (which may be empty) of int: the axis of each that is tokens."""
+        ...
