@@ -83,15 +83,17 @@ def test_the_base_is_the_reference_and_stays(trained):
 
 def test_the_anchor_of_adapters_that_a_run_starts_from_is_them(trained):
     policy, state, _ = trained
-    moved = policy.with_trainable(state.params)
-    anchor = np.asarray(hidden(moved.with_trainable(moved.reference_params("bfloat16")).merge()))
+    moved = dataclasses.replace(policy, trainable=state.params)
+    anchor = np.asarray(
+        hidden(dataclasses.replace(moved, trainable=moved.reference_params("bfloat16")).merge())
+    )
     np.testing.assert_array_equal(anchor, hidden(moved.merge()))
     assert np.abs(anchor - hidden(tiny_model())).max() > 1e-3
 
 
 def test_what_is_exported_and_what_a_rollout_server_is_sent_is_the_adapted_policy(trained, tmp_path):
     policy, state, _ = trained
-    model = policy.with_trainable(state.params).merge()
+    model = dataclasses.replace(policy, trainable=state.params).merge()
     ours = np.asarray(hidden(model))
     save_pretrained(model, tmp_path / "merged")
     files = WeightFiles(tmp_path / "sent", policy.graphdef, policy.frozen, dtype=jnp.dtype("float32"))

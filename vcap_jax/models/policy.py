@@ -108,9 +108,6 @@ class Policy:
     frozen: Params
     processor: Processor
 
-    def with_trainable(self, trainable: Params) -> Policy:
-        return Policy(self.graphdef, trainable, self.frozen, self.processor)
-
     def merge(self) -> CaptionModel:
         return nnx.merge(self.graphdef, self.trainable, self.frozen)
 

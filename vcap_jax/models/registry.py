@@ -7,7 +7,6 @@ import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
 
 from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.family import ModelFamily
@@ -66,7 +65,8 @@ def load_family(path: str) -> ModelFamily:
     if lacking:
         raise ModelFamilyError(f"{where} lacks {', '.join(lacking)}; see vcap_jax.models.family.ModelFamily")
     try:
-        return cast(ModelFamily, found())
+        family: ModelFamily = found()
+        return family
     except Exception as error:
         raise ModelFamilyError(f"{where} cannot be made: {error!r}") from error
 
