@@ -140,7 +140,7 @@ def spelled_out(
 
 
 def flat_parameters(state: object) -> dict[str, AnyArray]:
-    """Dotted path -> array of a model or a state: parameters, gradients, what an abstract model has in their places."""
+    """Dotted path -> array of a model or a state: parameters, their gradients, an abstract model's shapes."""
     if not isinstance(state, nnx.State):
         state = nnx.state(state, nnx.Param)
     flat = nnx.to_flat_state(state)

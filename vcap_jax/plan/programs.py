@@ -45,7 +45,7 @@ class Work:
     phase: what else is in memory, "rollout" or "update". lower: gives the lowered program. count: how often a step
     runs it; for decoding, a token of all captions of a batch. arguments: bytes per device that only this program is
     given. kept: whether its results are among what stays in memory. attention: whether an attention kernel belongs in
-    it. rounds: what is counted as often as a step counts is one of so many rounds of a call. seen: see ``Counter``.
+    it. rounds: of one call's loop; where there are several, ``count`` counts rounds. seen: see ``Counter``.
     """
 
     name: str

@@ -32,8 +32,8 @@ LayersT_co = TypeVar("LayersT_co", default=object, covariant=True)
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DecodeParams(Generic[LayersT_co]):
-    """Parameters as captions are decoded with them. layers: what is laid out anew for it. rest: what lies as it did,
-    if perhaps in another type."""
+    """Parameters for decoding. layers: those that decoding wants in another layout. rest: all others, in the layout of
+    training, perhaps in another type."""
 
     layers: LayersT_co
     rest: Params
@@ -83,7 +83,7 @@ class Decoder(Protocol[BatchT_contra, FeaturesT_contra, StateT, ColumnsT, Carrie
         ...
 
     def ahead(self, steps: Array, prompt: StateT) -> tuple[AtT, FixedT]:
-        """What a loop over tokens had better be given than compute in every round.
+        """What a loop over tokens is given, because computing it in every round would take longer.
 
         steps: [B, n] int32, how many caption tokens come before each of the next n.
         Returns a pytree of arrays [B, n, ...], of which ``decode`` gets the token's own [B, ...], and one that it gets
