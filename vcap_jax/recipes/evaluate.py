@@ -159,8 +159,13 @@ class _Captioner:
     def __exit__(self, *exc: object) -> None:
         self._captioner.close()
 
-    def fill(self, captions: CaptionsFile, benchmark: Benchmark[object]) -> JsonDict:
-        """Captions what is missing; what the captions depend on. Raises Stopped."""
+    def described(self, benchmark: Benchmark[object]) -> JsonDict:
+        """What the captions depend on, beside what the request says."""
+        drawing = Drawing(temperature=self._request.temperature)
+        return self._captioner.described(drawing, len(benchmark.samples))
+
+    def fill(self, captions: CaptionsFile, benchmark: Benchmark[object]) -> None:
+        """Captions what is missing. Raises Stopped."""
         request, samples = self._request, benchmark.samples
         drawing = Drawing(temperature=request.temperature)
         places = {sample.id: place for place, sample in enumerate(samples)}
@@ -181,7 +186,6 @@ class _Captioner:
                 f"stopped with {len(samples) - len(captions.missing(samples))} of {len(samples)} captions for "
                 f"{benchmark.name}"
             )
-        return self._captioner.described(drawing, len(samples))
 
 
 @dataclass(kw_only=True)
@@ -253,8 +257,9 @@ class _Work:
             for one in PredictionsCaptioner(predictions).captions(missing):
                 captions.add(one)
         elif missing and captioner is not None:
-            described = captioner.fill(captions, self.benchmark)
-            _remember(path, described)
+            # First: captions by other weights must not be mixed with those that are there.
+            _remember(path, captioner.described(self.benchmark))
+            captioner.fill(captions, self.benchmark)
         if path.exists():
             self.captioner = {**self.captioner, **read_json_object(path)}
         self.seconds["captions"] = time.monotonic() - began
