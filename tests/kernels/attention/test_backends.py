@@ -39,6 +39,12 @@ def test_auto_takes_the_kernel_of_the_platform_and_says_so(platform, name, caplo
     assert name in caplog.text
 
 
+def test_a_model_that_attends_nowhere_is_required_to_call_nothing() -> None:
+    for platform in ("cpu", "gpu", "tpu"):
+        chosen = attention.choose("auto", platform=platform, dtype="bfloat16", head_sizes={})
+        attention.require_kernel(chosen, "a program without a call")
+
+
 @pytest.mark.parametrize(("dtype", "head"), [("float32", 128), ("bfloat16", 100), ("bfloat16", 256)])
 def test_auto_warns_where_the_own_kernel_cannot_compute(dtype, head, caplog) -> None:
     assert choose("auto", "gpu", dtype, text=head).name == "chunked"

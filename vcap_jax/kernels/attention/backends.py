@@ -63,10 +63,11 @@ def choose(name: str, *, platform: str, dtype: DTypeLike, head_sizes: Mapping[st
         name: one of ``NAMES``.
         platform: of the devices, as JAX names it (``device.platform``): cpu, gpu or cuda, tpu.
         dtype: what the model computes in.
-        head_sizes: of each part of the model.
+        head_sizes: of each part of the model that attends.
 
     "auto" takes the platform's own kernel: cuDNN, Splash, or the C++ one of CPUs. Where that cannot compute the model
-    (cuDNN: float32, odd head sizes; C++: no compiler) it takes "chunked" and warns.
+    (cuDNN: float32, odd head sizes; C++: no compiler) it takes "chunked" and warns. A model that attends nowhere calls
+    none, and gets "chunked", which no program is required to call.
 
     Raises:
         ValueError: no such name.
@@ -82,6 +83,8 @@ def choose(name: str, *, platform: str, dtype: DTypeLike, head_sizes: Mapping[st
                 f"set model.attention=auto ({OWN.get(platform, 'chunked')} there)"
             )
         _check(chosen, dtype, head_sizes)
+    elif not head_sizes:
+        chosen = kernel("chunked")
     else:
         chosen = kernel(OWN.get(platform, "chunked"))
         try:
