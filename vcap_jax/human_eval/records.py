@@ -232,6 +232,10 @@ def first_problem(error: ValidationError) -> str:
     text = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         text = "is a key that is not known here: drop it"
+    elif problem["type"] == "string_pattern_mismatch":
+        blank = not str(problem["input"]).strip()
+        rule = "has no text: fill it in" if blank else "may have letters, digits, dots, - and _, 40 at most"
+        text = f"{problem['input']!r} {rule}"
     elif problem["type"] == "missing":
         text = "is missing: add it"
     return f'"{place}": {text}' if place else text

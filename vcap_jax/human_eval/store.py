@@ -212,7 +212,9 @@ class AnswerStore(StoredAnswers):
             if db.execute(
                 "SELECT 1 FROM verdicts WHERE annotator = ? AND item = ?", (annotator, item)
             ).fetchone():
-                raise Conflict(f'{annotator} has answers to "{item}" here already: nothing was taken in')
+                raise Conflict(
+                    f'{annotator} has answers to "{item}" here already: they stay, and taking in ended there'
+                )
             place = db.execute(
                 "SELECT COUNT(*) FROM assignments WHERE annotator = ?", (annotator,)
             ).fetchone()[0]

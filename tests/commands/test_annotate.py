@@ -1,0 +1,67 @@
+"""``vcap annotate`` without its server: studies and answers in and out, and what it refuses before work."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.human_eval.small_study import small_study, write_small_study
+from vcap_jax.commands.annotate import main
+from vcap_jax.human_eval.protocol import Ranking, Step1, Verdict
+from vcap_jax.human_eval.store import AnswerStore
+
+
+@pytest.fixture
+def answered(tmp_path):
+    """A study of which anna has finished one item."""
+    study = small_study(tmp_path / "study")
+    with AnswerStore(study.folder / "answers.sqlite") as store:
+        store.open_study(study)
+        for number in range(3):
+            verdict = Verdict(step1=Step1.INCONSISTENT)
+            store.answer("anna", "a", f"a/{number}", verdict, version=0, request=str(number))
+        store.finish("anna", "a", dict.fromkeys(Ranking, ("tuned", "base")), request="f")
+    return study.folder
+
+
+def test_a_study_goes_out_and_comes_back_in(answered, tmp_path, capsys):
+    assert main([str(answered), "--export", str(tmp_path / "out")]) == 0
+    assert "3 answers, 1 items ranked" in capsys.readouterr().out
+    tasks, again = str(tmp_path / "out" / "label_studio.json"), tmp_path / "again"
+    assert main([str(again), "--tasks", tasks]) == 0
+    assert "2 items and 6 propositions" in capsys.readouterr().out
+    assert main([str(again), "--tasks", tasks]) == 1  # nothing is written over
+    for name in ("a.png", "b.png"):
+        (again / name).write_bytes((answered / name).read_bytes())
+    assert main([str(again), "--import", tasks, "--annotators", "anna", "--overlap", "0"]) == 0
+    assert "3 answers taken in" in capsys.readouterr().out
+    assert json.loads((again / "study.json").read_text())["annotators"] == ["anna"]
+    assert main([str(again), "--import", str(tmp_path / "out")]) == 1
+    assert "anna has answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--annotators", "a b"], "'a b' may have letters"),
+        (["--annotators", "anna"], "name more, or set overlap to 0"),
+        (["--overlap", "2"], '"overlap"'),
+        (["--adjudicator", "anna"], "name a third person"),
+        (["--host", "0.0.0.0"], "say with --name"),
+        (["--import", "nothing.json"], "nothing.json cannot be read"),
+    ],
+)
+def test_what_cannot_work_is_told_in_a_line_before_work(tmp_path, options, message, capsys):
+    folder = write_small_study(tmp_path)
+    assert main([str(folder), *options]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("error: ")
+
+
+def test_without_a_folder_it_says_what_to_give(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 2
+    assert "--demo" in capsys.readouterr().err
