@@ -32,10 +32,14 @@ TESTS = Path(__file__).parent
 LONGEST_FIRST = (
     "recipes/test_grpo.py",
     "parallel/test_several_processes.py",
-    "rollout/test_placement.py",
+    "recipes/test_own_data.py",
     "run/test_shared_commands.py",
+    "rollout/test_sampler.py",
+    "models/test_family.py",
+    "kernels/attention/test_kernels.py",
+    "benchmarks/test_gpu.py",
+    "recipes/test_sft.py",
     "launch/test_h800_8x.py",
-    "sft/test_step.py",
 )
 """Files that take a worker long: begun early, none of them is left to one worker at the end. Others follow by name."""
 
