@@ -14,11 +14,14 @@ import yaml
 from vcap_jax import __version__
 from vcap_jax.configuration import dump_config, load_config
 from vcap_jax.data.config import DataConfig
+from vcap_jax.data.holding_out import is_held_out
 from vcap_jax.export.model_card import base_name, write_model_card
 from vcap_jax.export.run_facts import public_text, settings
 from vcap_jax.models.lora import LoraConfig
 from vcap_jax.models.policy import ModelConfig
 from vcap_jax.models.qwen3_vl.family import Qwen3VLFamily
+from vcap_jax.report.evaluations import Results
+from vcap_jax.report.intervals import Value
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import lineage
@@ -170,6 +173,29 @@ def test_held_out_shares_are_those_of_the_last_step_alone(tmp_path: Path) -> Non
         assert "| base | the tiny backbone of VCap-JAX's embedded world |" in text
     assert metadata["license"] == "apache-2.0"
     assert "base_model" not in metadata
+
+
+def test_held_out_samples_of_ones_own_are_counted_apart_and_told_of_the_step(
+    tmp_path: Path, photographs: RunConfig
+) -> None:
+    data = dataclasses.replace(photographs.data, heldout_share=0.5, heldout_seed=1)
+    made = run(tmp_path / "run", dataclasses.replace(photographs, data=data))
+    for step, value in ((1, 0.25), (2, 0.5)):
+        reward = Value(value=value, low=0.125, high=0.75, n=9, method="m")
+        Results(
+            evaluator="judged",
+            when=f"step-{step}",
+            step=step,
+            metrics={"reward": reward},
+            items=9,
+            failed=0,
+            changes={"reward": dataclasses.replace(reward, value=value / 2)},
+        ).write(made.evaluation("judged") / f"step-{step}.json")
+    _, text = card(made.root, tmp_path / "card")
+    assert "| held-out samples | 9: reward 0.5 (0.125 to 0.75), changed by 0.25 (0.125 to 0.75) since" in text
+    held = sum(is_held_out(str(n), 0.5, 1) for n in range(3))
+    assert 0 < held < 3
+    assert f"train.jsonl, images: {3 - held} rows" in text
 
 
 def test_the_settings_make_the_same_run(photographs: RunConfig, tmp_path: Path) -> None:

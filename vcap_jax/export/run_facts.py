@@ -16,8 +16,12 @@ from pathlib import Path
 
 from vcap_jax.configuration import ConfigError, load_config, plain_settings
 from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.holding_out import divided
 from vcap_jax.data.manifest import read_manifest
+from vcap_jax.evals.config import JUDGED
+from vcap_jax.evals.judged import REWARD
 from vcap_jax.references.note import POOL_NOTE, read_note
+from vcap_jax.report.evaluations import evaluations_of
 from vcap_jax.report.metrics import Row, read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.family import FamilyError, load_family
@@ -63,6 +67,7 @@ def run_facts(folder: RunFolder, step: int | None) -> RunFacts:
     else:
         made_of |= _references(folder) | {"reward": _reward(config)} | _judge(config, folder)
     made_of["seed"] = str(config.seed)
+    made_of |= _heldout(folder, step)
     rows = read_metrics(folder.metrics)
     summary = read_json_object(folder.summary) if folder.summary.exists() else {}
     steps = as_whole(summary.get("steps", 0), f"{folder.summary}: steps")
@@ -127,11 +132,25 @@ def _data(config: RunConfig) -> tuple[str, int | None]:
     manifest = Path(config.data.manifest)
     name = f"{manifest.name}, {config.modality}s"
     try:
-        rows = sum(sample.modality == config.modality for sample in read_manifest(manifest))
+        samples = [sample for sample in read_manifest(manifest) if sample.modality == config.modality]
+        rows = len(divided(samples, config.data.heldout_share, config.data.heldout_seed)[0])
         digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
     except (OSError, ManifestError):
         return name, None
     return f"{name}: {rows:,} rows, sha256 {digest[:16]}", rows
+
+
+def _heldout(folder: RunFolder, step: int | None) -> dict[str, str]:
+    """What captions of the user's own held-out samples earned at that step."""
+    for results in evaluations_of(folder).get(JUDGED, ()):
+        reward = results.metrics.get(REWARD)
+        if step is not None and results.step == step and reward is not None:
+            change = results.changes.get(REWARD)
+            since = "" if change is None else f", changed by {change} since the start"
+            return {
+                "held-out samples": f"{results.items:,}: reward {reward}{since} (means and 95% intervals)"
+            }
+    return {}
 
 
 def _references(folder: RunFolder) -> dict[str, str]:
