@@ -2,7 +2,8 @@
 # Passes the tests on a machine that has only Python: environment, lint, format, types, order of the rooms, tests.
 #
 #   bash tests/run.sh                  # without torch: the comparisons with PyTorch use the golden files
-#   bash tests/run.sh --live           # also installs the PyTorch implementations and compares with them live
+#   bash tests/run.sh --live           # also installs the PyTorch implementations and compares with them live, and
+#                                      # Playwright, which tries the pages in Chromium where that is installed
 #   bash tests/run.sh -m slow          # the slow tests, which are left out otherwise; -m "" runs all
 #   bash tests/run.sh -k objective     # whatever follows goes to pytest
 #
@@ -16,7 +17,7 @@ if [[ ${1:-} == --live ]]; then
   venv=.venv-live
   # torch goes first and alone: a CPU build that pip can find is then taken as it is, and everything later that
   # asks for torch is content with it. torchvision would otherwise ask for the build it was compiled against.
-  ensure_venv "$venv" "torch==2.13.0" "--no-deps torchvision==0.28.0" "-e .[dev,parity]"
+  ensure_venv "$venv" "torch==2.13.0" "--no-deps torchvision==0.28.0" "-e .[dev,parity,browser]"
 else
   venv=.venv-test
   ensure_venv "$venv" "-e .[dev]"
