@@ -22,7 +22,7 @@ from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.evaluations import evaluations_of
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.captioner import Captioned, Captioner
-from vcap_jax.run import evaluation as module
+from vcap_jax.run import evaluation, policy_captioner
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import Evaluations
@@ -157,7 +157,7 @@ def test_between_steps_what_is_due_is_evaluated_and_gets_columns(made) -> None:
 def test_a_signal_to_any_process_stops_all_and_leaves_nothing_half_done(
     count: int, made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "requested", lambda: True)
+    monkeypatch.setattr(policy_captioner, "requested", lambda: True)
 
     def stopped(processes: Processes) -> bool:
         with pytest.raises(Stopped, match="stopped in an evaluation"):
@@ -172,7 +172,7 @@ def test_an_evaluator_that_stops_stops_the_others_too(made, monkeypatch: pytest.
     def stop(named: Any, captioner: Any) -> Any:
         raise Stopped("in the middle of it")
 
-    monkeypatch.setattr(module, "evaluated_by", stop)
+    monkeypatch.setattr(evaluation, "evaluated_by", stop)
 
     def stopped(processes: Processes) -> bool:
         with pytest.raises(Stopped):
