@@ -30,7 +30,7 @@ from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.abstract import placed, placed_batch
 from vcap_jax.plan.costs import Cost, Counter
 from vcap_jax.plan.hlo import parse
-from vcap_jax.rollout.decoding import LANES
+from vcap_jax.rollout.decoding import DATA_AXIS
 from vcap_jax.rollout.placement import local_mesh
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 
@@ -214,8 +214,8 @@ def decode_programs(model: Model, shape: Shape, placement: Placement, tune: bool
     """Prefill into slots, and decoding of ``shape.groups`` groups under the paper's sampling rules with the caption
     cache in its full width: the run's own programs. Their arguments begin with parameters and state."""
     mesh = decoding_mesh(placement)
-    of_lanes = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(LANES))
-    prompt = placed(prompt_shapes(shape, placement), of_lanes)
+    of_replicas = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(DATA_AXIS))
+    prompt = placed(prompt_shapes(shape, placement), of_replicas)
     calls = sampler(model, shape, placement).abstract_calls(model.trainable, model.frozen, prompt, None)
     given = (calls.params, calls.state)
     # Decoding has no whole sequences in it, so no kernel.

@@ -10,10 +10,10 @@ import pytest
 
 from vcap_jax.captioning.settings import (
     checkpoint_config,
+    default_buckets,
     drawn_by,
     endpoint_config,
     groups_side_by_side,
-    ladder,
     write_captioning,
 )
 from vcap_jax.configuration import dump_config, load_config, shipped_configs
@@ -40,7 +40,7 @@ def test_a_run_captions_by_its_own_settings_but_not_by_its_machines(tmp_path: Pa
     assert own.rollout.sampling == config.rollout.sampling
     assert (own.model.dtype, own.model.param_dtype, own.model.attention) == ("bfloat16", "bfloat16", "auto")
     assert (own.mesh.tensor, own.mesh.fsdp) == (1, -1)
-    assert own.data.buckets == ladder()
+    assert own.data.buckets == default_buckets()
     assert own.data.on_bad_sample == "skip"
     given = checkpoint_config(source(tmp_path, run=True), ["mesh.tensor=2", "model.attention=chunked"])
     assert (given.mesh.tensor, given.mesh.fsdp, given.model.attention) == (2, 2, "chunked")
@@ -111,7 +111,7 @@ def test_greedy_unless_it_is_asked_otherwise() -> None:
 
 
 def test_few_sizes_hold_prompts_of_every_size() -> None:
-    sizes: Buckets = ladder()
+    sizes: Buckets = default_buckets()
     for what, smallest in (("tokens", 32), ("patches", 16)):
         for size in range(smallest, 20_000, 37):
             assert size <= sizes.fit(what, size) <= size * 1.5 + 1

@@ -71,7 +71,7 @@ def captions(
     placed = RolloutPlacement(made.mesh, graphdef).params(trainable, frozen)
     return {
         "tokens": [found[i].tolist() for i in sorted(found)],
-        "lanes": made.mesh.shape["data"],
+        "replicas": made.mesh.shape["data"],
         "decode": moved(made, trainable, frozen, batches[0], graphdef) if made.mesh.size > 1 else [],
         "whole": all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(placed)),
     }
@@ -102,14 +102,14 @@ def eight() -> dict:
 
 
 def test_eight_devices_decode_side_by_side_and_tell_each_other_nothing(eight: dict) -> None:
-    assert eight["fsdp"]["lanes"] == 8
+    assert eight["fsdp"]["replicas"] == 8
     assert eight["fsdp"]["whole"]
     assert eight["fsdp"]["decode"] == []
     assert eight["fsdp"]["tokens"] == eight["one"]["tokens"]
 
 
 def test_a_model_cut_by_tensor_draws_the_same_captions(eight: dict) -> None:
-    assert eight["tensor"]["lanes"] == 4
+    assert eight["tensor"]["replicas"] == 4
     assert not eight["tensor"]["whole"]
     assert "all-reduce" in eight["tensor"]["decode"]
     assert eight["tensor"]["tokens"] == eight["one"]["tokens"]

@@ -199,14 +199,14 @@ def test_what_has_ended_is_not_decoded(policy, warm, monkeypatch):
     """The shapes of the calls follow the captions: they shrink, and grow again with a new group."""
     _, params, frozen = policy
     shapes = []
-    turn = ShapeBuckets.turn
+    plan = ShapeBuckets.plan
 
     def spied(self, live, steps):
-        made = turn(self, live, steps)
+        made = plan(self, live, steps)
         shapes.append((made.shape, int(live.any(-1).sum()), int(live.sum(-1).max())))
         return made
 
-    monkeypatch.setattr(ShapeBuckets, "turn", spied)
+    monkeypatch.setattr(ShapeBuckets, "plan", spied)
     for step in range(4):
         list(warm.stream_batches(params, frozen, batches_of(policy, (7,)), seed=0, step=step))
     assert {shape.candidates for shape, _, _ in shapes} == {1, 2}

@@ -24,14 +24,14 @@ def test_sizes(largest: int, smallest: int, factor: int, sizes: tuple[int, ...])
     assert sizes_down_to(largest, smallest, factor) == sizes
 
 
-def ladder(**changed: int) -> ShapeBuckets:
+def buckets(**changed: int) -> ShapeBuckets:
     settings = {"slots": 4, "candidates": 8, "width": 512, "chunk": 32, "factor": 2, "rows": 1} | changed
     return ShapeBuckets.build(**settings)
 
 
 def test_every_turn_holds_what_is_unfinished_in_a_known_shape() -> None:
     rng = np.random.default_rng(0)
-    steps_of = ladder()
+    steps_of = buckets()
     known = set(steps_of.shapes())
     seen = set()
     for _ in range(300):
@@ -39,32 +39,32 @@ def test_every_turn_holds_what_is_unfinished_in_a_known_shape() -> None:
         live &= rng.random((2, 4, 1)) < 0.7
         live[0, 0, 0] = True
         steps = rng.integers(0, rng.choice([20, 500]), (2, 4))
-        turn = steps_of.turn(live, steps)
-        assert turn.shape in known
-        seen.add(turn.shape)
-        for lane in range(2):
-            assert len(set(turn.slots[lane])) == turn.shape.slots
+        plan = steps_of.plan(live, steps)
+        assert plan.shape in known
+        seen.add(plan.shape)
+        for replica in range(2):
+            assert len(set(plan.slots[replica])) == plan.shape.slots
             taken = np.zeros((4, 8), bool)
-            for slot, candidates in zip(turn.slots[lane], turn.candidates[lane], strict=True):
-                assert len(set(candidates)) == turn.shape.candidates
+            for slot, candidates in zip(plan.slots[replica], plan.candidates[replica], strict=True):
+                assert len(set(candidates)) == plan.shape.candidates
                 taken[slot, candidates] = True
-            assert taken[live[lane]].all()
-        assert steps[live.any(-1)].max() <= turn.shape.width
+            assert taken[live[replica]].all()
+        assert steps[live.any(-1)].max() <= plan.shape.width
         # No smaller size of any axis would do.
-        smaller = [s for s in steps_of.slots if s < turn.shape.slots]
+        smaller = [s for s in steps_of.slots if s < plan.shape.slots]
         assert not smaller or live.any(-1).sum(-1).max() > smaller[-1]
     assert len(seen) > 10
 
 
 def test_everything_in_order_when_all_is_live() -> None:
-    turn = ladder().turn(np.ones((1, 4, 8), bool), np.full((1, 4), 512))
-    assert turn.shape == Shape(4, 8, 512)
-    np.testing.assert_array_equal(turn.slots, [[0, 1, 2, 3]])
-    np.testing.assert_array_equal(turn.candidates[0], np.tile(np.arange(8), (4, 1)))
+    plan = buckets().plan(np.ones((1, 4, 8), bool), np.full((1, 4), 512))
+    assert plan.shape == Shape(4, 8, 512)
+    np.testing.assert_array_equal(plan.slots, [[0, 1, 2, 3]])
+    np.testing.assert_array_equal(plan.candidates[0], np.tile(np.arange(8), (4, 1)))
 
 
 def test_rows_bound_the_shapes_and_factor_one_leaves_one() -> None:
-    assert list(ladder(factor=1).shapes()) == [Shape(4, 8, 512)]
-    bounded = ladder(rows=16)
+    assert list(buckets(factor=1).shapes()) == [Shape(4, 8, 512)]
+    bounded = buckets(rows=16)
     assert bounded.slots == (2, 4)
     assert min(s.slots * s.candidates for s in bounded.shapes()) >= 16

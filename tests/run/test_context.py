@@ -39,8 +39,8 @@ def test_a_process_has_slots_for_its_share_of_a_batch(processes: Processes, slot
     policy = Policy(graphdef, params, nnx.State({}), processor)
     sampler = group_sampler(policy, RolloutConfig(groups_per_batch=8), processes)
     # On one device; on two, each has half of them.
-    assert sampler.ladder(1).slots[-1] == slots
-    assert sampler.ladder(2).slots[-1] == -(-slots // 2)
+    assert sampler.buckets(1).slots[-1] == slots
+    assert sampler.buckets(2).slots[-1] == -(-slots // 2)
     assert sampler.config.groups_per_batch == slots
 
 

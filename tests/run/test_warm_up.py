@@ -47,11 +47,11 @@ def test_the_paper_runs_compile_few_programs_and_all_of_them_early(
     # Of the largest picture (16 pixels a side), or frame (256 tokens of four patches).
     most = config.data.max_pixels // 16**2 if modality == "image" else 4 * config.data.max_frame_tokens
     assert buckets.fit("patches", most) == patches
-    ladder = GroupSampler(None, config.rollout, end_ids=[1], banned_ids=[]).ladder(8)
-    assert len(sizes) * len(list(ladder.shapes())) == programs
+    buckets = GroupSampler(None, config.rollout, end_ids=[1], banned_ids=[]).buckets(8)
+    assert len(sizes) * len(list(buckets.shapes())) == programs
     # Whatever is compiled first, everything fits: all captions, at their full length.
-    assert list(ladder.shapes())[-1].candidates == config.rollout.group_size
-    assert list(ladder.shapes())[-1].width == config.rollout.max_completion_length
+    assert list(buckets.shapes())[-1].candidates == config.rollout.group_size
+    assert list(buckets.shapes())[-1].width == config.rollout.max_completion_length
     assert config.compilation_cache is not None
 
 

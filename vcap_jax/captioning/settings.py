@@ -98,7 +98,7 @@ def _for_captions(config: RunConfig, settings: Sequence[str]) -> RunConfig:
         model = replace(model, attention="auto")
     data = replace(config.data, on_bad_sample="skip", threads=max(config.data.threads, _threads()))
     # Pictures of any size come, and the run's sizes are those of its own data.
-    data = replace(data, buckets=ladder())
+    data = replace(data, buckets=default_buckets())
     changed = replace(config, model=model, data=data)
     defaults = RunConfig()
     return replace(
@@ -109,7 +109,7 @@ def _for_captions(config: RunConfig, settings: Sequence[str]) -> RunConfig:
     )
 
 
-def ladder() -> Buckets:
+def default_buckets() -> Buckets:
     """Few sizes for prompts of every size: each is a third or a half larger than the one before."""
 
     def sizes(smallest: int, largest: int) -> tuple[int, ...]:

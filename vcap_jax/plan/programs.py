@@ -31,7 +31,7 @@ from vcap_jax.plan.abstract import (
     placed,
     placed_batch,
 )
-from vcap_jax.rollout.decoding import LANES
+from vcap_jax.rollout.decoding import DATA_AXIS
 from vcap_jax.rollout.placement import local_mesh, own_types
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.config import RunConfig
@@ -257,9 +257,9 @@ def _rollout(
     encoders = own.abstract(trained if hosts == 1 else narrow)
 
     empty = abstract_prompt(config, model, shapes.sizes, groups)
-    by_lane = NamedSharding(mesh, PartitionSpec(LANES))
-    prompt = placed(empty, by_lane)
-    features = placed(features_of(policy, empty), by_lane)
+    by_replica = NamedSharding(mesh, PartitionSpec(DATA_AXIS))
+    prompt = placed(empty, by_replica)
+    features = placed(features_of(policy, empty), by_replica)
     seen = placed_batch(empty, own)
     sampler = GroupSampler(
         policy.graphdef,

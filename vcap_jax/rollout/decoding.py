@@ -41,14 +41,14 @@ Arguments = ParamSpec("Arguments")
 Columns = TypeVar("Columns")
 """Of captions: a pytree of arrays."""
 
-LANES = "data"
+DATA_AXIS = "data"
 """The mesh axis whose devices have slots of their own."""
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DecodeState:
-    """Everything a decode call reads and writes. B slots of all lanes; every array has them on its first axis.
+    """Everything a decode call reads and writes. B slots of all replicas; every array has them on its first axis.
 
     tokens: [B, G, T + chunk] int32, the captions so far, padded with the first end token.
     lengths: [B, G] int32, tokens written, the end token included.
@@ -104,7 +104,7 @@ class DecodePrograms:
         compiler_options: dict[str, str] | None = None,
     ) -> None:
         self._graphdef, self.settings, self.mesh = graphdef, settings, mesh
-        self.lanes = mesh.shape[LANES]
+        self.replicas = mesh.shape[DATA_AXIS]
         jit = partial(jax.jit, compiler_options=compiler_options)
         self.empty = jit(self._empty, static_argnums=(1, 2))
         # Each call reads one state and leaves the next in its place: the caches are never copied as a whole.
@@ -114,25 +114,25 @@ class DecodePrograms:
     def _decoder(self, params: DecodeParams) -> Decoder:
         return family_of(self._graphdef).decoder(self._graphdef, params)
 
-    def _on_lanes(
+    def _on_replicas(
         self, function: Callable[Arguments, DecodeState], whole: int, split: int
     ) -> Callable[Arguments, DecodeState]:
-        """``function`` run by every lane; its first ``whole`` arguments are the same for all, ``split`` are its own."""
-        specs = (Spec(),) * whole + (Spec(LANES),) * split
+        """``function`` run by every replica; the first ``whole`` arguments are the same for all, ``split`` its own."""
+        specs = (Spec(),) * whole + (Spec(DATA_AXIS),) * split
         return jax.shard_map(
             function,
             mesh=self.mesh,
             in_specs=specs,
-            out_specs=Spec(LANES),
-            # With one device per lane nothing is left for XLA to split, which kernels need to know.
-            axis_names={LANES} if self.mesh.shape["tensor"] > 1 else set(self.mesh.axis_names),
+            out_specs=Spec(DATA_AXIS),
+            # With one device per replica nothing is left for XLA to split, which kernels need to know.
+            axis_names={DATA_AXIS} if self.mesh.shape["tensor"] > 1 else set(self.mesh.axis_names),
             check_vma=False,
         )
 
     def _empty(self, params: DecodeParams, slots: int, prompt_tokens: int) -> DecodeState:
-        """A state with nothing in it: ``slots`` per lane, prompts of up to ``prompt_tokens``."""
+        """A state with nothing in it: ``slots`` per replica, prompts of up to ``prompt_tokens``."""
 
-        def of_lane(params: DecodeParams) -> DecodeState:
+        def of_replica(params: DecodeParams) -> DecodeState:
             settings, model = self.settings, self._decoder(params)
             shape, columns = (slots, settings.group), settings.budget + settings.chunk
             vocab = model.vocab_size
@@ -155,7 +155,7 @@ class DecodePrograms:
                 captions=captions,
             )
 
-        return self._on_lanes(of_lane, 1, 0)(params)
+        return self._on_replicas(of_replica, 1, 0)(params)
 
     def _fill(
         self,
@@ -171,15 +171,15 @@ class DecodePrograms:
     ) -> DecodeState:
         """Prefills rows of ``prompt`` and puts them into slots, at step 0.
 
-        rows, slots, ids: [lanes, n] int32, for each lane the rows of ``prompt`` it takes, its own slot for each (-1:
-        none, the row is computed for nothing), and the group's id in ``candidate_keys``. n is 1 or all slots of a
-        lane; then the k-th row can only go to the k-th slot.
+        rows, slots, ids: [replicas, n] int32, for each replica the rows of ``prompt`` it takes, its own slot for each
+        (-1: none, the row is computed for nothing), and the group's id in ``candidate_keys``. n is 1 or all slots of a
+        replica; then the k-th row can only go to the k-th slot.
         """
         taken = jax.tree.map(lambda x: jnp.asarray(x)[rows.reshape(-1)], (prompt.without_vision(), features))
-        fill = self._on_lanes(self._fill_lane, 3, 4)
+        fill = self._on_replicas(self._fill_replica, 3, 4)
         return fill(params, seed, step, state, taken, slots.reshape(-1), ids.reshape(-1))
 
-    def _fill_lane(
+    def _fill_replica(
         self,
         params: DecodeParams,
         seed: Array,
@@ -216,15 +216,17 @@ class DecodePrograms:
     def _decode(
         self, params: DecodeParams, state: DecodeState, slots: Array, candidates: Array, shape: Shape
     ) -> DecodeState:
-        """``chunk`` tokens of the candidates [lanes, slots, candidates] of slots [lanes, slots], fewer where captions
-        end or meet the budget."""
+        """``chunk`` tokens of the candidates [replicas, slots, candidates] of slots [replicas, slots], fewer where
+        captions end or meet the budget."""
 
-        def of_lane(params: DecodeParams, state: DecodeState, slots: Array, candidates: Array) -> DecodeState:
-            return self._decode_lane(params, state, slots[0], candidates[0], shape)
+        def of_replica(
+            params: DecodeParams, state: DecodeState, slots: Array, candidates: Array
+        ) -> DecodeState:
+            return self._decode_replica(params, state, slots[0], candidates[0], shape)
 
-        return self._on_lanes(of_lane, 1, 3)(params, state, slots, candidates)
+        return self._on_replicas(of_replica, 1, 3)(params, state, slots, candidates)
 
-    def _decode_lane(
+    def _decode_replica(
         self, params: DecodeParams, state: DecodeState, slots: Array, candidates: Array, shape: Shape
     ) -> DecodeState:
         settings, model = self.settings, self._decoder(params)
@@ -247,15 +249,15 @@ class DecodePrograms:
             i, _, _, done, *_ = carry
             going = live(done, i).any()
             if self.mesh.shape["tensor"] > 1:
-                # Products are joined over ``tensor`` in every round, so no lane may leave the loop before the others.
-                going = jax.lax.pmax(going.astype(jnp.int32), LANES) > 0
+                # Products are joined over ``tensor`` in every round, so no replica may leave the loop before others.
+                going = jax.lax.pmax(going.astype(jnp.int32), DATA_AXIS) > 0
             return (i < chunk) & going
 
         def one(carry: _Loop) -> _Loop:
             i, tokens, lengths, done, logits, seen, captions = carry
             going, step = live(done, i), base + i
             if self.mesh.shape["tensor"] > 1:
-                # Whole before the rules, which take one of two ways depending on a lane's own numbers.
+                # Whole before the rules, which take one of two ways depending on a replica's own numbers.
                 logits = jax.lax.with_sharding_constraint(logits, Spec())
             token = sample(
                 logits, part.keys, step[:, None], settings.sampling, seen=seen, banned=settings.banned

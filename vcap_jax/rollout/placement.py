@@ -27,9 +27,9 @@ from vcap_jax.models.family import DecodeParams, GraphDef, Params, family_of
 from vcap_jax.models.lora import is_adapter
 from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.parallel.sharding import dotted_path, partition
-from vcap_jax.rollout.decoding import LANES
+from vcap_jax.rollout.decoding import DATA_AXIS
 
-AXES = (LANES, "tensor")
+AXES = (DATA_AXIS, "tensor")
 
 
 def local_mesh(tensor: int = 1, devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -142,8 +142,8 @@ class RolloutPlacement:
         """
 
         def put(x: AnyArray) -> jax.Array:
-            split = x.shape[0] % self.mesh.shape[LANES] == 0
-            return jax.device_put(x, NamedSharding(self.mesh, Spec(LANES) if split else Spec()))
+            split = x.shape[0] % self.mesh.shape[DATA_AXIS] == 0
+            return jax.device_put(x, NamedSharding(self.mesh, Spec(DATA_AXIS) if split else Spec()))
 
         return jax.tree.map(put, tree)
 

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from vcap_jax.configuration import FormerName, settings
 from vcap_jax.models.family import DecodeParams, Features, GraphDef, Params, PromptBatch
-from vcap_jax.rollout.decoding import LANES, DecodePrograms, DecodeSettings, DecodeState
+from vcap_jax.rollout.decoding import DATA_AXIS, DecodePrograms, DecodeSettings, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement, mesh_of
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.schedule import ShapeBuckets
@@ -122,11 +122,11 @@ class GroupSampler:
             )
         return self._programs[mesh]
 
-    def ladder(self, lanes: int) -> ShapeBuckets:
+    def buckets(self, replicas: int) -> ShapeBuckets:
         """The shapes that decode calls may have on that many ``data`` devices."""
         config = self.config
         return ShapeBuckets.build(
-            slots=max(1, -(-config.groups_per_batch // lanes)),
+            slots=max(1, -(-config.groups_per_batch // replicas)),
             candidates=config.group_size,
             width=config.max_completion_length,
             chunk=self._settings.chunk,
@@ -147,22 +147,25 @@ class GroupSampler:
             raise ValueError("a sampler without a mesh takes it from the parameters' devices: give it one")
         placement, programs = self.placement(trainable), self.programs(self._mesh)
         params = placement.abstract(trainable, frozen)
-        lanes, ladder = NamedSharding(self._mesh, PartitionSpec(LANES)), self.ladder(programs.lanes)
+        replicas, buckets = (
+            NamedSharding(self._mesh, PartitionSpec(DATA_AXIS)),
+            self.buckets(programs.replicas),
+        )
         whole = NamedSharding(self._mesh, PartitionSpec())
-        slots, tokens = ladder.slots[-1], prompt.tokens.shape[1]
+        slots, tokens = buckets.slots[-1], prompt.tokens.shape[1]
         state = _abstract_state(programs, params, slots, tokens)
         count = slots if slots * tokens <= self._settings.prefill_chunk else 1
 
         def numbers(*shape: int) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct(shape, np.int32, sharding=lanes if shape else whole)
+            return jax.ShapeDtypeStruct(shape, np.int32, sharding=replicas if shape else whole)
 
-        per_fill = [numbers(programs.lanes, count)] * 3
-        shape = list(ladder.shapes())[-1]
-        chosen = (numbers(programs.lanes, slots), numbers(programs.lanes, slots, shape.candidates))
+        per_fill = [numbers(programs.replicas, count)] * 3
+        shape = list(buckets.shapes())[-1]
+        chosen = (numbers(programs.replicas, slots), numbers(programs.replicas, slots, shape.candidates))
         return AbstractCalls(
             params,
             state,
-            programs.lanes * count,
+            programs.replicas * count,
             lambda: programs.fill.lower(params, state, prompt, features, *per_fill, numbers(), numbers()),
             lambda: programs.decode.lower(params, state, *chosen, shape),
         )
@@ -197,7 +200,7 @@ class GroupSampler:
         programs = self.programs(placement.mesh)
         incoming = Incoming(batches)
         while (bucket := incoming.bucket()) is not None:
-            slots = Slots(programs, self.ladder(programs.lanes), params, placement, bucket[0], seed, step)
+            slots = Slots(programs, self.buckets(programs.replicas), params, placement, bucket[0], seed, step)
             while slots.fill(incoming, bucket) or slots.busy:
                 slots.decode()
                 yield from slots.finished()
@@ -212,16 +215,16 @@ class GroupSampler:
         """
         placement = self.placement(trainable)
         params, programs = placement.abstract(trainable, frozen), self.programs(placement.mesh)
-        ladder = self.ladder(programs.lanes)
-        shapes = list(ladder.shapes())
+        buckets = self.buckets(programs.replicas)
+        shapes = list(buckets.shapes())
         if len(shapes) == 1:
             return 0
         waiting = []
         with ThreadPoolExecutor(min(_COMPILERS, os.cpu_count() or 1)) as compilers:
             for tokens in prompt_tokens:
-                state = _abstract_state(programs, params, ladder.slots[-1], tokens)
+                state = _abstract_state(programs, params, buckets.slots[-1], tokens)
                 for shape in shapes:
-                    none = np.zeros((programs.lanes, shape.slots), np.int32)
+                    none = np.zeros((programs.replicas, shape.slots), np.int32)
                     some = np.zeros((*none.shape, shape.candidates), np.int32)
                     lowered = programs.decode.lower(params, state, none, some, shape)
                     waiting.append(compilers.submit(lowered.compile))
@@ -233,7 +236,7 @@ class GroupSampler:
 @dataclass(frozen=True)
 class AbstractCalls:
     """The programs of a full sampler, lowered without data. params, state: abstract; fill, decode: lower a call;
-    groups_per_fill: of all lanes; decode: of the largest shape."""
+    groups_per_fill: of all replicas; decode: of the largest shape."""
 
     params: DecodeParams
     state: DecodeState
@@ -243,7 +246,7 @@ class AbstractCalls:
 
 
 def _abstract_state(programs: DecodePrograms, params: DecodeParams, slots: int, tokens: int) -> DecodeState:
-    """Of ``slots`` per lane and prompts of that many tokens. params: abstract."""
-    lanes = NamedSharding(programs.mesh, PartitionSpec(LANES))
+    """Of ``slots`` per replica and prompts of that many tokens. params: abstract."""
+    replicas = NamedSharding(programs.mesh, PartitionSpec(DATA_AXIS))
     state = jax.eval_shape(lambda p: programs.empty(p, slots, tokens), params)
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=lanes), state)
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicas), state)

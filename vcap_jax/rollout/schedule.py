@@ -1,8 +1,9 @@
 """Which groups decode next, and in which shape: a function of the tokens drawn so far, and of nothing else.
 
-A device ("lane") has a number of slots, each with one group at its own step. Between two device calls the scheduler
-picks the smallest of a few known shapes that holds what is still unfinished: some slots, some candidates of each, a
-caption cache of some width. The few shapes are what keeps compilation out of the steady state.
+A replica (a device, or the devices that share one copy of the parameters) has a number of slots, each with one group at
+its own step. Between two device calls the scheduler picks the smallest of a few known shapes that holds what is still
+unfinished: some slots, some candidates of each, a caption cache of some width. The few shapes are what keeps
+compilation out of the steady state.
 
 Pure NumPy.
 """
@@ -31,7 +32,7 @@ def sizes_down_to(largest: int, smallest: int, factor: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Shape:
-    """Slots of a lane, candidates of a slot, and the columns of the caption cache that are looked at."""
+    """Slots of a replica, candidates of a slot, and the columns of the caption cache that are looked at."""
 
     slots: int
     candidates: int
@@ -39,8 +40,8 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """One device call. slots: [lanes, slots] which slots; candidates: [lanes, slots, candidates] which of each."""
+class DecodePlan:
+    """One device call. slots: [replicas, slots] which; candidates: [replicas, slots, candidates] which of each."""
 
     shape: Shape
     slots: np.ndarray
@@ -63,7 +64,7 @@ class ShapeBuckets:
         cls, *, slots: int, candidates: int, width: int, chunk: int, factor: int, rows: int
     ) -> ShapeBuckets:
         """factor: between neighbouring sizes; 1 for one shape only. A cache of less than two chunks is not worth a
-        shape of its own. rows: slots x candidates of a lane below which nothing shrinks any more."""
+        shape of its own. rows: slots x candidates of a replica below which nothing shrinks any more."""
         worthwhile = [
             size for size in sizes_down_to(slots, 1, factor) if size == slots or size * candidates >= rows
         ]
@@ -80,10 +81,10 @@ class ShapeBuckets:
                 for width in self.widths:
                     yield Shape(slots, candidates, width)
 
-    def turn(self, live: np.ndarray, steps: np.ndarray) -> Turn:
+    def plan(self, live: np.ndarray, steps: np.ndarray) -> DecodePlan:
         """The next call for what is unfinished.
 
-        live: [lanes, slots, candidates] bool, at least one True; steps: [lanes, slots] tokens so far.
+        live: [replicas, slots, candidates] bool, at least one True; steps: [replicas, slots] tokens so far.
         """
         occupied = np.asarray(live.any(-1))
         shape = Shape(
@@ -93,7 +94,7 @@ class ShapeBuckets:
         )
         slots = _first_true(occupied, shape.slots)
         chosen = np.take_along_axis(live, slots[..., None], axis=1)
-        return Turn(shape, slots, _first_true(chosen, shape.candidates))
+        return DecodePlan(shape, slots, _first_true(chosen, shape.candidates))
 
 
 def _fit(sizes: tuple[int, ...], needed: int) -> int:

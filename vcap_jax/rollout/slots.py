@@ -95,72 +95,72 @@ class Incoming:
 
 
 class Slots:
-    """The groups that decode side by side, and the state they are in. Lanes are devices, each with its own slots."""
+    """The groups that decode side by side, and the state they are in. Replicas are devices, each with its own slots."""
 
     def __init__(
         self,
         programs: DecodePrograms,
-        ladder: ShapeBuckets,
+        buckets: ShapeBuckets,
         params: DecodeParams,
         placement: RolloutPlacement,
         prompt_tokens: int,
         seed: int,
         step: int,
     ) -> None:
-        self._programs, self._ladder, self._params, self._placement = programs, ladder, params, placement
+        self._programs, self._buckets, self._params, self._placement = programs, buckets, params, placement
         self._seed, self._step = seed, step
         self._budget = programs.settings.budget
-        self._slots = ladder.slots[-1]
-        self._held: list[list[Waiting | None]] = [[None] * self._slots for _ in range(programs.lanes)]
+        self._slots = buckets.slots[-1]
+        self._held: list[list[Waiting | None]] = [[None] * self._slots for _ in range(programs.replicas)]
         together = self._slots * prompt_tokens <= programs.settings.prefill_chunk
         self.fill_sizes = (1, self._slots) if together and self._slots > 1 else (1,)
         self._placed: tuple[PromptGroups, PromptBatch, Features | None] | None = None
         self.state: DecodeState = programs.empty(params, self._slots, prompt_tokens)
-        shape = (programs.lanes, self._slots)
+        shape = (programs.replicas, self._slots)
         self._live = np.zeros((*shape, programs.settings.group), bool)
         self._steps = np.zeros(shape, np.int64)
 
     @property
     def busy(self) -> bool:
         """Whether a slot holds a group."""
-        return any(group is not None for lane in self._held for group in lane)
+        return any(group is not None for replica in self._held for group in replica)
 
     def fill(self, incoming: Incoming, bucket: Bucket) -> bool:
         """Puts waiting groups of the bucket into empty slots; whether there were any."""
         filled = False
         while free := [
-            (slot, lane)
+            (slot, replica)
             for slot in range(self._slots)
-            for lane in range(self._programs.lanes)
-            if self._held[lane][slot] is None
+            for replica in range(self._programs.replicas)
+            if self._held[replica][slot] is None
         ]:
             taken = incoming.take(len(free), bucket)
             if not taken:
                 break
             filled = True
-            # Lanes take turns, so that all have as many groups; in a lane the first empty slot is the first filled.
-            chosen: list[list[tuple[int, Waiting]]] = [[] for _ in range(self._programs.lanes)]
-            for (slot, lane), group in zip(free, taken, strict=False):
-                self._held[lane][slot] = group
-                self._live[lane, slot], self._steps[lane, slot] = True, 0
-                chosen[lane].append((slot, group))
+            # Replicas take turns, so that all have as many groups; of a replica the first empty slot is filled first.
+            chosen: list[list[tuple[int, Waiting]]] = [[] for _ in range(self._programs.replicas)]
+            for (slot, replica), group in zip(free, taken, strict=False):
+                self._held[replica][slot] = group
+                self._live[replica, slot], self._steps[replica, slot] = True, 0
+                chosen[replica].append((slot, group))
             most = max(map(len, chosen))
             batch = taken[0].batch
             if 2 * most >= self._slots and len(self.fill_sizes) > 1:
                 self.put(chosen, batch, self._slots)
             else:
                 for k in range(most):
-                    self.put([lane[k : k + 1] for lane in chosen], batch, 1)
+                    self.put([replica[k : k + 1] for replica in chosen], batch, 1)
         return filled
 
     def put(self, chosen: Sequence[Sequence[tuple[int, Waiting]]], batch: PromptGroups, count: int) -> None:
-        """Prefills groups of ``batch``, for each lane (slot, group) pairs; ``count``: see ``DecodePrograms.fill``."""
+        """Prefills groups of ``batch``: (slot, group) pairs by replica; ``count``: see ``DecodePrograms.fill``."""
         shape = (len(chosen), count)
         rows, slots, ids = (np.full(shape, fill, np.int32) for fill in (0, -1, 0))
-        for lane, groups in enumerate(chosen):
+        for replica, groups in enumerate(chosen):
             for slot, group in groups:
                 k = slot if count == self._slots else 0
-                rows[lane, k], slots[lane, k], ids[lane, k] = group.row, slot, group.id
+                rows[replica, k], slots[replica, k], ids[replica, k] = group.row, slot, group.id
         if self._placed is None or self._placed[0] is not batch:
             text = batch.prompt.without_vision()
             self._placed = (batch, self._placement.batch(text), self._placement.batch(batch.features))
@@ -173,26 +173,26 @@ class Slots:
 
     def decode(self) -> None:
         """One device call, and a look at what has ended."""
-        turn = self._ladder.turn(self._live, self._steps)
-        self.state = self._programs.decode(self._params, self.state, turn.slots, turn.candidates, turn.shape)
+        plan = self._buckets.plan(self._live, self._steps)
+        self.state = self._programs.decode(self._params, self.state, plan.slots, plan.candidates, plan.shape)
         done, steps = jax.device_get((self.state.done, self.state.steps))
         self._steps = steps.reshape(self._steps.shape).astype(np.int64)
-        held = np.array([[group is not None for group in lane] for lane in self._held])
+        held = np.array([[group is not None for group in replica] for replica in self._held])
         going = held & (self._steps < self._budget)
         self._live = ~done.reshape(self._live.shape) & going[..., None]
 
     def finished(self) -> Iterator[SampledGroup]:
         """The groups that are complete, in the order of their places; their slots are free."""
         complete = [
-            (group.index, lane, slot)
-            for lane, groups in enumerate(self._held)
+            (group.index, replica, slot)
+            for replica, groups in enumerate(self._held)
             for slot, group in enumerate(groups)
-            if group is not None and not self._live[lane, slot].any()
+            if group is not None and not self._live[replica, slot].any()
         ]
         if not complete:
             return
         tokens, lengths, done = jax.device_get((self.state.tokens, self.state.lengths, self.state.done))
-        for index, lane, slot in sorted(complete):
-            self._held[lane][slot] = None
-            row = lane * self._slots + slot
+        for index, replica, slot in sorted(complete):
+            self._held[replica][slot] = None
+            row = replica * self._slots + slot
             yield SampledGroup(index, tokens[row, :, : self._budget].copy(), lengths[row].copy(), ~done[row])
