@@ -46,7 +46,8 @@ step format "$python" -m ruff format --check --quiet --output-format concise .
   step rooms "$venv/bin/lint-imports" --no-logo
 } >"$work/said" 2>&1 &
 looking=$!
-trap 'kill "$looking" 2>/dev/null; rm -rf "$work"' EXIT
+# A failing command of the trap would be the exit status of the whole.
+trap 'kill "$looking" 2>/dev/null || true; rm -rf "$work"' EXIT
 # Two at a time: most of the time goes into compiling, which uses one core. More would want more memory than a laptop has.
 # Files go to the two in the order of tests/conftest.py, the longest first, and stay whole: tests share what a file sets up.
 step tests "$python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" "$@"
