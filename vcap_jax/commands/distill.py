@@ -51,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--candidates {args.candidates}: give at least 1")
 
     def command(config: RunConfig, processes: Processes) -> int:
+        from vcap_jax.parallel.processes import device_summary
         from vcap_jax.recipes.distill import Teacher, distill
-        from vcap_jax.recipes.grpo import device_summary
         from vcap_jax.run.checks import check_sft_run
         from vcap_jax.run.folders import open_run
         from vcap_jax.run.inputs import check_checkpoint

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_intermixed_args(arguments)
 
     def command(config: RunConfig, processes: Processes) -> int:
-        from vcap_jax.recipes.grpo import device_summary
+        from vcap_jax.parallel.processes import device_summary
         from vcap_jax.recipes.self_improve import self_improve
         from vcap_jax.run.checks import check_run
         from vcap_jax.run.folders import open_run

@@ -33,17 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_intermixed_args(arguments)
 
     def command(config: RunConfig, processes: Processes) -> int:
-        from vcap_jax.recipes.grpo import device_summary, run
+        from vcap_jax.recipes.grpo import run
         from vcap_jax.run.checks import check_run
-        from vcap_jax.run.folders import open_run
+        from vcap_jax.run.folders import open_told_run
 
         root = args.run_dir or Path("runs") / config.name
         check_run(config, processes)  # before there is a folder, which another start would find used
-        config, folder = open_run(config, root, processes, resume=args.resume)
         say = speaker(processes)
-        say(f"run {root} on {device_summary(processes)}")
-        if args.resume and not folder.resumed:
-            say(f"{root} holds no run yet: a new one begins")
+        config, folder = open_told_run(config, root, processes, say, resume=args.resume)
         run(config, folder, say=say, processes=processes)
         return 0
 

@@ -329,3 +329,11 @@ def last_words(message: str) -> Iterator[None]:
         shell.stdin.write(b"left\n")
         shell.stdin.close()
         shell.wait()
+
+
+def device_summary(processes: Processes = ALONE) -> str:
+    """For the first line of a run: what it runs on."""
+    devices = jax.devices()
+    shared = f" of {processes.count} processes" if processes.count > 1 else ""
+    kind = f"{devices[0].device_kind} ({jax.default_backend()})"
+    return f"{len(devices)} x {kind}{shared}, JAX {jax.__version__}"

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-import jax
-
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.config import HELDOUT, JUDGED
@@ -258,11 +256,3 @@ def _train(
             # Before anything is closed: the others may be waiting for this process, and closing for them.
             processes.fail(error)
             raise
-
-
-def device_summary(processes: Processes = ALONE) -> str:
-    """For the first line of a run: what it runs on."""
-    devices = jax.devices()
-    shared = f" of {processes.count} processes" if processes.count > 1 else ""
-    kind = f"{devices[0].device_kind} ({jax.default_backend()})"
-    return f"{len(devices)} x {kind}{shared}, JAX {jax.__version__}"

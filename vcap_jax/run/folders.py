@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.parallel.processes import ALONE, Processes, device_summary
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import check_start, starting_source
 from vcap_jax.run.config import RunConfig
@@ -67,6 +68,23 @@ SUBRUN_MAY_DIFFER = (*MAY_DIFFER, "data.references", "sft.captions")
 
 _UNKEPT = ("distributed",)
 """Says where a run was done, and is another at every start."""
+
+
+def open_told_run(
+    config: RunConfig,
+    root: Path,
+    processes: Processes,
+    say: Callable[[str], None],
+    *,
+    resume: bool,
+    work: Work = "training",
+) -> tuple[RunConfig, RunFolder]:
+    """``open_run``, and says what is opened, on which devices, and that there was nothing to resume."""
+    config, folder = open_run(config, root, processes, resume=resume, work=work)
+    say(f"run {root} on {device_summary(processes)}")
+    if resume and not folder.resumed:
+        say(f"{root} holds no run yet: a new one begins")
+    return config, folder
 
 
 def open_run(

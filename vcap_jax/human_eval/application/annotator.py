@@ -12,6 +12,7 @@ from aiohttp import web
 from vcap_jax.human_eval.answers import ItemState
 from vcap_jax.human_eval.application.access import OWNER, PERSON, Role, only
 from vcap_jax.human_eval.application.parts import (
+    Parts,
     answer,
     body,
     optional_text,
@@ -25,6 +26,7 @@ from vcap_jax.human_eval.application.views import held_json, verdict_json
 from vcap_jax.human_eval.errors import RuleBroken
 from vcap_jax.human_eval.progress import progress_of
 from vcap_jax.human_eval.protocol import NOTE_CHARACTERS, Ranking, verdict_of
+from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.study import IMAGES, VIDEOS
 from vcap_jax.system.json_values import JsonDict, as_list, as_object
 
@@ -95,14 +97,14 @@ async def item(request: web.Request) -> web.Response:
     return answer(shown)
 
 
+async def _change_asked(request: web.Request) -> tuple[Parts, str, Item, JsonDict]:
+    """The application, the annotator's name, the item, and what was sent about it."""
+    return parts(request), request[PERSON].name, await own_item(request), await body(request)
+
+
 async def put_answer(request: web.Request) -> web.Response:
     """Stores a verdict; answered when it is on disk."""
-    found, name, one, sent = (
-        parts(request),
-        request[PERSON].name,
-        await own_item(request),
-        await body(request),
-    )
+    found, name, one, sent = await _change_asked(request)
 
     def work() -> JsonDict:
         prop = found.view(name).proposition(one, text_of(sent, "prop"))
@@ -123,12 +125,7 @@ async def put_answer(request: web.Request) -> web.Response:
 
 async def undo(request: web.Request) -> web.Response:
     """Takes the last change of the item back."""
-    found, name, one, sent = (
-        parts(request),
-        request[PERSON].name,
-        await own_item(request),
-        await body(request),
-    )
+    found, name, one, sent = await _change_asked(request)
 
     def work() -> JsonDict:
         prop = found.view(name).proposition(one, text_of(sent, "prop"))
@@ -142,12 +139,7 @@ async def undo(request: web.Request) -> web.Response:
 
 async def finish(request: web.Request) -> web.Response:
     """Stores the three rankings, and ends the item."""
-    found, name, one, sent = (
-        parts(request),
-        request[PERSON].name,
-        await own_item(request),
-        await body(request),
-    )
+    found, name, one, sent = await _change_asked(request)
 
     def work() -> None:
         try:
