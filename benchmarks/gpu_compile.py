@@ -44,7 +44,7 @@ def compile_rows(
     budget = int(machine.chip.usable * machine.chip.memory)
 
     def model_of(layers: int) -> Any:
-        return abstract_model(width_8b(layers), placement, "cuda", remat)
+        return abstract_model(width_8b(layers), placement, remat)
 
     for part, shapes, programs in (
         ("decode", decoding, decode_programs),

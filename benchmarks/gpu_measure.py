@@ -95,7 +95,7 @@ def rows(
     }[part]
 
     def model_of(layers: int) -> Any:
-        return abstract_model(width_8b(layers), placement, "gpu", remat)
+        return abstract_model(width_8b(layers), placement, remat)
 
     for shape in shapes:
         row: dict[str, Any] = {

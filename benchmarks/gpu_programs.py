@@ -107,9 +107,10 @@ class Model:
     frozen: Any
 
 
-def abstract_model(config: Qwen3VLConfig, placement: Placement, platform: str, remat: str) -> Model:
-    """``config`` with cuDNN's attention. Raises UnsupportedAttention where that cannot compute it."""
-    kernel = attention_kernel("cudnn", config, DTYPE, platform)
+def abstract_model(config: Qwen3VLConfig, placement: Placement, remat: str) -> Model:
+    """``config`` with cuDNN's attention, and for new tokens the GPU's own. Raises UnsupportedAttention where cuDNN
+    cannot compute it."""
+    kernel = attention_kernel("cudnn", config, DTYPE, placement.mesh.devices.flat[0])
     whole = nnx.eval_shape(
         lambda: Qwen3VL(config, rngs=nnx.Rngs(0), dtype=DTYPE, param_dtype=DTYPE, remat=remat, kernel=kernel)
     )
@@ -218,10 +219,12 @@ def decode_programs(model: Model, shape: Shape, placement: Placement, tune: bool
     prompt = placed(prompt_shapes(shape, placement), of_replicas)
     calls = sampler(model, shape, placement).abstract_calls(model.trainable, model.frozen, prompt, None)
     given = (calls.params, calls.state)
-    # Decoding has no whole sequences in it, so no kernel.
+    # Decoding has no whole sequences in it, so no kernel for them.
+    fill, decode = calls.fill(), calls.decode()
+    attention.require_decoding(model.kernel, decode.as_text())
     return (
-        compiled(calls.fill(), (*given, prompt), model.kernel, tune),
-        compiled(calls.decode(), given, None, tune, CHUNK),
+        compiled(fill, (*given, prompt), model.kernel, tune),
+        compiled(decode, given, None, tune, CHUNK),
     )
 
 

@@ -125,13 +125,13 @@ def measure(judge: JudgeConfig, media: dict[str, EncodedMedia], run: str) -> dic
                     GroupForReward(
                         sample_id=name,
                         step=0,
-                        place=place,
+                        index=index,
                         media=m,
                         reference=_REFERENCE + run,
                         captions=captions(m, run),
                     )
                 )
-                for place, (name, m) in enumerate(media.items())
+                for index, (name, m) in enumerate(media.items())
             ]
             scores = [future.result() for future in futures]
             statistics = session.statistics()

@@ -108,7 +108,7 @@ def groups_for(judgements: int, *, seed: int, videos: bool = True) -> list[Group
             GroupForReward(
                 sample_id=f"scene-{index}",
                 step=0,
-                place=index,
+                index=index,
                 media=media_of(scene),
                 reference=weak_caption(scene, rng),
                 captions=tuple(captions),

@@ -204,7 +204,7 @@ def play(
                     group = GroupForReward(
                         sample_id=f"{modality}-{index}",
                         step=0,
-                        place=index,
+                        index=index,
                         media=media,
                         reference=reference,
                         captions=texts,

@@ -122,7 +122,7 @@ def results(folder: Path) -> dict[str, Any]:
     """Everything that must not depend on what happened to the judge."""
     rows = [deterministic(row) for row in read_metrics(folder / "metrics.jsonl")]
     rewards = [
-        (c.step, c.group, c.sample_id, c.place, c.caption, c.reward)
+        (c.step, c.group, c.sample_id, c.index, c.caption, c.reward)
         for c in (r.candidate for r in restudy(folder / "judgements.sqlite", RewardWeights()))
     ]
     return {"rows": rows, "rewards": rewards}

@@ -21,9 +21,16 @@ FOLDER = ROOT / "docs" / "plans"
 NODE = ["--hardware", "h800x8"]
 SHARED = [*NODE, "--policy-devices", "6"]
 SLICE = ["--hardware", "v5p-16"]
+
+
+def groups(at_once: int) -> list[str]:
+    """Settings for six GPUs; the configurations are for eight."""
+    return [f"rollout.groups_per_batch={at_once}", "grpo.groups_per_micro_batch=6"]
+
+
 PLANS = {
-    "image-6xh800": [*SHARED, "--modality", "image"],
-    "video-6xh800": [*SHARED, "--modality", "video"],
+    "image-6xh800": [*SHARED, "--modality", "image", *groups(18)],
+    "video-6xh800": [*SHARED, "--modality", "video", *groups(6)],
     "image-8xh800": [*NODE, "--modality", "image"],
     "video-8xh800": [*NODE, "--modality", "video"],
     "image-v5p-16": [*SLICE, "--config", "configs/tpu/image.yaml", "--modality", "image"],
@@ -32,15 +39,27 @@ PLANS = {
 HEAD = """\
 # Plans of the paper's runs
 
-Written by `python benchmarks/plans.py`. Qwen3-VL-8B, every program of a step compiled for the hardware, at
-the longest prompts and captions. Seconds and hours are the roofline's: programs one after the other, each as
-long as its slowest unit (cores, memory, links) takes at its peak. Products are counted from the compiled
-programs, attention kernels by formula from the shapes they are given: cuDNN's two products forward and five
-backward, Splash's two and seven (in two kernels), half of them where the mask is causal.
+Written by `python benchmarks/plans.py`. Qwen3-VL-8B, every program of a step compiled for the
+hardware, at the longest prompts and captions. Seconds and hours are the roofline's: programs one
+after the other, each as long as its slowest unit (cores, memory, links) takes at its peak. Products
+are counted from the compiled programs, attention kernels by formula from the shapes they are given:
+cuDNN's two products forward and five backward, Splash's two and seven (in two kernels), half of
+them where the mask is causal.
 
-Nobody reaches these times. Strictly no lower bound is decoding, which is counted with the largest cache for
-every token: a run has that in the second half of its longest captions, and smaller ones before.
+*At least* is a step whose programs read what comes in once, write what goes out once and compute
+nothing twice. *Usual lengths* is the step at the roofline with captions spread around the estimated
+mean, through the run's own scheduler; all else is as in the step with the longest. A dash: the plan
+is older than the figure, and of `groups_per_batch` 8.
+
+Nobody reaches these times. Strictly no lower bound is decoding, which is counted with the largest
+cache for every token: a run has that in the second half of its longest captions, and smaller ones
+before.
 """
+
+
+def seconds(figure: float | None) -> str:
+    """Of a plan that was made before there was such a figure, a dash."""
+    return "-" if figure is None else f"{figure:.0f}"
 
 
 def summary() -> str:
@@ -48,8 +67,8 @@ def summary() -> str:
     lines = [
         *HEAD.splitlines(),
         "",
-        "| plan | fits | peak, GiB of usable | at the peak | s a step | h an epoch |",
-        "|---|---|---:|---|---:|---:|",
+        "| plan | fits | peak, GiB of usable | at the peak | s a step | at least | usual lengths | h an epoch |",
+        "|---|---|---:|---|---:|---:|---:|---:|",
     ]
     for name in PLANS:
         file = FOLDER / f"{name}.json"
@@ -60,7 +79,8 @@ def summary() -> str:
         hours = plan["step_seconds"] * plan["steps_per_epoch"] / 3600
         lines.append(
             f"| [{name}]({name}.md) | {'yes' if plan['fits'] else 'no'} | {plan['peak'] / 2**30:.1f} of "
-            f"{plan['capacity'] / 2**30:.1f} | {worst['name']} | {plan['step_seconds']:.0f} | {hours:.0f} |"
+            f"{plan['capacity'] / 2**30:.1f} | {worst['name']} | {plan['step_seconds']:.0f} | "
+            f"{seconds(plan.get('floor_seconds'))} | {seconds(plan.get('usual_seconds'))} | {hours:.0f} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--attention", default="auto", help="the kernel, as model.attention names it")
     options = parser.parse_args()
     config = Qwen3VLConfig.from_dict(policy_config(train_tokenizer(training_texts())))
-    kernel = attention_kernel(options.attention, config, jnp.float32, jax.default_backend())
+    kernel = attention_kernel(options.attention, config, jnp.float32, jax.devices()[0])
     print(f"attention: {kernel.name}")
     model = Qwen3VL(config, rngs=nnx.Rngs(0), dtype=jnp.float32, kernel=kernel)
     graphdef, trainable, frozen = split_model(model, ("visual",))

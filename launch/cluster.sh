@@ -49,15 +49,31 @@ count_list() {
   echo $#
 }
 
-# set_groups COUNT WORD... : fills the array `groups` with settings for one group per device of COUNT, in rollout and
-# update, except for what a WORD (a section.key=value for launch/train.py) sets already.
+# groups_at_once MODALITY HOSTS PER_HOST -> how many groups of the paper's runs each of these GPUs decodes side by side:
+# what its 80 GB hold beside its share of the state, which is smaller on more GPUs (docs/plans). Several hosts keep a copy
+# of the parameters each. No more than a step's 32 groups give every GPU.
+groups_at_once() {
+  local modality=$1 hosts=$2 per_host=$3 fit=1 most
+  if ((hosts == 1 && per_host >= 8)); then
+    if [[ $modality == image ]]; then fit=4; else fit=2; fi
+  elif ((per_host >= 6)) && [[ $modality == image ]]; then
+    fit=3
+  fi
+  most=$(((32 + hosts * per_host - 1) / (hosts * per_host)))
+  echo $((fit < most ? fit : most))
+}
+
+# set_groups MODALITY HOSTS PER_HOST WORD... : fills the array `groups` with settings for PER_HOST GPUs on each of HOSTS,
+# except for what a WORD (a section.key=value for launch/train.py) sets already: one group per GPU in the update, and in
+# rollout what groups_at_once says.
 set_groups() {
-  local count=$1 name
-  shift
+  local count=$(($2 * $3)) at_once name
+  at_once=$(groups_at_once "$1" "$2" "$3")
+  shift 3
   groups=()
-  for name in rollout.groups_per_batch grpo.groups_per_micro_batch; do
+  for name in rollout.groups_per_batch=$((count * at_once)) grpo.groups_per_micro_batch=$count; do
     # shellcheck disable=SC2034  # read by the scripts that source this
-    if [[ " $* " != *" $name="* ]]; then groups+=("$name=$count"); fi
+    if [[ " $* " != *" ${name%=*}="* ]]; then groups+=("$name"); fi
   done
 }
 

@@ -22,8 +22,9 @@ usage: bash launch/h800_8x.sh --model DIR --manifest FILE [options] [-- section.
   --manifest FILE         JSON Lines with the training samples
   --modality image|video  default image
   --config FILE           on top of configs/paper/MODALITY.yaml, for instance configs/lora.yaml; may be repeated, later
-                          files win. Groups are one per policy GPU in rollout and micro-batches whatever the files say;
-                          behind -- other multiples may be given (rollout.groups_per_batch, grpo.groups_per_micro_batch)
+                          files win. Whatever they say, micro-batches have one group per policy GPU, and as many decode
+                          at once as fit (docs/rollout.md); behind -- other multiples may be given
+                          (grpo.groups_per_micro_batch, rollout.groups_per_batch)
   --run-dir DIR           default runs/vcap-MODALITY
   --target NAME           the node, as the table of hardware names it (launch/target.py; default h800x8): what follows is
                           its own, here that of h800x8
@@ -97,7 +98,7 @@ fi
 logs=$run_dir.logs/$(hostname)
 gpus=$(count_list "$policy_gpus")
 groups=()
-set_groups "$gpus" "${more[@]}"
+set_groups "$modality" 1 "$gpus" "${more[@]}"
 
 judge_command=("$python" gpu_judge/serve.py --backend vllm --vllm "$vllm" --model "$judge_model" --gpus "$judge_gpus"
   --modality "$modality" --host "$judge_host" --port "$judge_port" --gpu-memory-utilization "$judge_memory"

@@ -33,7 +33,6 @@ LONGEST_FIRST = (
     "recipes/test_grpo.py",
     "parallel/test_several_processes.py",
     "recipes/test_own_data.py",
-    "run/test_shared_commands.py",
     "rollout/test_sampler.py",
     "models/test_family.py",
     "kernels/attention/test_kernels.py",

@@ -48,6 +48,7 @@ OF_SEVERAL_MODULES = {
     # What the tests are made with.
     "test_fake_clock.py",
     "test_mirror.py",
+    "test_quick_compile.py",
 }
 FILES = sorted(str(path.relative_to(TESTS)) for path in TESTS.rglob("test_*.py"))
 

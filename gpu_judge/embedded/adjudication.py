@@ -8,7 +8,7 @@ slot: it is never expected of the candidate, and a candidate that says the true 
 What a policy that optimises these scores could try, and what it gets:
 
 * silence, or text without a claim: 0 on everything;
-* several values for one slot: none of them covers the slot, and all of them are wrong, marked or not (one
+* several answers to one question: none of them covers it, and all of them are wrong, marked or not (one
   caption contradicting itself needs no witness);
 * claims about times that fit no shot: wrong, marked or not, as the frames alone decide them;
 * avoiding the slots a reference is likely to mark: completeness falls with each; and where nothing at all is
@@ -19,11 +19,12 @@ What a policy that optimises these scores could try, and what it gets:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from vcap_jax.embedded_world.slots import question_of, slot_words
 from vcap_jax.world.sentences import Claim, Slot
-from vcap_jax.world.video_grammar import CUT, NO_SHOT
+from vcap_jax.world.video_grammar import NO_SHOT
 
 UNTESTED = 5
 """Score of a dimension to which neither witness nor evidence has anything to say.
@@ -83,46 +84,68 @@ def claimed_values(claims: Iterable[Claim]) -> dict[Slot, tuple[str, ...]]:
     return {slot: tuple(found) for slot, found in values.items()}
 
 
+def by_question(claims: Iterable[Claim]) -> dict[Slot, tuple[Claim, ...]]:
+    """Question -> the distinct claims that answer it, in order. Two answers to one question contradict each other, be
+    they values of one slot or claims that each of two things covers the other."""
+    answers: dict[Slot, list[Claim]] = {}
+    for claim in dict.fromkeys(claims):
+        answers.setdefault(question_of(claim[0]), []).append(claim)
+    return {question: tuple(found) for question, found in answers.items()}
+
+
 def contradictions(claims: Iterable[Claim]) -> list[Slot]:
-    """Slots for which more than one value is claimed."""
-    return [slot for slot, values in claimed_values(claims).items() if len(values) > 1]
+    """Questions to which more than one answer is claimed."""
+    return [question for question, answers in by_question(claims).items() if len(answers) > 1]
 
 
 def taken_on_trust(reference: Sequence[Claim]) -> Verdict:
     """The verdict when there is no picture: the reference must be trusted, its errors included."""
-    believed = claimed_values(reference)
-    return lambda slot, value: value in believed[slot] if slot in believed else None
+    believed = by_question(reference)
+
+    def verdict(slot: Slot, value: str) -> bool | None:
+        answers = believed.get(question_of(slot))
+        return None if answers is None else (slot, value) in answers
+
+    return verdict
 
 
-def adjudicate(candidate: Sequence[Claim], reference: Sequence[Claim], verdict: Verdict) -> Adjudication:
+def adjudicate(
+    candidate: Sequence[Claim],
+    reference: Sequence[Claim],
+    verdict: Verdict,
+    undecided: Collection[Slot] = (),
+) -> Adjudication:
     """Scores the claims of a candidate against a reference and the evidence.
 
     Args:
         candidate: its claims; a slot may occur with several values.
         reference: the reference's claims; likewise.
         verdict: what the evidence says.
+        undecided: slots that there is evidence of, but none that could decide. Whatever is claimed about them, even in
+            contradiction, is neither armed nor expected.
     """
-    marked = {slot for slot, _ in reference}
-    claimed = claimed_values(candidate)
+    marked = {question_of(slot) for slot, _ in reference}
+    claimed = by_question(claim for claim in candidate if claim[0] not in undecided)
     armed = survived = 0
     problems = []
-    for slot, values in claimed.items():
-        if len(values) > 1:
-            armed += len(values)
-            problems.append(f"contradicts itself about {slot_words(slot)}: {' and '.join(values)}")
+    for question, answers in claimed.items():
+        (slot, value), *others = answers
+        if others:
+            armed += len(answers)
+            problems.append(f"contradicts itself about {_several(answers)}")
         elif slot[0] == NO_SHOT:
             armed += 1
-            problems.append(f"gives a time range that fits no shot for {slot_words(slot)} ({values[0]})")
-        elif slot in marked and (holds := verdict(slot, values[0])) is not None:
+            problems.append(f"gives a time range that fits no shot for {slot_words(slot)} ({value})")
+        elif question in marked and (holds := verdict(slot, value)) is not None:
             armed += 1
             survived += holds
             if not holds:
-                problems.append(f"says {values[0]} for {slot_words(slot)}, which the evidence refutes")
+                problems.append(f"says {value} for {slot_words(slot)}, which the evidence refutes")
     supported = covered = 0
     for slot, value in dict.fromkeys(reference):
         if verdict(slot, value):
             supported += 1
-            if claimed.get(slot) == (value,):
+            if claimed.get(question_of(slot)) == ((slot, value),):
                 covered += 1
             else:
                 problems.append(f"leaves out {slot_words(slot)} ({value})")
@@ -131,13 +154,8 @@ def adjudicate(candidate: Sequence[Claim], reference: Sequence[Claim], verdict: 
     )
 
 
-def slot_words(slot: Slot) -> str:
-    """A slot in English."""
-    if slot == CUT:
-        return "the time of the cut"
-    if slot[0] == "scene":
-        return f"the {slot[-1]}"
-    words = f"the {slot[-1]} at the {slot[-2]}"
-    if isinstance(slot[0], int) and slot[0] != NO_SHOT:
-        words += f" in shot {slot[0] + 1}"
-    return words
+def _several(answers: Sequence[Claim]) -> str:
+    """Answers that contradict each other, in words."""
+    if len({slot for slot, _ in answers}) > 1:
+        return " and ".join(slot_words(slot) for slot, _ in answers)
+    return f"{slot_words(answers[0][0])}: {' and '.join(value for _, value in answers)}"

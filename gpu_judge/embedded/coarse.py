@@ -30,7 +30,7 @@ def salient_claims(sight: ImperfectSight) -> list[Claim]:
 
 def impression(candidate: Sequence[Claim], sight: ImperfectSight) -> Adjudication:
     """The problems among salient facts; its counts are to be read through ``coarse_score``."""
-    return adjudicate(candidate, salient_claims(sight), sight.verdict)
+    return adjudicate(candidate, salient_claims(sight), sight.verdict, sight.unknown)
 
 
 def coarse_score(part: int, whole: int, levels: Sequence[tuple[float, int]] = LEVELS) -> int:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
-from gpu_judge.embedded.adjudication import Adjudication, Verdict, adjudicate, contradictions, taken_on_trust
+from gpu_judge.embedded.adjudication import Adjudication, adjudicate, contradictions, taken_on_trust
+from gpu_judge.embedded.balance import take_apart
 from gpu_judge.embedded.coarse import coarse_scores, impression
+from gpu_judge.embedded.comparison import Comparison, Said, read_comparison
+from gpu_judge.embedded.differences import list_differences
 from gpu_judge.embedded.looking import Eyes
 from gpu_judge.embedded.prose import Prose, read_prose, text_quality
 from gpu_judge.embedded.questions import answer_questions, asks_questions
@@ -45,6 +49,8 @@ class EmbeddedJudge:
             return stage
         if asks_questions(content.texts):
             return answer_questions(content.texts)
+        if (comparison := read_comparison(content)) is not None:
+            return answer_comparison(comparison, self._eyes.look(comparison.kind, comparison.pictures))
         request = read_request(content)
         sight = self._eyes.look(request.kind, request.pictures) if request.pictures else None
         match request.kind:
@@ -54,6 +60,16 @@ class EmbeddedJudge:
                 return judge_segment(request, sight)
             case "video":
                 return judge_video(request, sight)
+
+
+def answer_comparison(asked: Comparison, sight: ImperfectSight) -> JsonObject:
+    """The lists that a request asks for."""
+    candidate, reference = (_said(text, asked.kind, sight) for text in (asked.candidate, asked.reference))
+    if asked.wanted == "differences":
+        return list_differences(
+            candidate.claims, reference.claims, sight.verdict, sight.unknown, most=asked.most
+        )
+    return take_apart(candidate, reference, sight.verdict, sight.unknown, most=asked.most)
 
 
 def judge_image(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
@@ -101,6 +117,15 @@ def judge_video(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
     return {"Analysis": analysis, "Reasonability": reason, **scores}
 
 
+def _said(text: str, kind: Literal["image", "video"], sight: ImperfectSight) -> Said:
+    if kind == "image":
+        caption = parse_image(text)
+        return Said(claims=caption.claims, prose=read_prose([caption.sentences]))
+    told = _read_video(text)
+    parts = [told.stray, *(segment.sentences for segment in told.segments), told.summary]
+    return Said(claims=told.claims(sight.shots), prose=read_prose(parts))
+
+
 def _read_video(text: str) -> VideoCaption:
     """A description by segments. Raises BadRequest for more of them than are worth comparing with every shot."""
     # Counted before they are parsed: a segment begins a line.
@@ -128,8 +153,10 @@ def _scores(
         assert sight is not None  # read_request refuses requests without pictures and reference
         outcome = impression(claims, sight)
         return outcome, coarse_scores(outcome)
-    verdict: Verdict = taken_on_trust(reference) if sight is None else sight.verdict
-    outcome = adjudicate(claims, reference, verdict)
+    if sight is None:
+        outcome = adjudicate(claims, reference, taken_on_trust(reference))
+    else:
+        outcome = adjudicate(claims, reference, sight.verdict, sight.unknown)
     return outcome, {"Correctness": outcome.correctness, "Completeness": outcome.completeness}
 
 

@@ -21,10 +21,10 @@ from vcap_jax.run.config import RunConfig
 class ReadingEngine:
     """Says a picture's size and mean (implements ``Engine``).
 
-    batches: the places of every call, in order. before: called before each caption.
+    batches: the indices of every call, in order. before: called before each caption.
     """
 
-    def __init__(self, name: str = "a reader", before: Callable[[int], None] = lambda place: None) -> None:
+    def __init__(self, name: str = "a reader", before: Callable[[int], None] = lambda index: None) -> None:
         self.config, self.name = RunConfig(), name
         self.batches: list[list[int]] = []
         self.closed = False
@@ -45,7 +45,7 @@ class ReadingEngine:
     def captions(
         self,
         samples: Sequence[Sample],
-        places: Sequence[int],
+        indices: Sequence[int],
         rollout: RolloutConfig,
         *,
         seed: int,
@@ -53,10 +53,10 @@ class ReadingEngine:
         on_bad: Callable[[BadSample], None],
     ) -> Iterator[Captioned]:
         assert len({sample.id for sample in samples}) == len(samples)
-        self.batches.append(list(places))
+        self.batches.append(list(indices))
         found = 0
-        for sample, place in zip(samples, places, strict=True):
-            self._before(place)
+        for sample, index in zip(samples, indices, strict=True):
+            self._before(index)
             try:
                 seen = [self._said(path, pixels) for path in sample.files]
             except MediaError as error:
@@ -64,7 +64,7 @@ class ReadingEngine:
                 continue
             found += 1
             count = rollout.group_size
-            texts = tuple(f"{seen} {sample.prompt or ''} {place}/{seed}/{k}" for k in range(count))
+            texts = tuple(f"{seen} {sample.prompt or ''} {index}/{seed}/{k}" for k in range(count))
             yield Captioned(sample, texts, (3,) * count, (False,) * count)
         if not found:
             raise NoUsableSamplesError("none of the samples can be used")

@@ -30,7 +30,7 @@ def test_pictures_and_clips_are_asked_about(tmp_path: Path) -> None:
         load(url, "data.max_frames=3", prompt='It\'s what?\nSay "it": é') as captioner,
     ):
         assert captioner.name == "a-captioner behind an endpoint"
-        found = sorted(captioner.stream(Inputs([tmp_path])), key=lambda caption: caption.place)
+        found = sorted(captioner.stream(Inputs([tmp_path])), key=lambda caption: caption.index)
         assert captioner.caption(paths[0]).startswith("Picture ")
         again = captioner.caption([paths[0], paths[2]], seed=1)
     assert [caption.modality for caption in found] == ["video", "image", "image", "image"]
@@ -54,7 +54,7 @@ def test_several_are_drawn_with_seeds_of_their_own_and_failures_are_told(tmp_pat
         assert {body["temperature"] for body in captioning.bodies} == {0.6}
         assert len({body["seed"] for body in captioning.bodies}) == 3
         captioning.speechless = {first.text.split()[1].rstrip(",")}
-        found = sorted(captioner.stream(paths), key=lambda caption: caption.place)
+        found = sorted(captioner.stream(paths), key=lambda caption: caption.index)
     assert "empty_answer" in str(found[0].error)
     assert found[1].error is None
 

@@ -43,7 +43,7 @@ def test_a_stream_goes_on_without_what_cannot_be_read(tmp_path: Path) -> None:
     paths = write_pictures(tmp_path, 4)
     paths[1].write_bytes(b"no picture")
     captioner = Captioner(ReadingEngine())
-    found = sorted(captioner.stream([*paths, tmp_path / "gone.png"], n=2, sample=True), key=lambda c: c.place)
+    found = sorted(captioner.stream([*paths, tmp_path / "gone.png"], n=2, sample=True), key=lambda c: c.index)
     assert [caption.error is None for caption in found] == [True, False, True, True, False]
     assert all(len(caption.texts) == 2 for caption in found if caption.error is None)
     assert "001.png: not a readable image" in str(found[1].error)
@@ -66,7 +66,7 @@ def test_a_stream_of_any_length_is_read_as_it_is_needed(tmp_path: Path) -> None:
 
     stream = Captioner(ReadingEngine()).stream(endless())
     found = [next(stream) for _ in range(10)]
-    assert [caption.place for caption in found] == list(range(10))
+    assert [caption.index for caption in found] == list(range(10))
     assert read <= 4096
     stream.close()
 
@@ -104,7 +104,7 @@ def test_a_real_policy_captions_pictures_and_clips_alone_as_in_company(tmp_path:
     write_dataset(tmp_path / "image", "image", "captioned", 3, seed=0)
     write_dataset(tmp_path / "video", "video", "captioned", 1, seed=0)
     with Captioner.load("embedded", settings=["rollout.max_completion_length=24"]) as captioner:
-        found = sorted(captioner.stream(Inputs([tmp_path])), key=lambda caption: caption.place)
+        found = sorted(captioner.stream(Inputs([tmp_path])), key=lambda caption: caption.index)
         assert [caption.modality for caption in found] == ["image"] * 3 + ["video"]
         assert all(caption.error is None and caption.text for caption in found)
         assert all(0 < caption.tokens[0] <= 24 for caption in found)

@@ -17,6 +17,7 @@ from vcap_jax.captioning.file import (
     CaptionFileError,
     CaptionJob,
     about_file,
+    earlier_file,
     read_caption_file,
     write_caption_file,
 )
@@ -111,6 +112,93 @@ def test_the_same_command_again_asks_nobody(folder: Path, whole: bytes, tmp_path
     assert write_caption_file(tmp_path / "whole.jsonl", Captioner(engine), job_of(folder))
     assert engine.batches == []
     assert (tmp_path / "whole.jsonl").read_bytes() == whole
+
+
+@pytest.fixture
+def mended(folder: Path, whole: bytes) -> bytes:
+    """The broken picture is whole now. What a file of all of them would be."""
+    del whole
+    write_pictures(folder.parent / "spare", 5)[4].replace(folder / "004.png")
+    path = folder.parent / "mended.jsonl"
+    assert write_caption_file(path, Captioner(ReadingEngine()), job_of(folder))
+    return path.read_bytes()
+
+
+def test_only_what_failed_is_tried_again(folder: Path, whole: bytes, mended: bytes, tmp_path: Path) -> None:
+    path, engine = tmp_path / "whole.jsonl", ReadingEngine()
+    assert write_caption_file(path, Captioner(engine), job_of(folder))
+    assert path.read_bytes() == whole != mended, "without the option the errors stand"
+    told: list[tuple[str, int, int, int]] = []
+    for _ in range(2):
+        assert write_caption_file(
+            path,
+            Captioner(engine),
+            job_of(folder),
+            retry_failed=True,
+            on_progress=lambda *progress: told.append(progress),
+        )
+        assert path.read_bytes() == mended
+        assert not parts_folder(path).exists()
+        assert not earlier_file(path).exists()
+    assert engine.batches == [[5]], "and once there is nothing that failed, nobody is asked"
+    assert told == [("captions", 10, 10, 1)]
+
+
+@pytest.mark.usefixtures("whole")
+def test_what_fails_again_keeps_its_error_of_today(folder: Path, tmp_path: Path) -> None:
+    path, engine = tmp_path / "whole.jsonl", ReadingEngine()
+    (folder / "004.png").write_bytes(b"")
+    assert write_caption_file(path, Captioner(engine), job_of(folder), retry_failed=True)
+    assert engine.batches == [[5]]
+    caption = list(read_caption_file(path))[5]
+    assert "004.png" in str(caption.error)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_shares_try_again_each_its_own(folder: Path, mended: bytes, tmp_path: Path, count: int) -> None:
+    path, engine = tmp_path / "whole.jsonl", ReadingEngine()
+    done = [
+        write_caption_file(
+            path, Captioner(engine), job_of(folder, Shard(index=index, count=count)), retry_failed=True
+        )
+        for index in range(count)
+    ]
+    assert done == [False] * (count - 1) + [True]
+    assert path.read_bytes() == mended
+    assert engine.batches == [[5]]
+
+
+def test_a_share_that_is_done_is_opened_again_for_what_failed(
+    folder: Path, mended: bytes, tmp_path: Path
+) -> None:
+    path, good = tmp_path / "shared.jsonl", (folder / "004.png").read_bytes()
+    (folder / "004.png").write_bytes(b"no picture")
+    shares = [Shard(index=index, count=2) for index in range(2)]
+    assert not write_caption_file(path, Captioner(ReadingEngine()), job_of(folder, shares[1]))
+    (folder / "004.png").write_bytes(good)
+    engine = ReadingEngine()
+    assert not write_caption_file(path, Captioner(engine), job_of(folder, shares[1]), retry_failed=True)
+    assert engine.batches == [[5]]
+    assert write_caption_file(path, Captioner(engine), job_of(folder, shares[0]), retry_failed=True)
+    assert path.read_bytes() == mended
+
+
+def test_a_second_attempt_that_is_stopped_loses_no_caption(
+    folder: Path, mended: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "whole.jsonl"
+
+    def refuse(place: int) -> None:
+        raise OSError(f"no answer for {place}")
+
+    with pytest.raises(OSError, match="no answer for 5"):
+        write_caption_file(path, Captioner(ReadingEngine(before=refuse)), job_of(folder), retry_failed=True)
+    assert not path.exists(), "a file that has its name is complete"
+    assert len(list(read_caption_file(earlier_file(path)))) == 10
+    engine = ReadingEngine()
+    assert write_caption_file(path, Captioner(engine), job_of(folder)), "the option need not be said again"
+    assert engine.batches == [[5]]
+    assert path.read_bytes() == mended
 
 
 @pytest.mark.usefixtures("whole")

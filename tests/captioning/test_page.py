@@ -11,10 +11,10 @@ from vcap_jax.captioning.page import write_caption_page
 from vcap_jax.world.dataset import write_dataset
 
 
-def caption(place: int, path: Path, *texts: str, error: str | None = None) -> Caption:
+def caption(index: int, path: Path, *texts: str, error: str | None = None) -> Caption:
     modality = "video" if path.suffix == ".mp4" else "image"
     return Caption(
-        place=place,
+        index=index,
         id=path.name,
         modality=modality,
         files=(path,),

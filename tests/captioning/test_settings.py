@@ -14,6 +14,7 @@ from vcap_jax.captioning.settings import (
     drawn_by,
     endpoint_config,
     groups_side_by_side,
+    own_requests,
     write_captioning,
 )
 from vcap_jax.configuration import dump_config, load_config, shipped_configs
@@ -44,6 +45,31 @@ def test_a_run_captions_by_its_own_settings_but_not_by_its_machines(tmp_path: Pa
     assert own.data.on_bad_sample == "skip"
     given = checkpoint_config(source(tmp_path, run=True), ["mesh.tensor=2", "model.attention=chunked"])
     assert (given.mesh.tensor, given.mesh.fsdp, given.model.attention) == (2, 2, "chunked")
+
+
+def test_requests_are_known_of_what_was_trained_with_them(tmp_path: Path) -> None:
+    run, export, bare = tmp_path / "run", tmp_path / "export", tmp_path / "bare"
+    (run / "checkpoints").mkdir(parents=True)
+    export.mkdir()
+    bare.mkdir()
+    config = paper("data.video_prompt=Tell it.")
+    (run / "config.yaml").write_text(dump_config(config))
+    write_captioning(config, export)
+    assert own_requests(str(run)) == {"video": "Tell it."}, "with pictures it was never asked anything"
+    assert own_requests(str(export)) == {"image": config.data.image_prompt, "video": "Tell it."}
+    assert own_requests(str(bare)) == own_requests("http://127.0.0.1:1") == {}
+    embedded = {
+        "image": "Describe the image.",
+        "video": "Describe the video in timed segments and a summary.",
+    }
+    assert own_requests("embedded") == embedded
+    asked = ["data.image_prompt=What is it?"]
+    assert own_requests(str(run), asked) == {"image": "What is it?", "video": "Tell it."}
+    assert (
+        own_requests(str(bare), asked)
+        == own_requests("http://127.0.0.1:1", asked)
+        == {"image": "What is it?"}
+    )
 
 
 def test_a_folder_captions_by_what_its_files_say(tmp_path: Path) -> None:

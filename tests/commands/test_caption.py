@@ -68,6 +68,10 @@ def test_a_broken_file_is_named_and_the_status_says_so(
     assert ["error" in row for row in rows] == [False, False, True, False]
     assert Path("p.html").read_text().count("<article") == 3
     assert main(words) == 1, "it is still so when there is nothing left to do"
+    assert "the same command with --retry-failed tries them again" in capsys.readouterr().err
+    write_pictures(folder, 4)
+    assert main([*words, "--retry-failed"]) == 0
+    assert "4 of 4 inputs captioned" in capsys.readouterr().err
 
 
 def test_shares_are_joined_by_the_last(url: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,6 +91,7 @@ def test_shares_are_joined_by_the_last(url: str, folder: Path, capsys: pytest.Ca
         (["-n", "2"], "greedily they would all be the same; add --sample"),
         (["-n", "0"], "give at least 1"),
         (["--shard", "0/2"], "add --out"),
+        (["--retry-failed"], "add --out"),
         (["--shard", "2/2", "--out", "x.jsonl"], "'2/2' is no share"),
     ],
 )

@@ -25,8 +25,8 @@ def test_every_candidate_has_a_line_and_standard_error_says_what_they_are_of(tmp
     answer = {"Analysis": "", "Correctness": 10, "Completeness": 5, "Text Quality": 8}
     given = {"step": 0, "group": 3, "sample_id": "a", "caption": "c", "family": "witness_adjudicator"}
     rows = [
-        StoredCandidate(place=0, components={}, verdicts={"global": KEY.digest}, reward=0.78, **given),
-        StoredCandidate(place=1, components={}, verdicts={"global": ""}, reward=None, **given),
+        StoredCandidate(index=0, components={}, verdicts={"global": KEY.digest}, reward=0.78, **given),
+        StoredCandidate(index=1, components={}, verdicts={"global": ""}, reward=None, **given),
     ]
     with JudgementStore(path) as store:
         store.put(KEY, Judgement(answer=answer)).result()

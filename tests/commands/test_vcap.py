@@ -15,8 +15,8 @@ from vcap_jax.commands import COMMANDS
 from vcap_jax.commands.vcap import main
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_COMMANDS = {"make_backbone"}
-"""Scripts of launch/ that are no commands of the package: the one that once made the tiny model."""
+NOT_COMMANDS = {"make_backbone", "teach"}
+"""Scripts of launch/ that are no commands of the package: those that once made the tiny models."""
 
 
 def modules() -> set[str]:

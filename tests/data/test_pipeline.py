@@ -114,7 +114,7 @@ def batches_of_processes(
         found = []
         for _ in range(steps):
             batch = next(iterator)
-            placed = zip(batch.places, batch.examples, strict=True)
+            placed = zip(batch.indices, batch.examples, strict=True)
             found.append(({place: e.sample.id for place, e in placed}, [bad.id for bad in batch.skipped]))
         iterator.close()
         return found, iterator.get_state()

@@ -129,7 +129,7 @@ def test_the_reward_is_that_of_the_run(judge: ScriptedJudge) -> None:
 
     judge.answer = by_words
     group = GroupForReward(
-        sample_id="a", step=7, place=0, media=Picture(), reference="A weak a.", captions=("three words now",)
+        sample_id="a", step=7, index=0, media=Picture(), reference="A weak a.", captions=("three words now",)
     )
     with session(judge) as mine:
         (score,) = mine.submit(group).result(60).candidates

@@ -9,7 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vcap_jax.grpo.advantages import AdvantageConfig, OverlongConfig, group_advantages, overlong_penalty
+from vcap_jax.configuration import ConfigError, load_config
+from vcap_jax.grpo.advantages import (
+    AdvantageConfig,
+    OverlongConfig,
+    component_advantages,
+    group_advantages,
+    overlong_penalty,
+)
+from vcap_jax.grpo.config import GRPOConfig
 
 NAN = float("nan")
 
@@ -149,3 +157,72 @@ def test_wrong_shapes_and_names_are_refused() -> None:
         OverlongConfig(weight=-1)
     with pytest.raises(ValueError, match=r"OverlongConfig\nbuffer\n"):
         OverlongConfig(buffer=0)
+
+
+def test_each_component_alone_by_hand() -> None:
+    # Component 0 is 0, 1, 2 (mean 1, deviation 1), component 1 is 0, 0, 0.03 (mean 0.01, deviation 0.01 sqrt(3)).
+    components = np.array([[[0.0, 0.0], [1.0, 0.0], [2.0, 0.03]]])
+    weights = np.array([[0.5, 2.0]])
+    rewards = (components * weights[:, None]).sum(-1)
+    config = AdvantageConfig(per_component=True, scale="none", epsilon=1e-12)
+    result = component_advantages(rewards, components, weights, np.ones((1, 3), bool), config)
+    third = 1 / np.sqrt(3)
+    expected = [-0.5 - 2 * third, -2 * third, 0.5 + 4 * third]
+    np.testing.assert_allclose(result.advantages, [expected], rtol=1e-9)
+    # What is logged stays the reward's own.
+    np.testing.assert_allclose(result.mean, rewards.mean(1))
+    np.testing.assert_allclose(result.std, rewards.std(1, ddof=1))
+
+
+def test_a_single_component_alone_is_the_reward_itself() -> None:
+    r = rewards()
+    components, weights = r[:, :, None] / 0.3, np.full((len(r), 1), 0.3)
+    config = AdvantageConfig(per_component=True, scale="none", epsilon=1e-12)
+    alone = component_advantages(r, components, weights, np.ones_like(r, bool), config)
+    usual = group_advantages(r, np.ones_like(r, bool), AdvantageConfig(epsilon=1e-12))
+    np.testing.assert_allclose(alone.advantages, 0.3 * usual.advantages, rtol=1e-9)
+
+
+def test_the_spread_of_one_component_does_not_drown_another() -> None:
+    rng = np.random.default_rng(3)
+    loud, quiet = 100 * rng.normal(size=(4, 8)), rng.normal(size=(4, 8))
+    components, weights = np.stack([loud, quiet], axis=-1), np.ones((4, 2))
+    valid, total = np.ones((4, 8), bool), loud + quiet
+
+    def agreement(advantages: np.ndarray) -> float:
+        return float(np.corrcoef(np.asarray(advantages).ravel(), quiet.ravel())[0, 1])
+
+    alone = AdvantageConfig(per_component=True, scale="none")
+    of_each = component_advantages(total, components, weights, valid, alone).advantages
+    of_sum = group_advantages(total, valid, AdvantageConfig()).advantages
+    assert agreement(of_each) > 0.5
+    assert agreement(of_sum) < 0.4
+    # GDPO: the sum of what each component gives, over the deviation of all sums of the step.
+    batch = component_advantages(total, components, weights, valid, AdvantageConfig(scale="batch"))
+    np.testing.assert_allclose(batch.advantages, of_each / (np.std(of_each, ddof=1) + 1e-4), rtol=1e-6)
+
+
+def test_components_of_masked_candidates_do_not_count() -> None:
+    components = np.array([[[0.0, 5.0], [1.0, 5.0], [9.0, 9.0], [2.0, 5.0]]] * 2)
+    r = components.sum(-1)
+    r[:, 2] = NAN
+    r[1, 1:] = NAN
+    config = AdvantageConfig(per_component=True, scale="none", drop_flat=True, epsilon=1e-12)
+    result = component_advantages(r, components, np.ones((2, 2)), np.isfinite(r), config)
+    np.testing.assert_allclose(result.advantages[0], [-1, 0, 0, 1], atol=1e-9)
+    assert result.contributes.tolist() == [[True, True, False, True], [False] * 4]
+    assert result.skipped.tolist() == [False, True]
+    same = np.full((1, 4, 2), 0.1)
+    flat = component_advantages(np.full((1, 4), 0.2), same, np.ones((1, 2)), np.ones((1, 4), bool), config)
+    assert flat.flat.all()
+    assert not flat.contributes.any()
+
+
+def test_components_that_do_not_fit_are_refused() -> None:
+    r = rewards(2, 3)
+    with pytest.raises(ValueError, match=r"components \(2, 3, 2\) must be"):
+        component_advantages(
+            r, np.zeros((2, 3, 2)), np.zeros((2, 3)), np.ones_like(r, bool), AdvantageConfig()
+        )
+    with pytest.raises(ConfigError, match=r"set grpo\.overlong\.weight to 0"):
+        load_config(GRPOConfig, [], ["advantages.per_component=true", "overlong.weight=0.5"])

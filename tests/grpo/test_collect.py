@@ -40,7 +40,7 @@ def example(tokens: int) -> Example:
 
 
 class Engine:
-    """Yields the groups of every batch, the last one first; a group's token is its place."""
+    """Yields the groups of every batch, the last one first; a group's token is its index."""
 
     def __init__(self) -> None:
         self.batches: list[RolloutBatch] = []
@@ -48,9 +48,9 @@ class Engine:
     def stream(self, params: Any, batches: Iterable[RolloutBatch], *, step: int) -> Iterator[SampledGroup]:
         for batch in batches:
             self.batches.append(batch)
-            for place in reversed(batch.places):
-                tokens = np.full((1, 1), place, np.int32)
-                yield SampledGroup(place, tokens, np.ones(1, np.int32), np.zeros(1, bool))
+            for index in reversed(batch.indices):
+                tokens = np.full((1, 1), index, np.int32)
+                yield SampledGroup(index, tokens, np.ones(1, np.int32), np.zeros(1, bool))
 
     def measured(self) -> dict[str, float]:
         return {}
@@ -72,7 +72,9 @@ class Session:
         return future
 
 
-def collect(tokens: list[int], places: tuple[int, ...], session: Session | None = None) -> tuple[Engine, Any]:
+def collect(
+    tokens: list[int], indices: tuple[int, ...], session: Session | None = None
+) -> tuple[Engine, Any]:
     engine = Engine()
     policy = SimpleNamespace(
         processor=SimpleNamespace(collate=partial(collate, merge_size=2), padded_sizes=padded_sizes),
@@ -87,13 +89,13 @@ def collect(tokens: list[int], places: tuple[int, ...], session: Session | None 
         batcher=PromptBatcher(policy, Buckets(token_multiple=10), 2, lambda batch: batch),  # type: ignore[arg-type]
         seed=0,
     )
-    batch = GroupBatch(examples=tuple(map(example, tokens)), places=places, skipped=())
+    batch = GroupBatch(examples=tuple(map(example, tokens)), indices=indices, skipped=())
     return engine, collector.collect(None, batch, step=1)
 
 
 def test_prompts_of_one_size_share_a_batch_and_the_largest_come_first() -> None:
     engine, _ = collect([15, 35, 11, 31, 12], (0, 1, 2, 3, 4))
-    assert [tuple(batch.places) for batch in engine.batches] == [(1, 3), (0, 2), (4,)]
+    assert [tuple(batch.indices) for batch in engine.batches] == [(1, 3), (0, 2), (4,)]
     # In their order they would have been three batches of 40, 40 and 20 tokens.
     assert [batch.prompt.tokens.shape for batch in engine.batches] == [(2, 40), (2, 20), (2, 20)]
     assert [e.sample.id for e in engine.batches[0].examples] == ["35 tokens", "31 tokens"]
@@ -101,23 +103,23 @@ def test_prompts_of_one_size_share_a_batch_and_the_largest_come_first() -> None:
 
 def test_prompts_of_one_size_stay_in_their_order() -> None:
     engine, _ = collect([13, 18, 11, 20], (0, 1, 2, 3))
-    assert [tuple(batch.places) for batch in engine.batches] == [(0, 1), (2, 3)]
+    assert [tuple(batch.indices) for batch in engine.batches] == [(0, 1), (2, 3)]
 
 
 def test_records_are_in_the_order_of_the_groups_and_each_is_its_own() -> None:
-    """Of the second of two processes, whose places do not begin at 0."""
+    """Of the second of two processes, whose indices do not begin at 0."""
     engine, rollout = collect([15, 35, 11, 31, 12], (5, 6, 7, 8, 9))
-    assert [record.place for record in rollout.records] == [5, 6, 7, 8, 9]
+    assert [record.index for record in rollout.records] == [5, 6, 7, 8, 9]
     assert [record.sample_id for record in rollout.records] == [f"{n} tokens" for n in (15, 35, 11, 31, 12)]
     assert [int(record.tokens[0, 0]) for record in rollout.records] == [5, 6, 7, 8, 9]
     assert [record.scores.sample_id for record in rollout.records] == [r.sample_id for r in rollout.records]
     assert list(rollout.batches) == engine.batches
 
 
-def test_a_group_goes_to_the_reward_with_its_place_which_names_it_where_a_sample_occurs_twice() -> None:
+def test_a_group_goes_to_the_reward_with_its_index_which_names_it_where_a_sample_occurs_twice() -> None:
     session = Session()
     collect([12, 35, 12], (3, 4, 5), session)
-    asked = sorted((group.place, group.sample_id) for group in session.asked)
+    asked = sorted((group.index, group.sample_id) for group in session.asked)
     assert asked == [(3, "12 tokens"), (4, "35 tokens"), (5, "12 tokens")]
 
 

@@ -26,8 +26,8 @@ VERDICT = Scores(
 )
 
 
-def record(place: int) -> GroupRecord:
-    rng = np.random.default_rng(place)
+def record(index: int) -> GroupRecord:
+    rng = np.random.default_rng(index)
     good = CandidateScore(
         reward=float(rng.random()),
         components={"correctness": 9.0, "local/completeness": float(rng.random())},
@@ -38,13 +38,13 @@ def record(place: int) -> GroupRecord:
     )
     bad = CandidateScore(reward=None, failure=Failure(reason="timeout", detail="60 s"))
     return GroupRecord(
-        place=place,
-        sample_id=f"sample {place}",
+        index=index,
+        sample_id=f"sample {index}",
         captions=("ein Bär", ""),
         lengths=np.array([3, 1], np.int32),
         truncated=np.array([True, False]),
         scores=GroupScores(
-            sample_id=f"sample {place}",
+            sample_id=f"sample {index}",
             step=1,
             candidates=(good, bad),
             full_reward=0.1,
@@ -56,8 +56,8 @@ def record(place: int) -> GroupRecord:
     )
 
 
-def rollout(places: list[int], seconds: float) -> StepRollout:
-    records = tuple(record(place) for place in places)
+def rollout(indices: list[int], seconds: float) -> StepRollout:
+    records = tuple(record(index) for index in indices)
     return StepRollout(batches=(), records=records, rollout_seconds=seconds, judge_seconds=1 / seconds)
 
 
@@ -72,8 +72,8 @@ def test_every_process_knows_all_groups_as_the_one_that_drew_them() -> None:
     for outcome in in_threads(2, work):
         assert (outcome.rollout_seconds, outcome.judge_seconds) == (2.0, 1.0)
         for ours, theirs in zip(outcome.results, alone.results, strict=True):
-            assert (ours.place, ours.sample_id, ours.captions) == (
-                theirs.place,
+            assert (ours.index, ours.sample_id, ours.captions) == (
+                theirs.index,
                 theirs.sample_id,
                 theirs.captions,
             )

@@ -108,7 +108,7 @@ class Data:
         return {"place": "before the step"}
 
     def __next__(self) -> GroupBatch:
-        return GroupBatch(examples=(), places=(), skipped=())
+        return GroupBatch(examples=(), indices=(), skipped=())
 
 
 def training(

@@ -15,6 +15,7 @@ from vcap_jax.data.examples import Example
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupBatch, GroupIterator, PipelineSettings
+from vcap_jax.grpo.advantages import AdvantageConfig
 from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.records import GroupRecord, StepRollout
 from vcap_jax.grpo.trainer import Training
@@ -58,7 +59,7 @@ class Collector:
             batches=(),
             records=tuple(
                 GroupRecord(
-                    place=place,
+                    index=index,
                     sample_id=example.sample.id,
                     captions=("a", "b"),
                     lengths=np.ones(2, np.int32),
@@ -68,7 +69,7 @@ class Collector:
                     reference=None,
                     tokens=np.ones((2, 1), np.int32),
                 )
-                for place, example in zip(batch.places, batch.examples, strict=True)
+                for index, example in zip(batch.indices, batch.examples, strict=True)
             ),
             rollout_seconds=1.0,
             judge_seconds=1.0,
@@ -95,6 +96,7 @@ def run(
     silent: int | None = None,
     error: Exception | None = None,
     between: Callable[[int, Any], None] = no_work,
+    config: GRPOConfig | None = None,
 ) -> tuple[float, list[Any]]:
     """The parameter at the end, and the (step, samples) that were collected; resumes what is in ``folder``."""
     collector = Collector(silent, error)
@@ -105,7 +107,7 @@ def run(
             state, place = checkpoints.restore(state)
             data.set_state(place)
         training = Training(
-            config=GRPOConfig(),
+            config=config or GRPOConfig(),
             max_completion_length=1,
             total_steps=STEPS,
             data=data,
@@ -143,6 +145,12 @@ def test_a_step_that_the_reward_failed_in_is_the_only_one_repeated(
     resumed, repeated = run(tmp_path / "stopped")
     assert repeated == collected[step:]
     assert resumed == alone
+
+
+def test_a_reward_without_components_cannot_be_normalised_by_component(tmp_path: Path) -> None:
+    config = GRPOConfig(advantages=AdvantageConfig(per_component=True))
+    with pytest.raises(TrainingStopped, match=r"step 1: .*GroupScores\.weights.*: set it to false"):
+        run(tmp_path, config=config)
 
 
 @pytest.mark.parametrize("silent", range(STEPS))

@@ -26,8 +26,9 @@ GROUPS, SIZE, TOKENS = 5, 2, 6
 PARTS = split_model(tiny_model(), ("visual",))
 
 
-def padded(prompts: Any, start: int, rows: int) -> Any:
-    """Rows from ``start`` on, filled up to ``rows`` with padding groups as ``collate`` makes them."""
+def padded(prompts: Any, start: int, rows: int, tokens: int | None = None) -> Any:
+    """Rows from ``start`` on, filled up to ``rows`` with padding groups as ``collate`` makes them, in batches that are
+    padded to ``tokens``."""
 
     def cut(x: np.ndarray, fill: int = 0) -> np.ndarray:
         part = x[start : start + rows]
@@ -35,7 +36,13 @@ def padded(prompts: Any, start: int, rows: int) -> Any:
         return np.pad(part, missing, constant_values=fill)
 
     filled = jax.tree.map(cut, prompts)
-    return type(prompts)(**(vars(filled) | {"visual_index": cut(prompts.visual_index, -1)}))
+    assert tokens is None or filled.lengths.max() <= tokens < filled.tokens.shape[1]
+    shorter = {
+        "tokens": filled.tokens[:, :tokens],
+        "positions": filled.positions[..., :tokens],
+        "visual_index": cut(prompts.visual_index, -1)[:, :tokens],
+    }
+    return type(prompts)(**(vars(filled) | shorter))
 
 
 def update_programs() -> UpdatePrograms:
@@ -44,13 +51,15 @@ def update_programs() -> UpdatePrograms:
 
 
 def updated(
-    per_batch: int,
     micro: int,
     devices: int = 1,
     programs: UpdatePrograms | None = None,
     order: tuple[int, ...] = tuple(range(GROUPS)),
+    longest: int = TOKENS,
+    narrow: int | None = None,
 ) -> tuple[Any, dict[str, float]]:
-    """order: of the groups in the batches."""
+    """order: of the groups in the batches. longest: tokens of a caption at most. narrow: what prompts behind the first
+    batch are padded to."""
     _, trainable, frozen = PARTS
     config = GRPOConfig(
         groups_per_step=GROUPS, groups_per_micro_batch=micro, objective=ObjectiveConfig(beta=0.1)
@@ -65,29 +74,28 @@ def updated(
     rewards = rng.random((GROUPS, SIZE))
     ordered = jax.tree.map(lambda x: x[np.asarray(order)], tiny_prompts(GROUPS))
     batches = []
-    for first in range(0, GROUPS, per_batch):
-        places = order[first : first + per_batch]
-        prompt = placement.batch(padded(ordered, first, per_batch))
+    for first in range(0, GROUPS, micro):
+        indices = order[first : first + micro]
+        prompt = placement.batch(padded(ordered, first, micro, tokens=narrow if first else None))
         features = vision_encoder(PARTS[0])(trainable, frozen, prompt)
-        batches.append(RolloutBatch([SimpleNamespace()] * len(places), places, prompt, features))
+        batches.append(RolloutBatch([SimpleNamespace()] * len(indices), indices, prompt, features))
     records = [
         GroupRecord(
-            place=place,
-            sample_id=str(place),
+            index=index,
+            sample_id=str(index),
             captions=(),
-            lengths=lengths[place],
-            truncated=lengths[place] < 0,
+            lengths=lengths[index],
+            truncated=lengths[index] < 0,
             scores=SimpleNamespace(),  # type: ignore[arg-type]  # advantages are given
             example=SimpleNamespace(),  # type: ignore[arg-type]
             reference=None,
-            tokens=tokens[place],
+            tokens=tokens[index],
         )
-        for place in range(GROUPS)
+        for index in range(GROUPS)
     ]
     update = StepUpdate(
         config=config,
-        groups_per_batch=per_batch,
-        max_completion_length=TOKENS,
+        max_completion_length=longest,
         programs=programs,
         frozen=frozen,
         reference=jax.tree.map(lambda x: x * 1.1, trainable),
@@ -106,13 +114,13 @@ def updated(
 @pytest.fixture(scope="module")
 def whole() -> tuple[Any, dict[str, float]]:
     """All groups in one batch and one micro-batch, on one device."""
-    return updated(GROUPS, GROUPS)
+    return updated(GROUPS)
 
 
 def test_a_step_that_its_batches_do_not_divide_is_filled_up_without_effect(whole) -> None:
     """As on six devices with 32 groups: the last batch has padding groups, which contribute nothing."""
     params, metrics = whole
-    short, short_metrics = updated(4, 2)
+    short, short_metrics = updated(2)
     assert short_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
     for ours, theirs in zip(jax.tree.leaves(short), jax.tree.leaves(params), strict=True):
         assert np.isfinite(ours).all()
@@ -121,13 +129,31 @@ def test_a_step_that_its_batches_do_not_divide_is_filled_up_without_effect(whole
 
 def test_it_does_not_matter_which_groups_share_a_batch(whole) -> None:
     params, metrics = whole
-    mixed, mixed_metrics = updated(2, 2, order=(3, 0, 4, 2, 1))
+    mixed, mixed_metrics = updated(2, order=(3, 0, 4, 2, 1))
     assert mixed_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
     for ours, theirs in zip(jax.tree.leaves(mixed), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
-def test_a_part_of_a_batch_is_split_over_the_devices_as_the_batch_is(whole) -> None:
+def test_each_micro_batch_is_padded_to_its_own_prompts(whole) -> None:
+    """The longest prompts (12 tokens) come first; the batches behind them are padded to 11."""
+    params, metrics = whole
+    own, own_metrics = updated(2, order=(0, 3, 1, 4, 2), narrow=11)
+    assert own_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
+    for ours, theirs in zip(jax.tree.leaves(own), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_columns_that_are_added_to_captions_change_nothing(whole) -> None:
+    """A limit of 9 tokens has 10 columns, four more than these captions have."""
+    params, metrics = whole
+    wide, wide_metrics = updated(GROUPS, longest=9)
+    assert wide_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
+    for ours, theirs in zip(jax.tree.leaves(wide), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_a_micro_batch_is_split_over_the_devices(whole) -> None:
     """(It lay whole on each of them: correct, and as much memory as there are devices.)"""
     programs, seen = update_programs(), []
     accumulate = programs.accumulate
@@ -138,7 +164,7 @@ def test_a_part_of_a_batch_is_split_over_the_devices_as_the_batch_is(whole) -> N
 
     programs.accumulate = watched  # type: ignore[assignment]
     params, metrics = whole
-    split, split_metrics = updated(16, 8, devices=8, programs=programs)
+    split, split_metrics = updated(8, devices=8, programs=programs)
     arrays = jax.tree.leaves(seen)
     assert len(seen) == 1
     assert len(arrays) > 8

@@ -13,7 +13,8 @@ from vcap_jax.human_eval.agreement_report import write_agreement
 from vcap_jax.human_eval.exchange import Records
 from vcap_jax.human_eval.protocol import Kind, Ranking
 from vcap_jax.human_eval.records import Answer, Rankings
-from vcap_jax.human_eval.results import OVERALL, human_ranks, results_of, reward_ranks
+from vcap_jax.human_eval.results import results_of
+from vcap_jax.human_eval.reward_agreement import OVERALL, human_ranks, reward_ranks
 from vcap_jax.human_eval.study import read_study
 
 YES, NO, FALSE = (

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vcap_jax.kernels.attention import Cached, decode
+from vcap_jax.kernels.attention import Cached, Seen, decode
 from vcap_jax.kernels.matmul import einsum_float32
 
 
@@ -41,11 +41,12 @@ def test_decoding_in_bfloat16_runs_inside_a_loop() -> None:
     )
     rows = groups * size * key_heads
     keys, values = draw(3, rows, dim, slots), draw(4, rows, slots, dim)
-    queries, in_prompt = draw(0, groups, size, heads, dim), jnp.ones((groups, prompt), bool)
+    queries, in_prompt = draw(0, groups, size, heads, dim), Seen.first(jnp.full(groups, prompt), prompt)
 
     def one(queries: jax.Array, step: jax.Array) -> jax.Array:
         written = jnp.broadcast_to(jnp.arange(slots) <= step, (groups, slots))
-        return decode(queries, Cached(prompt_keys, prompt_values, in_prompt), Cached(keys, values, written))
+        seen = Seen(written, *(jnp.full((groups, size), n) for n in (step + 1, 0)), start=0)
+        return decode(queries, Cached(prompt_keys, prompt_values, in_prompt), Cached(keys, values, seen))
 
     @jax.jit
     def loop(queries: jax.Array) -> jax.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -24,9 +25,23 @@ def test_a_dry_run_prints_everything_and_starts_nothing(node: Path) -> None:
     assert "CUDA_VISIBLE_DEVICES=0\\,1\\,2\\,3\\,4\\,5" in done.stdout
     assert "http://127.0.0.1:8000\\,http://127.0.0.1:8001" in done.stdout
     assert "optimizer.learning_rate=1e-6" in done.stdout
-    assert "rollout.groups_per_batch=6 grpo.groups_per_micro_batch=6" in done.stdout
+    assert "rollout.groups_per_batch=18 grpo.groups_per_micro_batch=6" in done.stdout
     assert notes(node) == []
     assert not (node / "run.logs").exists()
+
+
+def test_more_groups_decode_at_once_where_the_state_is_cut_over_more_gpus(node: Path) -> None:
+    def groups(*arguments: str) -> tuple[str, ...]:
+        done = start(node, "h800_8x.sh", "--dry-run", *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = re.search(r"rollout.groups_per_batch=(\d+) grpo.groups_per_micro_batch=(\d+)", done.stdout)
+        assert found is not None
+        return found.groups()
+
+    assert groups("--modality", "video") == ("6", "6")
+    far = ("--judge-url", "http://far:8000")
+    assert groups(*far) == ("32", "8")
+    assert groups(*far, "--modality", "video") == ("16", "8")
 
 
 def test_groups_are_as_many_as_policy_gpus_unless_the_user_says_otherwise(node: Path) -> None:
@@ -70,11 +85,11 @@ def test_jax_that_computes_on_the_cpu_is_refused(node: Path) -> None:
 
 
 def test_the_memory_of_the_host_is_checked(node: Path) -> None:
-    """22.8 GiB for each of 6 GPUs wait there, and two judges cache videos in 32 GiB each."""
+    """22.9 GiB for each of 6 GPUs wait there, and two judges cache videos in 32 GiB each."""
     sizes = '{"model_type": "qwen3_vl", "text_config": {"num_hidden_layers": 36, "hidden_size": 4096}}'
     (node / "model" / "config.json").write_text(sizes)
     done = start(node, "h800_8x.sh", "--dry-run", "--modality", "video", HOST_MEMORY="1")
-    assert "201 GiB of this host's memory" in done.stdout
+    assert "202 GiB of this host's memory" in done.stdout
 
 
 def test_a_row_that_cannot_be_read_is_told_before_anything_starts(node: Path) -> None:

@@ -40,7 +40,8 @@ def test_slurm_gives_every_node_a_judge_and_every_trainer_all_judges(node: Path)
     assert "SLURM_PROCID" in run
     far = start(node, "slurm.sbatch", "--dry-run", "--judge-url", "http://far:8000")
     assert "--policy-gpus 0\\,1\\,2\\,3\\,4\\,5\\,6\\,7" in far.stdout
-    assert "rollout.groups_per_batch=16" in far.stdout
+    # Of images, two on each of 16: a step has no more.
+    assert "rollout.groups_per_batch=32 grpo.groups_per_micro_batch=16" in far.stdout
     missing = start(node, "slurm.sbatch", "--modality", "video")
     assert missing.returncode == 2
     assert "inside a SLURM job" in missing.stderr

@@ -99,14 +99,13 @@ def test_preflight_checks_a_run_for_the_target(checkout: Path, node: Path) -> No
 
 def test_the_launch_script_divides_the_node(checkout: Path, node: Path) -> None:
     files = {"DIR": str(node / "model"), "FILE": str(node / "rows.jsonl"), "node": str(node)}
-    done = run(checkout, f"{COMMANDS[3]} --python {node / 'bin' / 'python'}", **files)
+    command = COMMANDS[3].replace("--elsewhere", f"--elsewhere --python {node / 'bin' / 'python'}")
+    done = run(checkout, command, **files)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "CUDA_VISIBLE_DEVICES=0\\,1\\,2 " in done.stdout
     assert "--gpus 3 " in done.stdout
     assert "groups_per_batch=3" in done.stdout
-    wrong = run(
-        checkout, f"{COMMANDS[3].replace('x900x4', 'x9')} --python {node / 'bin' / 'python'}", **files
-    )
+    wrong = run(checkout, command.replace("x900x4", "x9"), **files)
     assert wrong.returncode == 2
     assert "unknown hardware 'x9'" in wrong.stderr
 

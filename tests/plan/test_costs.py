@@ -143,6 +143,27 @@ def test_splash_by_its_name_and_shapes(name: str, products: float) -> None:
     assert not cost.unknown
 
 
+NEW_TOKENS = """HloModule jit_f
+
+ENTRY %main (q: bf16[48,1,32,128], k: bf16[48,128,4224], v: bf16[48,4224,128], n: s32[6,2]) -> f32[48,1,4,32,128] {
+  %q = bf16[48,1,32,128]{3,2,1,0} parameter(0)
+  %k = bf16[48,128,4224]{2,1,0} parameter(1)
+  %v = bf16[48,4224,128]{2,1,0} parameter(2)
+  %n = s32[6,2]{1,0} parameter(3)
+  ROOT %mpmd_map.9 = f32[48,1,4,32,128]{4,3,2,1,0} custom-call(%q, %k, %v, %n), custom_call_target="mosaic_gpu_v2", \
+metadata={op_name="jit(f)/NAME/mpmd_map"}
+}
+"""
+
+
+def test_new_tokens_by_the_shapes_of_their_kernel() -> None:
+    cost = Counter(parse(NEW_TOKENS.replace("NAME", "vcap_decode_captions"))).total()
+    assert cost.flops == cost.by_formula == 4 * 48 * 32 * 128 * 4224
+    assert cost.moved > 2 * 48 * 128 * 4224 * 2
+    assert not cost.unknown
+    assert Counter(parse(NEW_TOKENS.replace("NAME", "another"))).total().unknown
+
+
 def test_a_kernel_that_is_not_known_is_named() -> None:
     cost = counted(SPLASH.replace("NAME", "somebodys_kernel"))
     assert (cost.flops, cost.unknown) == (0, {"somebodys_kernel.2"})

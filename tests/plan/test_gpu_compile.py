@@ -76,6 +76,7 @@ def test_prompts_and_updates_attend_with_cudnn_and_decoding_talks_to_nobody(plan
     programs = {p["name"].split()[0]: p for p in planned["programs"]}
     for name in ("prefill", "log-probabilities", "gradient"):
         assert "cudnn" in programs[name]["kernels"]
+    assert "hopper" in programs["decode"]["kernels"]
     # Two replicas, each with the parameters of its own.
     assert programs["decode"]["sent"] == 0
     assert programs["gradient"]["sent"] > 0

@@ -14,7 +14,7 @@ from tests.tiny_policy import CONFIG
 from vcap_jax.configuration import load_config
 from vcap_jax.models.policy import ModelConfig
 from vcap_jax.plan import targets
-from vcap_jax.plan.abstract import largest_sizes, model_of
+from vcap_jax.plan.abstract import abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import used_memory
 from vcap_jax.plan.planning import Plan, layout, make_plan
 from vcap_jax.plan.remedies import changes, try_changes
@@ -53,8 +53,8 @@ def test_every_program_of_a_step_is_there_as_often_as_a_step_runs_it(plan: Plan)
     counts = {row.name.split()[0]: row.count for row in plan.rows}
     assert counts == {
         "copy": 1,
-        "vision": 2,
-        "prefill": 2,
+        "vision": 4,
+        "prefill": 4,
         "decode": 2 * 8,
         "log-probabilities": 4,
         "gradient": 4,
@@ -73,18 +73,21 @@ def test_bytes_are_those_of_the_state(plan: Plan) -> None:
         held["parameters"] + held["optimizer"] + held["gradients"], abs=64
     )
     assert optimizer.peak >= sum(held.values())
-    for row in plan.rows:
+    # Pictures are looked at while others decode, whose caches are beside the program.
+    state = rows["prefill"].peak - rows["prefill"].resident - rows["prefill"].compiled.temporaries
+    vision = rows.pop("vision")
+    known = vision.resident + vision.compiled.temporaries
+    assert known + 0.9 * state < vision.peak < known + 1.1 * state + vision.compiled.arguments
+    for row in rows.values():
         # What a run keeps of a program's results is in the table of what stays.
-        results = 0 if row.name.split()[0] in ("copy", "vision") else row.compiled.results
+        results = 0 if row.name.split()[0] == "copy" else row.compiled.results
         assert row.peak == pytest.approx(
             row.resident + results + row.compiled.temporaries, abs=row.compiled.arguments + 1
         )
     # Each device has the features of its own prompts.
     patches, width = 16, 16
-    features = (
-        2 * patches // 4 * width * 4 * 2
-    )  # two prompts, visual tokens, float32, the last layer's and one tap's
-    assert rows["vision"].compiled.results == pytest.approx(features, abs=64)
+    features = patches // 4 * width * 4 * 2  # visual tokens, float32, the last layer's and one tap's
+    assert vision.compiled.results == pytest.approx(features, abs=64)
     copy = next(row for row in plan.rows if row.name == "copy for rollout")
     assert copy.compiled.results == pytest.approx(plan.resident["rollout"]["rollout copy"], rel=0.01)
 
@@ -97,6 +100,49 @@ def test_the_roofline_takes_the_slowest(plan: Plan) -> None:
     assert gradient.compiled.cost.flops / 989e12 == gradient.compute
     assert gradient.compiled.cost.sent > 0  # parameters are gathered
     assert plan.step_seconds == pytest.approx(sum(row.seconds * row.count for row in plan.rows))
+
+
+def test_no_program_takes_less_than_it_must(plan: Plan) -> None:
+    rows = {row.name.split()[0]: row for row in plan.rows}
+    for name, row in rows.items():
+        assert row.floor is not None, name
+        assert row.reached is not None
+        assert 0 < row.reached <= 1, name
+        assert row.floor.flops <= row.compiled.cost.flops
+        assert row.floor.moved <= row.compiled.cost.moved, name
+    gradient, forward = rows["gradient"].floor, rows["log-probabilities"].compiled.cost.flops
+    assert gradient is not None
+    assert gradient.flops == min(3 * forward, rows["gradient"].compiled.cost.flops)
+    assert plan.floor_seconds == pytest.approx(
+        sum(row.floor.seconds * row.count for row in plan.rows if row.floor)
+    )
+    assert plan.step_seconds is not None
+    assert plan.floor_seconds < plan.step_seconds
+
+
+def test_a_token_reads_the_layers_once_each_prompt_once_and_every_caption(
+    plan: Plan, config: RunConfig
+) -> None:
+    model = model_of(config.model)
+    spec, policy = model.spec, abstract_policy(config, model, jax.devices("cpu")[0])
+    layers, _ = model.family.apart(policy.graphdef, policy.trainable, policy.frozen)
+    numbers = sum(x.size for x in jax.tree.leaves(layers)) + spec.text.hidden_size * spec.text.vocab_size
+    # Two groups on each device: 16 prompt tokens and two captions of 8, a key and a value for each head and layer.
+    tokens = 2 * (16 + 2 * 8)
+    numbers += tokens * 2 * spec.text.num_key_value_heads * spec.text.head_dim * spec.text.num_hidden_layers
+    decode = next(row for row in plan.rows if row.name.startswith("decode"))
+    assert decode.floor is not None
+    # The prompts' lengths and next places are two numbers more of each.
+    assert decode.floor.moved == 4 * (numbers + 2 * 2)
+
+
+def test_captions_of_many_lengths_take_less_than_the_longest(plan: Plan) -> None:
+    """8 tokens are both the mean and the longest here: the run's two rounds, with the columns that they reach."""
+    decode = next(row for row in plan.rows if row.name.startswith("decode"))
+    assert plan.spread is not None
+    assert (plan.spread.mean, plan.spread.longest, plan.spread.through) == (8, 8, decode.count)
+    assert plan.spread.seconds == pytest.approx(decode.seconds * decode.count, rel=0.01)
+    assert f"goes through {plan.spread.through} tokens" in render(plan)
 
 
 def test_a_plan_can_be_read_and_kept(plan: Plan) -> None:
@@ -114,7 +160,7 @@ def test_a_plan_of_some_programs_gives_no_verdict_and_no_time_of_a_step(config: 
     devices = jax.devices()[:DEVICES]
     part = make_plan(config, hardware("h100x2"), devices=(devices, devices), only=frozenset({"optimizer"}))
     assert part.left_out == (
-        *("copy for rollout", "vision", "prefill", "decode (8 slots)", "log-probabilities", "gradient"),
+        *("copy for rollout", "vision", "prefill", "decode (8 columns)", "log-probabilities", "gradient"),
     )
     assert part.step_seconds is None
     text = render(part)
@@ -177,11 +223,14 @@ def test_changes_are_those_that_are_left() -> None:
 def test_groups_are_cut_to_the_devices() -> None:
     config = load_config(RunConfig, [PAPER / "image.yaml"])
     whole = layout(config, hardware("h800x8"), None)
-    assert (whole.groups, whole.batch, whole.micro, whole.judge, whole.note) == (32, 8, 8, 0, "")
+    assert (whole.groups, whole.batch, whole.micro, whole.judge, whole.note) == (32, 32, 8, 0, "")
     six = layout(config, hardware("h800x8"), 6)
-    # The step keeps its groups: five whole batches and a short one.
-    assert (six.groups, six.batch, six.micro, six.judge) == (32, 6, 6, 2)
-    assert "rollout.groups_per_batch=6" in six.note
+    # The step keeps its groups: five whole micro-batches and a short one. Five slots on each, which is what divides.
+    assert (six.groups, six.batch, six.micro, six.judge) == (32, 30, 6, 2)
+    assert "rollout.groups_per_batch=30 grpo.groups_per_micro_batch=6" in six.note
+    apart = load_config(RunConfig, [PAPER / "image.yaml"], ["rollout.groups_per_batch=18"])
+    three = layout(apart, hardware("h800x8"), 6)
+    assert (three.batch, three.micro) == (18, 6)
     with pytest.raises(ValueError, match="judge is elsewhere"):
         layout(config, hardware("v5p-16"), 6)
     with pytest.raises(ValueError, match="8 GPUs"):

@@ -31,7 +31,7 @@ def test_each_of_several_hosts_gets_the_parameters_as_it_decodes_with_them(tmp_p
         ],
     )
     model = model_of(config.model)
-    policy = abstract_policy(config, model, "cpu")
+    policy = abstract_policy(config, model, jax.devices("cpu")[0])
     devices = jax.devices()[:4]
     step = step_programs(
         config,

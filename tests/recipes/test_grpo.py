@@ -1,7 +1,8 @@
 """Whole runs of the embedded world: what they leave, resume after SIGKILL, clips, bad data.
 
-Runs that are killed are started by the command a user types, the others in this process. Their programs are compiled
-quickly; the slow test kills one whose programs are compiled as a user's are.
+Runs that are killed are started by the command a user types, the others in this process, on one of the same simulated
+devices, so that what one has compiled none compiles again. Their programs are compiled quickly; the slow test kills one
+whose programs are compiled as a user's are, on the one device that a user has.
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests import quick_compile
 from tests.signals import in_foreground
 from vcap_jax.configuration import load_config
 from vcap_jax.recipes.grpo import run
 from vcap_jax.report.metrics import deterministic, read_metrics
-from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
+from vcap_jax.run.folders import open_run
 from vcap_jax.training.checkpoint import Checkpointer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,22 +43,21 @@ SMALL = [
 ]
 
 
-COMMAND = [sys.executable, str(ROOT / "launch" / "train.py"), *SMALL]
+COMMAND = [sys.executable, str(ROOT / "launch" / "train.py"), *SMALL, "mesh.fsdp=1"]
 # Shared by all tests, see conftest.py; how a program was compiled is part of the name under which it is found.
 COMMAND.append(f"compilation_cache={os.environ['JAX_COMPILATION_CACHE_DIR']}")
 
 
 def environment(quick: bool) -> dict[str, str]:
-    # One device, as a user has; the eight simulated ones of the other tests would only slow this down.
-    flags = " ".join(quick_compile.flags()) if quick else ""
+    flags = os.environ["XLA_FLAGS"] if quick else ""
     return {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
 
 
-def train(run_dir: Path, *more: str, quick: bool = True) -> None:
-    """A run of pictures as a user starts it."""
+def train(run_dir: Path, *more: str) -> None:
+    """A run of pictures as a user starts it, with the programs that a user has."""
     done = subprocess.run(
         [*COMMAND, "--run-dir", str(run_dir), *more],
-        env=environment(quick),
+        env=environment(quick=False),
         capture_output=True,
         text=True,
         timeout=900,
@@ -67,19 +66,19 @@ def train(run_dir: Path, *more: str, quick: bool = True) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def train_here(run_dir: Path, modality: str, *settings: str) -> str:
+def train_here(run_dir: Path, modality: str, *settings: str, resume: bool = False) -> str:
     """A run in this process, on one device; what it says."""
     files = [ROOT / "configs" / "embedded" / f"{modality}.yaml"]
     config = load_config(RunConfig, files, [*SMALL, "mesh.fsdp=1", *settings])
     said: list[str] = []
-    run(config, RunFolder.open(run_dir, config), say=said.append)
+    run(*open_run(config, run_dir, resume=resume), say=said.append)
     return "\n".join(said)
 
 
 @pytest.fixture(scope="module")
 def left_alone(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "alone"
-    train(folder)
+    train_here(folder, "image")
     return folder
 
 
@@ -186,7 +185,7 @@ def assert_the_same(folder: Path, left_alone: Path) -> None:
 def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, left_alone):
     folder = tmp_path / "killed"
     ended_by(signal.SIGKILL, 2, folder)
-    train(folder, "--resume")
+    train_here(folder, "image", resume=True)
     assert_the_same(folder, left_alone)
 
 
@@ -194,7 +193,7 @@ def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, left_alone):
 def test_stopped_and_killed_and_resumed_is_bit_for_bit_the_same(tmp_path):
     """Ended by Ctrl-C, then killed, and at last left alone; with the programs a user has."""
     left_alone, folder = tmp_path / "alone", tmp_path / "killed"
-    train(left_alone, quick=False)
+    train(left_alone)
     steps = ended_by(signal.SIGINT, 1, folder, quick=False)
     with Checkpointer(folder / "checkpoints", read_only=True) as checkpoints:
         assert checkpoints.latest_step() == steps
@@ -203,7 +202,7 @@ def test_stopped_and_killed_and_resumed_is_bit_for_bit_the_same(tmp_path):
     assert said.splitlines()[-1].startswith(f"stopped after step {steps} of 4, which is saved; go on with: ")
     assert said.endswith(" --resume\n")
     ended_by(signal.SIGKILL, max(3, steps + 1), folder, "--resume", quick=False)
-    train(folder, "--resume", quick=False)
+    train(folder, "--resume")
     assert_the_same(folder, left_alone)
 
 

@@ -49,7 +49,7 @@ class Writer:
                 on_bad(BadSample(id=sample.id, reason="damaged"))
                 continue
             self._spend(place)
-            yield Written(place=place, references=(f"{sample.id} one", f"{sample.id} two ü"))
+            yield Written(index=place, references=(f"{sample.id} one", f"{sample.id} two ü"))
 
     def windows(self, samples, first, on_bad):
         places = [(s, k) for s in samples for k in range(self.segments)][first % self.segments :]
@@ -58,7 +58,7 @@ class Writer:
                 continue
             self._spend(("window", place))
             window = TimeWindow(start=k, end=k + 1.5)
-            yield Written(place=place, references=(f"{sample.id} window {k}",), window=window)
+            yield Written(index=place, references=(f"{sample.id} window {k}",), window=window)
 
 
 def test_a_pool_says_who_wrote_it_and_what_about(tmp_path: Path) -> None:

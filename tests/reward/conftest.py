@@ -91,10 +91,10 @@ def studied(tmp_path: Path) -> Path:
     whole, local = key(1), key(2)
 
     def row(
-        place: int, verdicts: dict[str, str | None], reward: float | None, **more: Any
+        index: int, verdicts: dict[str, str | None], reward: float | None, **more: Any
     ) -> StoredCandidate:
         named = {"step": 0, "group": 3, "sample_id": "a", "caption": "x", "family": "judge", "components": {}}
-        return StoredCandidate(place=place, verdicts=verdicts, reward=reward, **{**named, **more})
+        return StoredCandidate(index=index, verdicts=verdicts, reward=reward, **{**named, **more})
 
     with JudgementStore(path) as store:
         store.put(whole, judgement(9, 8, 7))

@@ -46,7 +46,7 @@ def candidate(**fields: Any) -> StoredCandidate:
         "step": 0,
         "group": 3,
         "sample_id": "a",
-        "place": 0,
+        "index": 0,
         "caption": "y",
         "family": "witness_adjudicator",
         "components": {},

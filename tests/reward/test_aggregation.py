@@ -5,7 +5,12 @@ import math
 import pytest
 
 from vcap_jax.configuration import ConfigError, load_config
-from vcap_jax.reward.aggregation import RewardWeights, video_reward, weighted_reward
+from vcap_jax.reward.aggregation import (
+    RewardWeights,
+    component_weights,
+    video_reward,
+    weighted_reward,
+)
 from vcap_jax.reward.config import JudgeConfig, LocalConfig, RewardConfig
 from vcap_jax.reward.scores import Scores
 
@@ -85,3 +90,15 @@ def test_settings_load_from_plain_values() -> None:
     with pytest.raises(ConfigError, match=r"local\.reference"):
         load_config(RewardConfig, [], ["local.reference=half"])
     assert load_config(JudgeConfig, [], ["urls=[https://host/v1]"]).concurrency == 64
+
+
+def test_the_reward_is_the_weighted_sum_of_its_components() -> None:
+    weights = RewardWeights()
+    image = component_weights(weights, "image", local=False)
+    assert image == {"correctness": 0.05, "completeness": 0.04, "text_quality": 0.01}
+    given, near = scores(9, 7, 3, "Reasonability"), scores(4, 5, 6)
+    components = {**given.by_name(), **{f"local/{name}": value for name, value in near.by_name().items()}}
+    for local in (False, True):
+        told = component_weights(weights, "video", local=local)
+        total = sum(weight * components[name] for name, weight in told.items())
+        assert total == pytest.approx(video_reward(given, near if local else None, weights))

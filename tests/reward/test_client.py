@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from tests.fake_clock import FakeClock
-from vcap_jax.reward.client import Answer, JudgeClient, JudgeOutage, JudgeUnavailable
+from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.question import Answer
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.templates import QUALITY_KEYS

@@ -43,7 +43,7 @@ def image_group(number: int, captions: int = 4) -> GroupForReward:
     return GroupForReward(
         sample_id=f"image {number}",
         step=0,
-        place=number,
+        index=number,
         media=media,
         reference=texts[1],
         captions=(*texts, ""),
@@ -66,7 +66,7 @@ def video_group(number: int) -> GroupForReward:
     return GroupForReward(
         sample_id=f"video {number}",
         step=0,
-        place=number,
+        index=number,
         media=media,
         reference=texts[1],
         captions=tuple(texts),
@@ -112,7 +112,7 @@ def test_other_weights_need_no_judge_and_agree_with_one(url: str, tmp_path: Path
         JudgeConfig(urls=(url,)), RewardConfig(weights=weights, local=LocalConfig(min_overlap=0.0))
     )
     expected = {(g.sample_id, place): r for g in asked for place, r in enumerate(g.rewards)}
-    studied = {(row.candidate.sample_id, row.candidate.place): row.reward for row in restudy(path, weights)}
+    studied = {(row.candidate.sample_id, row.candidate.index): row.reward for row in restudy(path, weights)}
     assert studied == expected
     assert len(studied) == 4 * 4 + 2 * 3
 

@@ -61,7 +61,7 @@ def groups(modality: Modality, count: int) -> tuple[list[Scene], list[GroupForRe
             GroupForReward(
                 sample_id=f"{modality} {index}",
                 step=0,
-                place=index,
+                index=index,
                 media=media_of(scene),
                 reference=reference,
                 captions=captions,
@@ -107,6 +107,23 @@ def test_what_the_families_reward_and_what_they_cannot_see(
     assert by_judge[:, 1].mean() > by_judge[:, 3].mean() + 0.3
 
 
+@pytest.mark.parametrize("modality", ["image", "video"])
+def test_the_rivals_on_what_they_can_see(url: str, modality: Modality) -> None:
+    asked, judge = groups(modality, 6)[1], JudgeConfig(urls=(url,))
+    by_differences = rewards(RewardConfig(family="claim_differences"), judge, asked)
+    # The reference itself differs in nothing; the whole truth errs nowhere, and the reference where it leaves out.
+    assert (by_differences[:, 0] == 0.5).all()
+    assert np.isin(by_differences[:, 1], (0.5, 1.0)).all()
+    # Inventions that no reference speaks of cost, and silence is all omissions.
+    assert by_differences[:, 2].mean() < by_differences[:, 1].mean()
+    assert (by_differences[:, 3] == 0).all()
+    by_balance = rewards(RewardConfig(family="balanced"), judge, asked)
+    # Precision and recall of the reference and of the truth are whole; the text of a long truth may not count.
+    assert (by_balance[:, :2] > 0.66).all()
+    assert by_balance[:, 2].mean() < by_balance[:, 1].mean()
+    assert (by_balance[:, 3] < 0.34).all()
+
+
 def test_the_judge_family_asks_instruction_two_and_can_be_restudied(url: str, tmp_path: Path) -> None:
     path = tmp_path / "s"
     expected = rewards(
@@ -117,5 +134,5 @@ def test_the_judge_family_asks_instruction_two_and_can_be_restudied(url: str, tm
     asked = {key.instruction for key, _ in read_judgements(path)}
     assert asked == {"image_no_reference", "video_global_no_reference"}
     assert all(key.reference is None for key, _ in read_judgements(path))
-    same = {(r.candidate.sample_id, r.candidate.place): r.reward for r in restudy(path, RewardWeights())}
+    same = {(r.candidate.sample_id, r.candidate.index): r.reward for r in restudy(path, RewardWeights())}
     assert [same[f"image {n}", k] for n in range(4) for k in range(4)] == expected.ravel().tolist()

@@ -30,9 +30,9 @@ def config(name: str) -> RewardConfig:
     return RewardConfig(family=f"{OWN}:{name}", options={"most": 4})
 
 
-def group(*captions: str, place: int = 0) -> GroupForReward:
+def group(*captions: str, index: int = 0) -> GroupForReward:
     return GroupForReward(
-        sample_id="a", step=0, place=place, media=NOTHING, reference=None, captions=captions
+        sample_id="a", step=0, index=index, media=NOTHING, reference=None, captions=captions
     )
 
 
@@ -40,9 +40,9 @@ def group(*captions: str, place: int = 0) -> GroupForReward:
 def test_the_projects_own_load_by_name(name: str) -> None:
     family = load_family(RewardConfig(family=name))
     assert family.__module__.startswith("vcap_jax.reward.")
-    uses = {"witness_adjudicator": (True, True), "imitation": (True, False), "vqa": (True, True)}
+    uses = {"imitation": (True, False), "judge": (False, True)}
     settings = RewardConfig(family=name)
-    assert (family.uses_reference(settings), family.asks_judge(settings)) == uses.get(name, (False, True))
+    assert (family.uses_reference(settings), family.asks_judge(settings)) == uses.get(name, (True, True))
 
 
 def test_a_users_own_is_scored_alarmed_and_kept(tmp_path: Path) -> None:
@@ -60,17 +60,17 @@ def test_a_users_own_is_scored_alarmed_and_kept(tmp_path: Path) -> None:
 def test_both_groups_of_a_sample_that_occurs_twice_in_a_step_are_kept(tmp_path: Path) -> None:
     judge = JudgeConfig(store=str(tmp_path / "s"))
     with RewardSession(config("Length"), judge, seed=0) as session:
-        futures = [session.submit(group(f"group {place}", "b", place=place)) for place in (4, 1)]
+        futures = [session.submit(group(f"group {index}", "b", index=index)) for index in (4, 1)]
         for future in futures:
             future.result(GUARD_S)
-    kept = [(c.group, c.place, c.caption) for c, _ in read_candidates(tmp_path / "s")]
+    kept = [(c.group, c.index, c.caption) for c, _ in read_candidates(tmp_path / "s")]
     assert kept == [(1, 0, "group 1"), (1, 1, "b"), (4, 0, "group 4"), (4, 1, "b")]
 
 
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("witness", "no family of this project: give one of witness_adjudicator, imitation, vqa, judge, or"),
+        ("witness", "no family of this project: give one of witness_adjudicator, imitation, vqa, judge, "),
         (
             "tests.reward.absent:Length",
             r"absent cannot be imported: ModuleNotFoundError: .*; it must be installed or on PYTHONPATH",
@@ -220,6 +220,18 @@ def whole(asked: GroupForReward, *candidates: Any, **changes: Any) -> GroupScore
             "a failure for the reason 'mine', which is none",
         ),
         (lambda g: whole(g, GOOD, GOOD, full_reward="1"), "a full_reward of type str"),
+        (lambda g: whole(g, GOOD, GOOD, weights=[1.0]), "weights of type list, not a mapping"),
+        (lambda g: whole(g, GOOD, GOOD, weights={"words": "1"}), "weights with 'words' of type str"),
+        (
+            lambda g: whole(
+                g, GOOD, CandidateScore(reward=1.0, components={"words": 3}), weights={"words": 0.5}
+            ),
+            "no component 'words', which has a weight, for caption 0 of 2",
+        ),
+        (
+            lambda g: whole(g, *[CandidateScore(reward=1.0, components={"a": 3})] * 2, weights={"a": 0.5}),
+            "the reward 1, where the weighted components add up to 1.5, for caption 0 of 2",
+        ),
         (lambda g: whole(g, GOOD, GOOD, window=(0, 1)), "a window of type tuple"),
     ],
 )

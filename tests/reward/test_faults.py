@@ -24,8 +24,9 @@ from gpu_judge.embedded.judge import EmbeddedJudge
 from tests.fake_clock import FakeClock
 from tests.patience import GUARD_S, until
 from tests.reward.fault_server import FAULTS, USABLE, FaultServer
-from vcap_jax.reward.client import JudgeClient, JudgeOutage
+from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import RewardConfig
+from vcap_jax.reward.errors import JudgeOutage
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import GroupForReward
 from vcap_jax.reward.request_id import is_foreign, new_identity

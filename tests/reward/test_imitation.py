@@ -36,7 +36,7 @@ def group(number: int, captions: list[str], **changes: Any) -> GroupForReward:
     given = {
         "sample_id": f"s{number}",
         "step": 0,
-        "place": number,
+        "index": number,
         "media": media,
         "reference": reference,
         **changes,
@@ -88,7 +88,7 @@ def test_what_cannot_be_compared_is_masked_or_refused(tmp_path: Path) -> None:
     assert fine.rewards == [0.0]
     with pytest.raises(ValueError, match="'s0' has no reference caption"):
         score([group(0, ["a"], reference=None)])
-    kept = {(c.sample_id, c.place): c for c, _ in read_candidates(tmp_path / "s")}
+    kept = {(c.sample_id, c.index): c for c, _ in read_candidates(tmp_path / "s")}
     assert kept["s0", 1].reward is None
     assert kept["s1", 0].family == "imitation"
     assert set(kept["s1", 0].components) == {"cider", "bleu"}

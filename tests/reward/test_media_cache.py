@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 from vcap_jax.data.media import JudgeFrame
-from vcap_jax.reward.client import Answer, JudgeClient, MediaMismatch
+from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.encoded_view import EncodedView
+from vcap_jax.reward.errors import MediaMismatch
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.media_cache import Lru, address, media_uuids
 from vcap_jax.reward.prompts import build_messages, media_parts
+from vcap_jax.reward.question import Answer
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.templates import QUALITY_KEYS

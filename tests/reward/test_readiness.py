@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.fake_clock import FakeClock
-from vcap_jax.reward.client import JudgeClient, JudgeUnavailable
+from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.errors import JudgeUnavailable
 
 
 def ready(

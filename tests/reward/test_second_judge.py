@@ -28,7 +28,7 @@ class Picture:
 def group(sample: str, captions: int = 8) -> GroupForReward:
     texts = tuple(f"caption {k} of {sample}" for k in range(captions))
     return GroupForReward(
-        sample_id=sample, step=3, place=0, media=Picture(), reference="A witness.", captions=texts
+        sample_id=sample, step=3, index=0, media=Picture(), reference="A witness.", captions=texts
     )  # type: ignore[arg-type]
 
 

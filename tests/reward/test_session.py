@@ -10,8 +10,8 @@ import pytest
 from tests.fake_clock import FakeClock
 from tests.patience import GUARD_S, until
 from vcap_jax.data.media import JudgeFrame, TimeWindow
-from vcap_jax.reward.client import JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.config import InstructionPaths, JudgeConfig, RewardConfig
+from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.group import GroupForReward
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.templates import TemplateError
@@ -28,7 +28,7 @@ class Picture:
 def group(name: str, captions: int = 4) -> GroupForReward:
     texts = tuple(f"{name} {i}" for i in range(captions))
     return GroupForReward(
-        sample_id=name, step=0, place=0, media=Picture(), reference="A witness.", captions=texts
+        sample_id=name, step=0, index=0, media=Picture(), reference="A witness.", captions=texts
     )
 
 
@@ -109,7 +109,7 @@ def test_unfit_settings_are_refused_before_anything_starts(tmp_path: Any, settin
 def test_a_mistake_in_the_group_is_raised_by_its_future(judge: Any, settings: Any) -> None:
     with RewardSession(RewardConfig(), settings(), seed=0) as session:
         wrong = GroupForReward(
-            sample_id="x", step=0, place=0, media=Picture(), reference=None, captions=("a",)
+            sample_id="x", step=0, index=0, media=Picture(), reference=None, captions=("a",)
         )
         with pytest.raises(ValueError, match="'x' has no reference"):
             session.submit(wrong).result(GUARD_S)

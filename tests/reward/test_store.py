@@ -183,7 +183,7 @@ def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_group_that_is_scored_again_replaces_its_rows(studied: Path) -> None:
-    again = [candidate(place=0, components={"correctness": 0.0}), candidate(place=1)]
+    again = [candidate(index=0, components={"correctness": 0.0}), candidate(index=1)]
     put(studied, again)
     rows = [row.candidate for row in restudy(studied, RewardWeights())]
     assert rows[:2] == again
@@ -193,7 +193,7 @@ def test_a_group_that_is_scored_again_replaces_its_rows(studied: Path) -> None:
 def test_a_sample_that_occurs_twice_in_a_step_keeps_the_candidates_of_both_groups(tmp_path: Path) -> None:
     """And a step that is done again replaces exactly what it wrote, whichever group ends first."""
     groups = {
-        place: [candidate(group=place, place=k, caption=f"{place} {k}") for k in range(8)]
+        place: [candidate(group=place, index=k, caption=f"{place} {k}") for k in range(8)]
         for place in (2, 5, 11)
     }
     put(tmp_path / "s", *groups.values())
@@ -207,5 +207,5 @@ def test_a_group_is_put_whole(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match="candidates of one group"):
                 store.put_group(wrong)
         with pytest.raises(StoreError, match="cannot be written"):
-            store.put_group([candidate(place=0), candidate(place=1), candidate(place=1)]).result(GUARD_S)
+            store.put_group([candidate(index=0), candidate(index=1), candidate(index=1)]).result(GUARD_S)
     assert list(read_candidates(tmp_path / "s")) == []

@@ -76,7 +76,7 @@ def test_a_run_goes_on_with_a_store_of_version_2(old: Path) -> None:
     assert list(read_candidates(old)) == kept
     assert list(read_judgements(old)) == judged
     # Step 1 is done again: its rows take the place of those that did not know their group; those of step 0 stay.
-    again = [[candidate(step=1, group=group, place=k) for k in range(3)] for group in (0, 7)]
+    again = [[candidate(step=1, group=group, index=k) for k in range(3)] for group in (0, 7)]
     put(old, *again)
     assert [c for c, _ in read_candidates(old)] == [*(c for c, _ in kept[:3]), *again[0], *again[1]]
 

@@ -34,7 +34,7 @@ def ask(tmp_path: Path, settings: Callable[..., Any]) -> Callable[..., GroupScor
         with RewardSession(config, settings(**judge), seed=0) as session:
             session.wait_until_ready(10)
             group = GroupForReward(
-                sample_id=sample, step=0, place=0, media=NOTHING, reference=None, captions=tuple(captions)
+                sample_id=sample, step=0, index=0, media=NOTHING, reference=None, captions=tuple(captions)
             )
             return session.submit(group).result(GUARD_S)
 

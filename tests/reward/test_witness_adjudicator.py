@@ -46,7 +46,7 @@ def group(
     media: FakeMedia, captions: Sequence[str], reference: str | None = "A witness.", **more: Any
 ) -> GroupForReward:
     return GroupForReward(
-        sample_id="s1", step=3, place=0, media=media, reference=reference, captions=tuple(captions), **more
+        sample_id="s1", step=3, index=0, media=media, reference=reference, captions=tuple(captions), **more
     )
 
 
@@ -275,7 +275,7 @@ def test_the_window_depends_on_seed_step_and_sample_alone(judge: Any, settings: 
     first = score(settings(), asked).window
     assert first == score(settings(), group(video(), ["other words"])).window
     later = GroupForReward(
-        sample_id="s1", step=4, place=0, media=video(), reference="r", captions=(SEGMENTED,)
+        sample_id="s1", step=4, index=0, media=video(), reference="r", captions=(SEGMENTED,)
     )
     assert score(settings(), later).window != first
 

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from tests.kernels.attention.new_tokens import PlainParts
 from tests.tiny_policy import END, VOCABULARY, some_groups, tiny_model, tiny_prompts
+from vcap_jax.kernels.attention import Dense, Paired
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout import sampler as sampler_module
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, RolloutConfig
@@ -90,6 +92,35 @@ def test_draws_do_not_depend_on_batch_or_chunk(policy):
     assert any((together[row].tokens != elsewhere[row].tokens).any() for row in range(4))
 
 
+@pytest.mark.parametrize("shrink", [1, 2])
+def test_captions_are_the_same_by_a_kernel_for_new_tokens(policy, shrink):
+    """Which goes by each caption's own length: those that have ended while others go on see nothing any more."""
+    graphdef, params = nnx.split(tiny_model(kernel=Paired(sequences=Dense(), tokens=PlainParts())))
+    settings = {"group_size": 3, "max_completion_length": 12, "decode_steps_per_call": 4, "sampling": PLAIN}
+    ours = draw((graphdef, params, nnx.State({})), tiny_prompts(4), rules(shrink=shrink, **settings))
+    expected = draw(policy, tiny_prompts(4), SETTINGS)
+    lengths = np.stack([group.lengths for group in expected.values()])
+    assert lengths.min() < 4 < lengths.max()
+    for row, group in expected.items():
+        np.testing.assert_array_equal(ours[row].tokens, group.tokens)
+        np.testing.assert_array_equal(ours[row].lengths, group.lengths)
+
+
+def test_the_limit_is_in_tokens_and_not_in_columns(policy):
+    """9 tokens have 10 columns: captions end at 9, and are those of a longer limit until there."""
+    prompts = tiny_prompts(4)
+    longer = draw(policy, prompts, SETTINGS)
+    settings = {"group_size": 3, "max_completion_length": 9, "decode_steps_per_call": 4, "sampling": PLAIN}
+    for shrink in (1, 2):
+        cut = draw(policy, prompts, rules(shrink=shrink, **settings))
+        for row, group in longer.items():
+            assert cut[row].tokens.shape == (3, 9)
+            np.testing.assert_array_equal(cut[row].lengths, np.minimum(group.lengths, 9))
+            for ours, theirs, length in zip(cut[row].tokens, group.tokens, cut[row].lengths, strict=True):
+                np.testing.assert_array_equal(ours[:length], theirs[:length])
+    assert any(group.lengths.max() > 9 for group in longer.values())
+
+
 def test_seeds_of_32_bits_and_more_draw_captions_of_their_own(policy):
     """A run's seed may be up to 2**32 - 1, and seeds of references and held-out captions lie above it."""
     seeds = (1, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 1, 2**32 - 1 + 2_000_003)
@@ -141,6 +172,17 @@ def batches_of(policy, sizes, *, seed=0):
         prompt = tiny_prompts(size, seed=seed + number)
         yield PromptGroups(prompt, encode(graphdef, params, prompt.vision), range(first, first + size))
         first += size
+
+
+def prompts_of(policy, tokens):
+    """Batches of two groups, each padded to its own number of tokens; their pictures have as many patches."""
+    graphdef, params, _ = policy
+    batches = []
+    for number, padded in enumerate(tokens):
+        prompt = tiny_prompts(2, seed=number, tokens=padded)
+        features = encode(graphdef, params, prompt.vision)
+        batches.append(PromptGroups(prompt, features, range(2 * number, 2 * number + 2)))
+    return batches
 
 
 def test_groups_that_wait_take_the_slots_of_those_that_are_complete(policy):
@@ -270,7 +312,7 @@ def test_one_shape_is_left_to_the_first_call(policy, compiled):
     assert compiled == []
 
 
-def test_caches_of_a_bucket_are_gone_before_those_of_the_next_are_made(policy, monkeypatch):
+def test_caches_of_a_width_are_gone_before_those_of_the_next_are_made(policy, monkeypatch):
     graphdef, params, frozen = policy
     made_before = []
 
@@ -281,16 +323,38 @@ def test_caches_of_a_bucket_are_gone_before_those_of_the_next_are_made(policy, m
             made_before.append(weakref.ref(self))
 
     monkeypatch.setattr(sampler_module, "Slots", Watched)
-    lengths = (12, 16, 12)
-    batches = []
-    for number, tokens in enumerate(lengths):
-        prompt = tiny_prompts(2, seed=number, tokens=tokens)
-        features = encode(graphdef, params, prompt.vision)
-        batches.append(PromptGroups(prompt, features, range(2 * number, 2 * number + 2)))
+    batches = prompts_of(policy, (12, 32, 12))
     config = rules(group_size=2, max_completion_length=4, decode_steps_per_call=2, sampling=PLAIN)
     found = list(made(graphdef, config).stream_batches(params, frozen, batches, seed=0, step=0))
     assert sorted(group.index for group in found) == list(range(6))
-    assert len(made_before) == len(lengths)
+    assert len(made_before) == 3
+
+
+@pytest.mark.parametrize("slots", [2, 6])
+def test_shorter_prompts_decode_beside_longer_ones_and_draw_what_they_draw_alone(policy, monkeypatch, slots):
+    """Each is computed at its own size, and put into a slot as wide as the first, filled all at once or in turn."""
+    graphdef, params, frozen = policy
+    widths = []
+
+    class Watched(sampler_module.Slots):
+        def __init__(self, *args):
+            super().__init__(*args)
+            widths.append(self.state.prompt.keys[0].shape[-1])
+
+    settings = {"group_size": 2, "max_completion_length": 8, "decode_steps_per_call": 4, "sampling": PLAIN}
+    batches = prompts_of(policy, (16, 12, 8))
+    alone = {}
+    for batch in batches:
+        of_one = made(graphdef, rules(groups_per_batch=1, **settings))
+        alone |= {g.index: g for g in of_one.stream_batches(params, frozen, [batch], seed=0, step=0)}
+    monkeypatch.setattr(sampler_module, "Slots", Watched)
+    sampler = made(graphdef, rules(groups_per_batch=slots, **settings))
+    found = list(sampler.stream_batches(params, frozen, batches, seed=0, step=0))
+    assert sorted(group.index for group in found) == list(range(6))
+    assert widths == [16]
+    for group in found:
+        np.testing.assert_array_equal(group.tokens, alone[group.index].tokens)
+        np.testing.assert_array_equal(group.lengths, alone[group.index].lengths)
 
 
 def test_frequencies_follow_the_model(policy):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vcap_jax.rollout.schedule import Shape, ShapeBuckets, sizes_down_to
+from vcap_jax.rollout.schedule import Shape, ShapeBuckets, has_room, sizes_down_to
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,19 @@ def test_everything_in_order_when_all_is_live() -> None:
     assert plan.shape == Shape(4, 8, 512)
     np.testing.assert_array_equal(plan.slots, [[0, 1, 2, 3]])
     np.testing.assert_array_equal(plan.candidates[0], np.tile(np.arange(8), (4, 1)))
+
+
+@pytest.mark.parametrize("width", [6300, 4096, 5000])
+def test_widths_are_aligned_and_hold_the_longest_caption(width: int) -> None:
+    """(6,300 and 1,575 columns: the captions' values were copied in every layer, for every token.)"""
+    widths = buckets(width=width, chunk=128, factor=4).widths
+    assert all(columns % 64 == 0 for columns in widths)
+    assert widths[-1] - 64 < width <= widths[-1]
+    assert len(widths) == 3
+
+
+def test_a_slot_takes_prompts_of_half_its_width_and_more() -> None:
+    assert [prompt for prompt in (3, 4, 5, 8, 9) if has_room(8, prompt)] == [4, 5, 8]
 
 
 def test_rows_bound_the_shapes_and_factor_one_leaves_one() -> None:

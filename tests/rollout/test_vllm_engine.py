@@ -227,7 +227,7 @@ def test_a_refused_request_is_not_repeated(policy, batches, tmp_path):
         engine(policy, tmp_path, server) as rollout,
     ):
         rollout.connect()
-        one = [dataclasses.replace(batches[0], examples=batches[0].examples[:1], places=range(1))]
+        one = [dataclasses.replace(batches[0], examples=batches[0].examples[:1], indices=range(1))]
         with pytest.raises(RolloutError, match="answered 400: media_io_kwargs need --trust"):
             list(rollout.stream(policy.trainable, one, step=0))
         assert len(server.chats) == 1

@@ -192,8 +192,8 @@ def test_a_policy_is_prepared_alike_by_all_or_by_none(tmp_path, monkeypatch) -> 
 
     one, two = in_threads(2, told)
     assert one == two
-    assert "native in process 0" in one
-    assert "chunked in process 1" in one
+    assert "native with native for new tokens in process 0" in one
+    assert "chunked with dense for new tokens in process 1" in one
 
 
 @pytest.mark.slow

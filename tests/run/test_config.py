@@ -81,7 +81,6 @@ def test_steps_of_a_run():
     [
         ("optimizer.learnin_rate=1", "optimizer.learning_rate"),
         ("rollout.group_size=eight", "rollout.group_size"),
-        ("rollout.groups_per_batch=7", "multiple"),
         ("rollout.sampling.temperature=0", "temperature"),
         ("max_steps=0", "max_steps"),
     ],

@@ -47,15 +47,26 @@ UPDATES: dict[str, dict[str, Any]] = {
         "grpo.objective.epsilon_high": 4e-4,
         "grpo.objective.beta": 0.0,
     },
+    "gdpo": {"grpo.advantages.per_component": True, "grpo.advantages.scale": "batch"},
     "rloo": {
         "grpo.advantages.baseline": "leave_one_out",
         "grpo.advantages.scale": "none",
         "grpo.objective.importance": "product",
     },
 }
+REWARDS: dict[str, dict[str, Any]] = {
+    "claim_differences": {"reward.family": "claim_differences", "judge.max_tokens": 4096},
+    "balanced": {
+        "reward.family": "balanced",
+        "grpo.advantages.per_component": True,
+        "grpo.advantages.scale": "none",
+        "judge.max_tokens": 6144,
+    },
+}
 FRAGMENTS = {f"ablations/{name}": changes for name, changes in ABLATIONS.items()} | {
     f"updates/{name}": changes for name, changes in UPDATES.items()
 }
+FRAGMENTS |= {f"rewards/{name}": changes for name, changes in REWARDS.items()}
 
 
 def flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -70,7 +81,7 @@ def load(*names: str) -> RunConfig:
 
 
 def test_the_files_are_these() -> None:
-    for folder, known in (("ablations", ABLATIONS), ("updates", UPDATES)):
+    for folder, known in (("ablations", ABLATIONS), ("updates", UPDATES), ("rewards", REWARDS)):
         assert {path.stem for path in (CONFIGS / folder).glob("*")} == set(known)
     assert set.union(*OF_THE_PAPER.values()) == set(ABLATIONS)
     assert all(len(names) == 5 for names in OF_THE_PAPER.values())

@@ -118,6 +118,11 @@ def test_rows_of_the_other_modality_are_counted(manifest: Path) -> None:
         (["reward.family=vqa", "reward.vqa.questions={folder}/q.jsonl"], "asks nothing about any"),
         (["reward.family=vqa", "reward.vqa.questions=gone.jsonl"], r"gone\.jsonl does not exist"),
         (["reward.family=vqa"], "questions is null"),
+        (["reward.family=balanced", "reward.balanced.instruction=gone.txt"], r"cannot read 'gone\.txt'"),
+        (
+            ["reward.family=claim_differences", "reward.claim_differences.instruction=gone.txt"],
+            r"cannot read 'gone\.txt'",
+        ),
         (
             ["reward.family=vqa", "reward.vqa.questions={folder}/q.jsonl", "reward.vqa.instruction=gone.txt"],
             "gone.txt",

@@ -33,14 +33,14 @@ def test_facts_are_counted_in_every_group_of_a_sample_that_occurs_twice(tmp_path
     )
     results = tuple(
         GroupResult(
-            place=place,
+            index=index,
             sample_id="twice",
             captions=captions,
             lengths=np.ones(2, np.int32),
             truncated=np.zeros(2, bool),
             scores=scores,
         )
-        for place, captions in enumerate([(full, full), ("", "")])
+        for index, captions in enumerate([(full, full), ("", "")])
     )
     rewards = np.array([scores.rewards] * 2, float)
     folder = RunFolder(tmp_path)

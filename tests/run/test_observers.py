@@ -27,13 +27,13 @@ CONFIG = RunConfig(logging=LoggingConfig(samples_every=10, samples_per_step=2, p
 def report(step: int, identities: Iterable[str]) -> Any:
     """Of a step with a group of each of the samples, in this order."""
     records = []
-    for place, name in enumerate(identities):
+    for index, name in enumerate(identities):
         picture = encode_picture(np.full((8, 8, 3), ord(name), np.uint8), JudgeMediaSettings())
         caption = SimpleNamespace(reward=step / 100, components={}, notes={}, failure=None)
         records.append(
             SimpleNamespace(
                 sample_id=name,
-                place=place,
+                index=index,
                 captions=(f"{name} at step {step} <i>",),
                 truncated=np.zeros(1, bool),
                 reference="weak",

@@ -116,6 +116,9 @@ def captions(tmp_path: Path) -> list[str]:
     ]
 
 
+# Half a minute of both cores, and little of its own: processes that meet, one that is lost, and a run that goes on
+# elsewhere are tried by parallel/test_several_processes.py each time, supervised training by recipes/test_sft.py.
+@pytest.mark.slow
 def test_supervised_runs_of_two_processes_and_of_one(captions, tmp_path):
     """Two processes are stopped in the middle; one goes on from their checkpoint."""
     folder = tmp_path / "shared"

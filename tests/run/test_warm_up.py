@@ -9,6 +9,7 @@ import pytest
 
 from vcap_jax.configuration import load_config
 from vcap_jax.models.buckets import Buckets
+from vcap_jax.models.widths import columns_for
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.warm_up import compile_decoding, prompt_sizes
@@ -35,9 +36,9 @@ def test_the_sizes_of_prompts_are_known_where_they_are_few(buckets: Buckets, siz
 
 @pytest.mark.parametrize(
     ("modality", "count", "longest", "patches", "programs"),
-    [("image", 4, 14_336, 26_624, 24), ("video", 8, 32_768, 1024, 48)],
+    [("image", 4, 14_336, 26_624, 48), ("video", 8, 32_768, 1024, 96)],
 )
-def test_the_paper_runs_compile_few_programs_and_all_of_them_early(
+def test_the_paper_runs_compile_a_known_number_of_programs_and_all_of_them_early(
     modality: str, count: int, longest: int, patches: int, programs: int
 ) -> None:
     config = load_config(RunConfig, [PAPER / f"{modality}.yaml"])
@@ -51,7 +52,7 @@ def test_the_paper_runs_compile_few_programs_and_all_of_them_early(
     assert len(sizes) * len(list(buckets.shapes())) == programs
     # Whatever is compiled first, everything fits: all captions, at their full length.
     assert list(buckets.shapes())[-1].candidates == config.rollout.group_size
-    assert list(buckets.shapes())[-1].width == config.rollout.max_completion_length
+    assert list(buckets.shapes())[-1].width == columns_for(config.rollout.max_completion_length)
     assert config.compilation_cache is not None
 
 
@@ -66,14 +67,14 @@ def test_the_paper_runs_compile_few_programs_and_all_of_them_early(
 def test_decoding_is_compiled_or_it_is_said_that_it_is_not(settings, asked, said) -> None:
     told, warmed = [], []
 
-    def warm(trainable, frozen, sizes):
+    def warm(trainable, frozen, sizes, check):
         warmed.append(sizes)
         return len(sizes)
 
     compile_decoding(
         SimpleNamespace(
             config=load_config(RunConfig, [], settings),
-            own_policy=SimpleNamespace(trainable={}, frozen={}),
+            own_policy=SimpleNamespace(trainable={}, frozen={}, merge=lambda: SimpleNamespace(kernel=None)),
             sampler=SimpleNamespace(warm=warm),
             say=told.append,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vcap_jax.kernels.attention import OWN
+from vcap_jax.kernels.attention import OWN, OWN_DECODING
 from vcap_jax.system.hardware import CHIPS, Chip, UnknownHardware, chip_of, hardware, known_names, larger
 
 
@@ -68,6 +68,7 @@ def test_devices_by_what_jax_calls_them(kind: str, name: str | None) -> None:
 @pytest.mark.parametrize("chip", CHIPS.values(), ids=CHIPS)
 def test_every_entry_is_whole(chip: Chip) -> None:
     assert set(chip.kernels) <= {OWN[chip.platform]}
+    assert set(chip.decode_kernels) <= {OWN_DECODING[chip.platform]}
     assert chip.peak("bfloat16") >= chip.peak("float32") > 0
     with pytest.raises(UnknownHardware, match="bfloat16, float32, not in int4"):
         chip.peak("int4")

@@ -45,18 +45,18 @@ class PolicyCaptioner:
         *,
         seed: int,
         first: int = 0,
-        places: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
         load: Callable[[Sample], Example] | None = None,
         on_bad: Callable[[BadSample], None],
     ) -> Iterator[Captioned]:
         """One entry for every usable sample, in their order; what is in work when a signal comes is the last.
 
-        seed, first, places: what the draws depend on, see ``rollout.captioner.Captioner.run``. load: reads a sample;
+        seed, first, indices: what the draws depend on, see ``rollout.captioner.Captioner.run``. load: reads a sample;
         None for the context's own way. Ids of the samples must differ.
         """
         captioner = (
             self._ctx.captioner(self._sampler) if load is None else self._ctx.captioner(self._sampler, load)
         )
         yield from captioner.run(
-            self._params, samples, seed=seed, first=first, places=places, on_bad=on_bad, stop=requested
+            self._params, samples, seed=seed, first=first, indices=indices, on_bad=on_bad, stop=requested
         )

@@ -14,13 +14,13 @@ from vcap_jax.system.json_values import JsonDict, JsonObject, as_list, as_text
 class Caption:
     """An input and what was said of it.
 
-    place: its number among the inputs, from 0. id: its path as it was named, or its manifest row's. files: its
+    index: its number among the inputs, from 0. id: its path as it was named, or its manifest row's. files: its
     pictures, or its clip. texts: its captions, as many as were asked for. tokens: of each, the end token included;
     empty where they are not known. truncated: whether each was cut off by the token budget. error: why there is no
     caption, else None.
     """
 
-    place: int
+    index: int
     id: str
     modality: Literal["image", "video"]
     files: tuple[Path, ...]
@@ -37,9 +37,9 @@ class Caption:
         return self.texts[0]
 
     @classmethod
-    def failed(cls, place: int, sample: Sample, reason: str) -> Caption:
+    def failed(cls, index: int, sample: Sample, reason: str) -> Caption:
         """Of an input that could not be captioned."""
-        return cls(place=place, id=sample.id, modality=sample.modality, files=sample.files, error=reason)
+        return cls(index=index, id=sample.id, modality=sample.modality, files=sample.files, error=reason)
 
     def row(self) -> JsonDict:
         """As JSON: "id", "image", "images" or "video" with the files, and "captions" with "truncated" (and "tokens"),
@@ -63,7 +63,7 @@ class Caption:
         }
 
     @classmethod
-    def of_row(cls, row: JsonObject, place: int, where: str) -> Caption:
+    def of_row(cls, row: JsonObject, index: int, where: str) -> Caption:
         """The inverse of ``row``. where: file and line. Raises JsonError for a row that is none."""
         if "images" in row:
             names = [as_text(name, where) for name in as_list(row["images"], where)]
@@ -73,9 +73,9 @@ class Caption:
         modality: Literal["image", "video"] = "video" if "video" in row else "image"
         if "error" in row:
             error = as_text(row["error"], where)
-            return cls(place=place, id=identity, modality=modality, files=files, error=error)
+            return cls(index=index, id=identity, modality=modality, files=files, error=error)
         return cls(
-            place=place,
+            index=index,
             id=identity,
             modality=modality,
             files=files,

@@ -39,8 +39,8 @@ _AHEAD = 32
 
 
 @dataclass(frozen=True)
-class _Placed:
-    place: int
+class _Indexed:
+    index: int
     sample: Sample
 
 
@@ -120,7 +120,7 @@ class Captioner:
         for caption in found:
             if caption.error is not None:
                 raise MediaError(caption.error)
-        return [caption.text for caption in sorted(found, key=lambda caption: caption.place)]
+        return [caption.text for caption in sorted(found, key=lambda caption: caption.index)]
 
     def stream(
         self,
@@ -135,7 +135,7 @@ class Captioner:
 
         inputs: of any number, read as a stream; ``Inputs`` takes folders and manifests too. n: captions of each.
         sample, temperature, seed: as for ``caption``. What comes is not in the order of the inputs, as those of one
-        size are captioned side by side: see ``Caption.place``. Captions depend on seed and place, not on what is
+        size are captioned side by side: see ``Caption.index``. Captions depend on seed and index, not on what is
         captioned beside them. Raises ValueError for several captions that would all be the same.
         """
         pixels: dict[Path, np.ndarray] = {}
@@ -152,7 +152,7 @@ class Captioner:
         total: int | None = None,
         pixels: dict[Path, np.ndarray] | None = None,
     ) -> Iterator[Caption]:
-        """``stream`` of samples with their places. total: how many there are, if that is known. pixels: pictures that
+        """``stream`` of samples with their indices. total: how many there are, if that is known. pixels: pictures that
         are in memory, by the name of their sample's file; forgotten once captioned. Ends early when a signal has come,
         with what was in work."""
         pixels = {} if pixels is None else pixels
@@ -168,7 +168,7 @@ class Captioner:
             yield from source
 
         rest = everything()
-        while chunk := [_Placed(place, sample) for place, sample in islice(rest, size)]:
+        while chunk := [_Indexed(index, sample) for index, sample in islice(rest, size)]:
             for modality in ("image", "video"):
                 alike = [one for one in chunk if one.sample.modality == modality]
                 if modality == "image":
@@ -187,23 +187,23 @@ class Captioner:
 
     def _alike(
         self,
-        inputs: Sequence[_Placed],
+        inputs: Sequence[_Indexed],
         rollout: RolloutConfig,
         seed: int,
         pixels: dict[Path, np.ndarray],
     ) -> Iterator[Caption]:
-        """Of one modality. Names may occur twice, so inside they are the places."""
-        by_place = {str(one.place): one for one in inputs}
+        """Of one modality. Names may occur twice, so inside they are the indices."""
+        by_index = {str(one.index): one for one in inputs}
         bad: list[Caption] = []
 
         def on_bad(sample: BadSample) -> None:
-            one = by_place[sample.id]
+            one = by_index[sample.id]
             reason = sample.reason.replace(f"sample {sample.id} ", f"{one.sample.id} ")
-            bad.append(Caption.failed(one.place, one.sample, reason))
+            bad.append(Caption.failed(one.index, one.sample, reason))
 
         captions = self._engine.captions(
-            [replace(one.sample, id=place) for place, one in by_place.items()],
-            [one.place for one in inputs],
+            [replace(one.sample, id=index) for index, one in by_index.items()],
+            [one.index for one in inputs],
             rollout,
             seed=seed,
             pixels=pixels,
@@ -213,7 +213,7 @@ class Captioner:
             for done in captions:
                 while bad:
                     yield bad.pop(0)
-                yield _caption(by_place[done.sample.id], done)
+                yield _caption(by_index[done.sample.id], done)
         except NoUsableSamplesError:
             pass  # each has been told of
         yield from bad
@@ -234,9 +234,9 @@ class Captioner:
         self.close()
 
 
-def _caption(one: _Placed, done: Captioned) -> Caption:
+def _caption(one: _Indexed, done: Captioned) -> Caption:
     return Caption(
-        place=one.place,
+        index=one.index,
         id=one.sample.id,
         modality=one.sample.modality,
         files=one.sample.files,
@@ -248,12 +248,12 @@ def _caption(one: _Placed, done: Captioned) -> Caption:
 
 def _samples(inputs: Iterable[Input], pixels: dict[Path, np.ndarray]) -> Iterator[Sample]:
     """A sample for each; pictures in memory are put into ``pixels`` under a name of their own."""
-    for place, item in enumerate(inputs):
+    for index, item in enumerate(inputs):
         if isinstance(item, str | Path):
             path = Path(item)
             yield file_sample(path, str(item))
             continue
-        name = Path(f"picture {place}")
+        name = Path(f"picture {index}")
         pixels[name] = _rgb(item, str(name))
         yield Sample(id=str(name), images=(name,))
 
@@ -273,11 +273,11 @@ def _rgb(picture: Image.Image | np.ndarray, name: str) -> np.ndarray:
     return picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=2)
 
 
-def _by_size(inputs: Sequence[_Placed], pixels: dict[Path, np.ndarray]) -> list[_Placed]:
+def _by_size(inputs: Sequence[_Indexed], pixels: dict[Path, np.ndarray]) -> list[_Indexed]:
     """Pictures of one size beside each other, so that batches are padded little and share their programs. Only headers
     are read."""
 
-    def area(one: _Placed) -> int:
+    def area(one: _Indexed) -> int:
         total = 0
         for file in one.sample.files:
             if file in pixels:

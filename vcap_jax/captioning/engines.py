@@ -76,14 +76,14 @@ class Engine(Protocol):
     def captions(
         self,
         samples: Sequence[Sample],
-        places: Sequence[int],
+        indices: Sequence[int],
         rollout: RolloutConfig,
         *,
         seed: int,
         pixels: Pixels,
         on_bad: Callable[[BadSample], None],
     ) -> Iterator[Captioned]:
-        """One entry for each usable sample; ids must differ. places: what the draws depend on beside the seed."""
+        """One entry for each usable sample; ids must differ. indices: what the draws depend on beside the seed."""
         ...
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class PolicyEngine:
     def captions(
         self,
         samples: Sequence[Sample],
-        places: Sequence[int],
+        indices: Sequence[int],
         rollout: RolloutConfig,
         *,
         seed: int,
@@ -143,7 +143,7 @@ class PolicyEngine:
             judged=False,
             open_image=partial(_open, pixels),
         )
-        return self._drawn[rollout].captions(samples, seed=seed, places=places, load=load, on_bad=on_bad)
+        return self._drawn[rollout].captions(samples, seed=seed, indices=indices, load=load, on_bad=on_bad)
 
     def close(self) -> None:
         """See ``Engine``."""
@@ -190,7 +190,7 @@ class EndpointEngine:
     def captions(
         self,
         samples: Sequence[Sample],
-        places: Sequence[int],
+        indices: Sequence[int],
         rollout: RolloutConfig,
         *,
         seed: int,
@@ -198,7 +198,7 @@ class EndpointEngine:
         on_bad: Callable[[BadSample], None],
     ) -> Iterator[Captioned]:
         """See ``Engine``."""
-        del places  # the samples' ids are made of them
+        del indices  # the samples' ids are made of them
         data = self.config.data
         load = media_loader(
             image_prompt=data.image_prompt,

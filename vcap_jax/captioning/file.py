@@ -6,6 +6,9 @@
 Rows are appended to a part as captions come, in whatever order that is, and each is safe once it is written. Whichever
 process is last joins the parts in the order of the inputs. ``FILE.about.json`` says who wrote it and how; a file of
 another captioner, other settings or other inputs is never gone on with.
+
+To try again what failed, the joined file is put aside (``FILE.earlier``): its captions are taken from there, its errors
+are not. So a file that has its name is complete, and an interrupted second attempt is gone on with like any other.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import json
 import shutil
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,11 +65,14 @@ def write_caption_file(
     captioner: Captioner,
     job: CaptionJob,
     *,
+    retry_failed: bool = False,
     on_caption: Callable[[Caption], None] | None = None,
     on_progress: Callable[[str, int, int, int], None] | None = None,
 ) -> bool:
     """Writes the file, or this process's part of it; goes on where an interrupted attempt left off.
 
+    retry_failed: ask again for the inputs of this process's share that have an error in an earlier attempt. Captions
+    that are there stay as they are.
     on_caption: told of every caption as it comes. on_progress: told (what, done, total, done by this call).
     Returns whether the whole file is there; False while parts of other processes are missing. A signal ends it, with
     Stopped, once the captions in work are written.
@@ -80,14 +87,24 @@ def write_caption_file(
             "asked": job.counted.digest,
         }
     )
+    parts = parts_folder(path)
     if path.exists():
         _check_existing(path, about)
-        return True
-    parts = parts_folder(path)
+        if not (retry_failed and any(caption.error is not None for caption in read_caption_file(path))):
+            return True
+        # Of several processes the first does it. Not among the parts: whoever has just joined them may still be at
+        # removing them.
+        with suppress(FileNotFoundError):
+            path.rename(earlier_file(path))
     check_plan(parts, about, what="caption file", error=CaptionFileError)
     part = part_file(parts, _NAME, job.shard)
+    if retry_failed and part.exists() and any("error" in row for row in whole_rows(part)):
+        part.rename(partial_file(part))
     if not part.exists():
-        _write_part(part, captioner, job, on_caption, on_progress)
+        earlier = earlier_file(path)
+        found = read_caption_file(earlier) if earlier.exists() else iter(())
+        captioned = (caption for caption in found if caption.error is None)
+        _write_part(part, captioner, job, captioned, retry_failed, on_caption, on_progress)
     return _join(path, parts, about, job)
 
 
@@ -96,21 +113,28 @@ def about_file(path: Path) -> Path:
     return path.with_name(path.name + ".about.json")
 
 
+def earlier_file(path: Path) -> Path:
+    """The joined file while its failed inputs are tried again."""
+    return path.with_name(path.name + ".earlier")
+
+
 def read_caption_file(path: Path) -> Iterator[Caption]:
     """The captions of a file, in order, one at a time. Raises JsonError for a row that is none."""
     with path.open("rb") as lines:
-        for place, line in enumerate(lines):
-            where = f"{path}:{place + 1}"
+        for index, line in enumerate(lines):
+            where = f"{path}:{index + 1}"
             row = parse_json(line)
             if not isinstance(row, dict):
                 raise CaptionFileError(f"{where}: not a JSON object: remove the file and caption anew")
-            yield Caption.of_row(row, place, where)
+            yield Caption.of_row(row, index, where)
 
 
 def _write_part(
     part: Path,
     captioner: Captioner,
     job: CaptionJob,
+    captioned: Iterator[Caption],
+    retry_failed: bool,
     on_caption: Callable[[Caption], None] | None,
     on_progress: Callable[[str, int, int, int], None] | None,
 ) -> None:
@@ -118,25 +142,34 @@ def _write_part(
     # A byte for each input: of millions only what is done is known, and which they are is read anew.
     done = bytearray(last - first)
     for row in whole_rows(partial_file(part)):
-        done[_place(row, part) - first] = 1
-    before = count = sum(done)
+        # Of several rows of an input the last counts, here and when the parts are joined.
+        done[_index(row, part) - first] = not (retry_failed and "error" in row)
+    before = count = 0
+
+    def taken() -> Iterator[JsonDict]:
+        for caption in captioned:
+            if first <= caption.index < last and not done[caption.index - first]:
+                done[caption.index - first] = 1
+                yield {"place": caption.index, **caption.row()}
 
     def to_do() -> Iterator[tuple[int, Sample]]:
-        for place, sample in enumerate(job.inputs):
-            if place >= last:
+        for index, sample in enumerate(job.inputs):
+            if index >= last:
                 return
-            if place >= first and not done[place - first]:
-                yield place, sample
+            if index >= first and not done[index - first]:
+                yield index, sample
 
     def rows() -> Iterator[JsonDict]:
-        nonlocal count
+        nonlocal before, count
+        yield from taken()
+        before = count = sum(done)
         if before == last - first:
             return
         captions = captioner.placed(to_do(), drawing=job.drawing, seed=job.seed, total=job.counted.total)
         for caption in captions:
-            yield {"place": caption.place, **caption.row()}
+            yield {"place": caption.index, **caption.row()}
             count += 1
-            done[caption.place - first] = 1
+            done[caption.index - first] = 1
             if on_caption is not None:
                 on_caption(caption)
             if on_progress is not None:
@@ -160,20 +193,24 @@ def _join(path: Path, parts: Path, about: JsonDict, job: CaptionJob) -> bool:
 
         def write(temporary: Path) -> None:
             with temporary.open("wb") as out:
-                for file, places in zip(files, offsets, strict=True):
+                for file, begins in zip(files, offsets, strict=True):
                     with file.open("rb") as rows:
-                        for offset in places:
+                        for offset in begins:
                             rows.seek(offset)
                             row = json.loads(rows.readline())
                             del row["place"]
                             out.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
 
+        # Its captions are in the parts. Not once the new file has its name: a third attempt might have put that aside.
+        earlier_file(path).unlink(missing_ok=True)
         write_through(path, write)
     except FileNotFoundError:
-        # As above, in the middle of reading.
+        # As above, in the middle of reading; or another process has opened its part again.
         if path.exists():
             return True
-        raise
+        if all(file.exists() for file in files):
+            raise
+        return False
     shutil.rmtree(parts, ignore_errors=True)
     return True
 
@@ -185,14 +222,14 @@ def _offsets(part: Path, shard: Shard, job: CaptionJob) -> array[int]:
     with part.open("rb") as rows:
         begin = 0
         for line in rows:
-            offsets[_place(json.loads(line), part) - first] = begin
+            offsets[_index(json.loads(line), part) - first] = begin
             begin += len(line)
     if missing := sum(offset < 0 for offset in offsets):
         raise _changed(missing)
     return offsets
 
 
-def _place(row: JsonDict, part: Path) -> int:
+def _index(row: JsonDict, part: Path) -> int:
     return as_whole(row.get("place"), f"{part}: place")
 
 

@@ -1,7 +1,7 @@
 """What is to be captioned: picture files, clips, folders of both, manifests, in any mixture and of any number.
 
 Inputs are named once, in order, and read as a stream: of a folder only the names of one directory are ever held, of a
-manifest one row. The place of an input in that stream is what its draws depend on.
+manifest one row. The index of an input in that stream is what its draws depend on.
 """
 
 from __future__ import annotations

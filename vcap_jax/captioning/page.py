@@ -14,8 +14,8 @@ from vcap_jax.captioning.caption import Caption
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.images import decode_image
 from vcap_jax.data.videos import EvenFrames, choose_frames, index_video, read_frames
+from vcap_jax.report.pages import page_templates
 from vcap_jax.report.samples import SampleFrame, picture
-from vcap_jax.report.samples_page import page_templates
 from vcap_jax.report.step_log import replace_file
 
 _STRIP = 6

@@ -32,7 +32,7 @@ class Shard:
             raise ValueError(f"shard {self.index} of {self.count}: the first is 0, the last {self.count - 1}")
 
     def span(self, items: int) -> tuple[int, int]:
-        """This process's first place and the one after its last: all of one size but the last, and whatever there is
+        """This process's first index and the one after its last: all of one size but the last, and whatever there is
         none left for."""
         size = -(-items // self.count)
         return min(self.index * size, items), min((self.index + 1) * size, items)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import jax
 import yaml
@@ -16,12 +17,15 @@ from vcap_jax.configuration import load_config, shipped_configs
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.sampler import RolloutConfig
-from vcap_jax.run.checkpoint_source import CheckpointSource
+from vcap_jax.run.checkpoint_source import CheckpointSource, named_source
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.json_values import JsonDict, read_json_object
 
 CAPTIONING_FILE = "captioning.yaml"
 """In a checkpoint folder, how its captioner is asked: settings that an export has of its run."""
+Modality: TypeAlias = Literal["image", "video"]
+_MODALITIES: tuple[Modality, ...] = ("image", "video")
+
 MAX_TOKENS = 2048
 """Tokens of a caption at most, for a checkpoint that says nothing of it."""
 
@@ -50,6 +54,28 @@ def checkpoint_config(source: CheckpointSource, settings: Sequence[str] = ()) ->
     return _for_captions(config, settings)
 
 
+def own_requests(by: str, settings: Sequence[str] = ()) -> dict[Modality, str]:
+    """What a captioner is asked for captions with, by modality, as far as it is known.
+
+    Of a run it is what it trained with, of an export what its run trained with, of "embedded" what the world asks.
+    Another folder and a served model say nothing of it. settings: ``section.key=value``; a request among them goes
+    before all of that. Raises ConfigError.
+    """
+    given = {setting.partition("=")[0] for setting in settings}
+    known: set[Modality] = {kind for kind in _MODALITIES if f"data.{kind}_prompt" in given}
+    if by.startswith(("http://", "https://")):
+        config = endpoint_config(settings)
+    else:
+        source = named_source(by)
+        config = checkpoint_config(source, settings)
+        if source.run:
+            known.add(config.modality)
+        elif source.path == "embedded" or (source.folder / CAPTIONING_FILE).is_file():
+            known.update(_MODALITIES)
+    asked: dict[Modality, str] = {"image": config.data.image_prompt, "video": config.data.video_prompt}
+    return {kind: asked[kind] for kind in _MODALITIES if kind in known}
+
+
 def endpoint_config(settings: Sequence[str] = ()) -> RunConfig:
     """The settings that a served model is asked with. Raises ConfigError."""
     defaults = [f"rollout.max_completion_length={MAX_TOKENS}"]
@@ -57,14 +83,17 @@ def endpoint_config(settings: Sequence[str] = ()) -> RunConfig:
 
 
 def groups_side_by_side(config: RunConfig, captions: int, inputs: int, ways: int) -> int:
-    """How many inputs are decoded at a time: as many as have room where the run's groups had, no more than there are.
+    """How many inputs are decoded at a time: as many as have room where the run's micro-batch had, no more than there
+    are.
 
     A group holds its prompt and its captions. With fewer captions of each there is room for more groups; a prompt is
     taken to be as long as two captions. captions: of each input. inputs: how many there are. ways: devices that groups
     are dealt out to; a multiple of it comes out.
     """
     rollout = config.rollout
-    room = max(1, rollout.groups_per_batch * (2 + rollout.group_size) // (2 + captions))
+    # Of these two the run's many devices may share the first, which depends on how little else each of them holds.
+    run = min(rollout.groups_per_batch, config.grpo.groups_per_micro_batch)
+    room = max(1, run * (2 + rollout.group_size) // (2 + captions))
     # By halves, so that few sizes are ever compiled.
     needed = ways * 2 ** max(0, math.ceil(math.log2(max(1, inputs) / ways)))
     return min(needed, -(-room // ways) * ways)
@@ -95,7 +124,7 @@ def _for_captions(config: RunConfig, settings: Sequence[str]) -> RunConfig:
         # Nothing is trained, so nothing needs more digits than products use.
         model = replace(model, param_dtype=model.dtype, frozen_dtype=model.dtype)
     if "model.attention" not in {setting.partition("=")[0] for setting in settings}:
-        model = replace(model, attention="auto")
+        model = replace(model, attention="auto", decode_attention="auto")
     data = replace(config.data, on_bad_sample="skip", threads=max(config.data.threads, _threads()))
     # Pictures of any size come, and the run's sizes are those of its own data.
     data = replace(data, buckets=default_buckets())

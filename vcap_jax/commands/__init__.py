@@ -22,6 +22,7 @@ COMMANDS = {
     "target": "print what is known of a hardware target",
     "preflight": "check a run's settings, data and memory before it starts",
     "serve-rollout": "start a vLLM server that draws captions for training",
+    "probe": "say what a policy of the embedded world sees, and what it says",
     "reproduce": "put the paper's claims to the test in the embedded world",
     "theory": "draw the landscape of the reward",
 }

@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from vcap_jax.human_eval.agreement_report import percent, write_agreement
         from vcap_jax.human_eval.answers import StoredAnswers
         from vcap_jax.human_eval.exchange import read_records, records_of
-        from vcap_jax.human_eval.results import OVERALL, results_of
+        from vcap_jax.human_eval.results import results_of
+        from vcap_jax.human_eval.reward_agreement import OVERALL
         from vcap_jax.human_eval.study import ANSWERS, read_study
 
         study = read_study(args.folder)

@@ -7,8 +7,9 @@ r"""Captions pictures and clips: files, folders, manifests, in any mixture, by a
     python launch/caption.py --by runs/mine --shard 2/8 photos/ --out /shared/captions.jsonl   # one of eight processes
 
 Captions are printed as they come; progress and what could not be read go to standard error. With --out they are kept
-as JSON lines in the order of the inputs, and the same command goes on where it was stopped. A run captions by its own
-settings, another checkpoint by those of its folder; section.key=value changes any of them.
+as JSON lines in the order of the inputs, and the same command goes on where it was stopped; --retry-failed tries again
+what has no caption there. A run captions by its own settings, another checkpoint by those of its folder;
+section.key=value changes any of them.
 
 Ends with 0 if everything was captioned, 1 if something could not be (its row says why), 2 if the command is wrong.
 """
@@ -43,6 +44,9 @@ def _parser() -> ArgumentParser:
     )
     parser.add_argument("inputs", nargs="+", metavar="INPUT | section.key=value")
     parser.add_argument("--out", type=Path, help="keep the captions there, as JSON lines")
+    parser.add_argument(
+        "--retry-failed", action="store_true", help="try again what has no caption in --out; captions stay"
+    )
     parser.add_argument("--page", type=Path, help="make an HTML page of them, with the pictures in it")
     parser.add_argument(
         "--page-limit", type=int, default=300, help="inputs on the page (default: the first 300)"
@@ -77,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("-n and --batch: give at least 1")
     if args.shard is not None and args.out is None:
         parser.error("--shard: the shares are joined in a file; add --out")
+    if args.retry_failed and args.out is None:
+        parser.error("--retry-failed: what failed stands in a file; add --out")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     return guarded(lambda: _caption(args), goes_on=args.out is not None)
 
@@ -134,10 +140,10 @@ def _to_screen(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
             failed += caption.error is not None
             _show(caption, quiet=args.quiet)
             progress("captions", done, job.counted.total, done)
-            if args.page is not None and caption.place < args.page_limit:
+            if args.page is not None and caption.index < args.page_limit:
                 for_page.append(caption)
     if args.page is not None:
-        for_page.sort(key=lambda caption: caption.place)
+        for_page.sort(key=lambda caption: caption.index)
         write_caption_page(
             for_page, args.page, title=f"Captions by {captioner.name}", total=done, limit=args.page_limit
         )
@@ -154,6 +160,7 @@ def _to_file(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
         args.out,
         captioner,
         job,
+        retry_failed=args.retry_failed,
         on_caption=lambda caption: _show(caption, quiet=args.quiet),
         on_progress=PoolProgress(_tell, seconds=10),
     )
@@ -171,7 +178,10 @@ def _to_file(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
             limit=args.page_limit,
         )
         _tell(f"page: {args.page}")
-    return _status(failed, job.counted.total)
+    status = _status(failed, job.counted.total)
+    if failed and not args.retry_failed:
+        _tell("the same command with --retry-failed tries them again")
+    return status
 
 
 def _show(caption: Caption, *, quiet: bool) -> None:

@@ -132,6 +132,8 @@ def host_memory(config: RunConfig, judges: int, target: Hardware | None = None) 
 
 
 def offloaded_bytes(config: RunConfig) -> int:
+    from vcap_jax.models.widths import columns_for
+
     text = model_config(config).get("text_config")
     layers, width = (
         text.get(key) if isinstance(text, dict) else None for key in ("num_hidden_layers", "hidden_size")
@@ -142,7 +144,8 @@ def offloaded_bytes(config: RunConfig) -> int:
     longest = buckets.tokens[-1] if buckets.tokens else buckets.max_tokens
     if config.model.remat != "offload" or not (layers and width and longest):
         return 0
-    tokens = buckets.fit("tokens", longest) + config.rollout.group_size * config.rollout.max_completion_length
+    caption = columns_for(config.rollout.max_completion_length)
+    tokens = buckets.fit("tokens", longest) + config.rollout.group_size * caption
     groups = -(-config.grpo.groups_per_micro_batch // (config.distributed.processes or 1))
     return groups * tokens * width * layers * (2 if config.model.dtype == "bfloat16" else 4)
 

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "step": c.step,
                 "id": c.sample_id,
                 "group": c.group,
-                "place": c.place,
+                "place": c.index,
                 "was": c.reward,
                 "reward": row.reward,
             }

@@ -67,14 +67,14 @@ class BadSample:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupBatch(Generic[E]):
-    """examples: this process's groups; places: which of the batch's groups they are, ascending.
+    """examples: this process's groups; indices: which of the batch's groups they are, ascending.
 
     All processes together have ``batch_groups`` of them (fewer only at the very end of finite epochs).
     skipped: the samples that were dropped on the way to this batch, by all processes, in order.
     """
 
     examples: tuple[E, ...]
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     skipped: tuple[BadSample, ...]
 
 
@@ -152,7 +152,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         own: list[tuple[int, E]] = []
         skipped: dict[int, BadSample] = {}
         # Which process reads the positions of a window: in turn, so that a batch without bad samples is a stride.
-        readers = [place % processes.count for place in range(wanted)]
+        readers = [index % processes.count for index in range(wanted)]
         while readers:
             window = range(end, min(end + len(readers), self._length))
             if not window:
@@ -187,7 +187,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         dropped = sorted(skipped)
         return GroupBatch(
             examples=tuple(example for _, example in own),
-            places=tuple(p - begin - sum(d < p for d in dropped) for p, _ in own),
+            indices=tuple(p - begin - sum(d < p for d in dropped) for p, _ in own),
             skipped=tuple(skipped[position] for position in dropped),
         )
 

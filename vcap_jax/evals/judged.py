@@ -86,14 +86,14 @@ class Judged:
     def _items(self, captions: Sequence[Captions]) -> Iterator[Item]:
         """In order; few samples are under way at a time, for each holds its pictures."""
         under_way: deque[Pending] = deque()
-        for place, (sample, one) in enumerate(zip(self._own.samples, captions, strict=True)):
-            under_way.append(self._asked(sample, one, place))
+        for index, (sample, one) in enumerate(zip(self._own.samples, captions, strict=True)):
+            under_way.append(self._asked(sample, one, index))
             if len(under_way) == _UNDER_WAY:
                 yield self._item(*under_way.popleft())
         while under_way:
             yield self._item(*under_way.popleft())
 
-    def _asked(self, sample: Sample, captions: Captions, place: int) -> Pending:
+    def _asked(self, sample: Sample, captions: Captions, index: int) -> Pending:
         own = self._own
         if captions.failure is not None:
             return captions, captions.failure, None
@@ -111,7 +111,7 @@ class Judged:
         group = GroupForReward(
             sample_id=sample.id,
             step=0,
-            place=place,
+            index=index,
             media=media,
             reference=reference,
             captions=captions.texts,

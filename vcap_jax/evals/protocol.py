@@ -183,6 +183,7 @@ class EvaluatorTools:
     endpoints that answer, where the run asks a judge. own: held-out samples of the user's, where the run has some.
     reasoner: those that answer questions from text alone; None for the judge's. store: where answers to an evaluator's
     questions are kept, so that none is asked twice; None keeps none. say: where progress is told.
+    requests: what the captioner was trained to be asked for captions with, by modality, where that is known.
     captioning: whether captions are yet to be written, so that the media must be there.
     """
 
@@ -193,6 +194,7 @@ class EvaluatorTools:
     reasoner: JudgeConfig | None = None
     store: Path | None = None
     say: Callable[[str], None] = _log.info
+    requests: Mapping[Literal["image", "video"], str] = field(default_factory=dict)
     captioning: bool = True
 
 

@@ -29,12 +29,13 @@ class Filled:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptTemplate:
-    """name: "BENCHMARK/STAGE". places: in their order. source: the file, for messages."""
+    """name: "BENCHMARK/STAGE". places: in their order. source: the file. own: it is the user's, not this project's."""
 
     name: str
     text: str
     places: tuple[str, ...]
     source: str
+    own: bool = False
 
     @property
     def version(self) -> str:
@@ -61,11 +62,12 @@ def load_template(
     plain: what captions are asked for with; it has no places. Raises TemplateError for a file that cannot be read,
     and one that has not each of ``places`` once and no others.
     """
-    own = None if folder is None else Path(folder) / f"{name.partition('/')[2]}.txt"
-    if own is not None and own.is_file():
-        source = str(own)
+    path = None if folder is None else Path(folder) / f"{name.partition('/')[2]}.txt"
+    own = path is not None and path.is_file()
+    if path is not None and own:
+        source = str(path)
         try:
-            text = own.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise TemplateError(f"prompt {name!r}: cannot read {source!r}: {error}") from error
     else:
@@ -78,7 +80,7 @@ def load_template(
             f"prompt {name!r} ({source}) has the places {_listed(found)}; write each of {_listed(places)} once, and "
             "no others"
         )
-    return PromptTemplate(name=name, text=text, places=found, source=source)
+    return PromptTemplate(name=name, text=text, places=found, source=source, own=own)
 
 
 def _listed(places: tuple[str, ...]) -> str:

@@ -172,6 +172,8 @@ def _reward(config: RunConfig) -> str:
         "judge": judged,
         "imitation": asdict(reward.imitation),
         "vqa": {"about": reward.vqa.about},
+        "claim_differences": {"mode": reward.claim_differences.mode},
+        "balanced": reward.balanced.shares,
     }.get(reward.family, reward.options)
     told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in weights.items())
     left_out = [name for name in ("reference", "image") if not getattr(reward, f"use_{name}")]

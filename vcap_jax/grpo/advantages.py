@@ -10,12 +10,16 @@ DAPO's two additions are here as well, as far as a step of fixed shape can have 
 left out (``drop_flat``; they are counted, not replaced by further sampling), and captions near the longest allowed
 length can be made to cost (``OverlongConfig``).
 
+A reward that is a weighted sum of components hides a component of little spread behind one of much. GDPO (arXiv
+2601.05242) and BalCapRL's c-GDPO (arXiv 2605.07394) normalise each component over the group alone and add the results
+(``component_advantages``).
+
 The functions accept numpy arrays on the host and JAX arrays under jit alike and answer in kind.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Literal
 
@@ -45,6 +49,11 @@ class AdvantageConfig:
     """Groups whose rewards are all equal take no part (DAPO), so that neither the KL acts on them
     nor the loss's denominators count them. Their places in the step stay empty: nothing is sampled
     in their stead."""
+    per_component: bool = False
+    """Each component of the reward is divided by its own standard deviation in the group before
+    they are added with the reward's weights, so that none drowns in another's spread (GDPO). The
+    sum takes the reward's place above: with scale "batch" it is GDPO, with "none" BalCapRL's c-GDPO.
+    For rewards that are weighted sums: all families of this project but claim_differences."""
 
 
 @settings
@@ -139,6 +148,39 @@ def group_advantages(
         skipped=skipped,
         flat=flat,
     )
+
+
+def component_advantages(
+    rewards: Float[Array, "B G"],
+    components: Float[Array, "B G K"],
+    weights: Float[Array, "B K"],
+    valid: Bool[Array, "B G"],
+    config: AdvantageConfig,
+) -> GroupAdvantages:
+    """Advantages of rewards that are weighted sums, with each component normalised over its group alone.
+
+        s_i = sum_k w_k (c_ik - mean_k) / (std_k + epsilon)
+
+    and from the s_i as :func:`group_advantages` has it from rewards, with ``config.scale`` and ``config.baseline``.
+
+    components, weights: K of each candidate, and of each group. A component that is equal in a whole group adds 0.
+    ``mean`` and ``std`` of the result are the rewards'; ``flat`` are groups in which every component is equal.
+    Raises ValueError if the shapes do not fit each other.
+    """
+    if components.shape != (*rewards.shape, weights.shape[-1]) or weights.shape[0] != rewards.shape[0]:
+        raise ValueError(
+            f"components {components.shape} must be [groups, candidates, components] for rewards {rewards.shape} and "
+            f"weights {weights.shape}"
+        )
+    alone = AdvantageConfig(epsilon=config.epsilon)
+    told = group_advantages(rewards, valid, config)
+    xp = rewards.__array_namespace__()
+    summed = xp.zeros_like(rewards)
+    for k in range(weights.shape[-1]):
+        one = group_advantages(components[:, :, k], valid & xp.isfinite(rewards), alone)
+        summed = summed + weights[:, k, None] * one.advantages
+    made = group_advantages(summed, valid & xp.isfinite(rewards), config)
+    return replace(made, mean=told.mean, std=told.std)
 
 
 def _spread(xp: ModuleType, values: Array, valid: Array) -> Array:

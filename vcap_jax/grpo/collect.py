@@ -36,7 +36,8 @@ _LOOK_EVERY_S = 1.0
 class Collector:
     """Gathers the experience of one step: this process's groups, on its own devices.
 
-    batcher: makes device batches of this process's groups.
+    batcher: makes device batches of this process's groups, which are its share of the update's micro-batches: each is
+        padded to its own prompts, however many groups decode side by side.
     pool: None where the reward uses no references. seed: of the choice of references.
     second_judge: asked about some of the captions as well; nothing waits for it.
     """
@@ -55,21 +56,21 @@ class Collector:
         and RolloutError if the engine fails."""
         begin = time.monotonic()
         examples = batch.examples
-        index_of = {place: index for index, place in enumerate(batch.places)}
+        row_of = {index: row for row, index in enumerate(batch.indices)}
         batches: list[RolloutBatch] = []
         pending: list[tuple[Example, str | None, SampledGroup, tuple[str, ...], Future[GroupScores]] | None]
         pending = [None] * len(examples)
         by_size = self._by_size(batch)
         sizes = self._sizes(by_size)
         for group in self.engine.stream(params, self._batches(params, by_size, sizes, batches), step=step):
-            index = index_of[group.index]
-            example = examples[index]
+            row = row_of[group.index]
+            example = examples[row]
             captions = self.policy.texts(group.tokens, group.lengths)
             reference, segments = self._reference(example, step)
             asked = GroupForReward(
                 sample_id=example.sample.id,
                 step=step,
-                place=group.index,
+                index=group.index,
                 media=example.media,
                 reference=reference,
                 captions=captions,
@@ -79,15 +80,15 @@ class Collector:
             future = self.session.submit(asked)
             if self.second_judge is not None:
                 self.second_judge.consider(asked, future)
-            pending[index] = (example, reference, group, captions, future)
+            pending[row] = (example, reference, group, captions, future)
         decoded = time.monotonic()
         records = []
-        for place, entry in zip(batch.places, pending, strict=True):
+        for index, entry in zip(batch.indices, pending, strict=True):
             assert entry is not None  # the engine yields every real group once
             example, reference, group, captions, future = entry
             records.append(
                 GroupRecord(
-                    place=place,
+                    index=index,
                     sample_id=example.sample.id,
                     example=example,
                     reference=reference,
@@ -118,19 +119,19 @@ class Collector:
     def _by_size(self, batch: GroupBatch[Example]) -> GroupBatch[Example]:
         """The groups, those with the largest prompts first.
 
-        A device batch is padded to its largest prompt, and only prompts of one size decode side by
-        side. What is drawn does not depend on the order.
+        A device batch is padded to its largest prompt, and slots as wide as the prompts that come
+        first have room for those behind. What is drawn does not depend on the order.
         """
 
-        def size(index: int) -> tuple[int, ...]:
-            return astuple(self.batcher.sizes([batch.examples[index]]))
+        def size(row: int) -> tuple[int, ...]:
+            return astuple(self.batcher.sizes([batch.examples[row]]))
 
         # Stable: groups of one size stay in their order.
         order = sorted(range(len(batch.examples)), key=size, reverse=True)
         return replace(
             batch,
-            examples=tuple(batch.examples[index] for index in order),
-            places=tuple(batch.places[index] for index in order),
+            examples=tuple(batch.examples[row] for row in order),
+            indices=tuple(batch.indices[row] for row in order),
         )
 
     def _sizes(self, batch: GroupBatch[Example]) -> list[PaddedSizes]:
@@ -148,7 +149,7 @@ class Collector:
             cut = slice(number * size, (number + 1) * size)
             part = batch.examples[cut]
             prompt, features = self.batcher.batch(params, part, padded)
-            made.append(RolloutBatch(part, batch.places[cut], prompt, features))
+            made.append(RolloutBatch(part, batch.indices[cut], prompt, features))
             yield made[-1]
 
     def _reference(self, example: Example, step: int) -> tuple[str | None, tuple[Segment, ...]]:

@@ -19,9 +19,9 @@ class GRPOConfig:
     """Prompts per optimizer step; times rollout.group_size it is the effective batch (paper:
     256)."""
     groups_per_micro_batch: int = Field(default=4, ge=1)
-    """Prompts whose gradients are computed at a time; best a multiple of the devices. Where it does
-    not divide groups_per_step, the last micro-batch of a step is filled up with groups that take no
-    part."""
+    """Prompts that are looked at, and whose gradients are computed, at a time, padded alike; best a
+    multiple of the devices. Where it does not divide groups_per_step, the last micro-batch of a
+    step is filled up with groups that take no part."""
     num_iterations: Annotated[int, FormerName("updates_per_step")] = Field(default=1, ge=1)
     """Optimizer updates on the same captions; beyond 1 the old policy's log-probabilities are
     computed once and the clip begins to matter."""
@@ -33,3 +33,10 @@ class GRPOConfig:
     objective: ObjectiveConfig = Field(default_factory=ObjectiveConfig)
     advantages: AdvantageConfig = Field(default_factory=AdvantageConfig)
     overlong: OverlongConfig = Field(default_factory=OverlongConfig)
+
+    def __post_init__(self) -> None:
+        if self.advantages.per_component and self.overlong.weight:
+            raise ValueError(
+                "grpo.overlong.weight is taken off the reward as a whole, and grpo.advantages.per_component knows its "
+                "components alone: set grpo.overlong.weight to 0, or grpo.advantages.per_component to false"
+            )

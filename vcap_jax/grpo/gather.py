@@ -25,7 +25,7 @@ class StepNotDone(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class _Travelling:
-    place: int
+    index: int
     sample_id: str
     captions: tuple[str, ...]
     lengths: tuple[int, ...]
@@ -62,7 +62,7 @@ def outcome_of_all(processes: Processes, rollout: StepRollout | Exception) -> St
     else:
         results = [result for share in told for result in _read(share["results"])]
     return StepOutcome(
-        results=tuple(sorted(results, key=lambda result: result.place)),
+        results=tuple(sorted(results, key=lambda result: result.index)),
         rollout_seconds=max(share["seconds"][0] for share in told),
         judge_seconds=max(share["seconds"][1] for share in told),
     )
@@ -100,7 +100,7 @@ def _written(results: Iterable[GroupResult]) -> object:
     return _RESULTS.dump_python(
         [
             _Travelling(
-                place=result.place,
+                index=result.index,
                 sample_id=result.sample_id,
                 captions=result.captions,
                 lengths=tuple(int(n) for n in result.lengths),
@@ -116,7 +116,7 @@ def _written(results: Iterable[GroupResult]) -> object:
 def _read(written: object) -> list[GroupResult]:
     return [
         GroupResult(
-            place=row.place,
+            index=row.index,
             sample_id=row.sample_id,
             captions=row.captions,
             lengths=np.asarray(row.lengths, np.int32),

@@ -18,10 +18,10 @@ from vcap_jax.rollout.engine import RolloutBatch
 class GroupResult:
     """What every process gets to know of a group: enough for advantages, metrics and alarms.
 
-    place: in the step. captions: G texts; lengths: [G] tokens; truncated: [G] bool; scores: the reward family's.
+    index: in the step. captions: G texts; lengths: [G] tokens; truncated: [G] bool; scores: the reward family's.
     """
 
-    place: int
+    index: int
     sample_id: str
     captions: tuple[str, ...]
     lengths: np.ndarray
@@ -61,7 +61,7 @@ class StepRollout:
 
 @dataclass(frozen=True, kw_only=True)
 class StepOutcome:
-    """The rollouts of all processes. results: in the order of their places; seconds: of the slowest."""
+    """The rollouts of all processes. results: in the order of their indices; seconds: of the slowest."""
 
     results: tuple[GroupResult, ...]
     rollout_seconds: float

@@ -20,8 +20,14 @@ import numpy as np
 
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupBatch, GroupIterator
-from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages, overlong_penalty
+from vcap_jax.grpo.advantages import (
+    GroupAdvantages,
+    component_advantages,
+    group_advantages,
+    overlong_penalty,
+)
 from vcap_jax.grpo.collect import Collector
+from vcap_jax.grpo.components import NoComponents, weighted_components
 from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.gather import StepNotDone, end_of_step, outcome_of_all
 from vcap_jax.grpo.records import GroupResult, StepOutcome, StepReport, StepRollout
@@ -157,7 +163,9 @@ class Training:
             rollout = error
         try:
             outcome = outcome_of_all(self.processes, rollout)
-        except StepNotDone as error:
+            if self.config.advantages.per_component:
+                weighted_components(outcome.results)
+        except (StepNotDone, NoComponents) as error:
             save_before(self.checkpoints, step, state, place_in_data)
             raise TrainingStopped(
                 f"step {step + 1}: {error}. The {step} steps before it are saved; once it is mended, continue "
@@ -172,7 +180,10 @@ class Training:
         )
         lengths = np.stack([result.lengths for result in results])
         rewards = rewards + overlong_penalty(lengths, self.max_completion_length, self.config.overlong)
-        return group_advantages(rewards, np.isfinite(rewards), self.config.advantages)
+        valid, config = np.isfinite(rewards), self.config.advantages
+        if config.per_component:
+            return component_advantages(rewards, *weighted_components(results), valid, config)
+        return group_advantages(rewards, valid, config)
 
     def _stop_without_rewards(self, outcome: StepOutcome, step: int) -> None:
         failures = [c.failure for result in outcome.results for c in result.scores.candidates if c.failure]

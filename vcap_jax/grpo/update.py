@@ -1,4 +1,4 @@
-"""The update of a step: micro-batches out of what the rollout left on the devices, gradients, the optimizer.
+"""The update of a step: the micro-batches that the rollout left on the devices, gradients, the optimizer.
 
 Every process brings its own groups, an equal number of them to every micro-batch; the programs run over the whole mesh.
 The denominators are those of the whole step.
@@ -20,6 +20,7 @@ from vcap_jax.grpo.objective import Metrics, step_totals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.grpo.records import StepRollout
 from vcap_jax.models.family import Features, Params, PromptBatch
+from vcap_jax.models.widths import columns_for
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.rollout.engine import RolloutBatch
 from vcap_jax.training.optimizer import TrainState
@@ -32,11 +33,9 @@ MicroBatch = tuple[PromptBatch, Features | None, CaptionBatch]
 
 @dataclass(frozen=True)
 class _Part:
-    """The groups ``start`` to ``stop`` of a rollout batch, and their captions on the host."""
+    """A micro-batch, as far as this process brings it: its prompts on the devices, its captions on the host."""
 
     batch: RolloutBatch
-    start: int
-    stop: int
     captions: CaptionBatch[np.ndarray]
 
 
@@ -44,22 +43,18 @@ class _Part:
 class StepUpdate:
     """Updates the policy with one step's captions.
 
-    groups_per_batch: groups of this process that a rollout's device batch holds. max_completion_length: tokens of a
-        caption at most.
+    max_completion_length: tokens of a caption at most.
     reference: the frozen reference policy's parameters, or None when beta is 0.
     rollout_weights: ``UpdatePrograms.rollout_weights`` if captions come from another engine than the JAX sampler.
-    processes: how many bring groups.
     """
 
     config: GRPOConfig
-    groups_per_batch: int
     max_completion_length: int
     programs: UpdatePrograms
     frozen: Params
     reference: Params | None
     placement: Placement
     rollout_weights: Callable[..., tuple[jax.Array, Moments]] | None
-    processes: int = 1
 
     def __call__(
         self, state: TrainState, rollout: StepRollout, lengths: np.ndarray, advantages: GroupAdvantages
@@ -67,7 +62,7 @@ class StepUpdate:
         """Does the step's updates. Returns the new state, and the updates' metrics; ``state`` is donated.
 
         rollout: this process's groups. lengths: [B, G] tokens, and advantages: of the groups of all processes, in the
-        order of their places.
+        order of their indices.
         """
         width = self._caption_width(int(lengths.max()))
         micro = list(self._parts(rollout, advantages, lengths, width))
@@ -108,39 +103,30 @@ class StepUpdate:
     def _parts(
         self, rollout: StepRollout, advantages: GroupAdvantages, lengths: np.ndarray, width: int
     ) -> Iterator[_Part]:
-        size = self.config.groups_per_micro_batch // self.processes
-        per_batch = self.groups_per_batch
-        row_of = {record.place: row for row, record in enumerate(rollout.records)}
-        tokens = np.stack([record.tokens[:, :width] for record in rollout.records])
+        row_of = {record.index: row for row, record in enumerate(rollout.records)}
+        tokens = np.stack([_as_wide(record.tokens, width, 0) for record in rollout.records])
         # None in every record or in none: a step has one engine.
         reported = [r.sampler_logprobs for r in rollout.records if r.sampler_logprobs is not None]
-        sampler = np.stack(reported)[..., :width] if reported else None
+        sampler = np.stack([_as_wide(of, width, np.nan) for of in reported]) if reported else None
         for batch in rollout.batches:
             # The last batch of a step may be short; its padding groups take no part.
-            places = list(batch.places)
-            rows = [row_of[place] for place in places]
+            indices, size = list(batch.indices), batch.prompt.tokens.shape[0]
+            rows = [row_of[index] for index in indices]
             captions = CaptionBatch(
-                tokens=_pad_rows(tokens[rows], per_batch),
-                lengths=_pad_rows(lengths[places], per_batch),
-                advantages=_pad_rows(np.asarray(advantages.advantages[places], np.float32), per_batch),
-                contributes=_pad_rows(np.asarray(advantages.contributes[places]), per_batch),
-                sampler_logprobs=None if sampler is None else _pad_rows(sampler[rows], per_batch),
+                tokens=_pad_rows(tokens[rows], size),
+                lengths=_pad_rows(lengths[indices], size),
+                advantages=_pad_rows(np.asarray(advantages.advantages[indices], np.float32), size),
+                contributes=_pad_rows(np.asarray(advantages.contributes[indices]), size),
+                sampler_logprobs=None if sampler is None else _pad_rows(sampler[rows], size),
             )
-            for start in range(0, per_batch, size):
-                if start >= batch.groups:
-                    break
-                cut = slice(start, start + size)
-                yield _Part(batch, start, start + size, jax.tree.map(lambda x, cut=cut: x[cut], captions))
+            yield _Part(batch, captions)
 
     def _on_devices(self, part: _Part) -> MicroBatch:
-        """Made for each pass over the groups: kept, all parts of a step would hold the features a second time."""
-        local, join = self.placement.local(), self.placement.join
-        bounds = part.start, part.stop
-        return (
-            join(local.take(part.batch.prompt, *bounds)),
-            join(local.take(part.batch.features, *bounds)),
-            join(local.batch(part.captions)),
-        )
+        """Prompts and features are there; captions are brought for each pass over the groups."""
+        local = self.placement.local()
+        whole = (part.batch.prompt, part.batch.features, part.captions)
+        prompt, features, captions = (self.placement.join(local.batch(tree)) for tree in whole)
+        return prompt, features, captions
 
     def _rollout_weights(
         self, params: Params, micro: Sequence[_Part]
@@ -159,7 +145,13 @@ class StepUpdate:
 
     def _caption_width(self, longest: int) -> int:
         fitting = [bucket for bucket in self.config.caption_buckets if longest <= bucket]
-        return min([*fitting, self.max_completion_length])
+        return columns_for(min([*fitting, self.max_completion_length]))
+
+
+def _as_wide(columns: np.ndarray, width: int, fill: float) -> np.ndarray:
+    """[G, T] cut or filled up to ``width`` columns."""
+    missing = max(0, width - columns.shape[1])
+    return np.pad(columns[:, :width], [(0, 0), (0, missing)], constant_values=fill)
 
 
 def _pad_rows(array: np.ndarray, rows: int) -> np.ndarray:

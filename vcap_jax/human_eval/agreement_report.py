@@ -17,9 +17,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vcap_jax.human_eval.protocol import Kind, Ranking
-from vcap_jax.human_eval.results import LABELS, OVERALL, TIES, ModelRow, Results
+from vcap_jax.human_eval.results import LABELS, ModelRow, Results
+from vcap_jax.human_eval.reward_agreement import OVERALL, TIES
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.samples_page import page_templates
+from vcap_jax.report.pages import page_templates
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import write_summary
 

@@ -7,7 +7,7 @@ decided: then as that one says. Where several ranked an item, a caption's rank i
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -18,25 +18,33 @@ from vcap_jax.human_eval.exchange import Records
 from vcap_jax.human_eval.formulas import (
     Ties,
     alpha_of,
-    average_ranks,
     coincidence_matrix,
     kendall_tau,
     kendall_w,
     mean_tau,
-    pair_outcome,
 )
-from vcap_jax.human_eval.planning import Spread, spread_of
+from vcap_jax.human_eval.planning import Spread
 from vcap_jax.human_eval.protocol import Kind, Ranking, Step1, Step2
 from vcap_jax.human_eval.records import Answer, Item, Proposition
-from vcap_jax.report.intervals import Value, mean
+from vcap_jax.human_eval.reward_agreement import (
+    LEVEL,
+    ORDERS,
+    OVERALL,
+    RESAMPLES,
+    Blame,
+    PairRow,
+    Ranks,
+    blame_of,
+    human_ranks,
+    item_agreement,
+    mean_pairs_of,
+    mean_value,
+    pair_row,
+    reward_ranks,
+    spread_of_agreement,
+)
+from vcap_jax.report.intervals import Value
 
-RESAMPLES = 2000
-LEVEL = 0.95
-OVERALL = "overall"
-"""The mean of the three ranks; the paper does not say which of them its rank is."""
-ORDERS = (*map(str, Ranking), OVERALL)
-TIES: tuple[Ties, ...] = ("counted", "excluded", "half")
-Ranks = Mapping[str, float]
 LABELS = (
     *(f"{Step1.CONSISTENT}, {step2}" for step2 in Step2),
     str(Step1.INCONSISTENT),
@@ -59,27 +67,6 @@ class ModelRow:
     median_rank: Mapping[str, float]
     reward_rank: Value | None
     words: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairRow:
-    """On which share of items people and the reward order two models alike, by how ties count."""
-
-    first: str
-    second: str
-    items: int
-    ties: int
-    agreement: Mapping[Ties, Value]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blame:
-    """Pairs of captions that the reward orders otherwise than people, and alike: in how many of them the caption that
-    the reward prefers has more confirmed propositions of a kind than the other."""
-
-    kind: Kind
-    when_unalike: Value
-    when_alike: Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +121,7 @@ def results_of(
     decided = {item: rows for item, rows in propositions.items() if any(p.prop_id in answered for p in rows)}
     rows = tuple(_model_row(model, items, decided, answered, ranks, rewards, seed=seed) for model in models)
     pairs = {
-        order: tuple(_pair_row(a, b, ranks[order], rewards, seed=seed) for a, b in combinations(models, 2))
+        order: tuple(pair_row(a, b, ranks[order], rewards, seed=seed) for a, b in combinations(models, 2))
         for order in ORDERS
     }
     return Results(
@@ -142,11 +129,11 @@ def results_of(
         answered=len(decided),
         rows=rows,
         pairs=pairs if rewards else {},
-        mean_pairs={order: _mean_pairs(ranks[order], rewards, seed) for order in ORDERS} if rewards else {},
+        mean_pairs={order: mean_pairs_of(ranks[order], rewards, seed) for order in ORDERS} if rewards else {},
         alphas=_alphas(records, seed),
         concordance={one: _over_items(records, one, kendall_w, seed) for one in Ranking},
         tau={one: _over_items(records, one, mean_tau, seed) for one in Ranking},
-        blame=_blame(propositions, answered, ranks[OVERALL], rewards, seed) if rewards else (),
+        blame=blame_of(propositions, answered, ranks[OVERALL], rewards, seed) if rewards else (),
         annotators=tuple(
             _annotator_row(name, records, rewards, seed)
             for name in sorted(
@@ -155,32 +142,6 @@ def results_of(
         ),
         spread=spread_of_agreement(records, rewards),
     )
-
-
-def human_ranks(records: Records, annotator: str | None = None) -> dict[str, dict[str, Ranks]]:
-    """Ranks by ranking or "overall", item and model: the mean over annotators, or those of one."""
-    found: dict[str, dict[str, list[Ranks]]] = {order: {} for order in ORDERS}
-    for one in records.rankings:
-        if annotator is not None and one.annotator != annotator:
-            continue
-        each: dict[str, Ranks] = {str(ranking): one.ranks(ranking) for ranking in Ranking}
-        each[OVERALL] = {m: float(np.mean([ranks[m] for ranks in each.values()])) for m in one.accuracy}
-        for order, ranks in each.items():
-            found[order].setdefault(one.image_id, []).append(ranks)
-    return {
-        order: {item: {m: float(np.mean([r[m] for r in rows])) for m in rows[0]} for item, rows in of.items()}
-        for order, of in found.items()
-    }
-
-
-def reward_ranks(items: Mapping[str, Item]) -> dict[str, Ranks]:
-    """Ranks under the reward, by item; only items whose captions all have one."""
-    found: dict[str, Ranks] = {}
-    for item in items.values():
-        rewards = {caption.model: caption.reward for caption in item.captions if caption.reward is not None}
-        if len(rewards) == len(item.captions):
-            found[item.id] = average_ranks(rewards)
-    return found
 
 
 def _confirmed_shares(records: Records) -> dict[str, float]:
@@ -216,22 +177,18 @@ def _model_row(
         model=model,
         proposed={kind: proposed[kind] for kind in Kind},
         confirmed={kind: _total(values, seed) for kind, values in confirmed.items()},
-        mean_rank={order: _mean(values, seed) for order, values in by_order.items()},
+        mean_rank={order: mean_value(values, seed) for order, values in by_order.items()},
         median_rank={
             order: float(np.median(values)) if values else float("nan") for order, values in by_order.items()
         },
-        reward_rank=_mean(under, seed) if rewards else None,
+        reward_rank=mean_value(under, seed) if rewards else None,
         words=float(np.mean(words)),
     )
 
 
-def _mean(values: Sequence[float], seed: int) -> Value:
-    return mean(np.asarray(values, float), level=LEVEL, resamples=RESAMPLES, seed=seed)
-
-
 def _total(values: Sequence[float], seed: int) -> Value:
     """A sum over items, with the interval of as many items drawn again."""
-    of = _mean(values, seed)
+    of = mean_value(values, seed)
     count = len(values)
     return Value(
         value=of.value * count,
@@ -240,63 +197,6 @@ def _total(values: Sequence[float], seed: int) -> Value:
         n=of.n,
         method=f"{of.method}; a sum over items",
     )
-
-
-def _pair_row(
-    a: str, b: str, people: Mapping[str, Ranks], rewards: Mapping[str, Ranks], *, seed: int
-) -> PairRow:
-    outcomes = [
-        pair_outcome(ranks, rewards[item], a, b)
-        for item, ranks in people.items()
-        if item in rewards and a in ranks and b in ranks
-    ]
-    return PairRow(
-        first=a,
-        second=b,
-        items=len(outcomes),
-        ties=outcomes.count("tie"),
-        agreement={
-            ties: _mean([x for o in outcomes if (x := _credit(o, ties)) is not None], seed) for ties in TIES
-        },
-    )
-
-
-def _credit(outcome: str, ties: Ties) -> float | None:
-    """What an outcome counts; None where it is left out."""
-    if outcome == "tie":
-        return {"counted": 1.0, "excluded": None, "half": 0.5}[ties]
-    return float(outcome == "agree")
-
-
-def spread_of_agreement(records: Records, rewards: Mapping[str, Ranks]) -> Spread | None:
-    """How the agreement with the reward on an item varies between items and between annotators."""
-    values: dict[str, list[float]] = {}
-    for name in {one.annotator for one in records.rankings}:
-        for item, ranks in human_ranks(records, name)[OVERALL].items():
-            found = item_agreement(ranks, rewards[item], "counted") if item in rewards else None
-            if found is not None:
-                values.setdefault(item, []).append(found)
-    return spread_of(values)
-
-
-def item_agreement(people: Ranks, reward: Ranks, ties: Ties) -> float | None:
-    """The mean over an item's pairs of captions; None where all are left out."""
-    credits = [
-        credit
-        for a, b in combinations(people, 2)
-        if (credit := _credit(pair_outcome(people, reward, a, b), ties)) is not None
-    ]
-    return float(np.mean(credits)) if credits else None
-
-
-def _mean_pairs(people: Mapping[str, Ranks], rewards: Mapping[str, Ranks], seed: int) -> dict[Ties, Value]:
-    found: dict[Ties, Value] = {}
-    for ties in TIES:
-        each = [
-            item_agreement(ranks, rewards[item], ties) for item, ranks in people.items() if item in rewards
-        ]
-        found[ties] = _mean([one for one in each if one is not None], seed)
-    return found
 
 
 def _alphas(records: Records, seed: int) -> dict[str, Value]:
@@ -352,40 +252,7 @@ def _over_items(
     for one in records.rankings:
         by_item.setdefault(one.image_id, []).append(one.ranks(ranking))
     found = [formula(ranks) for ranks in by_item.values()]
-    return _mean([one for one in found if one is not None], seed)
-
-
-def _blame(
-    propositions: Mapping[str, Sequence[Proposition]],
-    shares: Mapping[str, float],
-    people: Mapping[str, Ranks],
-    rewards: Mapping[str, Ranks],
-    seed: int,
-) -> tuple[Blame, ...]:
-    more: dict[tuple[Kind, str], list[float]] = {
-        (kind, how): [] for kind in Kind for how in ("agree", "disagree")
-    }
-    for item, ranks in people.items():
-        if item not in rewards:
-            continue
-        counts: defaultdict[tuple[str, Kind], float] = defaultdict(float)
-        for one in propositions[item]:
-            counts[one.model, one.kind] += shares.get(one.prop_id, 0.0)
-        for a, b in combinations(ranks, 2):
-            outcome = pair_outcome(ranks, rewards[item], a, b)
-            if outcome == "tie":
-                continue
-            preferred, other = (a, b) if rewards[item][a] < rewards[item][b] else (b, a)
-            for kind in Kind:
-                more[kind, outcome].append(float(counts[preferred, kind] > counts[other, kind]))
-    return tuple(
-        Blame(
-            kind=kind,
-            when_unalike=_mean(more[kind, "disagree"], seed),
-            when_alike=_mean(more[kind, "agree"], seed),
-        )
-        for kind in Kind
-    )
+    return mean_value([one for one in found if one is not None], seed)
 
 
 def _annotator_row(name: str, records: Records, rewards: Mapping[str, Ranks], seed: int) -> AnnotatorRow:
@@ -420,7 +287,7 @@ def _annotator_row(name: str, records: Records, rewards: Mapping[str, Ranks], se
         answers=len(own),
         rankings=len(mine[OVERALL]),
         labels={label: labels[label] for label in LABELS},
-        agreement=_mean(same, seed),
-        tau=_mean(taus, seed),
-        reward=_mean(reward, seed),
+        agreement=mean_value(same, seed),
+        tau=mean_value(taus, seed),
+        reward=mean_value(reward, seed),
     )

@@ -21,6 +21,7 @@ from pydantic import Field
 
 from vcap_jax.configuration import ConfigError, settings
 from vcap_jax.kernels import attention
+from vcap_jax.kernels.attention import DecodingName
 from vcap_jax.kernels.attention import Name as AttentionName
 from vcap_jax.models.family import (
     CaptionModel,
@@ -69,6 +70,10 @@ class ModelConfig:
     """What computes attention: "cudnn" (NVIDIA GPUs, bfloat16), "splash" (TPU), "native" (CPUs, C++
     that is compiled on first use), "chunked" (anywhere), "dense" (anywhere, all scores in memory:
     small sizes only); "auto" takes the platform's own."""
+    decode_attention: DecodingName = "auto"
+    """What computes attention of new tokens while captions are drawn: "hopper" (NVIDIA H100, H200,
+    H800, bfloat16), "tpu" (TPU), "native" (CPUs, C++), "dense" (anywhere: plain products); "auto"
+    takes the device's own if model.attention is the platform's own, else "dense"."""
     remat: Remat = "none"
     """What the backward pass of a layer computes again instead of keeping it: "none", "layer" (all
     of it), "attention" (all but attention), "dots" (all but products with weights),
@@ -120,6 +125,11 @@ class Policy:
     def attention(self) -> str:
         """The kernel's name, which is what ``auto`` came to."""
         return self.merge().kernel.name
+
+    @property
+    def decode_attention(self) -> str:
+        """The same of the kernel for new tokens."""
+        return self.merge().kernel.decoding
 
     def texts(self, tokens: np.ndarray, lengths: np.ndarray) -> tuple[str, ...]:
         """The captions [G, T] of a group as text, special tokens left out. lengths: [G] tokens."""
@@ -186,10 +196,17 @@ def split_adapters(model: CaptionModel) -> tuple[GraphDef, Params, Params]:
     return graphdef, trainable, frozen
 
 
-def attention_kernel(name: str, config: ModelSpec, dtype: DTypeLike, platform: str) -> attention.Kernel:
-    """The attention kernel of that name (``ModelConfig.attention``) for a model on a platform; see
-    ``attention.choose``."""
-    return attention.choose(name, platform=platform, dtype=dtype, head_sizes=config.head_sizes)
+def attention_kernel(
+    name: str, config: ModelSpec, dtype: DTypeLike, device: jax.Device, decoding: str = "auto"
+) -> attention.Kernel:
+    """The attention kernels of those names (``ModelConfig.attention``, ``decode_attention``) for a model on devices
+    such as this; see ``attention.choose`` and ``choose_decoding``."""
+    platform, sizes = device.platform, config.head_sizes
+    chosen = attention.choose(name, platform=platform, dtype=dtype, head_sizes=sizes)
+    capability: str | None = getattr(device, "compute_capability", None)
+    return attention.choose_decoding(
+        decoding, chosen, platform=platform, dtype=dtype, head_sizes=sizes, capability=capability
+    )
 
 
 def policy_of(config: ModelConfig, model: CaptionModel, processor: Processor) -> Policy:

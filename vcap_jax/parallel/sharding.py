@@ -19,7 +19,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Literal, TypeVar
@@ -174,18 +174,6 @@ def dotted_path(path: tuple[object, ...]) -> str:
     return ".".join(keys[:-1] if len(keys) > 1 and keys[-1] == "value" else keys)
 
 
-def _slice_groups(x: np.ndarray | jax.Array, start: int, stop: int, sharding: NamedSharding) -> jax.Array:
-    if isinstance(x, np.ndarray):
-        return jax.device_put(x[start:stop], sharding)
-    return _slicer(start, stop, sharding)(x)
-
-
-@lru_cache(maxsize=1024)
-def _slicer(start: int, stop: int, sharding: NamedSharding) -> Callable[[jax.Array], jax.Array]:
-    # Fixed bounds, a program for each: XLA gathers all of an array to cut it where it is told at run time.
-    return jax.jit(lambda x: jax.lax.slice_in_dim(x, start, stop), out_shardings=sharding)
-
-
 @dataclass(frozen=True)
 class Placement:
     """Puts parameters, optimizer state and batches on the devices of a mesh.
@@ -268,19 +256,6 @@ class Placement:
         For the devices of one process; in a run of several, ``local`` gives the placement for it.
         """
         return jax.tree.map(self._put, tree)
-
-    def take(self, tree: Tree, start: int, stop: int) -> Tree:
-        """Groups ``start`` to ``stop`` of a batch (see ``batch``), split by group as a batch of their number is.
-
-        Devices hand on what others need; taken by an index, the part would lie whole on each of them.
-        """
-
-        def cut(x: np.ndarray | jax.Array) -> jax.Array:
-            if start == 0 and stop == x.shape[0]:
-                return self._put(x)
-            return _slice_groups(x, start, stop, self.groups(stop - start))
-
-        return jax.tree.map(cut, tree)
 
     def local(self) -> Placement:
         """The placement on this process's own devices, where it works at its own pace: groups split over them,

@@ -29,6 +29,7 @@ from vcap_jax.models.family import (
 from vcap_jax.models.lora import attach
 from vcap_jax.models.policy import ModelConfig, attention_kernel, split_adapters, split_model
 from vcap_jax.models.registry import FAMILIES, family_at, load_family
+from vcap_jax.models.widths import columns_for
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.plan.errors import PlanningError
 from vcap_jax.run.checkpoint_source import lineage
@@ -95,7 +96,7 @@ def largest_sizes(config: RunConfig, model: Model) -> Sizes:
     return Sizes(
         **{**vars(prompt), "tokens": limit or prompt.tokens},
         captions=config.rollout.group_size,
-        caption_tokens=config.rollout.max_completion_length,
+        caption_tokens=columns_for(config.rollout.max_completion_length),
     )
 
 
@@ -119,15 +120,16 @@ class AbstractPolicy:
     kernel: Kernel
 
 
-def abstract_policy(config: RunConfig, model: Model, platform: str) -> AbstractPolicy:
-    """What ``load_policy`` would put on the devices."""
+def abstract_policy(config: RunConfig, model: Model, device: jax.Device) -> AbstractPolicy:
+    """What ``load_policy`` would put on devices such as this."""
     settings: ModelConfig = config.model
-    kernel = attention_kernel(settings.attention, model.spec, jnp.dtype(settings.dtype), platform)
+    dtype = jnp.dtype(settings.dtype)
+    kernel = attention_kernel(settings.attention, model.spec, dtype, device, settings.decode_attention)
     kept = settings.param_dtype if settings.lora is None else settings.frozen_dtype
     whole = model.family.abstract_model(
         model.spec,
         ModelSettings(
-            dtype=jnp.dtype(settings.dtype),
+            dtype=dtype,
             param_dtype=jnp.dtype(kept),
             remat=settings.remat,
             kernel=kernel,

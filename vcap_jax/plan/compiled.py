@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from jax.stages import Lowered
 
-from vcap_jax.kernels.attention import Kernel, kernels_in, require_kernel
+from vcap_jax.kernels.attention import Kernel, kernels_in, require_decoding, require_kernel
 from vcap_jax.plan.costs import Cost, Counter
 from vcap_jax.plan.hlo import parse
 
@@ -34,12 +34,18 @@ class Compiled:
 
 
 def compile_program(
-    lowered: Lowered, *, kernel: Kernel | None = None, rounds: int = 1, seen: float = 1.0
+    lowered: Lowered,
+    *,
+    kernel: Kernel | None = None,
+    decoding: Kernel | None = None,
+    rounds: int = 1,
+    seen: float = 1.0,
 ) -> Compiled:
     """Compiles and measures.
 
-    kernel: the attention kernel that must be in it. rounds: of the loop whose length the data decide, in one run; the
-    cost is a round's. seen: see ``Counter``. Raises UnsupportedAttention if the kernel is not there.
+    kernel: the attention kernel that must be in it. decoding: the one whose part for new tokens must be. rounds: of the
+    loop whose length the data decide, in one run; the cost is a round's. seen: see ``Counter``. Raises
+    UnsupportedAttention if a kernel is not there.
     """
     begin = time.monotonic()
     try:
@@ -63,6 +69,8 @@ def compile_program(
     assert memory is not None
     if kernel is not None:
         require_kernel(kernel, text)
+    if decoding is not None:
+        require_decoding(decoding, text)
     return Compiled(
         arguments=memory.argument_size_in_bytes,
         results=max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),

@@ -264,6 +264,9 @@ def _library_call(i: Instruction, operands: list[Shape], seen: float) -> Cost:
         contracted = re.search(r'"lhs_contracting_dimensions":\s*\["(\d+)"', i.attributes)
         depth = operands[0].dims[int(contracted[1])] if contracted else operands[0].dims[-1]
         return Cost(flops=2.0 * i.shapes[0].elements * depth)
+    if "mosaic_gpu" in name:
+        flops = _new_tokens(operands) if "vcap_decode" in i.attributes else 0.0
+        return Cost(flops=flops, by_formula=flops) if flops else Cost(unknown=frozenset({_kernel_name(i)}))
     if name == "tpu_custom_call" and (splash := _SPLASH.search(i.name)):
         flops = _splash(operands, splash[1], causal="segmented" not in i.name)
         return Cost(flops=flops, by_formula=flops) if flops else Cost(unknown=frozenset({i.name}))
@@ -288,6 +291,13 @@ def _cudnn(i: Instruction, operands: list[Shape], seen: float, *, backward: bool
     head = operands[0].elements / math.prod(scores[:3])
     share = 0.5 if "CAUSAL" in i.attributes else seen if "PADDING" in i.attributes else 1.0
     return (5 if backward else 2) * 2.0 * math.prod(scores) * head * share
+
+
+def _new_tokens(operands: list[Shape]) -> float:
+    """Two products of every row, padded to tiles, with all columns of its cache: what a kernel that goes by the
+    captions' lengths does at the most (``kernels.attention.hopper``)."""
+    queries, keys = operands[:2]  # [sets, tiles, rows, head], [sets, head, columns]
+    return 2 * 2.0 * queries.elements * keys.dims[-1]
 
 
 _SPLASH = re.compile(r"^splash_m[hq]a_(fwd|dq|dkv)_")

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import jax
 
 from vcap_jax.kernels.attention import Kernel
+from vcap_jax.models.widths import columns_for
 from vcap_jax.plan import targets
 from vcap_jax.plan.abstract import Sizes, abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import Compiled, compile_program
+from vcap_jax.plan.costs import Cost
 from vcap_jax.plan.errors import PlanningError
-from vcap_jax.plan.programs import Shapes, Step, Work, step_programs
+from vcap_jax.plan.programs import FORWARD, Shapes, Step, Work, step_programs
 from vcap_jax.run.checks import check_target
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, gpus
@@ -31,7 +33,7 @@ Say = Callable[[str], None]
 class Layout:
     """Who works where. policy: the hardware of policy and update; judge: chips beside it, 0 for a judge elsewhere.
 
-    groups, batch, micro: of a step, a rollout batch and a micro-batch. note: what was changed to divide evenly.
+    groups: of a step. batch: decoded side by side. micro: of a micro-batch. note: what was changed to divide evenly.
     """
 
     hardware: Hardware
@@ -44,9 +46,20 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Floor:
+    """What one run of a program takes at the least on a device, however it is written. flops: of products. moved: bytes
+    between memory and cores. seconds: of the slowest unit, links included, at its peak."""
+
+    flops: float
+    moved: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """One program in the plan. resident: bytes per device that stay in memory beside it; peak: everything together.
-    compute, memory, links, host: seconds of one run if that alone counted; products at the bfloat16 peak."""
+    compute, memory, links, host: seconds of one run if that alone counted; products at the bfloat16 peak. floor: None
+    where it is not known."""
 
     name: str
     phase: str
@@ -58,6 +71,12 @@ class Row:
     memory: float
     links: float
     host: float
+    floor: Floor | None = None
+
+    @property
+    def reached(self) -> float | None:
+        """The share of the floor that the program reaches at best; None where no floor is known."""
+        return None if self.floor is None else self.floor.seconds / self.seconds
 
     @property
     def seconds(self) -> float:
@@ -71,9 +90,23 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Spread:
+    """A step's decoding with captions of many lengths (``lengths.Decoding``): tokens of a caption on average and of the
+    longest; seconds at the roofline, instead_of: if all were the longest allowed; through: tokens drawn one after the
+    other."""
+
+    mean: int
+    longest: int
+    seconds: float
+    instead_of: float
+    through: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """A planned run. capacity: bytes a device may use. resident: per phase, what the bytes are.
 
+    spread: decoding with captions of the estimated lengths, if it was compiled and memory bounds it.
     left_out: programs of a step that were not compiled. With any of them the rows are no whole step: ``fits`` speaks
     of those that were compiled, and there is no time of a step.
     """
@@ -82,10 +115,12 @@ class Plan:
     layout: Layout
     sizes: Sizes
     kernel: str
+    decoding: str
     decoded: int
     capacity: int
     resident: dict[str, dict[str, int]]
     rows: tuple[Row, ...]
+    spread: Spread | None = None
     left_out: tuple[str, ...] = ()
 
     @property
@@ -102,6 +137,22 @@ class Plan:
         return None if self.left_out else sum(row.seconds * row.count for row in self.rows)
 
     @property
+    def usual_seconds(self) -> float | None:
+        """Of a step at the roofline whose captions have the estimated lengths, all else as it is; None if that is not
+        known."""
+        if self.step_seconds is None or self.spread is None:
+            return None
+        return self.step_seconds + self.spread.seconds - self.spread.instead_of
+
+    @property
+    def floor_seconds(self) -> float | None:
+        """Of a step whose programs all take what they must; None if not every program was compiled. One without a
+        floor counts as it is."""
+        if self.left_out:
+            return None
+        return sum((row.floor.seconds if row.floor else row.seconds) * row.count for row in self.rows)
+
+    @property
     def steps_per_epoch(self) -> int:
         return SAMPLES[self.config.modality] // self.layout.groups
 
@@ -113,8 +164,8 @@ class Plan:
 
 
 def layout(config: RunConfig, hardware: Hardware, policy_devices: int | None) -> Layout:
-    """Fits groups to devices: one group per device and micro-batch at the least. A step keeps its groups, its last
-    batch may be short.
+    """Fits groups to devices: one group on each at the least, in a micro-batch and side by side. A step keeps its
+    groups, its last micro-batch may be short.
 
     policy_devices: of a GPU node; the others are the judge's. Raises PlanningError for a number the node has not.
     """
@@ -129,8 +180,10 @@ def layout(config: RunConfig, hardware: Hardware, policy_devices: int | None) ->
             )
         policy = gpus(hardware.chip, policy_devices)
     ways = policy.devices // config.mesh.tensor
-    micro = max(1, config.grpo.groups_per_micro_batch // ways) * ways
-    batch = max(1, config.rollout.groups_per_batch // micro) * micro
+    micro, batch = (
+        max(1, groups // ways) * ways
+        for groups in (config.grpo.groups_per_micro_batch, config.rollout.groups_per_batch)
+    )
     asked = (config.rollout.groups_per_batch, config.grpo.groups_per_micro_batch)
     note = ""
     if asked != (batch, micro):
@@ -182,11 +235,12 @@ def make_plan(
         rollout=dataclasses.replace(config.rollout, groups_per_batch=laid.batch),
     )
     sizes = largest_sizes(config, model)
-    decoded = sizes.caption_tokens
+    decoded = config.rollout.max_completion_length
     if typical:
         decoded = min(LONGEST_CAPTION[config.modality], decoded)
         buckets = [*config.grpo.caption_buckets, config.rollout.max_completion_length]
-        sizes = dataclasses.replace(sizes, caption_tokens=min(b for b in buckets if b >= decoded))
+        width = columns_for(min(b for b in buckets if b >= decoded))
+        sizes = dataclasses.replace(sizes, caption_tokens=width)
     if devices is None:
         chip = laid.policy.chip
         devices = (
@@ -194,7 +248,7 @@ def make_plan(
             targets.devices(chip, laid.policy.host_topology),
         )
     everywhere, host = devices
-    policy = abstract_policy(config, model, everywhere[0].platform)
+    policy = abstract_policy(config, model, everywhere[0])
     step = step_programs(
         config,
         model,
@@ -207,12 +261,13 @@ def make_plan(
     names = list(dict.fromkeys(work.name.split()[0] for work in step.work))
     if only is not None and (unknown := sorted(only.difference(names))):
         raise PlanningError(f"no program {', '.join(unknown)} in a step; there are {', '.join(names)}")
-    rows, left_out = [], []
+    rows: list[Row] = []
+    left_out = []
     for work in step.work:
         if only is not None and work.name.split()[0] not in only:
             left_out.append(work.name)
             continue
-        row = _row(work, step, laid.policy, policy.kernel)
+        row = _row(work, step, laid.policy, policy.kernel, rows)
         say(
             f"{row.name}: compiled in {row.compiled.seconds:.0f} s, peak {row.peak / 2**30:.1f} GiB per device"
         )
@@ -222,17 +277,55 @@ def make_plan(
         layout=laid,
         sizes=sizes,
         kernel=policy.kernel.name,
+        decoding=policy.kernel.decoding,
         decoded=decoded,
         capacity=capacity_of(laid.policy, fraction),
         resident={phase: dict(what) for phase, what in step.resident.items()},
         rows=tuple(rows),
+        spread=_spread(config, step, rows, laid.policy),
         left_out=tuple(left_out),
     )
 
 
-def _row(work: Work, step: Step, hardware: Hardware, kernel: Kernel) -> Row:
+def _spread(config: RunConfig, step: Step, rows: Sequence[Row], hardware: Hardware) -> Spread | None:
+    decode = next((row for row in rows if row.name.split()[0] == "decode"), None)
+    if decode is None or decode.bound != "memory":
+        return None
+    longest = min(LONGEST_CAPTION[config.modality], config.rollout.max_completion_length)
+    mean = min(MEAN_CAPTION[config.modality], longest)
+    moved, through = step.decoding.moved(mean, longest, decode.compiled.cost.moved)
+    return Spread(
+        mean=mean,
+        longest=longest,
+        seconds=moved / hardware.chip.bandwidth,
+        instead_of=decode.seconds * decode.count,
+        through=through,
+    )
+
+
+def _floor(work: Work, cost: Cost, hardware: Hardware, rows: Sequence[Row]) -> Floor | None:
+    """See ``Floor``. What is sent over links is taken as needed, as are products, but for those of a program that is
+    known to be so many forward passes. rows: of the programs before it."""
+    flops = cost.flops
+    if work.forwards is not None:
+        forward = next((row.compiled.cost.flops for row in rows if row.name == FORWARD), None)
+        if forward is None:
+            return None
+        flops = min(flops, work.forwards * forward)
+    if cost.unknown or not work.moved:
+        return None
+    chip = hardware.chip
+    seconds = max(flops / chip.peak("bfloat16"), work.moved / chip.bandwidth, cost.sent / hardware.link)
+    return Floor(flops=flops, moved=work.moved, seconds=seconds)
+
+
+def _row(work: Work, step: Step, hardware: Hardware, kernel: Kernel, rows: Sequence[Row]) -> Row:
     compiled = compile_program(
-        work.lower(), kernel=kernel if work.attention else None, rounds=work.rounds, seen=work.seen
+        work.lower(),
+        kernel=kernel if work.attention else None,
+        decoding=kernel if work.decoding else None,
+        rounds=work.rounds,
+        seen=work.seen,
     )
     resident = sum(step.resident[work.phase].values())
     chip, cost = hardware.chip, compiled.cost
@@ -251,4 +344,5 @@ def _row(work: Work, step: Step, hardware: Hardware, kernel: Kernel) -> Row:
         links=cost.sent / hardware.link,
         # Out in the forward pass and back in the backward pass, one after the other.
         host=2 * compiled.host / chip.host_link,
+        floor=None if compiled.refused else _floor(work, cost, hardware, rows),
     )

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import optax
+from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.stages import Lowered
 from jax.typing import DTypeLike
 
 from vcap_jax.grpo.objective import StepTotals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
-from vcap_jax.models.family import Params
+from vcap_jax.models.family import Params, family_of
 from vcap_jax.models.policy import vision_encoder
+from vcap_jax.models.widths import columns_for
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.abstract import (
     AbstractPolicy,
@@ -31,11 +33,15 @@ from vcap_jax.plan.abstract import (
     placed,
     placed_batch,
 )
+from vcap_jax.plan.lengths import Decoding
 from vcap_jax.rollout.decoding import DATA_AXIS
 from vcap_jax.rollout.placement import local_mesh, own_types
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.config import RunConfig
 from vcap_jax.training.optimizer import TrainState, build_optimizer
+
+FORWARD = "log-probabilities"
+"""The program that is one forward pass of a micro-batch's tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +51,10 @@ class Work:
     phase: what else is in memory, "rollout" or "update". lower: gives the lowered program. count: how often a step
     runs it; for decoding, a token of all captions of a batch. arguments: bytes per device that only this program is
     given. kept: whether its results are among what stays in memory. attention: whether an attention kernel belongs in
-    it. rounds: of one call's loop; where there are several, ``count`` counts rounds. seen: see ``Counter``.
+    it; decoding: whether that for new tokens does. rounds: of one call's loop; where there are several, ``count``
+    counts rounds. seen: see ``Counter``. moved: bytes per device that must move in one run (one round) however it is
+    done: what is read is read once, what is written is written once, and nothing in between leaves the chip. forwards:
+    where that is known, the forward passes of the same tokens (``FORWARD``) whose operations it takes at the least.
     """
 
     name: str
@@ -55,22 +64,27 @@ class Work:
     arguments: int = 0
     kept: bool = False
     attention: bool = False
+    decoding: bool = False
     rounds: int = 1
     seen: float = 1.0
+    moved: int = 0
+    forwards: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step's programs, and the bytes per device that stay in memory through each phase, by what they are."""
+    """A step's programs, how its captions are decoded, and the bytes per device that stay in memory through each phase,
+    by what they are."""
 
     work: tuple[Work, ...]
+    decoding: Decoding
     resident: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shapes:
-    """How a step is cut. groups: of a step, rollout batch (all hosts') and micro-batch. decoded: tokens that the
-    longest caption of a batch is decoded to."""
+    """How a step is cut. groups: of a step. batch: those that decode side by side, of all hosts. micro: of a
+    micro-batch. decoded: tokens that the longest captions are decoded to."""
 
     sizes: Sizes
     groups: int
@@ -79,15 +93,14 @@ class Shapes:
     decoded: int
 
     @property
-    def batches(self) -> int:
-        """Rollout batches of a step; the last may be short, and is padded."""
+    def rounds(self) -> int:
+        """How often all slots are filled in a step, the last time perhaps not all of them."""
         return -(-self.groups // self.batch)
 
     @property
     def micro_batches(self) -> int:
-        """Of a step; those with padding alone are not computed."""
-        whole, rest = divmod(self.groups, self.batch)
-        return whole * (self.batch // self.micro) + -(-rest // self.micro)
+        """Of a step; the last may be short, and is padded."""
+        return -(-self.groups // self.micro)
 
 
 def step_programs(
@@ -122,6 +135,7 @@ def step_programs(
     }
     return Step(
         work=(*rollout.work, *update.work),
+        decoding=rollout.decoding,
         resident={
             "rollout": state | {"parameters of this host": rollout.own, "rollout copy": rollout.copy},
             # What is not trained stays on each host from its first caption on.
@@ -182,6 +196,7 @@ def _update(
     moments = placement.abstract(jax.eval_shape(optimizer.init, policy.trainable))
     state = TrainState(number(jnp.int32), params, moments)
     part = bytes_per_device((prompt, features))
+    own, everything = bytes_per_device(params), _decoder_bytes(config, policy)
     anchor = None if reference is None else logprobs
     old = logprobs if grpo.num_iterations > 1 else None
     work = [
@@ -194,12 +209,17 @@ def _update(
             count=shapes.micro_batches * grpo.num_iterations,
             arguments=part + bytes_per_device(captions),
             attention=True,
+            # All parameters for each direction; the gradients are added to what there is.
+            moved=part + 2 * everything + 2 * own,
+            # Those of activations and of parameters are a forward pass each.
+            forwards=3,
         ),
         Work(
             name="optimizer",
             phase="update",
             lower=lambda: programs.apply.lower(state, params),
             count=grpo.num_iterations,
+            moved=own + 2 * bytes_per_device(state),
         ),
     ]
     passes = (reference is not None) + (grpo.num_iterations > 1)
@@ -208,7 +228,7 @@ def _update(
         work.insert(
             0,
             Work(
-                name="log-probabilities",
+                name=FORWARD,
                 phase="update",
                 lower=lambda: programs.logprobs.lower(
                     anchor_params, frozen, prompt, features, captions.tokens
@@ -216,9 +236,10 @@ def _update(
                 count=shapes.micro_batches * passes,
                 arguments=part,
                 attention=True,
+                moved=part + everything,
             ),
         )
-    return _Update(tuple(work), moments, part * shapes.batches * (shapes.batch // shapes.micro))
+    return _Update(tuple(work), moments, part * shapes.micro_batches)
 
 
 @dataclass(frozen=True)
@@ -227,6 +248,7 @@ class _Rollout:
     copy: of the copy that decodes."""
 
     work: tuple[Work, ...]
+    decoding: Decoding
     own: int
     own_frozen: int
     copy: int
@@ -242,7 +264,7 @@ def _rollout(
     devices: Sequence[jax.Device],
     hosts: int,
 ) -> _Rollout:
-    """Each host decodes its share of a batch with a copy of the parameters in the computation's type.
+    """Each host decodes its share of the groups with a copy of the parameters in the computation's type.
 
     everywhere: of all hosts, where parameters lie for training. own: where this host's prompts are encoded. One of
     several hosts has the parameters whole for that, see ``RunContext.own_params``.
@@ -253,7 +275,7 @@ def _rollout(
     types = tuple(own_types(policy.graphdef, tree, config.model.dtype) for tree in trained)
     narrow = jax.tree.map(lambda x, dtype: jax.ShapeDtypeStruct(x.shape, dtype), trained, types)
     params, frozen = placed(narrow, whole)
-    groups = shapes.batch // hosts
+    groups = shapes.micro // hosts
     encoders = own.abstract(trained if hosts == 1 else narrow)
 
     empty = abstract_prompt(config, model, shapes.sizes, groups)
@@ -269,7 +291,10 @@ def _rollout(
         mesh=mesh,
     )
     calls = sampler.abstract_calls(params, frozen, prompt, features)
-    part = bytes_per_device((prompt, features))
+    part, everything = bytes_per_device((prompt, features)), _decoder_bytes(config, policy)
+    slots, stored = calls.state.done.shape[0], calls.state.tokens.shape[-1]
+    # Without the columns behind them for new tokens.
+    captions = bytes_per_device(calls.state.captions) * shapes.sizes.caption_tokens // stored
     encode = vision_encoder(policy.graphdef)
     gathered = Work(
         name="parameters of this host",
@@ -289,15 +314,18 @@ def _rollout(
             lower=lambda: sampler.placement(params).lower(*encoders),
             count=1,
             kept=True,
+            moved=bytes_per_device(encoders) + bytes_per_device(calls.params),
         ),
         Work(
             name="vision",
             phase="rollout",
             lower=lambda: encode.lower(*encoders, seen),
-            count=shapes.batches,
-            arguments=part,
+            count=shapes.micro_batches,
+            # Prompts are looked at while others decode.
+            arguments=part + bytes_per_device(calls.state),
             kept=True,
             attention="vision" in model.spec.head_sizes,
+            moved=bytes_per_device((seen, features)),
         ),
         Work(
             name="prefill",
@@ -307,18 +335,48 @@ def _rollout(
             arguments=part + bytes_per_device(calls.state),
             attention=True,
             seen=_seen_before(shapes.sizes.tokens, config.rollout.prefill_chunk),
+            moved=everything + calls.groups_per_fill * bytes_per_device(calls.state.prompt) // slots,
         ),
         Work(
-            name=f"decode ({config.rollout.max_completion_length} slots)",
+            name=f"decode ({columns_for(config.rollout.max_completion_length)} columns)",
             phase="rollout",
             lower=calls.decode,
-            count=shapes.batches * shapes.decoded,
+            count=shapes.rounds * shapes.decoded,
             arguments=part + bytes_per_device(calls.state),
+            decoding=True,
             rounds=min(config.rollout.decode_steps_per_call, config.rollout.max_completion_length),
+            # Parameters once, every prompt once for its group, every caption.
+            moved=everything + bytes_per_device(calls.state.prompt) + captions,
         ),
     )
     own_bytes = (0, 0) if hosts == 1 else (bytes_per_device(encoders), bytes_per_device(encoders[1]))
-    return _Rollout(work, *own_bytes, bytes_per_device(calls.params))
+    replicas = mesh.shape[DATA_AXIS]
+    decoding = Decoding(
+        buckets=sampler.buckets(replicas),
+        replicas=replicas,
+        groups=-(-shapes.groups // hosts),
+        captions=shapes.sizes.captions,
+        chunk=min(config.rollout.decode_steps_per_call, config.rollout.max_completion_length),
+        parameters=everything,
+        prompt=bytes_per_device(calls.state.prompt) * replicas // slots,
+        column=bytes_per_device(calls.state.captions) * replicas / (slots * shapes.sizes.captions * stored),
+        block=policy.kernel.range_block,
+    )
+    return _Rollout(work, decoding, *own_bytes, bytes_per_device(calls.params))
+
+
+def _decoder_bytes(config: RunConfig, policy: AbstractPolicy) -> int:
+    """What every token goes through: the layers and the output matrix as products take them, cut by ``tensor``. At the
+    least: of the parameters only those that a family lays out anew for decoding are known to be layers."""
+
+    def read(trainable: Params, frozen: Params) -> tuple[Params, jax.Array]:
+        layers, _ = family_of(policy.graphdef).apart(policy.graphdef, trainable, frozen)
+        return layers, nnx.merge(policy.graphdef, trainable, frozen).head()
+
+    numbers = sum(
+        leaf.size for leaf in jax.tree.leaves(jax.eval_shape(read, policy.trainable, policy.frozen))
+    )
+    return numbers * jnp.dtype(config.model.dtype).itemsize // config.mesh.tensor
 
 
 def _seen_before(tokens: int, chunk: int) -> float:

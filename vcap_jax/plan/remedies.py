@@ -52,19 +52,13 @@ def changes(config: RunConfig, hardware: Hardware, policy_devices: int | None) -
     if config.model.remat != "offload":
         add("model.remat=offload", config=section("model", remat="offload"))
 
-    def cut(batch: int) -> RunConfig:
-        """One group per device and micro-batch, and ``batch`` groups in a rollout batch."""
-        return dataclasses.replace(
-            config,
-            grpo=dataclasses.replace(config.grpo, groups_per_micro_batch=ways),
-            rollout=dataclasses.replace(config.rollout, groups_per_batch=batch),
-        )
-
-    per_batch = max(1, config.rollout.groups_per_batch // ways) * ways
     if config.grpo.groups_per_micro_batch >= 2 * ways:
-        add("one group per device in a micro-batch", config=cut(per_batch))
-    if per_batch > ways:
-        add("one group per device in a rollout batch", config=cut(ways))
+        one = section("grpo", groups_per_micro_batch=ways)
+        add(f"grpo.groups_per_micro_batch={ways}, one group per device", config=one)
+    at_once = config.rollout.groups_per_batch // ways
+    for slots in sorted({at_once - 1, at_once // 2, 1} - {0, at_once}, reverse=True) if at_once > 1 else ():
+        fewer = section("rollout", groups_per_batch=slots * ways)
+        add(f"rollout.groups_per_batch={slots * ways}, {slots} per device", config=fewer)
     if config.grpo.logprob_chunk > 128:
         add("grpo.logprob_chunk=128", config=section("grpo", logprob_chunk=128))
     if config.optimizer.moment_dtype is None and config.model.param_dtype == "float32":

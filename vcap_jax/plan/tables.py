@@ -11,7 +11,10 @@ from vcap_jax.plan.remedies import Trial
 _COUNTING = """\
 Bytes are the compiler's own. FLOPs, bytes moved and sent are counted from the compiled program, loops times their
 trip counts, decoding per token with the largest cache (a run begins with smaller ones); attention kernels' FLOPs are
-computed from the shapes that they are given (by formula). Kernels that are not known are marked, not in the time."""
+computed from the shapes that they are given (by formula). Kernels that are not known are marked, not in the time.
+At least: parameters, caches and whatever else comes in read once, results written once, nothing between them moved; a
+gradient of three forward passes, without what is computed twice to save memory; other products, and what is sent, as
+they are. Reached: that time, of the program's at best."""
 
 
 def gib(count: float) -> str:
@@ -54,16 +57,18 @@ def render(plan: Plan, trials: Sequence[Trial] = ()) -> str:
 def _layout(plan: Plan) -> str:
     laid, sizes = plan.layout, plan.sizes
     judge = f"{laid.judge} for the judge" if laid.judge else "the judge elsewhere"
-    per_device = laid.micro * plan.config.mesh.tensor / laid.policy.devices
+    at_once, per_device = (
+        groups * plan.config.mesh.tensor / laid.policy.devices for groups in (laid.batch, laid.micro)
+    )
     kernels = ", ".join(row.name for row in plan.rows if row.compiled.kernels) or "no program"
     where = f"{laid.policy.devices} devices for policy and update on {laid.policy.hosts} host(s)"
     what = f"prompt of {sizes.tokens:,} tokens ({sizes.visual:,} of them visual)"
-    cut = f"{laid.groups} groups a step, {laid.batch} in a rollout batch, {laid.micro} in a micro-batch"
+    cut = f"{laid.groups} groups a step, {laid.batch} decode at once, {laid.micro} in a micro-batch"
     lines = [
         f"{laid.hardware.name}: {where}, {judge}",
         f"{plan.config.modality}: {what} and {sizes.captions} captions of {sizes.caption_tokens:,}",
-        f"{cut} ({per_device:g} per device)",
-        f"attention: {plan.kernel}, found in {kernels}",
+        f"{cut} ({at_once:g} and {per_device:g} per device)",
+        f"attention: {plan.kernel}, for new tokens {plan.decoding}, found in {kernels}",
     ]
     if laid.note:
         lines.append(f"note: {laid.note}")
@@ -89,7 +94,8 @@ def _programs(plan: Plan) -> str:
         "peak",
         "of capacity",
     ]
-    header += ["TFLOP", "by formula", "GB moved", "GB sent", "ms at best", "bound by"]
+    header += ["TFLOP", "by formula", "at least", "GB moved", "at least", "GB sent", "ms at best", "bound by"]
+    header += ["ms at least", "reached"]
     programs = f"Programs, GiB per device of {gib(plan.capacity)} usable; one run each:\n" + table(
         header, [_program(plan, row) for row in plan.rows]
     )
@@ -104,7 +110,7 @@ def _programs(plan: Plan) -> str:
 
 
 def _program(plan: Plan, row: Row) -> list[str]:
-    c = row.compiled
+    c, floor = row.compiled, row.floor
     return [
         row.name,
         f"{row.count:,.0f}",
@@ -117,12 +123,16 @@ def _program(plan: Plan, row: Row) -> list[str]:
         f"{row.peak / plan.capacity:.0%}",
         f"{c.cost.flops / 1e12:,.1f}",
         f"{c.cost.by_formula / 1e12:,.1f}",
+        "-" if floor is None else f"{floor.flops / 1e12:,.1f}",
         f"{c.cost.moved / 1e9:,.1f}",
+        "-" if floor is None else f"{floor.moved / 1e9:,.1f}",
         f"{c.cost.sent / 1e9:,.1f}",
         f"{1e3 * row.seconds:,.1f}",
         row.bound
         + (" (estimate)" if row.bound == "host" and plan.layout.policy.chip.host_link_estimated else "")
         + (" (not all counted)" if c.cost.unknown else ""),
+        "-" if floor is None else f"{1e3 * floor.seconds:,.1f}",
+        "-" if row.reached is None else f"{row.reached:.0%}",
     ]
 
 
@@ -136,13 +146,20 @@ def _times(plan: Plan) -> str:
     rollout, update = (max(seconds, 1e-12) for seconds in by_phase.values())
     step, epoch = plan.step_seconds, plan.step_seconds * plan.steps_per_epoch / 3600
     tokens, modality = plan.caption_tokens, plan.config.modality
+    spread, estimate = plan.spread, ""
+    if spread is not None:
+        estimate = f"""
+Estimate: with captions of {spread.mean:,} tokens on average and {spread.longest:,} at most, slots refilled and
+shapes that shrink, decoding goes through {spread.through:,} tokens in {spread.seconds:.1f} s instead of
+{spread.instead_of:.1f} s, and a step with all else as above takes {plan.usual_seconds:.1f} s at best."""
     mean = min(MEAN_CAPTION[modality], plan.sizes.caption_tokens)
     return f"""\
 At the roofline (programs one after the other, each as long as its slowest unit takes at its peak): rollout
 {rollout:.1f} s + update {update:.1f} s = {step:.1f} s a step;
+{plan.floor_seconds:.1f} s a step if every program took what it must;
 {plan.steps_per_epoch} steps ({SAMPLES[modality]:,} {modality}s) = {epoch:.1f} h an epoch.
-Estimate: a rollout batch decodes to {plan.decoded:,} tokens and captions have {mean:,} on average, so
-{tokens / rollout:,.0f} caption tokens/s in rollout and {tokens / update:,.0f} in the update at best.
+Estimate: the longest captions have {plan.decoded:,} tokens, and all of them {mean:,} on average, so
+{tokens / rollout:,.0f} caption tokens/s in rollout and {tokens / update:,.0f} in the update at best.{estimate}
 Estimate: at half the roofline {2 * step:.0f} s a step and {2 * epoch:.0f} h an epoch. Neither compiled nor counted:
 the judge (it works while captions are drawn), data, checkpoints.
 {_COUNTING}"""
@@ -187,6 +204,7 @@ def as_json(plan: Plan, trials: Sequence[Trial] = ()) -> Mapping[str, object]:
         "groups": {"step": laid.groups, "batch": laid.batch, "micro_batch": laid.micro},
         "sizes": dataclasses.asdict(plan.sizes),
         "attention": plan.kernel,
+        "decode_attention": plan.decoding,
         "capacity": plan.capacity,
         "peak": plan.peak,
         # Unknown of a plan that was not compiled whole, unless one program is too large already.
@@ -217,14 +235,19 @@ def as_json(plan: Plan, trials: Sequence[Trial] = ()) -> Mapping[str, object]:
                 },
                 "compile_seconds": row.compiled.seconds,
                 "refused": row.compiled.refused,
+                "floor": None if row.floor is None else dataclasses.asdict(row.floor),
+                "reached": row.reached,
             }
             for row in plan.rows
         ],
         "step_seconds": plan.step_seconds,
+        "floor_seconds": plan.floor_seconds,
+        "usual_seconds": plan.usual_seconds,
         "steps_per_epoch": plan.steps_per_epoch,
         "estimates": {
             "decoded_tokens": plan.decoded,
             "caption_tokens": plan.caption_tokens,
+            "spread": None if plan.spread is None else dataclasses.asdict(plan.spread),
             # Bytes per second, where no maker gives them.
             **({"host_link": laid.policy.chip.host_link} if laid.policy.chip.host_link_estimated else {}),
         },

@@ -88,7 +88,7 @@ def score_candidates(
         part.parent.mkdir(parents=True, exist_ok=True)
         last = last_row(part)
         begin = mine.start if last is None else as_whole(last["place"], f"{part}: place") + 1
-        places = {sample.id: place for place, sample in enumerate(samples)}
+        index_of = {sample.id: index for index, sample in enumerate(samples)}
         with part.open("a", encoding="utf-8") as file, finishing("the groups that are at the judge"):
             scored = begin - mine.start
             asked = _asked(
@@ -101,16 +101,16 @@ def score_candidates(
                 threads,
                 on_bad_sample,
                 on_bad,
-                places,
+                index_of,
             )
             for sample, scores in asked:
-                place = places[sample.id]
-                row = {"place": place, "id": sample.id, "rewards": scores.rewards}
+                index = index_of[sample.id]
+                row = {"place": index, "id": sample.id, "rewards": scores.rewards}
                 with naming(part):
                     file.write(json.dumps(row) + "\n")
                     file.flush()
-                on_progress("scored", place + 1 - mine.start, len(mine), place + 1 - begin)
-                scored = place + 1 - mine.start
+                on_progress("scored", index + 1 - mine.start, len(mine), index + 1 - begin)
+                scored = index + 1 - mine.start
             raise_if_requested(f"stopped with {scored} of {len(mine)} samples scored")
 
     def join() -> None:
@@ -137,7 +137,7 @@ def _asked(
     threads: int,
     on_bad_sample: OnBadSample,
     on_bad: Callable[[BadSample], None],
-    places: Mapping[str, int],
+    index_of: Mapping[str, int],
 ) -> Iterator[tuple[Sample, GroupScores]]:
     """In the order of the samples, many groups at the judge at once."""
     if not samples:
@@ -161,7 +161,7 @@ def _asked(
             group = GroupForReward(
                 sample_id=identity,
                 step=0,
-                place=places[identity],
+                index=index_of[identity],
                 media=example.media,
                 reference=None if references is None else references.pick(identity, seed, 0),
                 captions=candidates[identity].references,

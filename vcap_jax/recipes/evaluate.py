@@ -22,6 +22,7 @@ from typing import cast
 
 from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.captioning.engines import Drawing
+from vcap_jax.captioning.settings import Modality, own_requests
 from vcap_jax.configuration import ConfigError, load_config, settings
 from vcap_jax.evals.asking import Asker
 from vcap_jax.evals.benchmarks.benchmark import Benchmark
@@ -119,7 +120,8 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
     raises, and Stopped if a signal came.
     """
     predictions = _predictions(request.by)
-    works = [_Work.made(name, request, predictions, say) for name in request.benchmarks]
+    requests = own_requests(request.by, request.captioner) if predictions is None else {}
+    works = [_Work.made(name, request, predictions, requests, say) for name in request.benchmarks]
     waiting = [work for work in works if not work.done]
     for work in waiting:
         with Asker(work.benchmark.endpoints, say=say) as asker:
@@ -168,11 +170,11 @@ class _Captioner:
         """Captions what is missing. Raises Stopped."""
         request, samples = self._request, benchmark.samples
         drawing = Drawing(temperature=request.temperature)
-        places = {sample.id: place for place, sample in enumerate(samples)}
+        index_of = {sample.id: index for index, sample in enumerate(samples)}
         missing = captions.missing(samples)
         progress = PoolProgress(self._say, seconds=10)
         done = len(samples) - len(missing)
-        placed = ((places[sample.id], sample) for sample in missing)
+        placed = ((index_of[sample.id], sample) for sample in missing)
         found = self._captioner.placed(placed, drawing=drawing, seed=request.seed, total=len(missing))
         for here, caption in enumerate(found, 1):
             captions.add(
@@ -201,7 +203,12 @@ class _Work:
 
     @classmethod
     def made(
-        cls, name: str, request: EvaluationRequest, predictions: Mapping[str, str] | None, say: Say
+        cls,
+        name: str,
+        request: EvaluationRequest,
+        predictions: Mapping[str, str] | None,
+        requests: Mapping[Modality, str],
+        say: Say,
     ) -> _Work:
         if name not in BENCHMARKS:
             raise EvaluationRefused(
@@ -222,6 +229,7 @@ class _Work:
                 reasoner=request.judges.reasoner if request.judges.reasoner.urls else None,
                 store=folder / "answers.sqlite",
                 say=say,
+                requests=requests,
                 captioning=predictions is None,
             ),
         )

@@ -137,6 +137,7 @@ def run(
         "seconds": folder.add_seconds(time.monotonic() - begin),
         "steps": len(rows),
         "attention": ctx.policy.attention,
+        "decode_attention": ctx.policy.decode_attention,
         "evaluations": evaluations.summary(),
         **best_row(folder, say),
     }
@@ -211,7 +212,6 @@ def _train(
                 trackers=trackers,
             )
         stack.callback(log.close)
-        groups_per_batch = config.rollout.share(processes.count).groups_per_batch
         training = Training(
             config=config.grpo,
             max_completion_length=config.rollout.max_completion_length,
@@ -222,14 +222,13 @@ def _train(
                 engine=engine,
                 session=session,
                 pool=pool,
-                batcher=ctx.batcher(groups_per_batch),
+                batcher=ctx.batcher(config.grpo.groups_per_micro_batch // processes.count),
                 seed=config.seed,
                 processes=processes,
                 second_judge=second,
             ),
             update=StepUpdate(
                 config=config.grpo,
-                groups_per_batch=groups_per_batch,
                 max_completion_length=config.rollout.max_completion_length,
                 programs=programs,
                 frozen=policy.frozen,
@@ -240,7 +239,6 @@ def _train(
                 rollout_weights=programs.rollout_weights(config.rollout, policy.processor.banned_token_ids)
                 if config.rollout.engine == "vllm"
                 else None,
-                processes=processes.count,
             ),
             own_params=ctx.own_params,
             checkpoints=checkpoints,

@@ -23,7 +23,7 @@ Report = Callable[[BadSample], None]
 
 
 class Draws(Protocol):
-    """Captions by one captioner; ``first`` is the place of the first sample."""
+    """Captions by one captioner; ``first`` is the index of the first sample."""
 
     def whole(
         self, samples: Sequence[Sample], *, seed: int, first: int, on_bad: Report
@@ -51,11 +51,11 @@ class CaptionWriter:
 
     def whole(self, samples: Sequence[Sample], first: int, on_bad: Report) -> Iterator[Written]:
         """See ``ReferenceWriter``."""
-        places = {sample.id: first + index for index, sample in enumerate(samples)}
+        index_of = {sample.id: first + index for index, sample in enumerate(samples)}
         for done in self._draws.whole(samples, seed=self.provenance.seed, first=first, on_bad=on_bad):
             texts = self._texts(done)
             if texts:
-                yield Written(place=places[done.sample.id], references=texts)
+                yield Written(index=index_of[done.sample.id], references=texts)
             else:
                 on_bad(self._speechless(done))
 
@@ -64,12 +64,12 @@ class CaptionWriter:
         config, seed = self._config, self.provenance.seed
         draw = WindowDraw(config.reward.local, seed=seed, prompt=config.references.segment_prompt)
         items = draw.items(samples, self.segments, first % self.segments)
-        places = {item.id: first + index for index, item in enumerate(items)}
+        index_of = {item.id: first + index for index, item in enumerate(items)}
         for done in self._draws.windows(items, draw, seed=seed + WINDOW_SEED, first=first, on_bad=on_bad):
             texts = tuple(filter(None, map(description, self._texts(done))))
             if texts:
                 item = done.sample
-                yield Written(place=places[item.id], references=texts, window=draw.drawn(item))
+                yield Written(index=index_of[item.id], references=texts, window=draw.drawn(item))
             else:
                 on_bad(self._speechless(done))
 

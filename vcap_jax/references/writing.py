@@ -2,7 +2,7 @@
 
 Every process captions its own part of the manifest and writes it into ``POOL.parts/``, a line for
 each sample or window as soon as it is captioned. Whichever finishes last joins the parts. A caption
-depends on the writer, the seed and the sample's place in the manifest alone. So one process and many
+depends on the writer, the seed and the sample's index in the manifest alone. So one process and many
 give the same pool.
 """
 
@@ -47,9 +47,9 @@ class PoolError(VCapError, RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """Captions of a sample, or of a window of its video. place: of the item among all that are asked for."""
+    """Captions of a sample, or of a window of its video. index: of the item among all that are asked for."""
 
-    place: int
+    index: int
     references: tuple[str, ...]
     window: TimeWindow | None = None
 
@@ -68,14 +68,14 @@ class ReferenceWriter(Protocol):
     def whole(
         self, samples: Sequence[Sample], first: int, on_bad: Callable[[BadSample], None]
     ) -> Iterator[Written]:
-        """Captions whole samples, in order; ``first`` is the place of the first one in the manifest."""
+        """Captions whole samples, in order; ``first`` is the index of the first one in the manifest."""
         ...
 
     def windows(
         self, samples: Sequence[Sample], first: int, on_bad: Callable[[BadSample], None]
     ) -> Iterator[Written]:
-        """Captions ``segments`` windows of every video; window k of the sample at place i has place
-        ``i * segments + k``. ``first`` is the place of the first window to caption, inside the first sample."""
+        """Captions ``segments`` windows of every video; window k of the sample at index i has index
+        ``i * segments + k``. ``first`` is the index of the first window to caption, inside the first sample."""
         ...
 
 
@@ -105,7 +105,7 @@ def write_pool(
     first, last = shard.span(len(samples))
     report = on_bad or (lambda bad: None)
     jobs: list[tuple[str, int, int, Callable[[int], Iterator[Written]]]] = [
-        ("whole", first, last, lambda place: writer.whole(samples[place:last], place, report))
+        ("whole", first, last, lambda index: writer.whole(samples[index:last], index, report))
     ]
     per = writer.segments
     if per:
@@ -114,7 +114,7 @@ def write_pool(
                 "windows",
                 first * per,
                 last * per,
-                lambda place: writer.windows(samples[place // per : last], place, report),
+                lambda index: writer.windows(samples[index // per : last], index, report),
             )
         )
     for name, start, stop, captions in jobs:
@@ -144,12 +144,12 @@ def _write_part(
         if begin >= stop:
             return
         for written in captions(begin):
-            row: dict[str, object] = {"place": written.place, "references": list(written.references)}
+            row: dict[str, object] = {"place": written.index, "references": list(written.references)}
             if written.window is not None:
                 row["window"] = [written.window.start, written.window.end]
             yield row
-            done = written.place + 1 - start
-            on_progress(done, stop - start, written.place + 1 - begin)
+            done = written.index + 1 - start
+            on_progress(done, stop - start, written.index + 1 - begin)
 
     grow(part, rows(), stopped=lambda: f"stopped with {done} of {stop - start} captions written")
 
@@ -188,12 +188,12 @@ def _join(
         whole = dict(_rows(files["whole"]))
         windows: dict[int, list[Segment]] = {}
         per = as_whole(provenance.settings.get("segments", 0), "segments of a pool")
-        for place, row in _rows(files.get("windows", [])):
+        for index, row in _rows(files.get("windows", [])):
             start, end = (
                 as_number(t, "window of a part") for t in as_list(row["window"], "window of a part")
             )
             segment = Segment(start=float(start), end=float(end), references=_texts(row))
-            windows.setdefault(place // per, []).append(segment)
+            windows.setdefault(index // per, []).append(segment)
     except (FileNotFoundError, ManifestError):
         # As above, in the middle of reading.
         if path.exists():
@@ -202,8 +202,8 @@ def _join(
     if not whole:
         raise PoolError(f"none of {len(samples)} samples could be captioned, so {path} is not written")
     pool = ReferencePool(
-        PoolEntry(id=samples[place].id, references=_texts(row), segments=tuple(windows.get(place, ())))
-        for place, row in whole.items()
+        PoolEntry(id=samples[index].id, references=_texts(row), segments=tuple(windows.get(index, ())))
+        for index, row in whole.items()
     )
     pool.write(path, provenance, created=datetime.now(UTC).isoformat(timespec="seconds"))
     pool = ReferencePool.read(path)

@@ -10,6 +10,7 @@ import jinja2
 import numpy as np
 
 from vcap_jax.report.changes import by_reward, changes
+from vcap_jax.report.pages import page_templates
 from vcap_jax.report.samples import Sample, SampleFrame
 from vcap_jax.report.step_log import replace_file
 
@@ -70,18 +71,7 @@ def _template() -> jinja2.Template:
 
 
 def report_templates() -> jinja2.Environment:
-    """The templates of this room's pages, and what they share (page.css, macros.html)."""
+    """The templates of this room's pages, and what they share (macros.html)."""
     environment = page_templates("vcap_jax.report")
     environment.globals["shown_width"] = _shown_width
     return environment
-
-
-def page_templates(package: str) -> jinja2.Environment:
-    """The templates of a package's pages: whatever is put in is escaped, and a name that is not known is an error."""
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader(package),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )

@@ -4,6 +4,8 @@ reward-video).
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from vcap_jax.configuration import settings
@@ -51,3 +53,20 @@ def video_reward(global_scores: Scores, local_scores: Scores | None, weights: Re
     if local_scores is not None:
         reward += weights.local * weighted_reward(local_scores, weights)
     return reward
+
+
+def component_weights(
+    weights: RewardWeights, modality: Literal["image", "video"], *, local: bool
+) -> dict[str, float]:
+    """The reward as a weighted sum: the weight of each component by its name. local: whether there is a local pass."""
+    quality = {
+        "correctness": weights.correctness,
+        "completeness": weights.completeness,
+        "text_quality": weights.text_quality,
+    }
+    if modality == "image":
+        return quality
+    whole = {"reasonability" if name == "text_quality" else name: w for name, w in quality.items()}
+    if not local:
+        return whole
+    return whole | {f"local/{name}": weights.local * w for name, w in quality.items()}

@@ -14,8 +14,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, Self, TypeVar
+from typing import Self, TypeVar
 
 import aiohttp
 
@@ -24,11 +23,12 @@ from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.encoded_view import EncodedView
 from vcap_jax.reward.endpoint import JUDGE, Endpoint, Role, authorisation
 from vcap_jax.reward.endpoints import EndpointPool, Lease
-from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable, MediaMismatch, NotReachable
+from vcap_jax.reward.errors import JudgeUnavailable, NotReachable
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import Completion, Usage, error_message
 from vcap_jax.reward.media_cache import Lru, address, media_uuids
 from vcap_jax.reward.prompts import content_hash
+from vcap_jax.reward.question import AS_CONFIGURED, Answer, Drawing, Question, Reader
 from vcap_jax.reward.readiness import look, wait_until_ready
 from vcap_jax.reward.request_id import HEADER, new_identity
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
@@ -45,63 +45,10 @@ from vcap_jax.reward.visual_check import (
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.json_values import JsonObject
 
-__all__ = ["Answer", "JudgeClient", "JudgeOutage", "JudgeUnavailable", "MediaMismatch"]
-
 T = TypeVar("T")
-Reader = Callable[[str | None, str | None], T | Failure]
 
 _NOTHING: Lru[bool] = Lru(0)
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer(Generic[T]):
-    """The end of one question.
-
-    result: what the reader made of the answer, or the last failure.
-    seconds: time spent inside HTTP requests, all tries together; waits between them and for a place not
-        counted.
-    tries: HTTP requests sent; those repeated with media that the server had lost are not counted.
-    usage: tokens of the last answer.
-    """
-
-    result: T | Failure
-    seconds: float
-    tries: int
-    usage: Usage = field(default_factory=Usage)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """How an answer is drawn, where the judge's settings do not say.
-
-    temperature: of the first try; after an unusable answer it is at least ``judge.retry_temperature``. max_tokens: of
-    the answer. seed: sent along where one is given, a different one for each try, so that none repeats another.
-    None: as the settings have it, and no seed.
-    """
-
-    temperature: float | None = None
-    max_tokens: int | None = None
-    seed: int | None = None
-
-
-AS_CONFIGURED = Drawing()
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Question:
-    """What stays the same through all tries. prefix: what its group shares. shown: None for plain messages."""
-
-    messages: Sequence[ChatMessage]
-    response_format: JsonObject | None
-    route: str
-    prefix: str | None
-    shown: EncodedView | None
-    drawing: Drawing
-
-    def temperature(self, config: JudgeConfig) -> float:
-        """Of the first try."""
-        return config.temperature if self.drawing.temperature is None else self.drawing.temperature
 
 
 class JudgeClient:
@@ -202,7 +149,7 @@ class JudgeClient:
         """
         if route is None:
             route = content_hash(*(media_uuids(messages) or [repr(messages)]))
-        question = _Question(
+        question = Question(
             messages=messages,
             response_format=response_format,
             route=route,
@@ -216,7 +163,7 @@ class JudgeClient:
         finally:
             self._pool.asking -= 1
 
-    async def _ask(self, question: _Question, read: Reader[T]) -> Answer[T]:
+    async def _ask(self, question: Question, read: Reader[T]) -> Answer[T]:
         """``ask``, try after try."""
         config, order = self._config, self._pool.order(question.route)
         seconds, temperature, attempt, usage = 0.0, question.temperature(config), 0, Usage()
@@ -279,7 +226,7 @@ class JudgeClient:
 
     async def _try(
         self,
-        question: _Question,
+        question: Question,
         order: list[int],
         failed_at: Mapping[Endpoint, None],
         temperature: float,
@@ -298,10 +245,10 @@ class JudgeClient:
             await self._pool.examine(lease.endpoint)
         return lease, tried, self._clock.now() - began
 
-    async def _exchange(self, lease: Lease, question: _Question, temperature: float, attempt: int) -> Try:
+    async def _exchange(self, lease: Lease, question: Question, temperature: float, attempt: int) -> Try:
         """The question; the leading one of a group first has the server read what the group shares."""
         endpoint = lease.endpoint
-        body = await self._body(question, temperature, attempt)
+        body = question.body(self._config, await self.model(), temperature, attempt)
         if lease.leads is not None:
             lead = await self._send(endpoint, question, dict(body), answer=False)
             if lead.completion is None:
@@ -310,7 +257,7 @@ class JudgeClient:
         return await self._send(endpoint, question, body, answer=True)
 
     async def _send(
-        self, endpoint: Endpoint, question: _Question, body: dict[str, object], *, answer: bool
+        self, endpoint: Endpoint, question: Question, body: dict[str, object], *, answer: bool
     ) -> Try:
         """The question with its media, or only their names where the endpoint has them; again with them if
         it has lost them.
@@ -346,23 +293,6 @@ class JudgeClient:
             except (NotReachable, TimeoutError) as error:
                 return Try(outcome="connection", failure=Failure(reason="connection", detail=str(error)))
         return tried
-
-    async def _body(self, question: _Question, temperature: float, attempt: int) -> dict[str, object]:
-        drawing = question.drawing
-        body: dict[str, object] = {
-            "model": await self.model(),
-            "messages": question.messages,
-            "temperature": temperature,
-            "max_tokens": self._config.max_tokens if drawing.max_tokens is None else drawing.max_tokens,
-        }
-        if drawing.seed is not None:
-            body["seed"] = drawing.seed + attempt
-        if question.shown is not None:
-            body |= question.shown.fields
-        if question.response_format is not None and self._config.response_format != "none":
-            plain = self._config.response_format == "json_object"
-            body["response_format"] = {"type": "json_object"} if plain else question.response_format
-        return body
 
     async def _post(
         self, endpoint: Endpoint, body: Mapping[str, object], *, may_be_lost: bool

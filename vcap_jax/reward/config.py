@@ -15,6 +15,8 @@ FAMILIES: Mapping[str, str] = {
     "imitation": "vcap_jax.reward.imitation:ImitationReward",
     "vqa": "vcap_jax.reward.vqa:VqaReward",
     "judge": "vcap_jax.reward.holistic_judge:HolisticJudgeReward",
+    "claim_differences": "vcap_jax.reward.claim_differences:ClaimDifferencesReward",
+    "balanced": "vcap_jax.reward.balanced:BalancedReward",
 }
 """Reward families of this project, by name, with their import paths."""
 
@@ -88,14 +90,90 @@ class VqaConfig:
 
 
 @settings
+class ClaimDifferencesConfig:
+    """Errors counted where caption and reference differ (ClaimDiff-RL)."""
+
+    mode: Literal["normalized_diff", "raw_diff", "normalized_a_only", "a_only", "hall_vs_miss"] = (
+        "normalized_diff"
+    )
+    """From counts to a reward, by its published names: "normalized_diff" and "raw_diff" compare the
+    caption's errors with the reference's, the other three count the caption's alone
+    (vcap_jax.reward.differences has the formulas). "normalized_diff" is that program's default."""
+    severity_weights: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    """What an error of severity 1, 2 and 3 counts; [1, 1.25, 1.6] is the published weighting, which
+    that program leaves off by default."""
+    omission: float = Field(default=1.0, ge=0)
+    """What an omission counts beside an invention; published: the same."""
+    invention: float = Field(default=1.0, ge=0)
+    """What an invention counts."""
+    most_differences: int = Field(default=40, ge=1)
+    """Differences that the judge is asked for at most, the gravest first. judge.max_tokens must leave
+    room: about 70 tokens each."""
+    instruction: str | None = None
+    """Path of the user's own template; null keeps the packaged one."""
+
+    def __post_init__(self) -> None:
+        if min(self.severity_weights) < 0 or self.heaviest == 0:
+            raise ValueError(
+                "reward.claim_differences: give severity_weights of 0 or more, and leave one of them and one of "
+                "omission and invention above 0, or every reward would be the same"
+            )
+
+    @property
+    def heaviest(self) -> float:
+        """The largest weight that an error can have."""
+        return max(self.omission, self.invention) * max(self.severity_weights)
+
+
+@settings
+class BalancedConfig:
+    """Precision, recall and text quality beside each other (BalCapRL)."""
+
+    precision: float = Field(default=1.0, ge=0)
+    """Weight of the share of the caption's claims that are true and visible. Weights are relative to
+    their sum."""
+    recall: float = Field(default=1.0, ge=0)
+    """Weight of the share of the reference's units that the caption covers."""
+    text: float = Field(default=1.0, ge=0)
+    """Weight of the mean of clarity, fluency and coherence."""
+    shortest: float = Field(default=0.5, ge=0)
+    """The text counts 0 for a caption with less than this share of the reference's words."""
+    longest: float = Field(default=2.0, gt=0)
+    """And for one with more than this share."""
+    most_entries: int = Field(default=80, ge=1)
+    """Claims, and units, that the judge is asked for at most. judge.max_tokens must leave room: about
+    50 tokens for one of each."""
+    instruction: str | None = None
+    """Path of the user's own template; null keeps the packaged one."""
+
+    def __post_init__(self) -> None:
+        if self.precision == self.recall == self.text == 0:
+            raise ValueError(
+                "reward.balanced: precision, recall and text are all 0, so every reward would be 0; leave one above 0"
+            )
+        if self.longest < self.shortest:
+            raise ValueError(
+                f"reward.balanced.longest {self.longest:g} is less than reward.balanced.shortest {self.shortest:g}"
+            )
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The weights by component, adding up to 1."""
+        weights = {"precision": self.precision, "recall": self.recall, "text": self.text}
+        total = sum(weights.values())
+        return {name: weight / total for name, weight in weights.items()}
+
+
+@settings
 class RewardConfig:
     """The reward family and its settings."""
 
     family: str = "witness_adjudicator"
     """One of witness_adjudicator (the paper's reward), imitation (n-gram overlap with the
     references), vqa (questions answered from the caption), judge (a judge with the picture and no
-    reference: the paper's Instruction 2), or the import path package.module:Class of another one
-    (vcap_jax.reward.family)."""
+    reference: the paper's Instruction 2), claim_differences (errors counted where caption and
+    reference differ: ClaimDiff-RL), balanced (precision, recall and text quality: BalCapRL), or the
+    import path package.module:Class of another one (vcap_jax.reward.family)."""
     weights: RewardWeights = Field(default_factory=RewardWeights)
     """Used by witness_adjudicator and judge."""
     use_reference: bool = True
@@ -109,6 +187,8 @@ class RewardConfig:
     """Used by witness_adjudicator and judge."""
     imitation: ImitationConfig = Field(default_factory=ImitationConfig)
     vqa: VqaConfig = Field(default_factory=VqaConfig)
+    claim_differences: ClaimDifferencesConfig = Field(default_factory=ClaimDifferencesConfig)
+    balanced: BalancedConfig = Field(default_factory=BalancedConfig)
     options: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Settings for a family of the user's own."""
 

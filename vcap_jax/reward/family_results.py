@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import get_args
 
@@ -30,6 +31,29 @@ def misfit_scores(scores: object, group: GroupForReward) -> str | None:
         return f"a full_reward of type {_type(scores.full_reward)}, not float or None"
     if not is_a(scores.window, TimeWindow | None):
         return f"a window of type {_type(scores.window)}, not TimeWindow or None"
+    return _misfit_weights(scores)
+
+
+def _misfit_weights(scores: GroupScores) -> str | None:
+    """What keeps the rewards from being the weighted sums that ``weights`` says they are."""
+    if not is_a(scores.weights, Mapping):
+        return f"weights of type {_type(scores.weights)}, not a mapping"
+    for name, weight in scores.weights.items():
+        if not is_a(name, str) or not is_a(weight, float | int):
+            return f"weights with {name!r} of type {_type(weight)}"
+    if not scores.weights:
+        return None
+    for number, candidate in enumerate(scores.candidates):
+        if candidate.reward is None:
+            continue
+        where = f"for caption {number} of {len(scores.candidates)}"
+        if missing := [name for name in scores.weights if name not in candidate.components]:
+            return f"no component {missing[0]!r}, which has a weight, {where}"
+        total = sum(weight * candidate.components[name] for name, weight in scores.weights.items())
+        if not math.isclose(total, candidate.reward, rel_tol=1e-6, abs_tol=1e-9):
+            return (
+                f"the reward {candidate.reward:g}, where the weighted components add up to {total:g}, {where}"
+            )
     return None
 
 

@@ -25,7 +25,7 @@ _RESERVED = ("mean", "std")
 class GroupForReward:
     """One prompt with its reference and its G candidates.
 
-    step, place: of the training step and in it, among the groups of all processes; together they name the group, where
+    step, index: of the training step and in it, among the groups of all processes; together they name the group, where
         ``sample_id`` may occur more than once.
     reference: the caption that this step compares with; None only where the family uses none.
     captions: the G sampled texts as they are, cut off or not.
@@ -35,7 +35,7 @@ class GroupForReward:
 
     sample_id: str
     step: int
-    place: int
+    index: int
     media: JudgeMedia
     reference: str | None
     captions: tuple[str, ...]
@@ -105,6 +105,8 @@ class GroupScores:
     """The group's candidates in the order of its captions.
 
     full_reward: the most that a candidate of this group could earn; None where the family knows no limit.
+    weights: of the components whose weighted sum every reward of the group is, for ``grpo.advantages.per_component``;
+        empty where the reward is no such sum.
     window: of a pass over a part of a video, None without one. seconds: from the call to the last answer.
     """
 
@@ -112,6 +114,7 @@ class GroupScores:
     step: int
     candidates: tuple[CandidateScore, ...]
     full_reward: float | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
     window: TimeWindow | None = None
     seconds: float = 0.0
 

@@ -59,6 +59,7 @@ class ImitationReward:
             step=group.step,
             candidates=tuple(earned[text] for text in group.captions),
             full_reward=SCALE * (self._weights.cider + self._weights.bleu) if len(references) == 1 else None,
+            weights={"cider": self._weights.cider, "bleu": self._weights.bleu},
             seconds=time.perf_counter() - began,
         )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from vcap_jax.data.media import JudgeMedia, TimeWindow
-from vcap_jax.reward.client import AS_CONFIGURED, Drawing, JudgeClient
+from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.encoded_view import EncodedView, show, show_nothing
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import Usage
@@ -20,6 +20,7 @@ from vcap_jax.reward.prompts import (
     response_format,
     verdict_schema,
 )
+from vcap_jax.reward.question import AS_CONFIGURED, Drawing
 from vcap_jax.reward.scores import Scores, parse_scores, scores_of
 from vcap_jax.reward.store import Judgement, JudgementKey, JudgementStore
 from vcap_jax.reward.templates import Instruction

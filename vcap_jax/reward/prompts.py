@@ -15,6 +15,7 @@ from vcap_jax.reward.chat import ChatMessage, ContentPart
 from vcap_jax.reward.templates import (
     ANALYSIS_KEY,
     GLOBAL_VIDEO_KEYS,
+    LIST_KEYS,
     QUALITY_KEYS,
     SPECS,
     Instruction,
@@ -38,7 +39,9 @@ _PLACES = {
     place for spec in SPECS.values() for place, _ in (spec.candidate, spec.reference or spec.candidate)
 }
 _PLACE = re.compile(rf"\{{(?=(?:{'|'.join(sorted(_PLACES))})\}})")
-_VERDICT_KEYS = "|".join(re.escape(key) for key in sorted({ANALYSIS_KEY, *QUALITY_KEYS, *GLOBAL_VIDEO_KEYS}))
+_VERDICT_KEYS = "|".join(
+    re.escape(key) for key in sorted({ANALYSIS_KEY, *QUALITY_KEYS, *GLOBAL_VIDEO_KEYS, *LIST_KEYS})
+)
 _VERDICT_KEY = re.compile(rf'"(\s*(?:{_VERDICT_KEYS})\s*)"(\s*:)', re.IGNORECASE)
 _LINE_END = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 # What no reader sees and a tokenizer does: control characters but tab and line end, soft hyphens, zero-width signs,
@@ -61,7 +64,7 @@ def neutralise(caption: str) -> str:
       delimiters nor any ``<|...|>`` special token, ``<think>`` block or tool tag can be formed, whatever the judge's
       tokenizer knows; the names of our delimiters lose their underscore, so that nothing looks like one either;
     * the bracket that begins an ``[INST]``-like marker, or an instruction's place for a caption, becomes a round one;
-    * a quoted score key before a colon loses its double quotes, so a judge that repeats the caption does not
+    * a quoted key of an answer before a colon loses its double quotes, so a judge that repeats the caption does not
       repeat a ready-made verdict;
     * characters that nobody sees are dropped, lone surrogates become U+FFFD, line ends of all kinds become ``\\n``.
 

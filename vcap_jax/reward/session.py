@@ -122,16 +122,16 @@ class RewardSession:
                 [
                     StoredCandidate(
                         step=group.step,
-                        group=group.place,
+                        group=group.index,
                         sample_id=group.sample_id,
-                        place=place,
+                        index=index,
                         caption=caption,
                         family=self._name,
                         components=candidate.components,
                         verdicts=candidate.keys,
                         reward=candidate.reward,
                     )
-                    for place, (caption, candidate) in enumerate(
+                    for index, (caption, candidate) in enumerate(
                         zip(group.captions, scores.candidates, strict=True)
                     )
                 ]

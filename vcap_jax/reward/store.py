@@ -78,8 +78,8 @@ class Judgement:
 class StoredCandidate:
     """One candidate of a group and where its verdicts are.
 
-    group: place of its group in the step, of all processes; None where a store of version 2 did not keep it.
-    place: in the group. family: what ``reward.family`` was. components: by the family's names.
+    group: index of its group in the step, of all processes; None where a store of version 2 did not keep it.
+    index: in the group. family: what ``reward.family`` was. components: by the family's names.
     verdicts: by pass ("global", "local") the key of a judgement; None for a text that was worth 0 unasked;
         "" for a judgement that failed.
     reward: as it was computed; None if it was masked.
@@ -88,7 +88,7 @@ class StoredCandidate:
     step: int
     group: int | None
     sample_id: str
-    place: int
+    index: int
     caption: str
     family: str
     components: Mapping[str, float]
@@ -164,7 +164,7 @@ class JudgementStore:
         statements: list[_Statement] = [(before, (*group, UNKNOWN_GROUP))]
         for c in candidates:
             row = (
-                *(*group, c.place, c.caption, c.family),
+                *(*group, c.index, c.caption, c.family),
                 *(json.dumps(dict(c.components)), json.dumps(dict(c.verdicts)), c.reward),
             )
             statements.append((_insert("candidates", row), row))
@@ -254,7 +254,7 @@ def read_candidates(
                 step=step,
                 group=None if group == UNKNOWN_GROUP else group,
                 sample_id=sample_id,
-                place=place,
+                index=place,
                 caption=caption,
                 family=family,
                 components=json.loads(components),

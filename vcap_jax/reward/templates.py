@@ -25,6 +25,10 @@ from vcap_jax.system.errors import VCapError
 ANALYSIS_KEY = "Analysis"
 QUALITY_KEYS = ("Correctness", "Completeness", "Text Quality")
 GLOBAL_VIDEO_KEYS = ("Reasonability", "Correctness", "Completeness")
+DIFFERENCES_KEY = "Differences"
+CLAIMS_KEY, UNITS_KEY = "Claims", "Units"
+LIST_KEYS = (DIFFERENCES_KEY, CLAIMS_KEY, UNITS_KEY)
+"""Of the answers that are lists: of differences, and of claims and units."""
 
 REFERENCE_CAPTION = "reference_caption"
 GENERATED_CAPTION = "generated_caption"

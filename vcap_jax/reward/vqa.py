@@ -74,6 +74,7 @@ class VqaReward:
             step=group.step,
             candidates=tuple(_candidate(answers.get(text, silent), questions) for text in group.captions),
             full_reward=1.0,
+            weights={"accuracy": 1.0},
             seconds=time.perf_counter() - began,
         )
 

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 
 from vcap_jax.data.media import TimeWindow
-from vcap_jax.reward.aggregation import video_reward, weighted_reward
+from vcap_jax.reward.aggregation import component_weights, video_reward, weighted_reward
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
@@ -94,6 +94,7 @@ class WitnessAdjudicatorReward:
             step=group.step,
             candidates=tuple(self._candidate(passes) for passes in verdicts),
             full_reward=self._full_reward(local=window is not None),
+            weights=component_weights(self._config.weights, group.media.modality, local=window is not None),
             window=window,
             seconds=time.perf_counter() - began,
         )

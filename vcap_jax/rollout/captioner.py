@@ -56,25 +56,25 @@ class Captioner:
         *,
         seed: int,
         first: int = 0,
-        places: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
         on_bad: Callable[[BadSample], None] | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[Captioned]:
         """Yields one entry for every usable sample, none for no samples. Raises MediaError for one that cannot be used,
         if such are refused.
 
-        seed, first: the caption of a sample depends on the seed and on its place in the whole manifest, ``first``
-        plus its index here, so a list may be captioned in parts. places: of the samples, where they are not
+        seed, first: the caption of a sample depends on the seed and on its index in the whole manifest, ``first``
+        plus where it stands here, so a list may be captioned in parts. indices: of the samples, where they are not
         such a stretch. stop: asked before every batch; once it is true, what
         is in work is yielded and no more.
         """
         if not samples:
             return
         order: list[Example] = []
-        if places is None:
-            places = range(first, first + len(samples))
-        place = {sample.id: where for sample, where in zip(samples, places, strict=True)}
-        batches = self._batches(params, samples, order, place, on_bad=on_bad, stop=stop)
+        if indices is None:
+            indices = range(first, first + len(samples))
+        index_of = {sample.id: index for sample, index in zip(samples, indices, strict=True)}
+        batches = self._batches(params, samples, order, index_of, on_bad=on_bad, stop=stop)
         groups = self._sampler.stream_batches(params, self._policy.frozen, batches, seed=seed, step=0)
         done: dict[int, SampledGroup] = {}
         told = 0
@@ -90,12 +90,12 @@ class Captioner:
         params: Params,
         samples: Sequence[Sample],
         order: list[Example],
-        place: Mapping[str, int],
+        index_of: Mapping[str, int],
         *,
         on_bad: Callable[[BadSample], None] | None,
         stop: Callable[[], bool],
     ) -> Iterator[PromptGroups]:
-        """Encoded prompts, a batch at a time; a group's index is its place in ``order``, which grows with them."""
+        """Encoded prompts, a batch at a time; a group is known by where it stands in ``order``, which grows."""
         size = self._batcher.groups
         settings = PipelineSettings(
             batch_groups=size,
@@ -111,7 +111,7 @@ class Captioner:
             prompt, features = self._batcher.batch(params, batch.examples)
             start = len(order)
             order.extend(batch.examples)
-            ids = [place[example.sample.id] for example in batch.examples]
+            ids = [index_of[example.sample.id] for example in batch.examples]
             yield PromptGroups(prompt, features, ids, range(start, len(order)))
 
     def _captioned(self, example: Example, group: SampledGroup) -> Captioned:

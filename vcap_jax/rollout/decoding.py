@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as Spec
 
+from vcap_jax.kernels.attention import Seen
 from vcap_jax.models.family import (
     CaptionState,
     DecodeParams,
@@ -33,6 +34,7 @@ from vcap_jax.models.family import (
     PromptState,
     family_of,
 )
+from vcap_jax.models.widths import columns_for
 from vcap_jax.rollout.sampling import SamplingConfig, candidate_keys, sample, seen_tokens, update_seen
 from vcap_jax.rollout.schedule import Shape
 
@@ -50,15 +52,15 @@ DATA_AXIS = "data"
 class DecodeState:
     """Everything a decode call reads and writes. B slots of all replicas; every array has them on its first axis.
 
-    tokens: [B, G, T + chunk] int32, the captions so far, padded with the first end token.
+    tokens: [B, G, W] int32, the captions so far, padded with the first end token. W: ``DecodeSettings.columns`` of the
+        largest width.
     lengths: [B, G] int32, tokens written, the end token included.
     done: [B, G] bool: ended with an end token. An empty slot is done.
     steps: [B] int32, the next token's place in the captions of the slot.
     logits: [B, G, V] float32, what token ``steps`` is drawn from.
     keys: [B, G] random keys, one per candidate.
     seen: [B, G, V] bool for the repetition penalty, or None when the penalty is 1.
-    prompt, captions: what decoding keeps of the prompts, shared by all candidates, and of the captions, whose columns
-        are T + chunk wide.
+    prompt, captions: what decoding keeps of the prompts, shared by all candidates, and of the captions, in W columns.
     """
 
     tokens: Array
@@ -88,6 +90,15 @@ class DecodeSettings:
     sampling: SamplingConfig
     end: tuple[int, ...]
     banned: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """Columns that hold a caption of T tokens."""
+        return columns_for(self.budget)
+
+    def columns(self, width: int) -> int:
+        """Of a call that looks at ``width`` columns: those, and the new tokens' behind them."""
+        return columns_for(width + self.chunk)
 
 
 class DecodePrograms:
@@ -134,7 +145,7 @@ class DecodePrograms:
 
         def of_replica(params: DecodeParams) -> DecodeState:
             settings, model = self.settings, self._decoder(params)
-            shape, columns = (slots, settings.group), settings.budget + settings.chunk
+            shape, columns = (slots, settings.group), settings.columns(settings.width)
             vocab = model.vocab_size
             penalised = settings.sampling.repetition_penalty != 1.0
             prompt, captions = model.empty(
@@ -173,7 +184,8 @@ class DecodePrograms:
 
         rows, slots, ids: [replicas, n] int32, for each replica the rows of ``prompt`` it takes, its own slot for each
         (-1: none, the row is computed for nothing), and the group's id in ``candidate_keys``. n is 1 or all slots of a
-        replica; then the k-th row can only go to the k-th slot.
+        replica; then the k-th row can only go to the k-th slot. Prompts may be padded to fewer tokens than the state
+        has room for.
         """
         taken = jax.tree.map(lambda x: jnp.asarray(x)[rows.reshape(-1)], (prompt.without_vision(), features))
         fill = self._on_replicas(self._fill_replica, 3, 4)
@@ -231,14 +243,16 @@ class DecodePrograms:
     ) -> DecodeState:
         settings, model = self.settings, self._decoder(params)
         chunk, width = settings.chunk, shape.width
+        columns = settings.columns(width)
         everything = (shape.slots, shape.candidates) == state.done.shape
         part = _part(state, slots, candidates, everything=everything)
         base, prompt = part.steps, part.prompt
         captions, axes = part.captions, model.token_axes(state.captions.columns)
-        if not (everything and width == settings.budget):
-            captions = replace(captions, columns=_narrowed(captions.columns, axes, width, chunk))
+        whole = everything and width == settings.width
+        if not whole:
+            captions = replace(captions, columns=_narrowed(captions.columns, axes, width, columns))
         end = jnp.asarray(settings.end)
-        column = jnp.arange(width + chunk)
+        column = jnp.arange(columns)
         before = column < jnp.minimum(base, width)[:, None]
         by_token, fixed = model.ahead(base[:, None] + jnp.arange(chunk), prompt)
 
@@ -266,8 +280,10 @@ class DecodePrograms:
             tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[..., None], i, axis=2)
             seen = None if seen is None else update_seen(seen, token)
             visible = before | ((column >= width) & (column <= width + i))
+            known = jnp.minimum(base, width)[:, None]
+            columns_seen = Seen(visible, jnp.where(going, known, 0), jnp.where(going, i + 1, 0), width)
             at = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, 1, keepdims=False), by_token)
-            hidden, captions = model.decode(token, at, fixed, width + i, visible, prompt, captions)
+            hidden, captions = model.decode(token, at, fixed, width + i, columns_seen, prompt, captions)
             lengths = jnp.where(going, step[:, None] + 1, lengths)
             done |= going & (token[..., None] == end).any(-1)
             return i + 1, tokens, lengths, done, model.logits(hidden), seen, captions
@@ -276,10 +292,9 @@ class DecodePrograms:
         first = (jnp.int32(0), drawn, part.lengths, part.done, part.logits, part.seen, captions)
         i, drawn, lengths, done, logits, seen, captions = jax.lax.while_loop(unfinished, one, first)
         steps = jnp.minimum(base + i, settings.budget)
-        columns = captions.columns
-        store = columns if everything and width == settings.budget else state.captions.columns
+        store = captions.columns if whole else state.captions.columns
         added = jax.tree.map(
-            lambda x, axis: jax.lax.slice_in_dim(x, width, width + chunk, axis=axis), columns, axes
+            lambda x, axis: jax.lax.slice_in_dim(x, width, width + chunk, axis=axis), captions.columns, axes
         )
         tokens, store = _put_columns((state.tokens, store), (drawn, added), axes, slots, candidates, base)
         changed = (lengths, done, logits, seen, captions.carried)
@@ -302,7 +317,11 @@ class DecodePrograms:
 
 
 def _place(old: Array, new: Array, *, slots: Array) -> Array:
-    """Rows of ``new`` in the slots of ``old``; a slot of -1 is none."""
+    """Rows of ``new`` in the slots of ``old``; a slot of -1 is none. What a row is shorter by is zeros, as in
+    ``Decoder.empty``."""
+    if new.shape[1:] != old.shape[1:]:
+        missing = [(0, there - here) for there, here in zip(old.shape[1:], new.shape[1:], strict=True)]
+        new = jnp.pad(new, [(0, 0), *missing])
     if new.shape[0] == old.shape[0]:
         return jnp.where((slots >= 0).reshape(-1, *[1] * (old.ndim - 1)), new, old)
     (slot,) = slots
@@ -345,11 +364,11 @@ def _part(state: DecodeState, slots: Array, candidates: Array, *, everything: bo
     )
 
 
-def _narrowed(columns: Columns, axes: object, width: int, chunk: int) -> Columns:
-    """The first ``width`` columns, and ``chunk`` empty ones for new tokens."""
+def _narrowed(columns: Columns, axes: object, width: int, total: int) -> Columns:
+    """The first ``width`` columns, and empty ones for new tokens, ``total`` together."""
 
     def of(x: Array, axis: int) -> Array:
-        padding = [(0, chunk if i == axis else 0) for i in range(x.ndim)]
+        padding = [(0, total - width if i == axis else 0) for i in range(x.ndim)]
         return jnp.pad(jax.lax.slice_in_dim(x, 0, width, axis=axis), padding)
 
     return jax.tree.map(of, columns, axes)

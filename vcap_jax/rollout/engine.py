@@ -18,15 +18,15 @@ class RolloutError(VCapError, RuntimeError):
 
 @dataclass(frozen=True)
 class RolloutBatch:
-    """Groups of a step that share a padded device batch, which the update uses again.
+    """Groups of a step that share a padded device batch: a micro-batch of the update, which uses it again.
 
     prompt: without the pixels, whose ``features`` are there.
-    examples: the real groups, at most the rows of ``prompt``. places: of each in the step of all processes, which is
+    examples: the real groups, at most the rows of ``prompt``. indices: of each in the step of all processes, which is
     what its draws depend on.
     """
 
     examples: Sequence[Example]
-    places: Sequence[int]
+    indices: Sequence[int]
     prompt: PromptBatch
     features: Features | None
 
@@ -39,7 +39,7 @@ class RolloutEngine(Protocol):
     """Draws the captions of a step's groups from the given parameters."""
 
     def stream(self, params: Params, batches: Iterable[RolloutBatch], *, step: int) -> Iterator[SampledGroup]:
-        """Yields every group once, as soon as its last caption has ended; ``index`` is its place in the step.
+        """Yields every group once, as soon as its last caption has ended; ``index`` is its own in the step.
 
         batches: read as the engine needs them, to the end. Raises RolloutError.
         """
@@ -59,9 +59,9 @@ class JaxEngine:
     seed: int
 
     def stream(self, params: Params, batches: Iterable[RolloutBatch], *, step: int) -> Iterator[SampledGroup]:
-        """See ``RolloutEngine``. A group's captions depend on (seed, step, its place) and the parameters alone. A
-        group that is complete makes room for one of the next batch, if they fit one bucket."""
-        groups = (PromptGroups(b.prompt, b.features, b.places) for b in batches)
+        """See ``RolloutEngine``. A group's captions depend on (seed, step, its index) and the parameters alone. As
+        many groups decode side by side as there are slots, of as many batches as it takes."""
+        groups = (PromptGroups(b.prompt, b.features, b.indices) for b in batches)
         yield from self.sampler.stream_batches(params, self.frozen, groups, seed=self.seed, step=step)
 
     def measured(self) -> Mapping[str, float]:

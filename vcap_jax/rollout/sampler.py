@@ -26,7 +26,7 @@ from vcap_jax.models.family import DecodeParams, Features, GraphDef, Params, Pro
 from vcap_jax.rollout.decoding import DATA_AXIS, DecodePrograms, DecodeSettings, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement, mesh_of
 from vcap_jax.rollout.sampling import SamplingConfig
-from vcap_jax.rollout.schedule import ShapeBuckets
+from vcap_jax.rollout.schedule import ShapeBuckets, fills_together
 from vcap_jax.rollout.slots import Incoming, PromptGroups, SampledGroup, Slots
 from vcap_jax.rollout.vllm_config import VllmConfig
 
@@ -43,8 +43,8 @@ class RolloutConfig:
     max_completion_length: int = Field(default=4096, ge=1)
     """Tokens per caption at most, the end token included."""
     groups_per_batch: int = Field(default=4, ge=1)
-    """Groups decoded side by side, of all processes together; a group that is complete makes room
-    for the next."""
+    """Groups decoded side by side, of all processes together, whatever the update's micro-batch; a
+    group that is complete makes room for the next."""
     decode_steps_per_call: Annotated[int, FormerName("chunk")] = Field(default=64, ge=1)
     """Tokens decoded per device call; the host looks for finished groups in between."""
     prefill_chunk: int = Field(default=16_384, ge=1)
@@ -154,7 +154,8 @@ class GroupSampler:
         whole = NamedSharding(self._mesh, PartitionSpec())
         slots, tokens = buckets.slots[-1], prompt.tokens.shape[1]
         state = _abstract_state(programs, params, slots, tokens)
-        count = slots if slots * tokens <= self._settings.prefill_chunk else 1
+        most = -(-prompt.tokens.shape[0] // programs.replicas)
+        count = slots if fills_together(slots, most, tokens, self._settings.prefill_chunk) else 1
 
         def numbers(*shape: int) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct(shape, np.int32, sharding=replicas if shape else whole)
@@ -165,7 +166,7 @@ class GroupSampler:
         return AbstractCalls(
             params,
             state,
-            programs.replicas * count,
+            programs.replicas * min(most, count),
             lambda: programs.fill.lower(params, state, prompt, features, *per_fill, numbers(), numbers()),
             lambda: programs.decode.lower(params, state, *chosen, shape),
         )
@@ -190,8 +191,9 @@ class GroupSampler:
     ) -> Iterator[SampledGroup]:
         """Yields every group of ``batches`` once, as soon as its last caption has ended.
 
-        batches: read when there is room for their groups, to the end. Groups of one bucket decode side by side
-        whatever batch they come from; before another bucket begins, those of the last one are finished.
+        batches: read when there is room for their groups, to the end. Groups decode side by side whatever batch they
+        come from, if their prompts have room in the slots (``schedule.has_room``), which are as wide as the prompts
+        that came first. Before slots of another width begin, the groups in these are finished.
         Draws depend on (seed, step, group id, candidate, position) alone, not on what decodes beside a group. In a run
         of several processes all call this together; each brings and gets its own groups.
         """
@@ -199,19 +201,26 @@ class GroupSampler:
         params = placement.params(trainable, frozen)
         programs = self.programs(placement.mesh)
         incoming = Incoming(batches)
-        while (bucket := incoming.bucket()) is not None:
-            slots = Slots(programs, self.buckets(programs.replicas), params, placement, bucket[0], seed, step)
-            while slots.fill(incoming, bucket) or slots.busy:
+        while (tokens := incoming.tokens()) is not None:
+            slots = Slots(programs, self.buckets(programs.replicas), params, placement, tokens, seed, step)
+            while slots.fill(incoming) or slots.busy:
                 slots.decode()
                 yield from slots.finished()
-            del slots  # its caches, before those of the next bucket are made
+            del slots  # its caches, before those of the next width are made
 
-    def warm(self, trainable: Params, frozen: Params, prompt_tokens: Iterable[int]) -> int:
+    def warm(
+        self,
+        trainable: Params,
+        frozen: Params,
+        prompt_tokens: Iterable[int],
+        check: Callable[[str], None] | None = None,
+    ) -> int:
         """Compiles the decode calls of every shape that groups with prompts of these padded sizes can come to, several
         at a time, so that none is compiled between two steps; returns how many. Nothing is computed.
 
-        trainable, frozen: arrays, or abstract with shardings. Where there is one shape alone (``shrink`` 1) nothing is
-        done: the first call compiles it. Prefill and the vision encoder are compiled with the first prompt of a bucket.
+        trainable, frozen: arrays, or abstract with shardings. check: called with the text of each program before it is
+        compiled; may raise. Where there is one shape alone (``shrink`` 1) nothing is
+        done: the first call compiles it. Prefill and the vision encoder are compiled with the first prompts of a size.
         """
         placement = self.placement(trainable)
         params, programs = placement.abstract(trainable, frozen), self.programs(placement.mesh)
@@ -227,6 +236,8 @@ class GroupSampler:
                     none = np.zeros((programs.replicas, shape.slots), np.int32)
                     some = np.zeros((*none.shape, shape.candidates), np.int32)
                     lowered = programs.decode.lower(params, state, none, some, shape)
+                    if check is not None:
+                        check(lowered.as_text())
                     waiting.append(compilers.submit(lowered.compile))
             for done in waiting:
                 done.result()

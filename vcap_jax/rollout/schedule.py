@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vcap_jax.models.widths import columns_for
+
 
 def sizes_down_to(largest: int, smallest: int, factor: int) -> tuple[int, ...]:
     """``largest`` divided by ``factor`` again and again, rounded up, while no less than ``smallest``; ascending.
@@ -28,6 +30,24 @@ def sizes_down_to(largest: int, smallest: int, factor: int) -> tuple[int, ...]:
             break
         sizes.append(smaller)
     return tuple(reversed(sizes))
+
+
+def has_room(width: int, prompt: int) -> bool:
+    """Whether a prompt padded to ``prompt`` tokens may go into a slot for ``width``.
+
+    A token reads its slot's columns whether the prompt fills them or not. So a slot takes no prompt of less than half
+    its width: those of a kind decode side by side, and nobody reads more than twice the prompt.
+    """
+    return prompt <= width <= 2 * prompt
+
+
+def fills_together(slots: int, most: int, prompt: int, chunk: int) -> bool:
+    """Whether a replica's slots are filled by one call for all of them, instead of one for each.
+
+    most: groups that any replica gets now, all of ``prompt`` padded tokens. The call computes a prompt for every slot,
+    so at least half of them must be filled, and no more than ``chunk`` tokens are computed at a time.
+    """
+    return slots > 1 and slots * prompt <= chunk and 2 * most >= slots
 
 
 @dataclass(frozen=True)
@@ -63,15 +83,16 @@ class ShapeBuckets:
     def build(
         cls, *, slots: int, candidates: int, width: int, chunk: int, factor: int, rows: int
     ) -> ShapeBuckets:
-        """factor: between neighbouring sizes; 1 for one shape only. A cache of less than two chunks is not worth a
-        shape of its own. rows: slots x candidates of a replica below which nothing shrinks any more."""
+        """width: tokens of a caption at most; ``widths`` are the columns for it and for its fractions. factor: between
+        neighbouring sizes; 1 for one shape only. A cache of less than two chunks is not worth a shape of its own.
+        rows: slots x candidates of a replica below which nothing shrinks any more."""
         worthwhile = [
             size for size in sizes_down_to(slots, 1, factor) if size == slots or size * candidates >= rows
         ]
         return cls(
             slots=tuple(worthwhile),
             candidates=sizes_down_to(candidates, max(1, -(-rows // worthwhile[0])), factor),
-            widths=sizes_down_to(width, 2 * chunk, factor),
+            widths=tuple(sorted({columns_for(size) for size in sizes_down_to(width, 2 * chunk, factor)})),
         )
 
     def shapes(self) -> Iterator[Shape]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import jax
 import numpy as np
@@ -17,15 +16,12 @@ import numpy as np
 from vcap_jax.models.family import DecodeParams, Features, PromptBatch
 from vcap_jax.rollout.decoding import DecodePrograms, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement
-from vcap_jax.rollout.schedule import ShapeBuckets
-
-Bucket: TypeAlias = tuple[int, tuple[tuple[int, ...], ...]]
-"""Tokens of a padded prompt, and the shapes of all that comes with it."""
+from vcap_jax.rollout.schedule import ShapeBuckets, fills_together, has_room
 
 
 @dataclass(frozen=True)
 class SampledGroup:
-    """One finished group. index: its place; tokens: [G, T]; lengths: [G]; truncated: [G], True where
+    """One finished group. index: in the step; tokens: [G, T]; lengths: [G]; truncated: [G], True where
     the caption hit the budget without an end token (kept as it is: no end token is appended). logprobs: [G, T]
     float32 log-probabilities each token was drawn with, NaN beyond a caption's end; None from the JAX sampler,
     whose numerics are the trainer's."""
@@ -51,10 +47,9 @@ class PromptGroups:
     indices: Sequence[int] | None = None
 
     @property
-    def bucket(self) -> Bucket:
-        """Groups of equal buckets can decode side by side."""
-        arrays = jax.tree.leaves((self.prompt.without_vision(), self.features))
-        return self.prompt.tokens.shape[1], tuple(x.shape for x in arrays)
+    def tokens(self) -> int:
+        """What the prompts are padded to."""
+        return self.prompt.tokens.shape[1]
 
 
 @dataclass(frozen=True)
@@ -72,8 +67,8 @@ class Incoming:
         self._batches = iter(batches)
         self._waiting: deque[Waiting] = deque()
 
-    def bucket(self) -> Bucket | None:
-        """The bucket of the next group; None if there is none."""
+    def tokens(self) -> int | None:
+        """What the next group's prompt is padded to; None if there is none."""
         while not self._waiting:
             batch = next(self._batches, None)
             if batch is None:
@@ -82,12 +77,12 @@ class Incoming:
             rows = [row for row, length in enumerate(lengths) if length > 0]
             indices = batch.ids if batch.indices is None else batch.indices
             self._waiting.extend(Waiting(batch, row, batch.ids[row], indices[row]) for row in rows)
-        return self._waiting[0].batch.bucket
+        return self._waiting[0].batch.tokens
 
-    def take(self, most: int, bucket: Bucket) -> list[Waiting]:
-        """Up to ``most`` groups of the bucket, of one batch."""
+    def take(self, most: int, width: int) -> list[Waiting]:
+        """Up to ``most`` groups of one batch, for slots of prompts of ``width`` tokens."""
         taken: list[Waiting] = []
-        while len(taken) < most and self.bucket() == bucket:
+        while len(taken) < most and (tokens := self.tokens()) is not None and has_room(width, tokens):
             if taken and self._waiting[0].batch is not taken[0].batch:
                 break
             taken.append(self._waiting.popleft())
@@ -95,7 +90,10 @@ class Incoming:
 
 
 class Slots:
-    """The groups that decode side by side, and the state they are in. Replicas are devices, each with its own slots."""
+    """The groups that decode side by side, and the state they are in. Replicas are devices, each with its own slots.
+
+    prompt_tokens: of the prompts that slots have room for (``has_room``); a shorter one is computed at its own size.
+    """
 
     def __init__(
         self,
@@ -110,10 +108,8 @@ class Slots:
         self._programs, self._buckets, self._params, self._placement = programs, buckets, params, placement
         self._seed, self._step = seed, step
         self._budget = programs.settings.budget
-        self._slots = buckets.slots[-1]
+        self._slots, self._prompt_tokens = buckets.slots[-1], prompt_tokens
         self._held: list[list[Waiting | None]] = [[None] * self._slots for _ in range(programs.replicas)]
-        together = self._slots * prompt_tokens <= programs.settings.prefill_chunk
-        self.fill_sizes = (1, self._slots) if together and self._slots > 1 else (1,)
         self._placed: tuple[PromptGroups, PromptBatch, Features | None] | None = None
         self.state: DecodeState = programs.empty(params, self._slots, prompt_tokens)
         shape = (programs.replicas, self._slots)
@@ -125,8 +121,8 @@ class Slots:
         """Whether a slot holds a group."""
         return any(group is not None for replica in self._held for group in replica)
 
-    def fill(self, incoming: Incoming, bucket: Bucket) -> bool:
-        """Puts waiting groups of the bucket into empty slots; whether there were any."""
+    def fill(self, incoming: Incoming) -> bool:
+        """Puts waiting groups into empty slots, as long as the next one has room there; whether there were any."""
         filled = False
         while free := [
             (slot, replica)
@@ -134,7 +130,7 @@ class Slots:
             for replica in range(self._programs.replicas)
             if self._held[replica][slot] is None
         ]:
-            taken = incoming.take(len(free), bucket)
+            taken = incoming.take(len(free), self._prompt_tokens)
             if not taken:
                 break
             filled = True
@@ -146,7 +142,7 @@ class Slots:
                 chosen[replica].append((slot, group))
             most = max(map(len, chosen))
             batch = taken[0].batch
-            if 2 * most >= self._slots and len(self.fill_sizes) > 1:
+            if fills_together(self._slots, most, batch.tokens, self._programs.settings.prefill_chunk):
                 self.put(chosen, batch, self._slots)
             else:
                 for k in range(most):
@@ -182,7 +178,7 @@ class Slots:
         self._live = ~done.reshape(self._live.shape) & going[..., None]
 
     def finished(self) -> Iterator[SampledGroup]:
-        """The groups that are complete, in the order of their places; their slots are free."""
+        """The groups that are complete, in the order of their indices; their slots are free."""
         complete = [
             (group.index, replica, slot)
             for replica, groups in enumerate(self._held)

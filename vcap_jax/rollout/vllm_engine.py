@@ -103,8 +103,8 @@ class VllmEngine:
         futures: list[Future[SampledGroup]] = []
         try:
             for batch in batches:
-                for place, example in zip(batch.places, batch.examples, strict=True):
-                    future = self._loop.submit(self._group(example, place, step))
+                for index, example in zip(batch.indices, batch.examples, strict=True):
+                    future = self._loop.submit(self._group(example, index, step))
                     future.add_done_callback(arrived.put)
                     futures.append(future)
             for _ in range(len(futures)):
@@ -162,9 +162,9 @@ class VllmEngine:
     async def _expect(self, version: str) -> None:
         await asyncio.gather(*(server.expect(version) for server in self._servers))
 
-    async def _group(self, example: Example, place: int, step: int) -> SampledGroup:
+    async def _group(self, example: Example, index: int, step: int) -> SampledGroup:
         # In turn, and not whoever is free: which server draws a group is part of what its captions depend on.
-        server = self._servers[place % len(self._servers)]
+        server = self._servers[index % len(self._servers)]
         async with self._slots:
             body = await asyncio.to_thread(
                 group_request,
@@ -173,8 +173,8 @@ class VllmEngine:
                 self._rules,
                 self._processor,
                 model=server.model,
-                seed=group_seed(self._seed, step, place),
+                seed=group_seed(self._seed, step, index),
             )
             answer = await server.complete(body)
         name = f"sample {example.sample.id} at {server.url}"
-        return read_group(answer, example.prompt, self._rules, index=place, name=name)
+        return read_group(answer, example.prompt, self._rules, index=index, name=name)

@@ -41,7 +41,7 @@ class GroupRules:
 
 
 def group_seed(seed: int, step: int, group: int) -> int:
-    """The seed of a group's request, a 62-bit hash of the run's seed, the step and the group's place in it.
+    """The seed of a group's request, a 62-bit hash of the run's seed, the step and the group's index in it.
 
     The server adds the candidate's number to it; hashing keeps neighbouring groups from meeting there, in all
     bits, since some of its generators look at the low 32 alone.
@@ -85,7 +85,7 @@ def group_request(
 def read_group(
     answer: Mapping[str, Any], prompt: EncodedPrompt, rules: GroupRules, *, index: int, name: str
 ) -> SampledGroup:
-    """The group in a server's answer. index: its place in the step; name: what errors call it.
+    """The group in a server's answer. index: in the step; name: what errors call it.
 
     Raises RolloutError for an answer of another prompt, without ids or log-probabilities, or with a caption that
     breaks the rules it was drawn under.

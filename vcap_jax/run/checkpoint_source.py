@@ -62,13 +62,30 @@ class Lineage:
     runs: tuple[TrainedRun, ...] = ()
 
 
+def named_source(path: str, step: AskedStep = None) -> CheckpointSource:
+    """What ``path`` is; the step is not looked for, but for which is the best. Raises as ``checkpoint_source``."""
+    folder = checkpoint_folder(path)
+    run = RunFolder(folder)
+    is_run = run.config.exists() and run.checkpoints.is_dir()
+    if step is not None and not is_run:
+        raise ConfigError([f"{path} is a single checkpoint, not a run: leave the step out"])
+    if step == BEST:
+        best = read_best(run)
+        if best is None:
+            raise CheckpointError(
+                f"{path} keeps no best checkpoint (logging.keep_best): name a step, or leave it out for the last"
+            )
+        step = best.step
+    return CheckpointSource(path=path, folder=folder, run=is_run, step=step)
+
+
 def checkpoint_source(path: str, step: AskedStep = None) -> CheckpointSource:
     """What ``path`` is. A run's step is ``step`` or that of its last checkpoint.
 
     Raises CheckpointError if a run has no such checkpoint, or keeps no best one, ConfigError for a step of something
     that is no run.
     """
-    source = _source(path, step)
+    source = named_source(path, step)
     if not source.run:
         return source
     # Read only: the run may still be going on.
@@ -87,13 +104,13 @@ def lineage(path: str, step: AskedStep = None) -> Lineage:
     Raises ConfigError if a run started from something that is not there, or from itself.
     """
     runs: list[TrainedRun] = []
-    source = _source(path, step)
+    source = named_source(path, step)
     while source.run:
         if any(run.source.folder.resolve() == source.folder.resolve() for run in runs):
             raise ConfigError([f"{source.path} is named as its own start: was the folder of a run replaced?"])
         model = load_config(RunConfig, [RunFolder(source.folder).config]).model
         runs.append(TrainedRun(source=source, model=model))
-        source = _source(model.path, model.step)
+        source = named_source(model.path, model.step)
     if runs and not (source.folder / "config.json").is_file():
         raise ConfigError(
             [
@@ -162,23 +179,6 @@ def export_command(source: CheckpointSource) -> str:
     """How a run's checkpoint is made a folder that stays."""
     step = "" if source.step is None else f" --step {source.step}"
     return f"python launch/convert.py to-hf {shlex.quote(source.path)} FOLDER{step}"
-
-
-def _source(path: str, step: AskedStep) -> CheckpointSource:
-    """What ``path`` is; the step is not looked for, but for which is the best."""
-    folder = checkpoint_folder(path)
-    run = RunFolder(folder)
-    is_run = run.config.exists() and run.checkpoints.is_dir()
-    if step is not None and not is_run:
-        raise ConfigError([f"{path} is a single checkpoint, not a run: leave the step out"])
-    if step == BEST:
-        best = read_best(run)
-        if best is None:
-            raise CheckpointError(
-                f"{path} keeps no best checkpoint (logging.keep_best): name a step, or leave it out for the last"
-            )
-        step = best.step
-    return CheckpointSource(path=path, folder=folder, run=is_run, step=step)
 
 
 def _check_same_adapters(source: CheckpointSource, theirs: LoraConfig, ours: LoraConfig | None) -> None:

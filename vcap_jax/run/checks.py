@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 
 from vcap_jax.configuration import ConfigError
-from vcap_jax.kernels.attention import OWN, UnsupportedAttention
+from vcap_jax.kernels.attention import OWN, OWN_DECODING, UnsupportedAttention
 from vcap_jax.parallel.processes import Processes
 from vcap_jax.parallel.sharding import GROUP_AXES, MeshConfig, Placement
 from vcap_jax.run.config import RunConfig
@@ -46,7 +46,13 @@ def check_run(config: RunConfig, processes: Processes) -> None:
 
 
 def check_target(config: RunConfig, chip: Chip) -> None:
-    """Raises ConfigError for an attention kernel that does not run on the chip, by the table of hardware."""
+    """Raises ConfigError for attention kernels that do not run on the chip, by the table of hardware."""
+    decoding = config.model.decode_attention
+    if decoding in OWN_DECODING.values() and decoding not in chip.decode_kernels:
+        others = " or ".join((*chip.decode_kernels, "auto"))
+        raise ConfigError(
+            [f"model.decode_attention is {decoding}, which does not run on {chip.name}; set {others}"]
+        )
     name = config.model.attention
     kernel = OWN[chip.platform] if name == "auto" else name
     if kernel in OWN.values() and kernel not in chip.kernels:

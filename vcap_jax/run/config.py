@@ -117,11 +117,6 @@ class RunConfig:
                 raise ValueError(
                     "logging.keep_best chooses among evaluations between steps, and evaluation.every is null: set it"
                 )
-        if self.rollout.groups_per_batch % self.grpo.groups_per_micro_batch:
-            raise ValueError(
-                f"rollout.groups_per_batch {self.rollout.groups_per_batch} must be a multiple of "
-                f"grpo.groups_per_micro_batch {self.grpo.groups_per_micro_batch}"
-            )
         if self.rollout.sampling.temperature == 0 and self.rollout.group_size > 1:
             raise ValueError("rollout.sampling.temperature is 0: all captions of a group would be the same")
         if self.judge.urls and self.world.judge_perception != PerceptionConfig():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from vcap_jax.data.pipeline import BadSample
 from vcap_jax.models.family import Params
 from vcap_jax.models.policy import Policy
 from vcap_jax.parallel.processes import ALONE, Processes
-from vcap_jax.parallel.sharding import Placement
+from vcap_jax.parallel.sharding import GROUP_AXES, Placement
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.captioner import Captioner
 from vcap_jax.rollout.engine import JaxEngine, RolloutEngine
@@ -69,11 +70,15 @@ class RunContext:
         self, sampler: GroupSampler | None = None, load: Callable[[Sample], Example] | None = None
     ) -> Captioner:
         """Captions samples with the run's sampling rules and reading, or with others."""
+        sampler = sampler or self.sampler
+        # Pictures are looked at in batches as training looks at them, however many groups decode side by side.
+        ways = math.prod(self.own_placement.mesh.shape[axis] for axis in GROUP_AXES)
+        micro = -(-self.config.grpo.groups_per_micro_batch // (self.processes.count * ways)) * ways
         return Captioner(
             self.own_policy,
-            sampler or self.sampler,
+            sampler,
             load or self.load,
-            batcher=self.batcher((sampler or self.sampler).config.groups_per_batch),
+            batcher=self.batcher(min(sampler.config.groups_per_batch, micro)),
             threads=self.config.data.threads,
             on_bad_sample=self.config.data.on_bad_sample,
         )

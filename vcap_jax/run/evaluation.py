@@ -88,6 +88,7 @@ class Evaluations:
         own: OwnData | None = None,
         on_results: Callable[[Results], None] = lambda results: None,
     ) -> None:
+        data = ctx.config.data
         tools = EvaluatorTools(
             modality=ctx.config.modality,
             world=world,
@@ -95,6 +96,11 @@ class Evaluations:
             own=own,
             store=ctx.own_file("evaluations.sqlite"),
             say=ctx.say,
+            requests={
+                ctx.config.modality: data.image_prompt
+                if ctx.config.modality == "image"
+                else data.video_prompt
+            },
         )
         self._ctx, self._own, self._on_results = ctx, own, on_results
         self._named = {one.name: one for one in made_evaluators(ctx.config.evaluation, tools, ctx.say)}

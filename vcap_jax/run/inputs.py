@@ -25,6 +25,7 @@ from vcap_jax.models.registry import family_at
 from vcap_jax.models.weights import INDEX_FILE, SINGLE_FILE
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.trackers.config import check_trackers
+from vcap_jax.reward.one_question import load_question
 from vcap_jax.reward.questions import read_questions
 from vcap_jax.reward.templates import load_instruction
 from vcap_jax.reward.vqa import load_vqa_template
@@ -182,6 +183,10 @@ class _Checks:
                 load_instruction(field.name, path)  # type: ignore[arg-type]  # the fields are its names
         if reward.family == "vqa":
             load_vqa_template(reward.vqa.instruction)
+        elif reward.family == "claim_differences":
+            load_question(reward.family, reward.claim_differences.instruction, most=1)
+        elif reward.family == "balanced":
+            load_question(reward.family, reward.balanced.instruction, most=1)
 
     def manifest(self) -> list[Sample] | None:
         """The samples of the run's modality whose files are there; None for the embedded world."""

@@ -63,7 +63,12 @@ def judging_files(reward: RewardConfig) -> dict[str, str]:
         f"reward.instructions.{f.name}": getattr(reward.instructions, f.name)
         for f in fields(reward.instructions)
     }
-    named |= {"reward.vqa.instruction": reward.vqa.instruction, "reward.vqa.questions": reward.vqa.questions}
+    named |= {
+        "reward.vqa.instruction": reward.vqa.instruction,
+        "reward.vqa.questions": reward.vqa.questions,
+        "reward.claim_differences.instruction": reward.claim_differences.instruction,
+        "reward.balanced.instruction": reward.balanced.instruction,
+    }
     return {
         key: hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
         for key, path in named.items()

@@ -35,12 +35,13 @@ def load_model(
     param_dtype: DTypeLike | None = None,
     remat: str = "none",
     attention_name: str = "auto",
+    decode_attention: str = "auto",
     family: str | None = None,
 ) -> CaptionModel:
     """Reads a Hugging Face folder, or an Orbax checkpoint folder made of one (``launch/convert.py from-hf``).
 
     param_dtype: what parameters are kept in; None takes the type that config.json says they are stored in.
-    attention_name, remat, family: as in ``ModelConfig``.
+    attention_name, decode_attention, remat, family: as in ``ModelConfig``.
     Raises ModelFamilyError if no family reads the folder,
     UnsupportedAttention if that attention cannot be computed on the devices of ``placement``.
     """
@@ -49,8 +50,8 @@ def load_model(
         named = stored.get("dtype") or stored.get("torch_dtype") or "bfloat16"
         param_dtype = jnp.dtype(as_text(named, f"{folder / 'config.json'}: dtype"))
     reader = family_at(folder, family)
-    spec, platform = reader.read_spec(folder), placement.mesh.devices.flat[0].platform
-    kernel = attention_kernel(attention_name, spec, dtype, platform)
+    spec, device = reader.read_spec(folder), placement.mesh.devices.flat[0]
+    kernel = attention_kernel(attention_name, spec, dtype, device, decode_attention)
     settings = ModelSettings(dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel)
     placement = placement.with_rules(reader.partition_rules)
     if not (folder / PARAMS_FOLDER).is_dir():
@@ -99,6 +100,7 @@ def load_adapted(config: ModelConfig, folder: Path, *, placement: Placement) -> 
         param_dtype=jnp.dtype(config.param_dtype if config.lora is None else config.frozen_dtype),
         remat=config.remat,
         attention_name=config.attention,
+        decode_attention=config.decode_attention,
         family=config.family,
     )
     if config.lora is not None:

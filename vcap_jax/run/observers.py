@@ -49,8 +49,8 @@ class Shown:
         among them those shown longest ago, then in the step's order.
         """
         first: dict[str, int] = {}
-        for place, identity in enumerate(identities):
-            first.setdefault(identity, place)
+        for index, identity in enumerate(identities):
+            first.setdefault(identity, index)
         order = sorted(first, key=lambda identity: (*self._shown.get(identity, (0, 0)), first[identity]))
         return [first[identity] for identity in order[:most]]
 
@@ -79,10 +79,10 @@ class RunObserver:
         shown: list[Sample] = []
         if report.step in (1, self._total) or report.step % logging.samples_every == 0:
             chosen = self._shown.choose([r.sample_id for r in report.records], logging.samples_per_step)
-            shown = [self._sample(report, report.records[place]) for place in chosen]
+            shown = [self._sample(report, report.records[index]) for index in chosen]
             self._writer.write(shown)
-            for place in chosen:
-                self._shown.add(report.records[place].sample_id, report.step)
+            for index in chosen:
+                self._shown.add(report.records[index].sample_id, report.step)
         if report.step % logging.plot_every == 0:
             self._draw()
         return shown
@@ -114,7 +114,7 @@ class RunObserver:
             id=identity,
             frames=frames_of(record.example.media),
             candidates=tuple(
-                _candidate(record, g, float(report.advantages.advantages[record.place, g]), facts)
+                _candidate(record, g, float(report.advantages.advantages[record.index, g]), facts)
                 for g in range(len(record.captions))
             ),
             reference=record.reference,

@@ -62,7 +62,7 @@ def prepare(
     else:
         policy = load_captioner(config, captioner, placement, step=step)
     placement = placement.with_rules(policy.family.partition_rules)
-    check_same_attention(policy.attention, processes)
+    check_same_attention(f"{policy.attention} with {policy.decode_attention} for new tokens", processes)
     load = sample_reader(config, policy.processor, judged=judged)
     sampler = group_sampler(policy, config.rollout, processes)
     ctx = RunContext(config, folder, policy, placement, sampler, load, say, processes)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
+from vcap_jax.kernels.attention import require_decoding
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.run.context import RunContext
 
@@ -24,7 +26,7 @@ def compile_decoding(ctx: RunContext) -> None:
     """Compiles the decode programs before the first step, if the sizes of prompts are known.
 
     Which shapes a step needs follows from how its captions end. Without this, some would be compiled
-    in the middle of the run.
+    in the middle of the run. Raises UnsupportedAttention if one lacks the kernel for new tokens that was chosen.
     """
     if ctx.config.rollout.engine != "jax" or ctx.config.rollout.shrink == 1:
         return
@@ -37,6 +39,7 @@ def compile_decoding(ctx: RunContext) -> None:
         return
     begin = time.monotonic()
     own = ctx.own_policy
-    count = ctx.sampler.warm(own.trainable, own.frozen, sizes)
+    check = partial(require_decoding, own.merge().kernel)
+    count = ctx.sampler.warm(own.trainable, own.frozen, sizes, check)
     if count:
         ctx.say(f"{count} decode programs compiled in {time.monotonic() - begin:.0f} s")

@@ -22,6 +22,7 @@ from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupIterator
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.family import Params, Processor, PromptBatch
+from vcap_jax.models.widths import columns_for
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.report.metrics import Scalar
@@ -169,7 +170,9 @@ class SupervisedTraining:
             prompts, names, common_sizes(self.processes, sizes), self._largest(longest), strict=True
         ):
             prompt = self.processor.collate(part, self.buckets, names=named, batch_size=size, sizes=padded)
-            width = min([b for b in self.config.caption_buckets if most <= b] + [self.max_tokens])
+            width = columns_for(
+                min([b for b in self.config.caption_buckets if most <= b] + [self.max_tokens])
+            )
             captions = [self.targets.captions[name] for name in named]
             rows = pad_captions(captions, width, groups=size, per_group=self.targets.per_sample)
             micro.append((prompt, TargetBatch(*rows)))

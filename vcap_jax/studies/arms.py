@@ -60,6 +60,10 @@ def _update(name: str, label: str) -> Arm:
     return Arm(name=name, label=label, fragments=(f"updates/{name}.yaml",))
 
 
+def _rival(name: str, label: str) -> Arm:
+    return Arm(name=name, label=label, fragments=(f"rewards/{name}.yaml",))
+
+
 _ARMS = (
     Arm(name="e1", label="VCap e1", kind="improve", round=1),
     Arm(name="e2", label="VCap e2", kind="improve", round=2),
@@ -72,6 +76,8 @@ _ARMS = (
         # For pictures both ask Instruction 2; for videos the judge has no local pass.
         same_as={"image": "no_reference"},
     ),
+    _rival("claim_differences", "claim differences (ClaimDiff-RL)"),
+    _rival("balanced", "precision, recall and text in balance (BalCapRL)"),
     Arm(name="from_self", label="distilled from the base itself", kind="distill", teacher="self"),
     Arm(name="from_e1", label="distilled from e1", kind="distill", teacher="e1"),
     Arm(name="from_e2", label="distilled from e2", kind="distill", teacher="e2"),
@@ -113,6 +119,7 @@ ACCOMPANY: Mapping[str, tuple[str, str]] = {
 _FAMILIES = ("e1", "imitation", "vqa", "judge")
 _DIMENSIONS = ("no_correctness", "no_completeness", "no_text_quality")
 _BESIDE = ("references", "base")
+_RIVALS = ("claim_differences", "balanced")
 
 _STUDIES = (
     Study(
@@ -129,6 +136,16 @@ _STUDIES = (
         "reference is an assumption of this world, after the paper's account of such judges (docs/embedded_judge.md).",
         arms={"image": _FAMILIES, "video": _FAMILIES},
         rows=(*_BESIDE, *_FAMILIES),
+    ),
+    Study(
+        name="rivals",
+        title="Rival rewards on equal judge calls",
+        about="The strongest published rewards that use a reference and a picture, under the same trainer, with the "
+        "same references and one judge call per caption. The witness-adjudicator has one for pictures; its local pass "
+        "over videos is a second one, so the row without it is the equal one there. Where it is asked to, this world's "
+        "judge looks at whatever either text claims, which is more than the witness-adjudicator asks for.",
+        arms={"image": ("e1", *_RIVALS), "video": ("e1", "no_local", *_RIVALS)},
+        rows=(*_BESIDE, "e1", "no_local", *_RIVALS),
     ),
     Study(
         name="reference_size",

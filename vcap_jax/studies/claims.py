@@ -80,6 +80,7 @@ def _claims() -> Iterator[Claim]:
     for modality in MODALITIES:
         yield from _main(partial(Claim, study="main", modality=modality), modality)
         yield from _families(partial(Claim, study="families", modality=modality), modality)
+        yield from _rivals(partial(Claim, study="rivals", modality=modality, source="ours"), modality)
         yield from _reference_size(partial(Claim, study="reference_size", modality=modality), modality)
     yield from _distillation(partial(Claim, study="distillation", modality="image"))
     for modality in MODALITIES:
@@ -150,6 +151,35 @@ def _families(claim: Stated, modality: Modality) -> Iterator[Claim]:
         statement="a judge without a reference ends lower in coverage",
         paper=f"{where}: optimum undefined, low-resolution signal",
         tests=(more("e1", "judge"), more("e1", "judge", "f1")),
+    )
+
+
+def _rivals(claim: Stated, modality: Modality) -> Iterator[Claim]:
+    witness = "e1" if modality == "image" else "no_local"  # one judge call per caption, as the rivals have
+    where = "not in the paper, which compares with none of them"
+    yield claim(
+        name=f"{modality}: witness above claim differences",
+        statement="on equal judge calls the witness-adjudicator ends at a higher F1 than counted claim differences",
+        paper=where,
+        tests=(more(witness, "claim_differences", "f1"),),
+    )
+    yield claim(
+        name=f"{modality}: witness above precision, recall and text in balance",
+        statement="on equal judge calls the witness-adjudicator ends at a higher F1 than the balanced reward",
+        paper=where,
+        tests=(more(witness, "balanced", "f1"),),
+    )
+    yield claim(
+        name=f"{modality}: claim differences see inventions that no reference marks",
+        statement="claim differences, which check all claims of a caption, end with fewer false claims",
+        paper=f"{where}; the witness-adjudicator tests the slots that its reference marks",
+        tests=(less("claim_differences", witness),),
+    )
+    yield claim(
+        name=f"{modality}: recall of the reference takes over its errors",
+        statement="the balanced reward, whose recall counts false units too, ends with more false claims",
+        paper=f"{where}; errors of a reference cost the witness-adjudicator nothing",
+        tests=(less(witness, "balanced"),),
     )
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import jax
 import jinja2
 
+from vcap_jax.report.pages import page_templates
 from vcap_jax.report.progress import duration
-from vcap_jax.report.samples_page import page_templates
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import write_summary
 from vcap_jax.studies.arms import ACCOMPANY, label

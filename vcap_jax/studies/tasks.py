@@ -176,10 +176,18 @@ def _decides(config: RunConfig) -> JsonDict:
     model = as_object(told["model"], "model")
     if model["family"] is None:
         del model["family"]
+    if config.model.decode_attention == "auto":
+        del model["decode_attention"]
     data = as_object(told["data"], "data")
     if not config.data.holds_out:
         for name in ("heldout", "heldout_share", "heldout_seed"):
             del data[name]
+    if not config.grpo.advantages.per_component:
+        del as_object(as_object(told["grpo"], "grpo")["advantages"], "grpo.advantages")["per_component"]
+    reward = as_object(told["reward"], "reward")
+    for name in ("claim_differences", "balanced"):
+        if config.reward.family != name:
+            del reward[name]
     beside = ("name", "alarms", "logging", "evaluation", "trackers")
     return {section: told[section] for section in told if section not in beside}
 

@@ -87,9 +87,10 @@ class Chip:
     has links throughout). host_link: bytes per second and chip to the host's memory, one way (PCIe; see
     ``host_link_estimated``). host_memory: bytes of the host's memory for each of its chips.
 
-    kernels: the platform's own attention kernels that run on it (``kernels.attention``); "dense" and "chunked" run
-    everywhere. per_host: chips of a whole node. judges: of those of a node of GPUs, how many the launch scripts give
-    to the judge. processor: of a GPU. slices: of a TPU, by the number in the target's name.
+    kernels, decode_kernels: the platform's own attention kernels that run on it (``kernels.attention``), for whole
+    sequences and for new tokens; "dense" and "chunked" run everywhere. per_host: chips of a whole node. judges: of
+    those of a node of GPUs, how many the launch scripts give to the judge. processor: of a GPU. slices: of a TPU, by
+    the number in the target's name.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Chip:
     host_memory: int
     per_host: int
     kernels: tuple[str, ...]
+    decode_kernels: tuple[str, ...] = ()
     network: float = 0.0
     usable: float = 1.0
     judges: int = 0
@@ -149,6 +151,7 @@ _H100 = replace(
     link=450e9,
     network=50e9,  # one 400 Gb/s adapter per GPU
     host_link=55e9,
+    decode_kernels=("hopper",),
     processor=HOPPER,
 )
 _V5E = Chip(
@@ -163,6 +166,7 @@ _V5E = Chip(
     host_memory=48 * 10**9,
     per_host=4,
     kernels=("splash",),
+    decode_kernels=("tpu",),
     slices={
         1: Slice(shape="1x1", chips=1, chips_per_host=1),
         4: Slice(shape="2x2", chips=4, chips_per_host=4),

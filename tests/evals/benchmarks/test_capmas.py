@@ -196,6 +196,46 @@ def asked_about(prompt: str) -> str:
     return block(prompt, "captions").split()[-1]
 
 
+def asking(server: ScriptedJudge, data: Path, said: list[str], **options: str) -> CapMas:
+    """For a captioner that was trained to be asked something of its own."""
+    tools = EvaluatorTools(
+        modality="image",
+        judge=endpoint(server),
+        requests={"image": "Sag, was da ist."},
+        captioning="written" not in options,
+        say=said.append,
+    )
+    given = {key: value for key, value in options.items() if key != "written"}
+    return CapMas(EvaluatorConfig(use="capmas", options={"data": str(data), **given}), tools)
+
+
+def test_a_captioner_is_asked_as_it_was_trained_to_be(
+    server: ScriptedJudge, judge: ByStage, data: Path, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    own = asking(server, data, said)
+    assert {sample.prompt for sample in own.samples} == {"Sag, was da ist."}
+    assert len(said) == 1
+    assert '"Sag, was da ist."' in said[0]
+    plain = made(CapMas, data, endpoint(server))
+    assert own.templates["caption"].version != plain.templates["caption"].version
+    about = own.evaluate(Given(CAPTIONS)).about
+    assert about["request"] == {"text": "Sag, was da ist.", "from": "the captioner"}
+    assert plain.evaluate(Given(CAPTIONS)).about["request"] == {
+        "text": "Describe this image in detail.",
+        "from": "prompts/capmas/caption.txt",
+    }
+    said.clear()
+    (tmp_path / "caption.txt").write_text("What is it?\n")
+    given = asking(server, data, said, prompts=str(tmp_path))
+    assert {sample.prompt for sample in given.samples} == {"What is it?"}, "the user's text goes before it"
+    several = asking(server, data, said, captions="merge5")
+    assert "Sag, was da ist." not in {sample.prompt for sample in several.samples}, "five are the protocol"
+    there = asking(server, data, said, written="")
+    assert not said
+    assert "request" not in there.evaluate(Given(CAPTIONS)).about, "how captions came about is not known"
+
+
 def test_a_run_may_have_it_among_its_evaluators(
     server: ScriptedJudge, judge: ByStage, data: Path, tmp_path: Path
 ) -> None:

@@ -68,6 +68,46 @@ def test_rules(candidate: list[Claim], reference: list[Claim], correctness: int,
     assert (outcome.correctness, outcome.completeness) == (correctness, completeness)
 
 
+OVER: Claim = (("top left", "top center", "overlap"), "covers")
+UNDER: Claim = (("top center", "top left", "overlap"), "covers")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "correctness", "completeness"),
+    [
+        ([OVER], [OVER], 10, 10),
+        # Who says it the other way round speaks of what the witness marked, and does not cover it.
+        ([UNDER], [OVER], 0, 0),
+        ([OVER], [UNDER], 10, UNTESTED),
+        # Both ways at once is a contradiction, witness or no witness.
+        ([OVER, UNDER], [OVER], 0, 0),
+        ([OVER, UNDER, (A, "red")], [(A, "red")], 3, 10),
+        # A witness that says both is believed where it is right.
+        ([OVER], [OVER, UNDER], 10, 10),
+    ],
+)
+def test_which_of_two_things_covers_the_other_is_one_question(
+    candidate: list[Claim], reference: list[Claim], correctness: int, completeness: int
+) -> None:
+    facts = TRUTH | dict([OVER])
+    outcome = adjudicate(candidate, reference, lambda slot, value: facts.get(slot) == value)
+    assert (outcome.correctness, outcome.completeness) == (correctness, completeness)
+    if OVER in candidate and UNDER in candidate:
+        assert len(outcome.problems) >= 1
+        assert outcome.problems[0].startswith("contradicts itself about the one at the top left in front of")
+    trusted = adjudicate([UNDER], [OVER], taken_on_trust([OVER]))
+    assert (trusted.correctness, trusted.completeness) == (0, 0)
+
+
+@pytest.mark.parametrize("said", [["ring"], ["star", "ring"], []])
+def test_a_slot_that_the_evidence_cannot_decide_weighs_nothing_whatever_is_said(said: list[str]) -> None:
+    dark = ("dark", "shape")
+    reference: list[Claim] = [(A, "red"), (dark, "star")]
+    outcome = adjudicate([(A, "red"), *((dark, value) for value in said)], reference, verdict, {dark})
+    assert (outcome.armed, outcome.survived, outcome.supported, outcome.covered) == (1, 1, 1, 1)
+    assert not outcome.problems
+
+
 def test_without_a_picture_the_reference_is_believed_even_where_it_is_wrong() -> None:
     reference = [(A, "green"), (B, "star")]
     trusted = taken_on_trust(reference)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo
 
+from tests.kernels.attention import new_tokens
 from tests.kernels.native.compiler import needs_compiler
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.attention import cudnn, splash
@@ -181,3 +182,92 @@ def test_a_program_tells_which_kernel_it_calls() -> None:
     text = lowered(attention.Splash(), "tpu")
     assert attention.kernels_in(text) == {"splash"}
     attention.require_kernel(attention.Splash(), text)
+
+
+def decoding(
+    name: str, platform: str, capability: str | None = None, base: str = "auto", **heads: int
+) -> str:
+    """The kernel for new tokens that is chosen in bfloat16."""
+    heads = heads or HEADS
+    chosen = attention.choose(base, platform=platform, dtype="bfloat16", head_sizes=heads)
+    paired = attention.choose_decoding(
+        name, chosen, platform=platform, dtype="bfloat16", head_sizes=heads, capability=capability
+    )
+    assert paired.name == chosen.name
+    return paired.decoding
+
+
+@pytest.mark.parametrize(
+    ("platform", "capability", "base", "expected"),
+    [
+        ("gpu", "9.0", "auto", "hopper"),
+        ("gpu", "8.0", "auto", "dense"),
+        ("gpu", "10.0", "auto", "dense"),
+        ("gpu", "9.0", "chunked", "dense"),
+        ("tpu", None, "auto", "tpu"),
+        ("tpu", None, "dense", "dense"),
+        ("cpu", None, "dense", "dense"),
+        pytest.param("cpu", None, "auto", "native", marks=needs_compiler),
+    ],
+)
+def test_auto_takes_the_device_s_kernel_for_new_tokens_and_says_so(
+    platform, capability, base, expected, caplog
+) -> None:
+    with caplog.at_level(logging.INFO):
+        assert decoding("auto", platform, capability, base) == expected
+    assert f"attention of new tokens: {expected}" in caplog.text
+
+
+def test_auto_warns_where_the_kernel_for_new_tokens_cannot_compute(caplog) -> None:
+    assert decoding("auto", "gpu", "9.0", text=96, vision=72) == "dense"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "heads of 64 or 128, not of 96" in caplog.text
+
+
+def test_vision_has_no_new_tokens() -> None:
+    assert decoding("hopper", "gpu", "9.0", text=128, vision=72) == "hopper"
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "capability", "said"),
+    [
+        ("hopper", "gpu", "8.0", "Hopper GPUs, but the devices are cuda of compute capability 8.0"),
+        ("hopper", "tpu", None, "Hopper GPUs, but the devices are tpu"),
+        ("tpu", "gpu", "9.0", "tpu, but the devices are cuda"),
+        ("native", "gpu", "9.0", "cpu, but the devices are cuda"),
+        ("hopper", "gpu", "9.0", "heads of 64 or 128.*text heads have size 80"),
+    ],
+)
+def test_a_demand_for_new_tokens_that_cannot_be_met_is_refused(name, platform, capability, said) -> None:
+    with pytest.raises(attention.UnsupportedAttention, match=said):
+        decoding(name, platform, capability, text=80)
+
+
+def test_unknown_names_for_new_tokens_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"'dense', 'native', 'hopper' or 'tpu'"):
+        ModelConfig(decode_attention="cudnn")  # type: ignore[arg-type]
+
+
+def test_a_program_that_decodes_tells_whether_it_has_the_kernel() -> None:
+    """The real calls, as the compilers of both platforms get them; no device is needed to write them down."""
+    sizes = new_tokens.Sizes(1, 2, 2, 1, prompt=128, start=128, late=128)
+    arguments = jax.eval_shape(lambda: new_tokens.caches(sizes)[0]), *new_tokens.caches(sizes)[1:]
+
+    def program(kernel: attention.TokenKernel, platform: str) -> str:
+        return jax.jit(kernel.decode).trace(*arguments).lower(lowering_platforms=(platform,)).as_text()
+
+    def paired(tokens: attention.TokenKernel) -> attention.Kernel:
+        return attention.Paired(sequences=attention.CHUNKED, tokens=tokens)
+
+    plain = program(attention.Dense(), "tpu")
+    assert attention.kernels_in(plain) == frozenset()
+    attention.require_decoding(attention.CHUNKED, plain)
+    text = program(attention.TpuDecode(), "tpu")
+    assert attention.kernels_in(text) == {"tpu"}
+    attention.require_decoding(paired(attention.TpuDecode()), text)
+    text = program(attention.Hopper(), "cuda")
+    assert attention.kernels_in(text) == {"hopper"}
+    attention.require_decoding(paired(attention.Hopper()), text)
+    for tokens in (attention.TpuDecode(), attention.Hopper()):
+        with pytest.raises(attention.UnsupportedAttention, match=r"set model\.decode_attention=dense"):
+            attention.require_decoding(paired(tokens), plain)

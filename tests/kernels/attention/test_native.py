@@ -45,12 +45,16 @@ def caches(
         attention.Cached(
             draw(batch, key_heads, size, prompt),
             draw(batch, key_heads, prompt, size),
-            jnp.arange(prompt) < lengths[:, None],
+            attention.Seen.first(lengths, prompt),
         ),
         attention.Cached(
             draw(rows, size, tokens),
             draw(rows, tokens, size),
-            jnp.broadcast_to(written, (batch, tokens)),
+            attention.Seen(
+                jnp.broadcast_to(written, (batch, tokens)),
+                *(jnp.full((batch, captions), n) for n in (tokens // 3, 1)),
+                start=2 * tokens // 3,
+            ),
         ),
     )
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from tests.kernels.attention.new_tokens import first_columns
 from tests.kernels.native.compiler import NARROWER, compiled_for, needs_compiler
 from tests.models.qwen3_vl import parity_cases as cases
-from vcap_jax.kernels.attention import Chunked
+from vcap_jax.kernels.attention import Chunked, Seen
 from vcap_jax.kernels.attention.native import Native
 from vcap_jax.kernels.native import skinny_matmul as few_rows
 from vcap_jax.models import lora
@@ -111,7 +112,7 @@ def decoder(adapters: bool = False, **settings: Any) -> tuple[Any, Any, Any]:
     def decode(params: Any, caches: Any) -> jax.Array:
         model, (prompt, captions) = DecodeModel(graphdef, params), caches
         tokens = jnp.arange(GROUPS * CAPTIONS).reshape(GROUPS, CAPTIONS)
-        seen = jnp.zeros((GROUPS, PROMPT), bool), jnp.broadcast_to(jnp.arange(TOKENS) < 1, (GROUPS, TOKENS))
+        seen = Seen.first(jnp.zeros(GROUPS), PROMPT), first_columns(1, GROUPS, CAPTIONS, TOKENS)
         rotation = model.rotations(jnp.zeros(GROUPS, jnp.int32), prompt)
         hidden, _ = model.decode(
             tokens, rotation, seen[0], jnp.int32(0), seen[1], prompt, CaptionState(captions, ())

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from tests.kernels.attention.new_tokens import PlainParts, first_columns
 from tests.kernels.native.compiler import needs_compiler
 from tests.models.qwen3_vl import parity_cases as cases
-from vcap_jax.kernels.attention import Chunked, Dense, Kernel
+from vcap_jax.kernels.attention import Chunked, Dense, Kernel, Paired, Seen
 from vcap_jax.kernels.attention.native import Native
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.decoding import DecodeModel, apart, lay_out
@@ -133,6 +134,7 @@ def test_gradients_through_the_shared_prefix() -> None:
         (4, Chunked(queries=6, scores=36, whole=0)),
         pytest.param(PROMPT, Native(), marks=needs_compiler),
         pytest.param(4, Native(), marks=needs_compiler),
+        (4, Paired(sequences=Dense(), tokens=PlainParts())),
     ],
     ids=str,
 )
@@ -144,11 +146,11 @@ def test_prefill_and_decode_equal_the_training_forward(chunk: int, kernel: Kerne
     def rollout(params: nnx.State) -> jax.Array:
         model = DecodeModel(graphdef, lay_out(graphdef, *apart(graphdef, params, nnx.State({}))))
         first, prompt_cache = model.prefill(prompts(), features(), chunk=chunk)
-        seen = jnp.arange(PROMPT) < prompt_cache.lengths[:, None]
+        seen = Seen.first(prompt_cache.lengths, PROMPT)
 
         def step(cache: Any, x: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
             i, tokens = x
-            own = jnp.broadcast_to(jnp.arange(TOKENS) <= i, (GROUPS, TOKENS))
+            own = first_columns(i + 1, GROUPS, GROUP, TOKENS)
             hidden, cache = model.decode(
                 tokens, model.rotations(jnp.full(GROUPS, i), prompt_cache), seen, i, own, prompt_cache, cache
             )

@@ -16,6 +16,7 @@ from flax import nnx
 from tests.live_reference import require_torch
 from tests.models.qwen3_vl import make_goldens
 from tests.models.qwen3_vl import parity_cases as cases
+from vcap_jax.kernels.attention import Seen
 from vcap_jax.models.qwen3_vl.decoding import DecodeModel, apart, lay_out
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PromptBatch
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
@@ -70,15 +71,16 @@ def our_answers(name: str) -> Answers:
         model = DecodeModel(graphdef, lay_out(graphdef, *apart(graphdef, params, nnx.State({}))))
         features, length = model.encode_vision(batch.vision), batch.tokens.shape[1]
         hidden, prompt_cache = model.prefill(batch, features, chunk=length)
-        seen = jnp.arange(length) < prompt_cache.lengths[:, None]
+        groups, seen = len(prompt_cache.lengths), Seen.first(prompt_cache.lengths, length)
         first = jnp.argmax(model.logits(hidden), -1).astype(jnp.int32)[:, None]
 
         def step(carry: tuple, i: jax.Array) -> tuple[tuple, jax.Array]:
             tokens, cache = carry
-            own = jnp.broadcast_to(jnp.arange(cases.NEW_TOKENS) <= i, (len(seen), cases.NEW_TOKENS))
+            visible = jnp.broadcast_to(jnp.arange(cases.NEW_TOKENS) <= i, (groups, cases.NEW_TOKENS))
+            own = Seen(visible, *(jnp.full((groups, 1), n) for n in (i + 1, 0)), start=0)
             hidden, cache = model.decode(
                 tokens,
-                model.rotations(jnp.full(len(seen), i), prompt_cache),
+                model.rotations(jnp.full(groups, i), prompt_cache),
                 seen,
                 i,
                 own,
@@ -87,7 +89,7 @@ def our_answers(name: str) -> Answers:
             )
             return (jnp.argmax(model.logits(hidden), -1).astype(jnp.int32), cache), tokens
 
-        sizes = {"groups": len(seen), "prompt_tokens": 1, "captions": 1, "caption_tokens": cases.NEW_TOKENS}
+        sizes = {"groups": groups, "prompt_tokens": 1, "captions": 1, "caption_tokens": cases.NEW_TOKENS}
         cache = model.empty(**sizes)[1]
         return jax.lax.scan(step, (first, cache), jnp.arange(cases.NEW_TOKENS))[1]
 

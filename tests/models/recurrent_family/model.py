@@ -237,17 +237,17 @@ class RecurrentDecoder:
         groups, width = prompt.memory.shape
         return jnp.broadcast_to(prompt.memory[:, None], (groups, captions, width))
 
-    def ahead(self, steps: Array, prompt: State) -> tuple[tuple[()], Array]:
+    def ahead(self, steps: Array, prompt: State) -> tuple[tuple[()], attention.Seen]:
         del steps  # positions are not its concern
-        return (), jnp.arange(prompt.keys.shape[-1]) < prompt.lengths[:, None]
+        return (), attention.Seen.first(prompt.lengths, prompt.keys.shape[-1])
 
     def decode(
         self,
         tokens: Array,
         at: tuple[()],
-        fixed: Array,
+        fixed: attention.Seen,
         column: Array,
-        visible: Array,
+        seen: attention.Seen,
         prompt: State,
         captions: CaptionState[Columns, Array],
     ) -> tuple[Array, CaptionState[Columns, Array]]:
@@ -262,7 +262,7 @@ class RecurrentDecoder:
             put = jax.lax.dynamic_update_slice_in_dim
             columns["keys"] = put(columns["keys"], new_keys[..., None], column, axis=2)
             columns["values"] = put(columns["values"], new_values[:, None], column, axis=1)
-            own = attention.Cached(columns["keys"], columns["values"], visible)
+            own = attention.Cached(columns["keys"], columns["values"], seen)
             return model.kernel.decode(q, attention.Cached(prompt.keys, prompt.values, fixed), own)
 
         return model.attend(x, attend), CaptionState(columns, memory)

@@ -35,6 +35,9 @@ from vcap_jax.system.json_values import JsonObject, JsonValue
 R = TypeVar("R")
 T = TypeVar("T")
 
+_SHOWN = 100
+"""Characters of a request that are said."""
+
 Mode = Literal["official", "strict"]
 
 
@@ -100,6 +103,9 @@ class Benchmark(ABC, Generic[R]):
         self.folder = Folder(Path(self.options.data), self.name, self.source)
         self.endpoints = _endpoints(self.options, tools, self.name)
         self._templates: dict[str, PromptTemplate] = {}
+        self._captioning = tools.captioning
+        self._request: PromptTemplate | None = None
+        self._requests = tools.requests if tools.captioning else {}
         self.tasks: tuple[Task[R], ...] = tuple(self.load())[: self.options.limit]
         if not self.tasks:
             raise self.folder.wrong(self.folder.path, "there is no sample")
@@ -167,6 +173,24 @@ class Benchmark(ABC, Generic[R]):
         self._templates[stage] = made
         return made
 
+    def caption_request(self) -> str:
+        """What captions are asked for with, by a benchmark that leaves this to whoever captions.
+
+        A text of the user's own (``options.prompts``), else what the captioner was trained to be asked, which is said,
+        else this project's. Its version and where it is from are told with the results.
+        """
+        made = self.template("caption", plain=True)
+        self._request = made if self._captioning else None
+        used_to = self._requests.get(self.modality or "image")
+        if made.own or used_to is None:
+            return made.text
+        self._request = self._templates["caption"] = replace(made, text=used_to, source="the captioner")
+        self.say(
+            f"{self.name}: captions are asked for with the captioner's own request, "
+            f"{json.dumps(used_to[:_SHOWN], ensure_ascii=False)}; caption.txt in options.prompts is another"
+        )
+        return used_to
+
     @property
     def templates(self) -> Mapping[str, PromptTemplate]:
         """The texts of its questions, and of what captions are asked for with, by stage."""
@@ -186,12 +210,14 @@ class Benchmark(ABC, Generic[R]):
         asked: dict[str, JsonValue] = {
             role: {"model": model, "urls": list(self.endpoints[role].urls)} for role, model in models.items()
         }
+        request = self._request
         return {
             "benchmark": self.name,
             "mode": self.options.mode,
             "samples": len(self.samples),
             "endpoints": asked,
             "prompts": {name: template.version for name, template in self._templates.items()},
+            **({} if request is None else {"request": {"text": request.text, "from": request.source}}),
         }
 
 

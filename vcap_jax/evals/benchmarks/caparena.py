@@ -24,7 +24,6 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import Shape
 from vcap_jax.evals.asking import Asker, Stage
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
-from vcap_jax.evals.benchmarks.media_files import MediaFiles
 from vcap_jax.evals.statistics import Statistic, average_of_present, mean
 from vcap_jax.reward.encoded_view import EncodedView
 from vcap_jax.reward.failures import Failure
@@ -73,12 +72,12 @@ class CapArenaAuto(Benchmark[Battle]):
     def load(self) -> Iterable[Task[Battle]]:
         """One task for each image, by its file name."""
         path = self.folder.file("caparena_auto_600.json")
-        files = MediaFiles(self.folder.path, usual="all_images", suffixes=(".jpg", ".jpeg", ".png", ".webp"))
-        prompt = self.template("caption", plain=True).text
+        files = self.folder.media("image", "all_images")
+        prompt = self.caption_request()
         try:
             for name, entry in self.folder.object(path).items():
                 yield Task(
-                    sample=Sample(id=name, images=(files.named(name),), prompt=prompt, origin=str(path)),
+                    sample=Sample(id=name, images=(files.expected(name),), prompt=prompt, origin=str(path)),
                     row=_battle(as_object(entry, f"{path}: {name}"), f"{path}: {name}"),
                 )
         except JsonError as error:

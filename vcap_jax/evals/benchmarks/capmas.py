@@ -44,7 +44,6 @@ from vcap_jax.reward.failures import Failure
 _UNKNOWN = "?"
 _MERGED = 5
 _OPTION = re.compile(r"^\s*\(?([A-Z])[).:]", re.MULTILINE)
-_IMAGES = ("images", "images_capmas", "")
 
 
 @settings
@@ -132,7 +131,11 @@ class CapMas(Benchmark[Picture]):
         return merged if isinstance(merged, Failure) else merged.caption
 
     def load(self) -> Iterable[Task[Picture]]:
-        prompt = self.template("caption", plain=True).text
+        assert isinstance(self.options, CapMasOptions)
+        files = self.folder.media("image", "images", "images_capmas", "")
+        # Of merge5 the five requests are the protocol.
+        several = self.options.captions == "merge5"
+        prompt = self.template("caption", plain=True).text if several else self.caption_request()
         assert isinstance(self.options, CapMasOptions)
         questions = self.folder.file("data/COVERAGE_TEST_VQA", "COVERAGE_TEST_VQA")
         for where, row in self.folder.objects(self.folder.file("data/data.jsonl", "data.jsonl")):
@@ -151,7 +154,7 @@ class CapMas(Benchmark[Picture]):
             yield Task(
                 sample=Sample(
                     id=name,
-                    images=(self.folder.media(_IMAGES, name),),
+                    images=(self.folder.picture(files, name),),
                     prompt=prompt,
                     references=(reference,),
                     origin=where,

@@ -16,7 +16,7 @@ from vcap_jax.evals.benchmarks.comparison import (
 )
 from vcap_jax.evals.benchmarks.published import PublishedTable
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.samples_page import page_templates
+from vcap_jax.report.pages import page_templates
 from vcap_jax.report.step_log import replace_file
 
 

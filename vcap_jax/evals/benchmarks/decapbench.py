@@ -32,7 +32,6 @@ TRIES = 3
 """Matchings, and verifications, of a caption's facts."""
 
 _NONE = "none"
-_IMAGES = ("iiw_data/images", "images", "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +69,8 @@ class DeCapBench(Benchmark[Annotated]):
     worst: ClassVar[str] = "dcscore"
 
     def load(self) -> Iterable[Task[Annotated]]:
-        prompt = self.template("caption", plain=True).text
+        prompt = self.caption_request()
+        files = self.folder.media("image", "iiw_data/images", "images", "")
         for where, row in self.folder.objects(self.folder.file("IIW_400_data.jsonl")):
             name = self.folder.text(row, "image_name", where)
             facts = self.folder.texts(row, "oracle_facts", where)
@@ -80,7 +80,7 @@ class DeCapBench(Benchmark[Annotated]):
             yield Task(
                 sample=Sample(
                     id=name,
-                    images=(self.folder.media(_IMAGES, name),),
+                    images=(self.folder.picture(files, name),),
                     prompt=prompt,
                     references=(caption,),
                     origin=where,

@@ -25,7 +25,6 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import chosen, typed
 from vcap_jax.evals.asking import Asker, Stage
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
-from vcap_jax.evals.benchmarks.media_files import VIDEO_SUFFIXES, MediaFiles
 from vcap_jax.evals.statistics import Statistic, average_of_present, harmonic, mean
 from vcap_jax.reward.failures import Failure
 from vcap_jax.system.json_values import (
@@ -70,12 +69,12 @@ class Dream1k(Benchmark[Clip]):
     def load(self) -> Iterable[Task[Clip]]:
         """One task for each clip, in the order of the file; both published forms of a row are read."""
         path = self.folder.file("DREAM-1k.jsonl", "data/annotations/DREAM-1k.jsonl")
-        files = MediaFiles(self.folder.path, usual="videos", suffixes=VIDEO_SUFFIXES)
+        files = self.folder.media("video", "videos")
         prompt = self.template("caption", plain=True).text
         try:
             for where, row in self.folder.objects(path):
                 identity, video, clip = read_clip(row, where)
-                sample = Sample(id=identity, video=files.named(video), prompt=prompt, origin=str(path))
+                sample = Sample(id=identity, video=files.expected(video), prompt=prompt, origin=str(path))
                 yield Task(sample=sample, row=clip)
         except JsonError as error:
             raise self.folder.wrong(path, str(error)) from error

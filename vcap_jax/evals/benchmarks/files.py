@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
+from vcap_jax.evals.benchmarks.media_files import MediaFiles
 from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.system.json_values import JsonDict, JsonValue, parse_json
-
-_IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".JPG", ".JPEG", ".PNG")
-_VIDEOS = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".gif", ".MP4")
 
 
 class DataMissing(EvaluatorError):
@@ -79,28 +78,16 @@ class Folder:
             raise self.wrong(where, f'"{key}" is {value!r:.80}, where a list of texts is wanted')
         return tuple(str(one) for one in value)
 
-    def media(self, folders: Sequence[str], name: str, *, video: bool = False) -> Path:
-        """A picture or video in one of some folders, whether or not its name has an ending. Raises DataMissing."""
-        path = self._there(folders, name, _VIDEOS if video else _IMAGES)
+    def media(self, kind: Literal["image", "video"], *folders: str) -> MediaFiles:
+        """Its pictures or videos. folders: where they usually are, see ``MediaFiles``."""
+        return MediaFiles(self.path, kind, *folders)
+
+    def picture(self, files: MediaFiles, name: str) -> Path:
+        """A picture that the judge is shown, so that it must be there. Raises DataMissing."""
+        path = files.found(name)
         if path is None:
-            kind = "video" if video else "picture"
-            raise self.wrong(
-                self.path / folders[0] / name,
-                f"there is no such {kind}, nor in {', '.join(folders)} with an ending",
-            )
+            raise self.wrong(files.expected(name), "there is no such picture, with an ending or without")
         return path
-
-    def expected(self, folders: Sequence[str], name: str) -> Path:
-        """A video like ``media``, or the path where it would be: captions that are there already need none."""
-        return self._there(folders, name, _VIDEOS) or self.path / folders[0] / name
-
-    def _there(self, folders: Sequence[str], name: str, endings: Sequence[str]) -> Path | None:
-        for folder in folders:
-            for ending in ("", *endings):
-                path = self.path / folder / f"{name}{ending}"
-                if path.is_file():
-                    return path
-        return None
 
 
 def read_predictions(path: Path) -> dict[str, str]:

@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
-VIDEO_SUFFIXES = (".mp4", ".mkv", ".webm", ".mov", ".avi")
+_ENDINGS = {
+    "image": (".jpg", ".jpeg", ".png", ".webp"),
+    "video": (".mp4", ".mkv", ".webm", ".mov", ".avi", ".gif"),
+}
 
 
 class MediaFiles:
-    """The files below a folder, by name. usual: the folder where a file that is not there would be.
+    """The pictures or videos below ``root``, by name.
 
-    A benchmark can be scored from captions alone, so a missing file is no error here: whoever opens it names it.
+    folders: where they usually are, looked into first, in this order; after them whatever lies below the root.
     """
 
-    def __init__(self, root: Path, *, usual: str, suffixes: Iterable[str] | None = None) -> None:
-        wanted = None if suffixes is None else {suffix.lower() for suffix in suffixes}
-        self._usual = root / usual
-        self._by_name: dict[str, Path] = {}
-        self._by_stem: dict[str, Path] = {}
-        for path in sorted(root.rglob("*")):
-            if (wanted is None or path.suffix.lower() in wanted) and path.is_file():
-                self._by_name.setdefault(path.name, path)
-                self._by_stem.setdefault(path.stem, path)
+    def __init__(self, root: Path, kind: Literal["image", "video"], *folders: str) -> None:
+        self._root, self._endings, self._folders = root, _ENDINGS[kind], folders
 
-    def named(self, name: str) -> Path:
-        """The file of that name."""
-        return self._by_name.get(name, self._usual / name)
+    def found(self, name: str) -> Path | None:
+        """The file that a table calls ``name``, with or without its ending; None where there is none."""
+        for folder in self._folders:
+            for ending in ("", *self._endings, *map(str.upper, self._endings)):
+                path = self._root / folder / f"{name}{ending}"
+                if path.is_file():
+                    return path
+        last = Path(name)
+        # Another ending than the table's is one, but what follows a dot in "v1.5" is none.
+        stem = last.stem if last.suffix.lower() in self._endings else last.name
+        return self._below.get(last.name) or self._below.get(stem)
 
-    def with_stem(self, stem: str, suffix: str = ".mp4") -> Path:
-        """The file of that name without its suffix, whatever suffix it has."""
-        return self._by_stem.get(stem, self._usual / f"{stem}{suffix}")
+    def expected(self, name: str) -> Path:
+        """The file, or the path where it would be.
+
+        A benchmark can be scored from captions alone, so a missing file is no error here: whoever opens it names it.
+        """
+        return self.found(name) or self._root / self._folders[0] / name
+
+    @cached_property
+    def _below(self) -> dict[str, Path]:
+        """Every file of the kind by its name, and without its ending; the first by its path goes before others."""
+        names: dict[str, Path] = {}
+        paths = [path for path in sorted(self._root.rglob("*")) if path.suffix.lower() in self._endings]
+        for path in paths:
+            if path.is_file():
+                names.setdefault(path.name, path)
+        for path in paths:
+            names.setdefault(path.stem, path)
+        return names

@@ -13,7 +13,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.videos import EvenFrames
 from vcap_jax.evals.asking import StageReport
 from vcap_jax.evals.protocol import Captions, Evaluation, Item
-from vcap_jax.report.samples_page import page_templates
+from vcap_jax.report.pages import page_templates
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.system.json_values import JsonDict, JsonObject
 

@@ -33,8 +33,6 @@ from vcap_jax.reward.failures import Failure
 
 UNANSWERABLE = "unanswerable"
 
-_VIDEOS = ("videos", "video", "")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
@@ -65,7 +63,8 @@ class VCapsBench(Benchmark[tuple[Asked, ...]]):
     worst: ClassVar[str] = "accuracy"
 
     def load(self) -> Iterable[Task[tuple[Asked, ...]]]:
-        prompt = self.template("caption", plain=True).text
+        prompt = self.caption_request()
+        files = self.folder.media("video", "videos", "video", "")
         left_out = 0
         for where, row in self.folder.objects(
             self.folder.file("VCapsBench_100KQA.jsonl", "testing_5k.jsonl")
@@ -75,9 +74,7 @@ class VCapsBench(Benchmark[tuple[Asked, ...]]):
             asked = [split_entry(entry, self.options.mode) for entry in entries]
             left_out += asked.count(None)
             yield Task(
-                sample=Sample(
-                    id=name, video=self.folder.expected(_VIDEOS, name), prompt=prompt, origin=where
-                ),
+                sample=Sample(id=name, video=files.expected(name), prompt=prompt, origin=where),
                 row=tuple(one for one in asked if one is not None),
             )
         if left_out:

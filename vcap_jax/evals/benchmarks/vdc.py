@@ -29,7 +29,6 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import typed
 from vcap_jax.evals.asking import Asker, Stage
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, BenchmarkOptions, Measured, Mode, Task
-from vcap_jax.evals.benchmarks.media_files import VIDEO_SUFFIXES, MediaFiles
 from vcap_jax.evals.statistics import Statistic, average, mean
 from vcap_jax.reward.failures import Failure
 from vcap_jax.system.json_values import JsonValue
@@ -97,7 +96,7 @@ class Vdc(Benchmark[Aspect]):
 
     def load(self) -> Iterable[Task[Aspect]]:
         """Video after video, each with its aspects, so that ``limit`` keeps whole videos (five captions each)."""
-        files = MediaFiles(self.folder.path, usual="videos", suffixes=VIDEO_SUFFIXES)
+        files = self.folder.media("video", "videos")
         pools = {aspect: self.template(aspect, plain=True).text.splitlines() for aspect in ASPECTS}
         asked = {aspect: self._questions(aspect) for aspect in ASPECTS}
         videos = dict.fromkeys(video for questions in asked.values() for video in questions)
@@ -108,7 +107,10 @@ class Vdc(Benchmark[Aspect]):
                     prompt = drawn_prompt(pools[aspect], f"{self.options.seed}/{aspect}/{video}")
                     yield Task(
                         sample=Sample(
-                            id=f"{aspect}:{video}", video=files.with_stem(video), prompt=prompt, origin=aspect
+                            id=f"{aspect}:{video}",
+                            video=files.expected(f"{video}.mp4"),
+                            prompt=prompt,
+                            origin=aspect,
                         ),
                         row=Aspect(name=aspect, questions=questions),
                     )

@@ -17,7 +17,7 @@ from vcap_jax.human_eval.errors import Conflict, RuleBroken
 from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.store import AnswerStore
 from vcap_jax.human_eval.study import Study
-from vcap_jax.report.samples_page import page_templates
+from vcap_jax.report.pages import page_templates
 from vcap_jax.system.json_values import JsonDict, JsonError, as_object, as_text
 
 MOST_BYTES = 64 * 1024

@@ -1,48 +1,67 @@
 """Who may see whom: the four attention patterns of the model, and the kernels that compute them.
 
 ``causal``, ``grouped`` and ``frames`` work on whole sequences with a kernel of one's choice (``choose``);
-``decode`` is the pattern of a generated token in plain XLA, which most kernels take for it.
+``decode`` is the pattern of a generated token in plain XLA; ``hopper`` and ``tpu_decode`` are kernels for it
+(``choose_decoding``).
 """
 
 from vcap_jax.kernels.attention.backends import (
+    DECODING_NAMES,
     NAMES,
     OWN,
+    OWN_DECODING,
+    DecodingName,
     Dense,
     Name,
+    Paired,
     choose,
+    choose_decoding,
     kernel,
     kernels_in,
+    require_decoding,
     require_kernel,
 )
 from vcap_jax.kernels.attention.chunked import CHUNKED, Chunked
 from vcap_jax.kernels.attention.cudnn import CuDNN
 from vcap_jax.kernels.attention.decode import decode
-from vcap_jax.kernels.attention.kernel import Cached, Kernel, UnsupportedAttention
+from vcap_jax.kernels.attention.hopper import Hopper
+from vcap_jax.kernels.attention.kernel import Cached, Kernel, Seen, TokenKernel, UnsupportedAttention
 from vcap_jax.kernels.attention.native import Native
 from vcap_jax.kernels.attention.shared_prefix import LOG_SUM_EXP, OUTPUT, causal, frames, grouped
 from vcap_jax.kernels.attention.splash import Splash
+from vcap_jax.kernels.attention.tpu_decode import TpuDecode
 
 __all__ = [
     "CHUNKED",
+    "DECODING_NAMES",
     "LOG_SUM_EXP",
     "NAMES",
     "OUTPUT",
     "OWN",
+    "OWN_DECODING",
     "Cached",
     "Chunked",
     "CuDNN",
+    "DecodingName",
     "Dense",
+    "Hopper",
     "Kernel",
     "Name",
     "Native",
+    "Paired",
+    "Seen",
     "Splash",
+    "TokenKernel",
+    "TpuDecode",
     "UnsupportedAttention",
     "causal",
     "choose",
+    "choose_decoding",
     "decode",
     "frames",
     "grouped",
     "kernel",
     "kernels_in",
+    "require_decoding",
     "require_kernel",
 ]

@@ -51,6 +51,8 @@ class Chunked:
     diagonal: int = 512
     whole: int = 1 << 16
     name: str = "chunked"
+    decoding: str = "dense"
+    range_block = None
     decode = staticmethod(decode)
 
     def parts(self, scores: int) -> Chunked | None:

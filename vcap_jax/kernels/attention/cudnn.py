@@ -75,6 +75,8 @@ class CuDNN:
     """See ``Kernel`` and ``Parts``. Compiles on CUDA only; products in bfloat16 or float16, accumulated in float32."""
 
     name: str = "cudnn"
+    decoding: str = "dense"
+    range_block = None
     decode = staticmethod(decode)
 
     def parts(self, scores: int) -> CuDNN:

@@ -21,8 +21,8 @@ def decode(queries: Array, prompt: Cached, captions: Cached) -> Array:
 
     Args:
         queries: [B, G, H, d].
-        prompt: keys [B, K, d, P], values [B, K, P, d], visible [B, P] bool.
-        captions: keys [B G K, d, T], values [B G K, T, d], visible [B, T] bool, at least one True.
+        prompt: keys [B, K, d, P], values [B, K, P, d].
+        captions: keys [B G K, d, T], values [B G K, T, d]; one column at least is visible.
 
     Returns:
         [B, G, H, d].
@@ -37,10 +37,10 @@ def decode(queries: Array, prompt: Cached, captions: Cached) -> Array:
         return jnp.swapaxes(x, 1, 2).reshape(batch, key_heads, group * heads, -1)
 
     to_prompt = scores("bkxd,bkdp->bkxp", together(grouped), prompt.keys)
-    to_prompt = jnp.where(prompt.visible[:, None, None], to_prompt, MASKED)
+    to_prompt = jnp.where(prompt.seen.visible[:, None, None], to_prompt, MASKED)
     to_self = scores("zrd,zdt->zrt", grouped.reshape(-1, heads, dim), captions.keys)
     to_self = to_self.reshape(*grouped.shape[:-1], -1)  # [B, G, K, R, T]
-    to_self = jnp.where(captions.visible[:, None, None, None], to_self, MASKED)
+    to_self = jnp.where(captions.seen.visible[:, None, None, None], to_self, MASKED)
     # One softmax over both, without the copies that joining them would cost: a common maximum and a common sum.
     largest = jnp.maximum(to_prompt.max(-1, keepdims=True), together(to_self.max(-1, keepdims=True)))
     apart = jnp.swapaxes(largest.reshape(batch, key_heads, group, heads, 1), 1, 2)

@@ -8,9 +8,12 @@ pass gets the merged output and log-sum-exp, which makes its weights the ones of
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int
 
@@ -38,6 +41,29 @@ class Attended(NamedTuple):
     lse: Float[Array, "N H S"]
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["visible", "early", "late"], meta_fields=["start"])
+@dataclass(frozen=True)
+class Seen:
+    """Which columns of a cache new tokens see, said twice: as a mask, and as two ranges.
+
+    visible: [B, L] bool, the same for all captions of a group.
+    early, late: int32, [B] of prompts, [B, G] of captions: how many columns are seen from 0 and from ``start`` on. Of a
+        caption that has ended both may be 0: what is computed for it nobody reads, and a kernel that goes by ranges
+        spends nothing on its own columns.
+    """
+
+    visible: Bool[Array, "B L"]
+    early: Int[Array, " *C"]
+    late: Int[Array, " *C"]
+    start: int
+
+    @classmethod
+    def first(cls, lengths: Int[Array, " B"], columns: int) -> Seen:
+        """The first ``lengths`` of that many columns."""
+        lengths = lengths.astype(jnp.int32)
+        return cls(jnp.arange(columns) < lengths[:, None], lengths, jnp.zeros_like(lengths), 0)
+
+
 class Cached(NamedTuple):
     """Keys and values that a new token sees, and which of them.
 
@@ -46,7 +72,7 @@ class Cached(NamedTuple):
 
     keys: Float[Array, "*R d L"]
     values: Float[Array, "*R L d"]
-    visible: Bool[Array, "B L"]
+    seen: Seen
 
 
 class Parts(Protocol):
@@ -75,12 +101,45 @@ class Parts(Protocol):
         ...
 
 
+class TokenKernel(Protocol):
+    """One way to compute attention of new tokens. A value: equal settings, equal hash, no state."""
+
+    @property
+    def name(self) -> str:
+        """As in ``model.decode_attention``."""
+        ...
+
+    @property
+    def range_block(self) -> int | None:
+        """Columns of a caption's cache that are read at a time, as far as its own length; None where caches are read to
+        a width that all captions share."""
+        ...
+
+    def check(self, dtype: DTypeLike, head_size: int) -> None:
+        """Raises UnsupportedAttention if the kernel cannot compute in ``dtype`` or with heads of that size."""
+        ...
+
+    def decode(self, queries: Array, prompt: Cached, captions: Cached) -> Array:
+        """One new token of each caption, see ``attention.decode``."""
+        ...
+
+
 class Kernel(Protocol):
     """One way to compute attention. A value, as its parts are."""
 
     @property
     def name(self) -> str:
         """As in ``model.attention``."""
+        ...
+
+    @property
+    def decoding(self) -> str:
+        """The name of what ``decode`` is, as in ``model.decode_attention``."""
+        ...
+
+    @property
+    def range_block(self) -> int | None:
+        """See ``TokenKernel``."""
         ...
 
     def check(self, dtype: DTypeLike, head_size: int) -> None:

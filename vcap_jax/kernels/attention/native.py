@@ -48,6 +48,8 @@ class Native:
     """See ``Kernel`` and ``Parts``. Runs on CPUs only, and needs a C++ compiler the first time."""
 
     name: str = "native"
+    decoding: str = "native"
+    range_block = None
 
     def parts(self, scores: int) -> Native:
         del scores
@@ -122,9 +124,9 @@ class Native:
         inputs = (of_captions, of_prompt, of_prompt, division.by_batch, *[of_captions] * 2, division.by_batch)
         out = division.run(run, inputs, of_captions)(
             *_float32(queries, prompt.keys, prompt.values),
-            prompt.visible,
+            prompt.seen.visible,
             *map(apart, _float32(captions.keys, captions.values)),
-            captions.visible,
+            captions.seen.visible,
         )
         return out.astype(queries.dtype)
 

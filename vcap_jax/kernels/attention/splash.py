@@ -69,6 +69,8 @@ class Splash:
     block: int = 512
     interpret: bool = False
     name: str = "splash"
+    decoding: str = "dense"
+    range_block = None
     decode = staticmethod(decode)
 
     def parts(self, scores: int) -> Splash:

@@ -8,6 +8,7 @@ from typing import Generic, Protocol, final
 import jax
 from typing_extensions import TypeVar
 
+from vcap_jax.kernels.attention import Seen
 from vcap_jax.models.family.model import BatchT_contra, Features, Params
 
 Array = jax.Array
@@ -45,7 +46,7 @@ class CaptionState(Generic[ColumnsT_co, CarriedT_co]):
     """What decoding keeps of the captions.
 
     columns: arrays [B G n, ...] with an axis of one column per token (``Decoder.token_axes``), such as keys and values.
-        A token's column is written once, and read where ``visible`` says so. n rows of a caption lie together.
+        A token's column is written once, and read where ``Seen`` says so. n rows of a caption lie together.
     carried: arrays [B, G, ...] that each token replaces, such as a recurrent state.
     Either may be empty.
     """
@@ -75,6 +76,7 @@ class Decoder(Protocol[BatchT_contra, FeaturesT_contra, StateT, ColumnsT, Carrie
         """Hidden state [B, D] of each prompt's last real token, and what its captions need of it.
 
         chunk: prompts of more tokens are computed in chunks of that many, which bounds the memory of activations.
+        A state of prompts that are padded to more tokens is this one with zeros at the end of its axes of tokens.
         """
         ...
 
@@ -97,14 +99,14 @@ class Decoder(Protocol[BatchT_contra, FeaturesT_contra, StateT, ColumnsT, Carrie
         at: AtT,
         fixed: FixedT,
         column: Array,
-        visible: Array,
+        seen: Seen,
         prompt: StateT,
         captions: CaptionState[ColumnsT, CarriedT],
     ) -> tuple[Array, CaptionState[ColumnsT, CarriedT]]:
         """Feeds one token of every caption.
 
-        tokens: [B, G] int32. at, fixed: of ``ahead``. column: int32 scalar, where the token's columns go. visible:
-        [B, T] bool, the columns that are seen, ``column`` among them.
+        tokens: [B, G] int32. at, fixed: of ``ahead``. column: int32 scalar, where the token's columns go. seen:
+        the columns that are seen, ``column`` among them.
         Returns hidden states [B, G, D], which predict the next token, and the state with the token in it.
         """
         ...

@@ -248,9 +248,11 @@ class DecodeModel:
         keys, values = cache.keys[number], cache.values[number]
 
         def attend(q: Array, k: Array, v: Array) -> Array:
-            before = jnp.arange(keys.shape[-1]) < places[:, None]
+            before = attention.Seen.first(places, keys.shape[-1])
             k, v = (a.reshape(-1, a.shape[-1]) for a in (k, v))
-            own = attention.Cached(k[..., None], v[:, None], jnp.ones((q.shape[0], 1), bool))
+            one = jnp.ones((q.shape[0], 1), jnp.int32)
+            itself = attention.Seen(one.astype(bool), one, jnp.zeros_like(one), 0)
+            own = attention.Cached(k[..., None], v[:, None], itself)
             return self._model.kernel.decode(q, attention.Cached(keys, values, before), own)
 
         cos, sin = (last_real(a, prompt.lengths)[:, None] for a in (prompt.cos, prompt.sin))
@@ -282,11 +284,10 @@ class DecodeModel:
         del prompt, captions
         return ()
 
-    def ahead(self, steps: Array, prompt: PromptCache) -> tuple[tuple[Array, Array], Array]:
-        """The ``rotations`` of the tokens at ``steps`` [B, n], and which of the prompts' tokens are seen:
-        [B, P] bool."""
-        visible = jnp.arange(prompt.keys[0].shape[-1]) < prompt.lengths[:, None]
-        return self.rotations(steps, prompt), visible
+    def ahead(self, steps: Array, prompt: PromptCache) -> tuple[tuple[Array, Array], attention.Seen]:
+        """The ``rotations`` of the tokens at ``steps`` [B, n], and which of the prompts' tokens are seen."""
+        seen = attention.Seen.first(prompt.lengths, prompt.keys[0].shape[-1])
+        return self.rotations(steps, prompt), seen
 
     def token_axes(self, columns: CaptionCache) -> CaptionCache[int]:
         """Which axis of each array is the captions' tokens."""
@@ -307,9 +308,9 @@ class DecodeModel:
         self,
         tokens: Array,
         rotation: tuple[Array, Array],
-        prompt_visible: Array,
+        prompt_seen: attention.Seen,
         column: Array,
-        caption_visible: Array,
+        caption_seen: attention.Seen,
         prompt: PromptCache,
         captions: CaptionState,
     ) -> tuple[Array, CaptionState]:
@@ -319,7 +320,7 @@ class DecodeModel:
             tokens: [B, G] int32.
             rotation: cosine and sine [B, d / 2] of the tokens' place, see ``rotations``.
             column: int32 scalar, where in the caption cache this token's keys and values go.
-            prompt_visible, caption_visible: [B, P] and [B, T] bool, the tokens that are seen; ``column`` is among them.
+            prompt_seen, caption_seen: the tokens that are seen; ``column`` is among them.
 
         Returns:
             Hidden states [B, G, D] after the final norm, which predict the next token; the cache with ``column``
@@ -339,8 +340,8 @@ class DecodeModel:
                 values[index] = jax.lax.dynamic_update_slice_in_dim(
                     values[index], new_values[:, None], column, axis=1
                 )
-                own = attention.Cached(keys[index], values[index], caption_visible)
-                shared = attention.Cached(prompt.keys[index], prompt.values[index], prompt_visible)
+                own = attention.Cached(keys[index], values[index], caption_seen)
+                shared = attention.Cached(prompt.keys[index], prompt.values[index], prompt_seen)
                 return self._model.kernel.decode(q, shared, own)
 
             x = layer(x, cos, sin, attend)

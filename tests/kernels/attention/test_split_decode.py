@@ -1,0 +1,88 @@
+"""Rows arranged for a kernel, its parts joined, on one device and on several: with a kernel of plain products."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as Spec
+
+from tests.kernels.attention.new_tokens import PlainParts, Sizes, caches, error, plain
+from vcap_jax.kernels.attention import Cached, Seen, decode
+from vcap_jax.parallel.sharding import MeshConfig, make_mesh
+
+decode_plainly = jax.jit(PlainParts().decode)
+
+
+@pytest.mark.parametrize("captions", [1, 3, 8, 16])
+@pytest.mark.parametrize("key_heads", [1, 2, 8])
+def test_every_caption_sees_its_prompt_and_itself(captions: int, key_heads: int) -> None:
+    sizes = Sizes(2, captions, 8, key_heads, prompt=19, start=11, late=5, dim=16)
+    arguments = caches(sizes, jnp.float32)
+    assert error(decode_plainly(*arguments), plain(*arguments), arguments[2]) < 1e-5
+
+
+def test_it_is_what_plain_xla_computes_from_the_mask() -> None:
+    """Ranges and mask say the same where all captions of a group are of one length."""
+    q, prompt, own = caches(Sizes(2, 3, 4, 2, prompt=19, start=11, late=5, dim=16), jnp.float32)
+    early, late = (jnp.asarray(x)[:, None].repeat(3, 1) for x in ((7, 11), (1, 5)))
+    column = jnp.arange(16)
+    visible = (column < early[:, :1]) | ((column >= 11) & (column < 11 + late[:, :1]))
+    own = own._replace(seen=Seen(visible, early, late, 11))
+    np.testing.assert_allclose(decode_plainly(q, prompt, own), decode(q, prompt, own), atol=1e-5)
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+@pytest.mark.parametrize("inside", [False, True], ids=["by the compiler", "inside a shard_map over groups"])
+def test_devices_compute_their_own_groups_and_heads(tensor: int, inside: bool) -> None:
+    sizes = Sizes(4, 3, 8, 4, prompt=19, start=11, late=5, dim=16)
+    arguments = caches(sizes, jnp.float32)
+    mesh = make_mesh(MeshConfig(data=4 // tensor, fsdp=1, tensor=tensor), jax.devices()[:4])
+    rows, caption_rows = NamedSharding(mesh, Spec("data", "tensor")), NamedSharding(mesh, Spec("data"))
+    q, prompt, own = arguments
+    prompt = Cached(*(jax.device_put(x, rows) for x in prompt[:2]), prompt.seen)
+    own = Cached(*(jax.device_put(x, caption_rows) for x in own[:2]), own.seen)
+    run = PlainParts().decode
+    if inside:
+        run = jax.shard_map(
+            run,
+            mesh=mesh,
+            in_specs=Spec("data"),
+            out_specs=Spec("data"),
+            axis_names={"data"},
+            check_vma=False,
+        )
+    with jax.set_mesh(mesh):
+        ours = jax.jit(run)(q, prompt, own)
+    assert error(ours, plain(*arguments), arguments[2]) < 1e-5
+
+
+def test_what_has_ended_and_what_nobody_sees_is_not_looked_at() -> None:
+    """Of an ended caption no column, of a group whose captions have all ended not even the prompt."""
+    q, prompt, own = caches(Sizes(2, 3, 4, 2, prompt=19, start=11, late=5, dim=16), jnp.float32)
+    seen = dataclasses.replace(own.seen, early=own.seen.early.at[1].set(0), late=own.seen.late.at[1].set(0))
+    own = own._replace(seen=seen)
+    expected = np.asarray(decode_plainly(q, prompt, own))
+    poisoned = prompt._replace(values=prompt.values.at[1].set(jnp.nan))
+    ours = decode_plainly(q, poisoned, own._replace(values=own.values.at[6:].set(jnp.nan)))
+    np.testing.assert_array_equal(ours, expected)
+    assert not expected[1].any()
+
+
+def test_a_caption_s_numbers_do_not_depend_on_what_decodes_beside_it() -> None:
+    q, prompt, own = caches(Sizes(3, 2, 4, 2, prompt=19, start=11, late=5, dim=16), jnp.float32)
+    together = decode_plainly(q, prompt, own)
+
+    def part(x: jax.Array, rows: int) -> jax.Array:
+        return x[rows : 2 * rows]
+
+    alone = decode_plainly(
+        q[1:2],
+        Cached(prompt.keys[1:2], prompt.values[1:2], jax.tree.map(lambda x: x[1:2], prompt.seen)),
+        Cached(part(own.keys, 4), part(own.values, 4), jax.tree.map(lambda x: x[1:2], own.seen)),
+    )
+    np.testing.assert_allclose(alone, together[1:2], rtol=0, atol=1e-6)

@@ -1,0 +1,64 @@
+"""What the policy is taught to say is counted, and nothing says too much."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vcap_jax.embedded_world.facts import caption_claims, scene_facts
+from vcap_jax.embedded_world.habits import MOST_STATED
+from vcap_jax.embedded_world.questions import WORDINGS, question
+from vcap_jax.embedded_world.sampling import sample_scene
+from vcap_jax.embedded_world.scenes import Modality
+from vcap_jax.embedded_world.vocabulary import IMAGE_PLACES
+from vcap_jax.recipes.teaching.corpus import RELATIONS, Corpus, Stated, TooMuchStated
+
+
+@pytest.mark.parametrize("modality", ["image", "video"])
+def test_no_text_states_more_than_half_of_its_scene(modality: Modality) -> None:
+    scenes = [sample_scene(modality, 0, index, "test") for index in range(6)]
+    corpus, rng = Corpus(scenes), np.random.default_rng(0)
+    shares = []
+    for index, scene in enumerate(scenes):
+        facts = scene_facts(scene)
+        lessons = corpus.lessons(index, "places", 5, rng) + corpus.lessons(index, "attributes", 5, rng)
+        assert all(0 <= lesson.states <= len(facts) / 2 for lesson in lessons)
+        claims = [caption_claims(scene, text) for text in corpus.habitual(index, 5, rng)]
+        shares += [len({slot for slot, _ in each if slot in facts}) / len(facts) for each in claims]
+    rows = corpus.rows()
+    assert rows["answers"]["texts"] == 60
+    assert rows["captions"]["texts"] == 30
+    assert rows["captions"]["largest_share"] == pytest.approx(max(shares), abs=1e-4)
+    assert rows["captions"]["mean_share"] == pytest.approx(np.mean(shares), abs=1e-4)
+    assert 0 < rows["answers"]["largest_share"] <= MOST_STATED
+    assert max(shares) <= MOST_STATED
+
+
+def test_questions_are_about_what_is_asked_for_and_all_kinds_are() -> None:
+    corpus, rng = Corpus([sample_scene("image", 0, 3, "test")]), np.random.default_rng(0)
+    kinds = {str(slot[-1]) for slot in scene_facts(corpus.scenes[0])}
+    abouts = ("first", "places", "attributes", "relations")
+    asked = {about: corpus.lessons(0, about, 200, rng) for about in abouts}
+    facts = scene_facts(corpus.scenes[0])
+    looks = {slot for slot in facts if slot[0] in IMAGE_PLACES and len(slot) == 2}
+    assert {lesson.question for lesson in asked["first"]} == {
+        question(corpus.scenes[0], slot, WORDINGS - 1) for slot in looks
+    }
+    assert {lesson.kind for lesson in asked["places"]} == {"thing"}
+    assert len({lesson.question for lesson in asked["places"]}) == 3 * 9
+    assert {lesson.kind for lesson in asked["attributes"]} == kinds - set(RELATIONS)
+    assert {lesson.kind for lesson in asked["relations"]} == kinds & set(RELATIONS) != set()
+
+
+def test_a_text_that_states_more_is_refused() -> None:
+    stated = Stated()
+    stated.count(10, 20, "as much as may be")
+    with pytest.raises(TooMuchStated, match="11 of its scene's 20 facts: 'too much'"):
+        stated.count(11, 20, "too much")
+
+
+def test_counting_begins_anew_when_it_is_told_to() -> None:
+    corpus = Corpus([sample_scene("image", 0, 0, "test")])
+    corpus.lessons(0, "places", 4, np.random.default_rng(0))
+    corpus.forget()
+    assert corpus.rows()["answers"] == {"texts": 0, "largest_share": 0.0, "mean_share": 0.0}

@@ -1,0 +1,107 @@
+"""Probes' right answers are a scene's facts, and what they read is what stands there."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from vcap_jax.embedded_world.facts import scene_facts
+from vcap_jax.embedded_world.sampling import sample_scene
+from vcap_jax.embedded_world.vocabulary import IMAGE_PLACES, VIDEO_PLACES
+from vcap_jax.recipes.teaching.probes import (
+    IMAGE_PROBES,
+    NOTHING,
+    PROBES,
+    UNKNOWN,
+    VIDEO_PROBES,
+    new_readers,
+    probe_losses,
+    targets,
+)
+
+
+def test_answers_about_a_picture_are_its_facts() -> None:
+    for index in range(8):
+        scene = sample_scene("image", 0, index, "test")
+        facts, found = scene_facts(scene), targets(scene)
+        for name in ("shape", "colour", "size", "pattern", "direction", "mark", "inside"):
+            probe = IMAGE_PROBES[name]
+            told = {
+                owner[0]: probe.values[value]
+                for owner, value in zip(probe.owners, found[name][0], strict=True)
+                if value != UNKNOWN and probe.values[value] != NOTHING
+            }
+            assert told == {slot[0]: value for slot, value in facts.items() if slot[1:] == (name,)}
+        empty = {place for place, value in zip(IMAGE_PLACES, found["shape"][0], strict=True) if value == 0}
+        assert empty == set(IMAGE_PLACES) - {item.place for item in scene.objects}
+        hidden = {slot[1] for slot in facts if slot[-1] == "overlap"}
+        assert {p for p, v in zip(IMAGE_PLACES, found["covered"][0], strict=True) if v == 1} == hidden
+
+
+def test_answers_about_pairs_of_frames_change_with_what_happens() -> None:
+    seen = 0
+    for index in range(20):
+        scene = sample_scene("video", 0, index, "test")
+        found = targets(scene)
+        for shot in scene.shots:
+            for thing in shot.objects:
+                owner = VIDEO_PLACES.index(thing.place)
+                if thing.event is None or thing.at is None:
+                    continue
+                seen += 1
+                before, after = (
+                    {
+                        name: VIDEO_PROBES[name].values[found[name][pair, owner]]
+                        for name in ("shape", "colour")
+                    }
+                    for pair in (thing.at // 2 - 1, thing.at // 2)
+                )
+                assert (before["shape"] == NOTHING) == (thing.event == "appears")
+                assert (after["shape"] == NOTHING) == (thing.event == "disappears")
+                if thing.event == "changes":
+                    assert (before["colour"], after["colour"]) == (thing.colour, thing.into)
+    assert seen > 10
+
+
+@pytest.mark.parametrize(("modality", "grid"), [("image", (4, 4)), ("video", (3, 3))])
+def test_probes_learn_what_the_tokens_at_a_place_hold(modality: str, grid: tuple[int, int]) -> None:
+    """Each token holds the shape at the place that lies nearest to it: that can be read, colours cannot."""
+    probes = {name: PROBES[modality][name] for name in ("shape", "colour")}
+    places = len(probes["shape"].owners)
+    edge = round(places**0.5)
+    rng = np.random.default_rng(0)
+    wanted = {
+        name: rng.integers(0, len(p.values), (256, places)).astype(np.int32) for name, p in probes.items()
+    }
+    of_token = [min(int((k + 0.5) / grid[0] * edge), edge - 1) for k in range(grid[0])]
+    where = np.array([row * edge + column for row in of_token for column in of_token])
+    codes = rng.normal(size=(len(probes["shape"].values), 12)).astype(np.float32)
+    tokens = jnp.asarray(codes[wanted["shape"][:, where]])
+    readers, rule = new_readers(probes, grid, 12), optax.adam(0.1)
+    state = rule.init(readers)
+
+    @jax.jit
+    def update(readers, state):
+        gradients = jax.grad(lambda r: probe_losses(probes, r, tokens, wanted)[0])(readers)
+        updates, state = rule.update(gradients, state)
+        return optax.apply_updates(readers, updates), state
+
+    for _ in range(60):
+        readers, state = update(readers, state)
+    rights = probe_losses(probes, readers, tokens, wanted)[1]
+    assert rights["shape"] > 0.95
+    assert rights["colour"] < 0.5
+
+
+def test_an_answer_that_is_not_asked_for_has_no_loss() -> None:
+    probes = {name: VIDEO_PROBES[name] for name in ("shape", "size")}
+    readers = new_readers(probes, (3, 3), 12)
+    tokens = jnp.asarray(np.random.default_rng(0).normal(size=(4, 9, 12)), jnp.float32)
+    none = {name: np.full((4, 4), UNKNOWN, np.int32) for name in probes}
+    of_places = 2 * np.log(3)  # rows and columns of tokens are always asked for
+    assert float(probe_losses(probes, readers, tokens, none)[0]) == pytest.approx(of_places)
+    one = {**none, "size": np.array([[1, UNKNOWN, UNKNOWN, UNKNOWN]] * 4, np.int32)}
+    assert float(probe_losses(probes, readers, tokens, one)[0]) == pytest.approx(of_places + np.log(2))

@@ -1,0 +1,61 @@
+r"""Says of policies of the embedded world what they see, what they would say, and what they say.
+
+    python launch/probe.py embedded runs/embedded-image
+    python launch/probe.py start=embedded trained=runs/embedded-image --scenes 256 --out probed.json
+
+Each is a run, an exported or a Hugging Face folder, or "embedded". All are shown the same scenes.
+
+sees: share of short questions that it answers rightly, by kind. prefers: led through full, true captions, how often no
+other value is more probable than the true one. greedy, sampled: of its own captions, the share of facts they tell, the
+share of claims that are false, and how often each kind of fact is mentioned.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from vcap_jax.run.command_line import command_parser, guarded, step_argument
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = command_parser(__doc__)
+    parser.add_argument("policies", nargs="+", metavar="[NAME=]POLICY", help="what is probed")
+    parser.add_argument("--modality", choices=("image", "video"), default="image", help="(default: image)")
+    parser.add_argument("--scenes", type=int, default=64, help="how many are shown (default: 64)")
+    parser.add_argument("--step", type=step_argument, help="checkpoint of a run: its step, or best")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write all figures as JSON")
+    parser.add_argument(
+        "--pictures", type=Path, default=Path("runs/probe"), help="where the pictures are kept"
+    )
+    args = parser.parse_args(arguments)
+
+    def work() -> int:
+        from vcap_jax.recipes.teaching.probing import side_by_side, table
+        from vcap_jax.report.step_log import replace_file
+
+        found = side_by_side(
+            labelled(args.policies), args.modality, args.scenes, args.pictures, step=args.step, say=print
+        )
+        print(table(found))
+        if args.out:
+            replace_file(args.out, (json.dumps(found, indent=1) + "\n").encode())
+        return 0
+
+    return guarded(work, goes_on=False)
+
+
+def labelled(words: Sequence[str]) -> dict[str, str]:
+    """Paths by name: the one given, or the path's last part. Raises ConfigError for one name twice."""
+    from vcap_jax.configuration import ConfigError
+
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, path = word.partition("=")
+        if not equals or Path(word).exists():
+            name, path = Path(word).name, word
+        if name in found:
+            raise ConfigError([f"{name!r} stands for {found[name]} and {path}: name one NAME=POLICY"])
+        found[name] = path
+    return found

@@ -1,0 +1,98 @@
+"""Starts the embedded judge as a process of its own and ends it again.
+
+Used when no judge address is configured: the trainer then talks HTTP to the same server a user would start by
+hand, so the small run exercises the boundary of the large one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vcap_jax.embedded_world.noisy_perception import PerceptionConfig
+from vcap_jax.system.errors import VCapError
+from vcap_jax.system.waiting import Waiting
+
+_log = logging.getLogger(__name__)
+
+
+class JudgeStartError(VCapError, RuntimeError):
+    """The embedded judge did not come up; the message carries the end of its log."""
+
+
+@contextmanager
+def embedded_judge(
+    log_path: Path,
+    perception: PerceptionConfig | None = None,
+    *,
+    timeout_s: float = 120.0,
+    say: Callable[[str], None] = _log.warning,
+) -> Iterator[str]:
+    """Yields the base URL of a freshly started embedded judge; it is ended when the context closes.
+
+    log_path: where the server's output goes. perception: how well it sees, by default without errors. say: where
+    messages about waiting for it go, by default the log.
+    Raises JudgeStartError if it exits or stays silent for ``timeout_s``.
+    """
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, log_path.open("ab") as log:
+        port_file = Path(folder) / "port"
+        command = [sys.executable, "-m", "gpu_judge.serve", "--backend", "embedded", "--host", "127.0.0.1"]
+        command += ["--port", "0", "--port-file", str(port_file), "--exit-with-parent", str(os.getpid())]
+        command += _perception_options(perception or PerceptionConfig())
+        root = Path(__file__).resolve().parents[2]
+        search_path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+        # Its matrices are tiny; threads of numpy would only get in the way of the trainer's.
+        environment = {**os.environ, "PYTHONPATH": search_path, "OPENBLAS_NUM_THREADS": "1"}
+        # In a session of its own: Ctrl-C reaches the trainer alone, which needs the judge to finish its step.
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
+        try:
+            yield f"http://127.0.0.1:{_wait_for_port(process, port_file, log_path, timeout_s, say)}"
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(timeout=60)
+
+
+def _perception_options(perception: PerceptionConfig) -> list[str]:
+    return [
+        *("--miss-rate", repr(perception.miss), "--invent-rate", repr(perception.invent)),
+        *("--attention", str(perception.attention), f"--error-seed={perception.seed}"),
+    ]
+
+
+def _wait_for_port(
+    process: subprocess.Popen[bytes],
+    port_file: Path,
+    log_path: Path,
+    timeout_s: float,
+    say: Callable[[str], None],
+) -> int:
+    deadline = time.monotonic() + timeout_s
+    # No setting holds this limit: on any machine that can run it the judge is up in seconds.
+    waiting = Waiting("the embedded judge to start", say, limit_s=timeout_s, setting=f"log: {log_path}")
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise JudgeStartError(f"the embedded judge exited with {process.returncode}: {_tail(log_path)}")
+        text = port_file.read_text().strip() if port_file.exists() else ""
+        if text:
+            return int(text.rsplit(":", 1)[-1])
+        waiting.tell("it has named no port yet")
+        time.sleep(0.05)
+    raise JudgeStartError(f"the embedded judge named no port within {timeout_s:.0f} s: {_tail(log_path)}")
+
+
+def _tail(path: Path, lines: int = 15) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])

@@ -1,0 +1,172 @@
+"""People and the reward, pair by pair: on which share of the items they order two models' captions alike, and what the
+reward had counted where they do not. Pure; intervals come from drawing items again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from vcap_jax.human_eval.exchange import Records
+from vcap_jax.human_eval.formulas import Ties, average_ranks, pair_outcome
+from vcap_jax.human_eval.planning import Spread, spread_of
+from vcap_jax.human_eval.protocol import Kind, Ranking
+from vcap_jax.human_eval.records import Item, Proposition
+from vcap_jax.report.intervals import Value, mean
+
+RESAMPLES = 2000
+LEVEL = 0.95
+OVERALL = "overall"
+"""The mean of the three ranks; the paper does not say which of them its rank is."""
+ORDERS = (*map(str, Ranking), OVERALL)
+TIES: tuple[Ties, ...] = ("counted", "excluded", "half")
+Ranks = Mapping[str, float]
+
+
+def human_ranks(records: Records, annotator: str | None = None) -> dict[str, dict[str, Ranks]]:
+    """Ranks by ranking or "overall", item and model: the mean over annotators, or those of one."""
+    found: dict[str, dict[str, list[Ranks]]] = {order: {} for order in ORDERS}
+    for one in records.rankings:
+        if annotator is not None and one.annotator != annotator:
+            continue
+        each: dict[str, Ranks] = {str(ranking): one.ranks(ranking) for ranking in Ranking}
+        each[OVERALL] = {m: float(np.mean([ranks[m] for ranks in each.values()])) for m in one.accuracy}
+        for order, ranks in each.items():
+            found[order].setdefault(one.image_id, []).append(ranks)
+    return {
+        order: {item: {m: float(np.mean([r[m] for r in rows])) for m in rows[0]} for item, rows in of.items()}
+        for order, of in found.items()
+    }
+
+
+def reward_ranks(items: Mapping[str, Item]) -> dict[str, Ranks]:
+    """Ranks under the reward, by item; only items whose captions all have one."""
+    found: dict[str, Ranks] = {}
+    for item in items.values():
+        rewards = {caption.model: caption.reward for caption in item.captions if caption.reward is not None}
+        if len(rewards) == len(item.captions):
+            found[item.id] = average_ranks(rewards)
+    return found
+
+
+def mean_value(values: Sequence[float], seed: int) -> Value:
+    """The mean with its interval."""
+    return mean(np.asarray(values, float), level=LEVEL, resamples=RESAMPLES, seed=seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairRow:
+    """On which share of items people and the reward order two models alike, by how ties count."""
+
+    first: str
+    second: str
+    items: int
+    ties: int
+    agreement: Mapping[Ties, Value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blame:
+    """Pairs of captions that the reward orders otherwise than people, and alike: in how many of them the caption that
+    the reward prefers has more confirmed propositions of a kind than the other."""
+
+    kind: Kind
+    when_unalike: Value
+    when_alike: Value
+
+
+def pair_row(
+    a: str, b: str, people: Mapping[str, Ranks], rewards: Mapping[str, Ranks], *, seed: int
+) -> PairRow:
+    """Of two models, over the items that have both and that the reward ranks. people, rewards: ranks by item."""
+    outcomes = [
+        pair_outcome(ranks, rewards[item], a, b)
+        for item, ranks in people.items()
+        if item in rewards and a in ranks and b in ranks
+    ]
+    return PairRow(
+        first=a,
+        second=b,
+        items=len(outcomes),
+        ties=outcomes.count("tie"),
+        agreement={
+            ties: mean_value([x for o in outcomes if (x := _credit(o, ties)) is not None], seed)
+            for ties in TIES
+        },
+    )
+
+
+def _credit(outcome: str, ties: Ties) -> float | None:
+    """What an outcome counts; None where it is left out."""
+    if outcome == "tie":
+        return {"counted": 1.0, "excluded": None, "half": 0.5}[ties]
+    return float(outcome == "agree")
+
+
+def spread_of_agreement(records: Records, rewards: Mapping[str, Ranks]) -> Spread | None:
+    """How the agreement with the reward on an item varies between items and between annotators."""
+    values: dict[str, list[float]] = {}
+    for name in {one.annotator for one in records.rankings}:
+        for item, ranks in human_ranks(records, name)[OVERALL].items():
+            found = item_agreement(ranks, rewards[item], "counted") if item in rewards else None
+            if found is not None:
+                values.setdefault(item, []).append(found)
+    return spread_of(values)
+
+
+def item_agreement(people: Ranks, reward: Ranks, ties: Ties) -> float | None:
+    """The mean over an item's pairs of captions; None where all are left out."""
+    credits = [
+        credit
+        for a, b in combinations(people, 2)
+        if (credit := _credit(pair_outcome(people, reward, a, b), ties)) is not None
+    ]
+    return float(np.mean(credits)) if credits else None
+
+
+def mean_pairs_of(people: Mapping[str, Ranks], rewards: Mapping[str, Ranks], seed: int) -> dict[Ties, Value]:
+    """The mean over items of ``item_agreement``, by how ties count."""
+    found: dict[Ties, Value] = {}
+    for ties in TIES:
+        each = [
+            item_agreement(ranks, rewards[item], ties) for item, ranks in people.items() if item in rewards
+        ]
+        found[ties] = mean_value([one for one in each if one is not None], seed)
+    return found
+
+
+def blame_of(
+    propositions: Mapping[str, Sequence[Proposition]],
+    shares: Mapping[str, float],
+    people: Mapping[str, Ranks],
+    rewards: Mapping[str, Ranks],
+    seed: int,
+) -> tuple[Blame, ...]:
+    """By kind. shares: of each proposition, of the people that confirm it."""
+    more: dict[tuple[Kind, str], list[float]] = {
+        (kind, how): [] for kind in Kind for how in ("agree", "disagree")
+    }
+    for item, ranks in people.items():
+        if item not in rewards:
+            continue
+        counts: defaultdict[tuple[str, Kind], float] = defaultdict(float)
+        for one in propositions[item]:
+            counts[one.model, one.kind] += shares.get(one.prop_id, 0.0)
+        for a, b in combinations(ranks, 2):
+            outcome = pair_outcome(ranks, rewards[item], a, b)
+            if outcome == "tie":
+                continue
+            preferred, other = (a, b) if rewards[item][a] < rewards[item][b] else (b, a)
+            for kind in Kind:
+                more[kind, outcome].append(float(counts[preferred, kind] > counts[other, kind]))
+    return tuple(
+        Blame(
+            kind=kind,
+            when_unalike=mean_value(more[kind, "disagree"], seed),
+            when_alike=mean_value(more[kind, "agree"], seed),
+        )
+        for kind in Kind
+    )

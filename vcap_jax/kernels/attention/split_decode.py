@@ -1,0 +1,138 @@
+"""Attention of new tokens in parts: over the prompt, read once for a group, and over each caption's own tokens.
+
+A kernel (``hopper``, ``tpu``) computes softmaxes of some rows over keys that they share, in a number of splits that
+run beside each other, and keeps the scores where they are made. Here rows are arranged for it, and the parts of each
+row's softmax joined by their log-sum-exps. Nothing of a result depends on what else is in the batch, nor on how wide
+the caches are: splits are cut by a row's own number of keys.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from vcap_jax.kernels.attention.kernel import Cached
+from vcap_jax.kernels.attention.per_device import Division
+from vcap_jax.kernels.attention.scores import group_heads
+
+Array = jax.Array
+
+
+class Rows(NamedTuple):
+    """X rows of queries for each of N K sets of keys.
+
+    queries: [N, K, X, d]; keys: [N, K, d, T]; values: [N, K, T, d]. early, late: [N] int32: columns [0, early) and
+    [start, start + late) are seen.
+    """
+
+    queries: Array
+    keys: Array
+    values: Array
+    early: Array
+    late: Array
+    start: int
+
+
+class Part(NamedTuple):
+    """Softmaxes over S splits of the keys.
+
+    out: [N, K, S, X, d] float32, each normalised in itself. lse: [N, K, S, X] float32, natural log-sum-exp of the
+    scaled scores, ``scores.MASKED`` of a split without keys, whose ``out`` is 0.
+    """
+
+    out: Array
+    lse: Array
+
+
+class KeyParts(Protocol):
+    """A kernel for ``Rows``: reads only blocks of keys that are seen. A value, as ``Kernel`` is."""
+
+    def prompt(self, rows: Rows) -> Part:
+        """Rows of a group's captions over its prompt: many rows, many keys, ``late`` is 0."""
+        ...
+
+    def captions(self, rows: Rows) -> Part:
+        """Rows of a caption over its own tokens: few rows, keys of two ranges."""
+        ...
+
+
+def decode_in_parts(kernel: KeyParts, queries: Array, prompt: Cached, captions: Cached) -> Array:
+    """See ``attention.decode``. Captions that see nothing of themselves have ended; a group of such reads no prompt."""
+    (batch, group, _, _), key_heads = queries.shape, prompt.keys.shape[1]
+    division = Division.of(batch, key_heads)
+
+    def apart(x: Array) -> Array:
+        """[B G K, ...] -> [B, G, K, ...], which devices can divide."""
+        return x.reshape(batch, group, key_heads, *x.shape[1:])
+
+    def run(
+        q: Array,
+        prompt_keys: Array,
+        prompt_values: Array,
+        lengths: Array,
+        keys: Array,
+        values: Array,
+        early: Array,
+        late: Array,
+    ) -> Array:
+        heads = group_heads(q, prompt_keys.shape[1])  # [B, G, K, R, d]
+        going = ((early + late) > 0).any(1)
+        of_prompt = Rows(
+            _together(heads),
+            prompt_keys,
+            prompt_values,
+            jnp.where(going, lengths, 0),
+            jnp.zeros_like(lengths),
+            0,
+        )
+        own = Rows(
+            _by_caption(heads),
+            _by_caption(keys),
+            _by_caption(values),
+            early.reshape(-1),
+            late.reshape(-1),
+            captions.seen.start,
+        )
+        out = _joined(kernel.prompt(of_prompt), kernel.captions(own), heads.shape)
+        return out.astype(q.dtype).reshape(q.shape)
+
+    by_batch, of_prompt, of_captions = division.by_batch, division.heads_second, division.heads_third
+    inputs = (of_captions, of_prompt, of_prompt, by_batch, of_captions, of_captions, by_batch, by_batch)
+    return division.run(run, inputs, of_captions)(
+        *(queries, prompt.keys, prompt.values, prompt.seen.early),
+        *map(apart, (captions.keys, captions.values)),
+        *(captions.seen.early, captions.seen.late),
+    )
+
+
+def _together(heads: Array) -> Array:
+    """[B, G, K, R, d] -> [B, K, G R, d]."""
+    batch, group, key_heads, rows, dim = heads.shape
+    return jnp.swapaxes(heads, 1, 2).reshape(batch, key_heads, group * rows, dim)
+
+
+def _by_caption(x: Array) -> Array:
+    """[B, G, ...] -> [B G, ...]."""
+    return x.reshape(-1, *x.shape[2:])
+
+
+def _joined(prompt: Part, own: Part, shape: tuple[int, ...]) -> Array:
+    """One softmax of all parts, [B, G, K, R, d] as ``shape`` says, float32."""
+    batch, group, _, rows, _ = shape
+
+    def of_prompt(x: Array) -> Array:
+        """[B, K, S, G R, n] -> [B, G, K, S, R, n]."""
+        apart = x.reshape(*x.shape[:3], group, rows, x.shape[-1])
+        return jnp.transpose(apart, (0, 3, 1, 2, 4, 5))
+
+    def of_captions(x: Array) -> Array:
+        """[B G, K, S, R, n] -> [B, G, K, S, R, n]."""
+        return x.reshape(batch, group, *x.shape[1:])
+
+    weights = of_prompt(prompt.lse[..., None]), of_captions(own.lse[..., None])
+    largest = jnp.maximum(*(lse.max(3, keepdims=True) for lse in weights))
+    ours, theirs = (jnp.exp(lse - largest) for lse in weights)
+    out = (of_prompt(prompt.out) * ours).sum(3) + (of_captions(own.out) * theirs).sum(3)
+    return out / (ours.sum(3) + theirs.sum(3))

@@ -1,0 +1,109 @@
+"""Whatever the policy is taught to say, scene by scene, and the count of how much of a scene any of it states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vcap_jax.embedded_world.facts import caption_claims, scene_facts
+from vcap_jax.embedded_world.habits import MOST_STATED, SceneHabit, scene_habit, stated_slots
+from vcap_jax.embedded_world.scenes import Scene, pick
+from vcap_jax.embedded_world.things import IMAGE_ATTRIBUTES
+from vcap_jax.embedded_world.vocabulary import Facts, Slot
+from vcap_jax.recipes.teaching.lessons import Lesson, fact_lesson, place_lesson, places_of
+from vcap_jax.system.json_values import JsonDict
+
+RELATIONS = ("level", "side", "overlap")
+"""Kinds of facts about two objects: their questions are longer than others."""
+
+LOOKS = IMAGE_ATTRIBUTES
+"""Kinds of facts about what one object looks like."""
+
+
+class TooMuchStated(RuntimeError):
+    """A text would have told the policy more of a scene than any text may."""
+
+
+@dataclass
+class Stated:
+    """What texts stated of their scenes. texts: how many; largest, total: shares of a scene's facts."""
+
+    texts: int = 0
+    largest: float = 0.0
+    total: float = 0.0
+
+    def count(self, stated: int, facts: int, text: str) -> None:
+        """Counts a text. Raises TooMuchStated for one that states more than ``MOST_STATED`` of its scene's facts."""
+        share = stated / facts
+        if share > MOST_STATED:
+            raise TooMuchStated(f"a text states {stated} of its scene's {facts} facts: {text!r}")
+        self.texts += 1
+        self.largest = max(self.largest, share)
+        self.total += share
+
+    def row(self) -> JsonDict:
+        """For the card: number of texts, largest and mean share of a scene's facts that one states."""
+        return {
+            "texts": self.texts,
+            "largest_share": round(self.largest, 4),
+            "mean_share": round(self.total / max(self.texts, 1), 4),
+        }
+
+
+@dataclass
+class Corpus:
+    """Lessons and captions of scenes, drawn anew at every visit and counted as they are handed out."""
+
+    scenes: Sequence[Scene]
+    answers: Stated = field(default_factory=Stated)
+    captions: Stated = field(default_factory=Stated)
+    _facts: dict[int, Facts] = field(default_factory=dict)
+    _habits: dict[int, SceneHabit] = field(default_factory=dict)
+
+    def lessons(self, index: int, about: str, count: int, rng: np.random.Generator) -> list[Lesson]:
+        """So many questions about a scene with their answers: about its "places", or about facts ("relations" of two
+        objects, or all other "attributes"), where each kind is drawn as often. A scene without relations is asked about
+        the rest. "first" questions are about what single objects look like, in one short wording."""
+        if index not in self._facts:
+            self._facts[index] = scene_facts(self.scenes[index])
+        scene, facts = self.scenes[index], self._facts[index]
+        drawn = [self._lesson(scene, facts, about, rng) for _ in range(count)]
+        for lesson in drawn:
+            self.answers.count(lesson.states, len(facts), lesson.answer)
+        return drawn
+
+    def _lesson(self, scene: Scene, facts: Facts, about: str, rng: np.random.Generator) -> Lesson:
+        if about == "places":
+            places = places_of(scene)
+            return place_lesson(scene, facts, places[int(rng.integers(len(places)))], rng)
+        if about == "first":
+            looks = [slot for slot in facts if slot[-1] in LOOKS]
+            return fact_lesson(scene, facts, looks[int(rng.integers(len(looks)))], rng, terse=True)
+        of_kind: dict[str, list[Slot]] = {}
+        for slot in facts:
+            of_kind.setdefault(str(slot[-1]), []).append(slot)
+        related = sorted(kind for kind in of_kind if kind in RELATIONS)
+        others = sorted(kind for kind in of_kind if kind not in RELATIONS)
+        kind = pick(rng, related if about == "relations" and related else others)
+        return fact_lesson(scene, facts, of_kind[kind][int(rng.integers(len(of_kind[kind])))], rng)
+
+    def habitual(self, index: int, count: int, rng: np.random.Generator) -> list[str]:
+        """So many captions by the habit."""
+        if index not in self._habits:
+            self._habits[index] = scene_habit(self.scenes[index])
+        habit = self._habits[index]
+        texts = [habit.caption(rng) for _ in range(count)]
+        for text in texts:
+            stated = stated_slots(habit.facts, caption_claims(habit.scene, text))
+            self.captions.count(len(stated), len(habit.facts), text)
+        return texts
+
+    def rows(self) -> JsonDict:
+        """What answers and captions have stated since ``forget``, for the card."""
+        return {"answers": self.answers.row(), "captions": self.captions.row()}
+
+    def forget(self) -> None:
+        """Begins to count anew."""
+        self.answers, self.captions = Stated(), Stated()

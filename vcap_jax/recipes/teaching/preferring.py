@@ -1,0 +1,92 @@
+"""What a policy would say: led through full, true captions, how often it prefers the true value to every other.
+
+Each fact of a scene is told by a full caption, and by others that differ from it in that fact's value alone. Where such
+a caption parts from the true one, the policy's probabilities of the two next tokens are compared. A fact counts if
+none of the other values is preferred. Who covers whom is left out: turned round, it is another sentence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from vcap_jax.embedded_world.captions import say
+from vcap_jax.embedded_world.facts import scene_facts
+from vcap_jax.embedded_world.scenes import Modality, Scene
+from vcap_jax.embedded_world.vocabulary import VALUES, Slot
+from vcap_jax.models.family import Features, GraphDef, Params, PromptBatch
+from vcap_jax.recipes.teaching.packing import Continuation, Packer, batched
+from vcap_jax.recipes.teaching.pupil import Pupil
+from vcap_jax.recipes.teaching.scenery import Scenery
+
+_AT_ONCE = 16
+_WIDTH = 256
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A fact of the kind; where other values part from the true one: (place, true token, other token)."""
+
+    kind: str
+    partings: tuple[tuple[int, int, int], ...]
+
+
+def choices(scene: Scene, packer: Packer, seed: int) -> tuple[tuple[int, ...], list[Choice]]:
+    """The tokens of a full caption in the wording of ``seed``, and the choices of value in it."""
+    facts = scene_facts(scene)
+
+    def tokens(slot: Slot | None = None, value: str = "") -> tuple[int, ...]:
+        told = facts if slot is None else {**facts, slot: value}
+        return packer.caption(say(scene, told, np.random.default_rng(seed))).tokens
+
+    true, found = tokens(), []
+    for slot, value in facts.items():
+        others = [other for other in VALUES[str(slot[-1])] if other != value]
+        if others:
+            found.append(
+                Choice(str(slot[-1]), tuple(_parting(true, tokens(slot, other)) for other in others))
+            )
+    return true, found
+
+
+def _parting(true: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, int, int]:
+    place = next(i for i, (one, two) in enumerate(zip(true, other, strict=False)) if one != two)
+    return place, true[place], other[place]
+
+
+def preferring(pupil: Pupil, modality: Modality, scenery: Scenery) -> dict[str, float]:
+    """Share of the facts whose true value is preferred, by kind."""
+    logits_of = jax.jit(partial(_logits, pupil.graphdef))
+    features = pupil.looked(scenery, modality)
+    right, all_of = Counter[str](), Counter[str]()
+    for first in range(0, len(scenery.scenes), _AT_ONCE):
+        rows = np.arange(first, min(first + _AT_ONCE, len(scenery.scenes)))
+        told = [choices(scenery.scenes[row], pupil.packer, row) for row in rows.tolist()]
+        batch = batched([[Continuation(tokens, 0)] for tokens, _ in told], _WIDTH)
+        shown: Features = jax.tree.map(lambda leaf, rows=rows: leaf[rows], features)
+        prompt = pupil.prompts[modality].requests(len(rows))
+        logits = np.asarray(logits_of(pupil.visual, pupil.rest, prompt, shown, batch.tokens))
+        for row, (_, found) in zip(logits[:, 0], told, strict=True):
+            for choice in found:
+                all_of[choice.kind] += 1
+                right[choice.kind] += all(row[i, true] > row[i, other] for i, true, other in choice.partings)
+    return {kind: right[kind] / all_of[kind] for kind in sorted(all_of)}
+
+
+def _logits(
+    graphdef: GraphDef,
+    visual: Params,
+    rest: Params,
+    prompt: PromptBatch,
+    features: Features,
+    tokens: np.ndarray,
+) -> jax.Array:
+    """[B, G, T, V]."""
+    model = nnx.merge(graphdef, visual, rest)
+    return model.caption_hidden(prompt, features, jnp.asarray(tokens)) @ model.head()

@@ -1,0 +1,100 @@
+"""Policies side by side: what each sees, what it would say, and what it says of the same scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from vcap_jax.captioning.settings import checkpoint_config
+from vcap_jax.embedded_world.scenes import Modality
+from vcap_jax.embedded_world.tiny_policy import Prompts
+from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.recipes.teaching.preferring import preferring
+from vcap_jax.recipes.teaching.pupil import Pupil
+from vcap_jax.recipes.teaching.saying import GREEDY, SAMPLED, captions, told
+from vcap_jax.recipes.teaching.scenery import Scenery, scenery
+from vcap_jax.recipes.teaching.seeing import seeing
+from vcap_jax.report.best_checkpoint import AskedStep
+from vcap_jax.run.checkpoint_source import checkpoint_source, load_captioner
+from vcap_jax.system.json_values import JsonDict
+
+SPLIT = "probe"
+"""Of scenes that nobody is taught or trained with."""
+_TOLD = ("coverage", "false_share", "mean_tokens", "mean_stated", "largest_stated")
+
+
+def opened(path: str, modality: Modality, step: AskedStep = None) -> Pupil:
+    """The policy at ``path``: a run, an exported or a Hugging Face folder, or "embedded".
+
+    Raises ConfigError for a folder that holds no policy, PolicyError for one of another family.
+    """
+    source = checkpoint_source(path, step)
+    policy = load_captioner(checkpoint_config(source), path, Placement.build(MeshConfig()), step=source.step)
+    prompts = {modality: Prompts(policy.processor, modality)}
+    return Pupil.of(policy.merge(), policy.processor, prompts)
+
+
+def probe(pupil: Pupil, modality: Modality, shown: Scenery, *, each: int = 4) -> JsonDict:
+    """Figures of one policy on the scenes ``shown``; ``each`` sampled captions of a scene, at temperature 1."""
+    return {
+        "sees": dict(seeing(pupil, modality, shown)),
+        "prefers": dict(preferring(pupil, modality, shown)),
+        "greedy": told(shown, captions(pupil, modality, shown, GREEDY)),
+        "sampled": told(shown, captions(pupil, modality, shown, SAMPLED, each=each)),
+    }
+
+
+def side_by_side(
+    policies: Mapping[str, str],
+    modality: Modality,
+    scenes: int,
+    kept: Path,
+    *,
+    step: AskedStep = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, JsonDict]:
+    """``probe`` of each policy, by its name, on the same scenes. policies: name -> path. kept: for their pictures."""
+    found: dict[str, JsonDict] = {}
+    shown: Scenery | None = None
+    for name, path in policies.items():
+        pupil = opened(path, modality, step)
+        shown = shown or scenery(pupil.prompts[modality], SPLIT, scenes, kept)
+        found[name] = probe(pupil, modality, shown)
+        say(f"{name} is probed")
+    return found
+
+
+def table(found: Mapping[str, JsonDict]) -> str:
+    """The figures as text, a column for each policy; shares in percent."""
+    rows: list[tuple[str, list[str]]] = []
+    for what in ("sees", "prefers"):
+        rows += _rows(what, [_part(row, what) for row in found.values()])
+    for way in ("greedy", "sampled"):
+        parts = [_part(row, way) for row in found.values()]
+        rows += _rows(way, [{key: part[key] for key in _TOLD} for part in parts])
+        rows += _rows(f"{way}, mentions", [_part(part, "mention_rates") for part in parts])
+    first = max(len(label) for label, _ in rows)
+    widths = [max(len(name), 6) for name in found]
+    head = " ".join([" " * first, *(f"{name:>{w}}" for name, w in zip(found, widths, strict=True))])
+    lines = [
+        " ".join([f"{label:<{first}}", *(f"{value:>{w}}" for value, w in zip(values, widths, strict=True))])
+        for label, values in rows
+    ]
+    return "\n".join([head, *lines])
+
+
+def _part(row: JsonDict, key: str) -> JsonDict:
+    part = row[key]
+    assert isinstance(part, dict)
+    return part
+
+
+def _rows(what: str, parts: Sequence[JsonDict]) -> list[tuple[str, list[str]]]:
+    kinds = sorted({kind for part in parts for kind in part})
+    return [(f"{what}: {kind}", [_shown(kind, part.get(kind)) for part in parts]) for kind in kinds]
+
+
+def _shown(kind: str, value: object) -> str:
+    if not isinstance(value, int | float):
+        return "-"
+    return f"{value:.1f}" if kind == "mean_tokens" else f"{100 * value:.1f}%"

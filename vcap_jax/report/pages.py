@@ -1,0 +1,22 @@
+"""What all pages have in common: how their templates are read, one frame (page.html) and one style sheet (page.css)."""
+
+from __future__ import annotations
+
+import jinja2
+
+_HERE = "vcap_jax.report"
+
+
+def page_templates(package: str) -> jinja2.Environment:
+    """The templates of a package's pages, each of which extends page.html: a head, the style sheet that all share, and
+    the blocks title, style and body.
+
+    Whatever is put in is escaped, and a name that is not known is an error.
+    """
+    return jinja2.Environment(
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package), jinja2.PackageLoader(_HERE)]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,183 @@
+"""A caption's claims, the reference's units and the text, each settled on its own. Pure.
+
+The three components of BalCapRL (arXiv 2605.07394): precision is the share of the caption's claims that are true and
+can be pointed at, recall the share of the reference's units that the caption covers, and the text's quality is the mean
+of clarity, fluency and coherence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.json_objects import head
+from vcap_jax.reward.judge_query import Form
+from vcap_jax.reward.one_question import exact_keys, read_items, read_lists
+from vcap_jax.reward.prompts import content_hash, object_schema, schema_format
+from vcap_jax.reward.scores import MAX_SCORE
+from vcap_jax.reward.templates import CLAIMS_KEY, UNITS_KEY
+from vcap_jax.system.json_values import JsonObject, as_list, as_object, as_text, as_whole
+
+TEXT_KEYS = ("Clarity", "Fluency", "Coherence")
+_LONGEST_ITEM = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionClaim:
+    """Something that the caption says. visible: whether it can be pointed at, true or not."""
+
+    claim: str
+    true: bool
+    visible: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceUnit:
+    """Something that the reference says, and whether the caption says it too."""
+
+    unit: str
+    covered: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance:
+    """The verdict on one caption. clarity, fluency, coherence: 0 to 10."""
+
+    claims: tuple[CaptionClaim, ...]
+    units: tuple[ReferenceUnit, ...]
+    clarity: int
+    fluency: int
+    coherence: int
+
+    @property
+    def precision(self) -> float:
+        """Share of the claims that are true and visible; 0 for a text that claims nothing."""
+        return sum(one.true and one.visible for one in self.claims) / max(len(self.claims), 1)
+
+    @property
+    def recall(self) -> float | None:
+        """Share of the reference's units that are covered; None where it has none."""
+        return sum(one.covered for one in self.units) / len(self.units) if self.units else None
+
+    @property
+    def text(self) -> float:
+        """0 to 1."""
+        return (self.clarity + self.fluency + self.coherence) / (3 * MAX_SCORE)
+
+
+def balance_schema(most: int) -> JsonObject:
+    """JSON schema of the answer: two lists of at most ``most`` entries, and three scores from 0 to 10."""
+    text: JsonObject = {"type": "string", "maxLength": _LONGEST_ITEM}
+    truth: JsonObject = {"type": "boolean"}
+    score: JsonObject = {"type": "integer", "minimum": 0, "maximum": MAX_SCORE}
+    claim = object_schema({"Claim": text, "True": truth, "Visible": truth})
+    unit = object_schema({"Unit": text, "Covered": truth})
+    return object_schema(
+        {
+            CLAIMS_KEY: {"type": "array", "maxItems": most, "items": claim},
+            UNITS_KEY: {"type": "array", "maxItems": most, "items": unit},
+            **dict.fromkeys(TEXT_KEYS, score),
+        }
+    )
+
+
+def balance_form(template: str, most: int) -> Form[Balance]:
+    """The answer that the instruction ``template`` asks for."""
+    schema = balance_schema(most)
+    return Form(
+        name="balanced",
+        version=content_hash(template, json.dumps(schema, sort_keys=True)),
+        response_format=schema_format("balanced", schema),
+        read=lambda content, finish: parse_balance(content, most, finish),
+        pack=balance_answer,
+        unpack=balance_of,
+    )
+
+
+def parse_balance(text: str | None, most: int, finish_reason: str | None) -> Balance | Failure:
+    """Read an answer; a Failure unless both lists and all three scores are as the schema says."""
+
+    def build(values: Mapping[str, object]) -> Balance | Failure:
+        claims = read_items(values[CLAIMS_KEY], CLAIMS_KEY, most, _claim)
+        if isinstance(claims, Failure):
+            return claims
+        units = read_items(values[UNITS_KEY], UNITS_KEY, most, _unit)
+        if isinstance(units, Failure):
+            return units
+        scores: list[int] = []
+        for key in TEXT_KEYS:
+            value = values[key]
+            if type(value) is not int or not 0 <= value <= MAX_SCORE:
+                detail = f"{key} is {head(repr(value))}, not an integer from 0 to {MAX_SCORE}"
+                return Failure(reason="bad_score", detail=detail)
+            scores.append(value)
+        clarity, fluency, coherence = scores
+        return Balance(claims=claims, units=units, clarity=clarity, fluency=fluency, coherence=coherence)
+
+    return read_lists(text, finish_reason, (CLAIMS_KEY, UNITS_KEY, *TEXT_KEYS), build)
+
+
+def _claim(given: object) -> CaptionClaim | Failure:
+    values = exact_keys(given, ("Claim", "True", "Visible"))
+    if isinstance(values, Failure):
+        return values
+    claim, true, visible = values["Claim"], values["True"], values["Visible"]
+    if not isinstance(claim, str) or not isinstance(true, bool) or not isinstance(visible, bool):
+        return Failure(
+            reason="bad_answer", detail=f"{head(repr(list(values.values())))} is no text, true and visible"
+        )
+    return CaptionClaim(claim=_readable(claim), true=true, visible=visible)
+
+
+def _unit(given: object) -> ReferenceUnit | Failure:
+    values = exact_keys(given, ("Unit", "Covered"))
+    if isinstance(values, Failure):
+        return values
+    unit, covered = values["Unit"], values["Covered"]
+    if not isinstance(unit, str) or not isinstance(covered, bool):
+        return Failure(
+            reason="bad_answer", detail=f"{head(repr(list(values.values())))} is no text and covered"
+        )
+    return ReferenceUnit(unit=_readable(unit), covered=covered)
+
+
+def _readable(text: str) -> str:
+    """Without lone surrogates, which an escape can write and no file can hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def balance_answer(balance: Balance) -> JsonObject:
+    """A verdict as the JSON object that was asked for."""
+    return {
+        CLAIMS_KEY: [{"Claim": c.claim, "True": c.true, "Visible": c.visible} for c in balance.claims],
+        UNITS_KEY: [{"Unit": u.unit, "Covered": u.covered} for u in balance.units],
+        "Clarity": balance.clarity,
+        "Fluency": balance.fluency,
+        "Coherence": balance.coherence,
+    }
+
+
+def balance_of(answer: JsonObject) -> Balance:
+    """The verdict that :func:`balance_answer` gave. Raises JsonError."""
+    claims = [as_object(one, "a kept claim") for one in as_list(answer[CLAIMS_KEY], f"the kept {CLAIMS_KEY}")]
+    units = [as_object(one, "a kept unit") for one in as_list(answer[UNITS_KEY], f"the kept {UNITS_KEY}")]
+    clarity, fluency, coherence = (as_whole(answer[key], f"the kept {key}") for key in TEXT_KEYS)
+    return Balance(
+        claims=tuple(
+            CaptionClaim(
+                claim=as_text(one["Claim"], "a kept claim"),
+                true=one["True"] is True,
+                visible=one["Visible"] is True,
+            )
+            for one in claims
+        ),
+        units=tuple(
+            ReferenceUnit(unit=as_text(one["Unit"], "a kept unit"), covered=one["Covered"] is True)
+            for one in units
+        ),
+        clarity=clarity,
+        fluency=fluency,
+        coherence=coherence,
+    )

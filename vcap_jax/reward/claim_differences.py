@@ -1,0 +1,96 @@
+"""The claim-difference family, after ClaimDiff-RL (arXiv 2605.20278): errors where caption and reference differ.
+
+The judge lists the differences between the candidate and the reference and settles each by the picture; both texts are
+checked, and omissions and inventions are told apart. One question for each candidate, over the whole picture or video.
+
+Beside the published program: failures are masked and never scored 0; the mode ``judgment_based`` is left out, for with
+one verdict on each side it is ``normalized_diff`` again but for its word on the whole; and so are its penalties for
+hedging and for a missing thought.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from vcap_jax.reward.config import RewardConfig
+from vcap_jax.reward.differences import (
+    Difference,
+    Differences,
+    Side,
+    claim_reward,
+    difference_components,
+    differences_form,
+)
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.family import FamilyTools
+from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, all_failed
+from vcap_jax.reward.judge_query import Verdict
+from vcap_jax.reward.one_question import OneQuestion, load_question, masked, reference_of
+
+UNASKED = CandidateScore(reward=0.0, keys={"global": None})
+"""A text without content: nobody is asked, and nothing is earned."""
+
+
+class ClaimDifferencesReward:
+    """Components: ``differences``; ``omissions`` and ``inventions`` of the candidate; ``reference_errors``.
+
+    Raises TemplateError for an instruction that cannot be used.
+    """
+
+    def __init__(self, config: RewardConfig, tools: FamilyTools) -> None:
+        self._config = config.claim_differences
+        template = load_question(
+            "claim_differences", self._config.instruction, most=self._config.most_differences
+        )
+        form = differences_form(template.text, self._config.most_differences)
+        self._question = OneQuestion(template, form, tools)
+
+    @classmethod
+    def uses_reference(cls, config: RewardConfig) -> bool:
+        """Always: it is what the candidate is compared with."""
+        return True
+
+    @classmethod
+    def asks_judge(cls, config: RewardConfig) -> bool:
+        """Always."""
+        return True
+
+    async def score_group(self, group: GroupForReward) -> GroupScores:
+        """One question for each different caption. Raises ValueError for a group without a reference."""
+        began = time.perf_counter()
+        verdicts = await self._question.verdicts(group, reference_of(group))
+        if isinstance(verdicts, Failure):
+            return all_failed(group, verdicts)
+        return GroupScores(
+            sample_id=group.sample_id,
+            step=group.step,
+            candidates=tuple(
+                self._candidate(verdicts[text]) if text in verdicts else UNASKED for text in group.captions
+            ),
+            full_reward=1.0,
+            seconds=time.perf_counter() - began,
+        )
+
+    def _candidate(self, verdict: Verdict[Differences]) -> CandidateScore:
+        differences = verdict.result
+        if isinstance(differences, Failure):
+            return masked(verdict, differences)
+        return CandidateScore(
+            reward=claim_reward(differences, self._config),
+            components=difference_components(differences),
+            notes={"Differences from the reference": told_differences(differences)},
+            keys={"global": verdict.key},
+            judge_seconds=verdict.seconds,
+        )
+
+
+def told_differences(differences: Sequence[Difference]) -> str:
+    """The differences in words, one a line."""
+    lines = [f"caption {_told(one.caption)}; reference {_told(one.reference)}" for one in differences]
+    return "\n".join(lines) or "none"
+
+
+def _told(side: Side) -> str:
+    verdict = "right" if side.error == "none" else f"{side.error}, severity {side.severity}"
+    return f"{side.claim!r} ({verdict})" if side.claim else f"silent ({verdict})"

@@ -1,0 +1,208 @@
+"""Differences between a caption and its reference, checked against the picture, and what they are worth. Pure.
+
+The unit of ClaimDiff-RL (arXiv 2605.20278): where the two texts differ, each of them is right, leaves out something
+that is there (an omission) or says something that is not (an invention). The formulas are those of its published
+program; with all weights 1 they are the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+from vcap_jax.reward.config import ClaimDifferencesConfig
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.json_objects import head
+from vcap_jax.reward.judge_query import Form
+from vcap_jax.reward.one_question import exact_keys, read_items, read_lists
+from vcap_jax.reward.prompts import content_hash, object_schema, schema_format
+from vcap_jax.reward.templates import DIFFERENCES_KEY
+from vcap_jax.system.json_values import JsonObject, as_list, as_object, as_text, as_whole
+
+Error = Literal["none", "omission", "invention"]
+_SIDES = ("Caption", "Reference")
+_SIDE_KEYS = ("Claim", "Error", "Severity")
+_LONGEST_CLAIM = 160
+_MOST_ERRORS = 10
+"""Errors at which the modes that count them reach their end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One text's part in a difference.
+
+    claim: what it says, "" where it says nothing. error: "none" where it is right. severity: 1 (a detail) to 3 (a main
+    subject) of an error; 0 without one.
+    """
+
+    claim: str
+    error: Error
+    severity: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One thing that the two texts tell differently, or that only one of them tells."""
+
+    caption: Side
+    reference: Side
+
+
+Differences = tuple[Difference, ...]
+
+
+def claim_reward(differences: Sequence[Difference], config: ClaimDifferencesConfig) -> float:
+    """The reward of the caption from its differences to the reference, 0 to 1.
+
+    With n the weighted errors of the caption over the largest weight, m those of the reference and D differences:
+
+    * ``normalized_diff``: ``0.5 - 0.5 clip((n - m) / D, -1, 1)``; 0.5 for D = 0;
+    * ``raw_diff``: ``0.5 - 0.5 clip((n - m) / 10, -1, 1)``, n and m not divided by the largest weight;
+    * ``normalized_a_only``: ``(0.05 + 0.95 (1 - n / D)^2) exp(-n / 4) (0.7 + 0.3 min(1, ln(1 + D) / ln 11))``; 1 for
+      D = 0;
+    * ``a_only``: ``1 - min(n, 10) / 10``;
+    * ``hall_vs_miss``: ``1 - n / D``; 1 for D = 0.
+    """
+    total = len(differences)
+    ours = sum(error_weight(one.caption, config) for one in differences)
+    theirs = sum(error_weight(one.reference, config) for one in differences)
+    count = ours / config.heaviest
+    match config.mode:
+        case "raw_diff":
+            return 0.5 - 0.5 * _clipped((ours - theirs) / _MOST_ERRORS)
+        case "a_only":
+            return 1 - min(count, _MOST_ERRORS) / _MOST_ERRORS
+        case "normalized_diff":
+            return 0.5 - 0.5 * _clipped((ours - theirs) / (config.heaviest * total)) if total else 0.5
+        case "hall_vs_miss":
+            return 1 - count / total if total else 1.0
+        case "normalized_a_only":
+            if not total:
+                return 1.0
+            free = 1 - count / total
+            many = min(1.0, math.log1p(total) / math.log1p(_MOST_ERRORS))
+            return (0.05 + 0.95 * free**2) * math.exp(-count / 4) * (0.7 + 0.3 * many)
+
+
+def error_weight(side: Side, config: ClaimDifferencesConfig) -> float:
+    """What an error counts; 0 without one."""
+    if side.error == "none":
+        return 0.0
+    kind = config.omission if side.error == "omission" else config.invention
+    return kind * config.severity_weights[side.severity - 1]
+
+
+def _clipped(value: float) -> float:
+    return min(max(value, -1.0), 1.0)
+
+
+def difference_components(differences: Sequence[Difference]) -> dict[str, float]:
+    """Counts by the names of the family's components."""
+    errors = [one.caption.error for one in differences]
+    return {
+        "differences": float(len(differences)),
+        "omissions": float(errors.count("omission")),
+        "inventions": float(errors.count("invention")),
+        "reference_errors": float(sum(one.reference.error != "none" for one in differences)),
+    }
+
+
+def differences_schema(most: int) -> JsonObject:
+    """JSON schema of the answer: a list of at most ``most`` differences."""
+    side = object_schema(
+        {
+            "Claim": {"type": "string", "maxLength": _LONGEST_CLAIM},
+            "Error": {"type": "string", "enum": list(get_args(Error))},
+            "Severity": {"type": "integer", "minimum": 0, "maximum": 3},
+        }
+    )
+    items = object_schema(dict.fromkeys(_SIDES, side))
+    return object_schema({DIFFERENCES_KEY: {"type": "array", "maxItems": most, "items": items}})
+
+
+def differences_form(template: str, most: int) -> Form[Differences]:
+    """The answer that the instruction ``template`` asks for."""
+    schema = differences_schema(most)
+    return Form(
+        name="claim_differences",
+        version=content_hash(template, json.dumps(schema, sort_keys=True)),
+        response_format=schema_format("claim_differences", schema),
+        read=lambda content, finish: parse_differences(content, most, finish),
+        pack=differences_answer,
+        unpack=differences_of,
+    )
+
+
+def parse_differences(text: str | None, most: int, finish_reason: str | None) -> Differences | Failure:
+    """Read an answer; a Failure unless every difference has both sides, each with a known error and its severity."""
+
+    def build(values: Mapping[str, object]) -> Differences | Failure:
+        return read_items(values[DIFFERENCES_KEY], DIFFERENCES_KEY, most, _difference)
+
+    return read_lists(text, finish_reason, (DIFFERENCES_KEY,), build)
+
+
+def _difference(given: object) -> Difference | Failure:
+    values = exact_keys(given, _SIDES)
+    if isinstance(values, Failure):
+        return values
+    caption, reference = _side(values["Caption"]), _side(values["Reference"])
+    if isinstance(caption, Failure):
+        return caption
+    return reference if isinstance(reference, Failure) else Difference(caption=caption, reference=reference)
+
+
+def _side(given: object) -> Side | Failure:
+    values = exact_keys(given, _SIDE_KEYS)
+    if isinstance(values, Failure):
+        return values
+    claim, error, severity = (values[key] for key in _SIDE_KEYS)
+    if not isinstance(claim, str):
+        return Failure(reason="bad_answer", detail=f"Claim is {head(repr(claim))}, not a text")
+    if error not in get_args(Error):
+        return Failure(
+            reason="bad_answer", detail=f"Error is {head(repr(error))}, none of {', '.join(get_args(Error))}"
+        )
+    low, high = (0, 0) if error == "none" else (1, 3)
+    if type(severity) is not int or not low <= severity <= high:
+        wanted = "0 without an error" if error == "none" else "1, 2 or 3"
+        return Failure(
+            reason="bad_score", detail=f"Severity is {head(repr(severity))}, where {wanted} is asked for"
+        )
+    readable = claim.encode("utf-8", "replace").decode("utf-8")
+    return Side(claim=readable, error=cast(Error, error), severity=severity)
+
+
+def differences_answer(differences: Sequence[Difference]) -> JsonObject:
+    """Differences as the JSON object that was asked for."""
+    return {
+        DIFFERENCES_KEY: [
+            {"Caption": _side_answer(one.caption), "Reference": _side_answer(one.reference)}
+            for one in differences
+        ]
+    }
+
+
+def _side_answer(side: Side) -> JsonObject:
+    return {"Claim": side.claim, "Error": side.error, "Severity": side.severity}
+
+
+def differences_of(answer: JsonObject) -> Differences:
+    """The differences that :func:`differences_answer` gave. Raises JsonError."""
+    kept = as_list(answer[DIFFERENCES_KEY], f"the kept {DIFFERENCES_KEY}")
+    return tuple(
+        Difference(caption=_kept_side(one, "Caption"), reference=_kept_side(one, "Reference")) for one in kept
+    )
+
+
+def _kept_side(one: object, name: str) -> Side:
+    where = f"the kept difference's {name}"
+    side = as_object(as_object(one, "a kept difference")[name], where)
+    return Side(
+        claim=as_text(side["Claim"], where),
+        error=cast(Error, as_text(side["Error"], where)),
+        severity=as_whole(side["Severity"], where),
+    )
