@@ -15,6 +15,7 @@ from vcap_jax.models.family import CaptionModel, Features, GraphDef, Params, Pro
 from vcap_jax.models.policy import frozen_filter
 from vcap_jax.recipes.teaching.packing import Packer
 from vcap_jax.recipes.teaching.scenery import Scenery
+from vcap_jax.recipes.teaching.spread import Spread
 
 _AT_ONCE = 64
 """Pictures that the tower looks at in one call."""
@@ -33,9 +34,9 @@ class Pupil:
 
     @classmethod
     def of(cls, model: CaptionModel, processor: Processor, prompts: dict[Modality, Prompts]) -> Pupil:
-        """Of a policy as a whole."""
+        """Of a policy as a whole, all of it brought to one device: one that was loaded may lie in parts."""
         graphdef, visual, *others = nnx.split(model, frozen_filter(("visual",)), ...)
-        (rest,) = others
+        visual, rest = Spread().alone((visual, *others))
         return cls(graphdef, visual, rest, processor, Packer(processor), prompts)
 
     def model(self) -> CaptionModel:
