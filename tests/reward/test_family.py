@@ -40,7 +40,7 @@ def group(*captions: str, index: int = 0) -> GroupForReward:
 def test_the_projects_own_load_by_name(name: str) -> None:
     family = load_family(RewardConfig(family=name))
     assert family.__module__.startswith("vcap_jax.reward.")
-    uses = {"imitation": (True, False), "judge": (False, True)}
+    uses = {"imitation": (True, False), "judge": (False, True), "random": (False, False)}
     settings = RewardConfig(family=name)
     assert (family.uses_reference(settings), family.asks_judge(settings)) == uses.get(name, (True, True))
 

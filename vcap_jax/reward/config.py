@@ -17,6 +17,7 @@ FAMILIES: Mapping[str, str] = {
     "judge": "vcap_jax.reward.holistic_judge:HolisticJudgeReward",
     "claim_differences": "vcap_jax.reward.claim_differences:ClaimDifferencesReward",
     "balanced": "vcap_jax.reward.balanced:BalancedReward",
+    "random": "vcap_jax.reward.random_scores:RandomReward",
 }
 """Reward families of this project, by name, with their import paths."""
 
@@ -172,8 +173,9 @@ class RewardConfig:
     """One of witness_adjudicator (the paper's reward), imitation (n-gram overlap with the
     references), vqa (questions answered from the caption), judge (a judge with the picture and no
     reference: the paper's Instruction 2), claim_differences (errors counted where caption and
-    reference differ: ClaimDiff-RL), balanced (precision, recall and text quality: BalCapRL), or the
-    import path package.module:Class of another one (vcap_jax.reward.family)."""
+    reference differ: ClaimDiff-RL), balanced (precision, recall and text quality: BalCapRL), random
+    (scores drawn at random, a control), or the import path package.module:Class of another one
+    (vcap_jax.reward.family)."""
     weights: RewardWeights = Field(default_factory=RewardWeights)
     """Used by witness_adjudicator and judge."""
     use_reference: bool = True
