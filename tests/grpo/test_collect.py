@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from types import SimpleNamespace
@@ -20,9 +20,9 @@ from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.models.qwen3_vl.processing import collate, padded_sizes
 from vcap_jax.reward.errors import JudgeUnavailable
-from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
+from vcap_jax.reward.group import CandidateScore, GroupPrompt, GroupScores
 from vcap_jax.rollout.engine import RolloutBatch
-from vcap_jax.rollout.sampler import SampledGroup
+from vcap_jax.rollout.slots import SampledCaption, SampledGroup
 from vcap_jax.system.shutdown import Stopped, finishing
 
 
@@ -40,17 +40,29 @@ def example(tokens: int) -> Example:
 
 
 class Engine:
-    """Yields the groups of every batch, the last one first; a group's token is its index."""
+    """Yields the groups of every batch, the last one first, their captions too; a group's token is its index."""
 
-    def __init__(self) -> None:
+    def __init__(self, captions: int) -> None:
+        self.captions = captions
         self.batches: list[RolloutBatch] = []
 
-    def stream(self, params: Any, batches: Iterable[RolloutBatch], *, step: int) -> Iterator[SampledGroup]:
+    def stream(
+        self,
+        params: Any,
+        batches: Iterable[RolloutBatch],
+        *,
+        step: int,
+        ended: Callable[[SampledCaption], None] | None = None,
+    ) -> Iterator[SampledGroup]:
+        assert ended is not None
         for batch in batches:
             self.batches.append(batch)
             for index in reversed(batch.indices):
-                tokens = np.full((1, 1), index, np.int32)
-                yield SampledGroup(index, tokens, np.ones(1, np.int32), np.zeros(1, bool))
+                tokens = np.full((self.captions, 1), index, np.int32)
+                lengths = np.ones(self.captions, np.int32)
+                for place in reversed(range(self.captions)):
+                    ended(SampledCaption(index, place, tokens[place] + 10 * place))
+                yield SampledGroup(index, tokens, lengths, np.zeros(self.captions, bool))
 
     def measured(self) -> dict[str, float]:
         return {}
@@ -60,26 +72,31 @@ class Session:
     unreachable: str | None = None
 
     def __init__(self) -> None:
-        self.asked: list[GroupForReward] = []
+        self.asked: list[GroupPrompt] = []
+        self.told: list[tuple[int, int, str]] = []
 
-    def submit(self, group: GroupForReward) -> Future[GroupScores]:
-        self.asked.append(group)
-        future: Future[GroupScores] = Future()
-        scores = GroupScores(
-            sample_id=group.sample_id, step=group.step, candidates=(CandidateScore(reward=1.0),)
+    def open(self, prompt: GroupPrompt, size: int) -> Any:
+        self.asked.append(prompt)
+        return SimpleNamespace(
+            end=lambda place, text: self.told.append((prompt.index, place, text)),
+            scores=self.scores(prompt, size),
         )
-        future.set_result(scores)
+
+    def scores(self, prompt: GroupPrompt, size: int) -> Future[GroupScores]:
+        future: Future[GroupScores] = Future()
+        candidates = (CandidateScore(reward=1.0),) * size
+        future.set_result(GroupScores(sample_id=prompt.sample_id, step=prompt.step, candidates=candidates))
         return future
 
 
 def collect(
-    tokens: list[int], indices: tuple[int, ...], session: Session | None = None
+    tokens: list[int], indices: tuple[int, ...], session: Session | None = None, captions: int = 1
 ) -> tuple[Engine, Any]:
-    engine = Engine()
+    engine = Engine(captions)
     policy = SimpleNamespace(
         processor=SimpleNamespace(collate=partial(collate, merge_size=2), padded_sizes=padded_sizes),
         frozen=None,
-        texts=lambda tokens, lengths: ("caption",),
+        texts=lambda tokens, lengths: tuple(f"caption {row[0]}" for row in tokens),
     )
     collector = Collector(
         policy=policy,  # type: ignore[arg-type]
@@ -88,6 +105,7 @@ def collect(
         pool=None,
         batcher=PromptBatcher(policy, Buckets(token_multiple=10), 2, lambda batch: batch),  # type: ignore[arg-type]
         seed=0,
+        group_size=captions,
     )
     batch = GroupBatch(examples=tuple(map(example, tokens)), indices=indices, skipped=())
     return engine, collector.collect(None, batch, step=1)
@@ -123,12 +141,27 @@ def test_a_group_goes_to_the_reward_with_its_index_which_names_it_where_a_sample
     assert asked == [(3, "12 tokens"), (4, "35 tokens"), (5, "12 tokens")]
 
 
+def test_a_caption_goes_to_the_reward_when_it_ends_and_stands_at_its_place() -> None:
+    session = Session()
+    _, rollout = collect([12, 35], (3, 4), session, captions=2)
+    assert session.told == [
+        (3, 1, "caption 13"),
+        (3, 0, "caption 3"),
+        (4, 1, "caption 14"),
+        (4, 0, "caption 4"),
+    ]
+    assert [record.captions for record in rollout.records] == [
+        ("caption 3", "caption 13"),
+        ("caption 4", "caption 14"),
+    ]
+
+
 class Gone(Session):
     """Its judge does not answer any more; a run that asks it has just been asked to end."""
 
     unreachable = "the judge at http://x does not answer (connection refused)"
 
-    def submit(self, group: GroupForReward) -> Future[GroupScores]:
+    def scores(self, prompt: GroupPrompt, size: int) -> Future[GroupScores]:
         ask_to_stop()
         return Future()
 

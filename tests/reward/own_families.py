@@ -9,6 +9,7 @@ from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
+from vcap_jax.reward.open_group import OpenGroup, for_each
 
 
 class Length:
@@ -44,6 +45,43 @@ class Short(Length):
     async def score_group(self, group: GroupForReward) -> GroupScores:
         whole = await super().score_group(group)
         return GroupScores(sample_id=whole.sample_id, step=whole.step, candidates=whole.candidates[1:])
+
+
+class ByCaption:
+    """Words, of each caption as soon as it has ended. heard: the captions, in the order of their ends."""
+
+    heard: ClassVar[list[str]] = []
+
+    def __init__(self, config: RewardConfig, tools: FamilyTools) -> None:
+        pass
+
+    @classmethod
+    def uses_reference(cls, config: RewardConfig) -> bool:
+        return False
+
+    @classmethod
+    def asks_judge(cls, config: RewardConfig) -> bool:
+        return False
+
+    async def score_captions(self, group: OpenGroup) -> GroupScores:
+        async def score(caption: str) -> CandidateScore:
+            self.heard.append(caption)
+            return CandidateScore(reward=float(len(caption.split())))
+
+        earned = await for_each(group.texts(), score)
+        captions = (await group.whole()).captions
+        return GroupScores(
+            sample_id=group.prompt.sample_id,
+            step=group.prompt.step,
+            candidates=tuple(earned[caption] for caption in captions),
+        )
+
+
+class Both(ByCaption):
+    """Extends a family that scores captions by a method that would never be called."""
+
+    async def score_group(self, group: GroupForReward) -> GroupScores:
+        raise NotImplementedError
 
 
 class Broken(Length):

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 import pytest
@@ -68,6 +69,36 @@ def test_many_groups_from_several_threads(judge: Any, settings: Any) -> None:
     assert len({result.sample_id for result in results}) == 32
     assert all(reward is not None for result in results for reward in result.rewards)
     assert judge.most_running <= 16
+
+
+def test_a_caption_is_judged_while_others_of_its_group_are_still_drawn(judge: Any, settings: Any) -> None:
+    whole = group("cat", captions=3)
+    with RewardSession(RewardConfig(), settings(), seed=0) as session:
+        opened = session.open(whole, 3)
+        opened.end(1, whole.captions[1])
+        until(lambda: session.statistics().judged == 1, "the first verdict")
+        assert not opened.scores.done()
+        opened.end(2, whole.captions[1])  # the same text again
+        opened.end(0, whole.captions[0])
+        scores = opened.scores.result(GUARD_S)
+        expected = session.submit(
+            replace(whole, captions=(whole.captions[0], whole.captions[1], whole.captions[1]))
+        ).result(GUARD_S)
+        assert session.statistics().judged == 4
+    assert len(judge.bodies) == 4
+    assert [asdict(c) | {"judge_seconds": 0} for c in scores.candidates] == [
+        asdict(c) | {"judge_seconds": 0} for c in expected.candidates
+    ]
+    assert (scores.full_reward, scores.weights) == (expected.full_reward, expected.weights)
+
+
+def test_a_family_that_compares_candidates_gets_whole_groups() -> None:
+    own = RewardConfig(family="tests.reward.own_families:Length", options={"most": 4})
+    with RewardSession(own, JudgeConfig(), seed=0) as session:
+        opened = session.open(group("x"), 2)
+        opened.end(1, "one two")
+        opened.end(0, "one two three four")
+        assert opened.scores.result(GUARD_S).rewards == [1.0, 0.5]
 
 
 def test_a_dead_judge_is_waited_for_and_then_ends_the_run(settings: Any, clock: FakeClock) -> None:

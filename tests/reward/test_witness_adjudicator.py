@@ -14,6 +14,7 @@ from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import InstructionPaths, JudgeConfig, LocalConfig, RewardConfig
 from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import GroupForReward, GroupScores
+from vcap_jax.reward.open_group import OpenGroup
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.templates import TemplateError
 from vcap_jax.reward.witness_adjudicator import WitnessAdjudicatorReward
@@ -57,7 +58,7 @@ def score(
         async with JudgeClient(judge_config) as client:
             tools = FamilyTools(seed=0, judge=client, judge_config=judge_config)
             reward = WitnessAdjudicatorReward(config or RewardConfig(), tools)
-            return await reward.score_group(asked)
+            return await reward.score_captions(OpenGroup.ended(asked))
 
     return asyncio.run(run())
 

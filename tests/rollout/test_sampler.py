@@ -198,10 +198,16 @@ def test_groups_that_wait_take_the_slots_of_those_that_are_complete(policy):
             read.append(len(batch.ids))
             yield batch
 
-    groups, read_at_first = [], 0
-    for group in sampler.stream_batches(params, frozen, recorded(), seed=1, step=2):
+    groups, read_at_first, captions = [], 0, []
+    for group in sampler.stream_batches(params, frozen, recorded(), seed=1, step=2, ended=captions.append):
         read_at_first = read_at_first or len(read)
         groups.append(group)
+        # Its captions, each once, have been told before; of other groups some that had ended before theirs.
+        told = {c.place: c.tokens.tolist() for c in captions if c.index == group.index}
+        assert told == {c.place: c.tokens.tolist() for c in group.by_caption()}
+    assert len(captions) == 3 * len(groups)
+    # Within a group captions end one by one, in another order than their places'.
+    assert [(c.index, c.place) for c in captions] != sorted((c.index, c.place) for c in captions)
     assert sorted(group.index for group in groups) == list(range(9))
     assert read_at_first == 1
     plain = rules(groups_per_batch=1, decode_steps_per_call=24, **settings)

@@ -85,8 +85,15 @@ def test_a_step_is_weights_then_caches_then_groups(policy, batches, tmp_path):
         (served,) = rollout.connect()
         assert served.model == "policy"
         server.calls.clear()
-        groups = {group.index: group for group in rollout.stream(policy.trainable, batches, step=0)}
+        told = []
+        groups = {
+            group.index: group
+            for group in rollout.stream(policy.trainable, batches, step=0, ended=told.append)
+        }
         assert server.calls == [*STEP, *["chat"] * 5, "/weight_info"]
+        assert sorted((c.index, c.place, len(c.tokens)) for c in told) == [
+            (index, place, groups[index].lengths[place]) for index in range(5) for place in range(3)
+        ]
         assert sorted(groups) == list(range(5))
         for group in groups.values():
             assert group.tokens.shape == group.logprobs.shape == (3, 6)

@@ -239,7 +239,7 @@ class Asker:
             sample=sample,
         )
         subject = values.get(stage.caption, "")
-        verdict = (await self._queries[role].ask(asked, [subject]))[subject]
+        verdict = await self._queries[role].ask(asked, subject)
         self._tallies.setdefault(stage.name, _Tally()).add(verdict)
         return verdict.result if isinstance(verdict.result, Failure) else verdict.result.value
 

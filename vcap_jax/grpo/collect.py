@@ -1,7 +1,7 @@
 """One step's experience: examples -> visual features -> captions -> scores.
 
-Groups are handed to the judge the moment their last caption ends, so judging overlaps with the decoding of the
-groups behind them; what is left to wait for at the end is measured as the judge's share of the step.
+Captions are handed to the judge the moment they end, so judging overlaps with the decoding of the others; what is left
+to wait for at the end is measured as the judge's share of the step.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from dataclasses import astuple, dataclass, replace
+
+import numpy as np
 
 from vcap_jax.data.batching import PromptBatcher, common_sizes
 from vcap_jax.data.examples import Example
@@ -20,12 +22,12 @@ from vcap_jax.models.buckets import PaddedSizes
 from vcap_jax.models.policy import Params, Policy
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.reward.errors import JudgeUnavailable
-from vcap_jax.reward.group import GroupForReward, GroupScores, compared_with
+from vcap_jax.reward.group import GroupForReward, GroupPrompt, GroupScores, compared_with
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.segments import Segment
-from vcap_jax.reward.session import RewardSession
+from vcap_jax.reward.session import GroupInWork, RewardSession
 from vcap_jax.rollout.engine import RolloutBatch, RolloutEngine
-from vcap_jax.rollout.slots import SampledGroup
+from vcap_jax.rollout.slots import SampledCaption, SampledGroup
 from vcap_jax.system.shutdown import requested
 
 _LOOK_EVERY_S = 1.0
@@ -38,7 +40,7 @@ class Collector:
 
     batcher: makes device batches of this process's groups, which are its share of the update's micro-batches: each is
         padded to its own prompts, however many groups decode side by side.
-    pool: None where the reward uses no references. seed: of the choice of references.
+    pool: None where the reward uses no references. seed: of the choice of references. group_size: captions of a group.
     second_judge: asked about some of the captions as well; nothing waits for it.
     """
 
@@ -48,6 +50,7 @@ class Collector:
     pool: ReferencePool | None
     batcher: PromptBatcher
     seed: int
+    group_size: int
     processes: Processes = ALONE
     second_judge: SecondJudge | None = None
 
@@ -58,45 +61,38 @@ class Collector:
         examples = batch.examples
         row_of = {index: row for row, index in enumerate(batch.indices)}
         batches: list[RolloutBatch] = []
-        pending: list[tuple[Example, str | None, SampledGroup, tuple[str, ...], Future[GroupScores]] | None]
-        pending = [None] * len(examples)
+        judged: dict[int, _Judged] = {}
+
+        def ended(caption: SampledCaption) -> None:
+            """To the judge; the first of its group opens the group."""
+            if caption.index not in judged:
+                example = examples[row_of[caption.index]]
+                judged[caption.index] = self._opened(example, caption.index, step)
+            (text,) = self.policy.texts(caption.tokens[None], np.array([len(caption.tokens)]))
+            judged[caption.index].end(caption.place, text)
+
+        drawn: dict[int, SampledGroup] = {}
         by_size = self._by_size(batch)
-        sizes = self._sizes(by_size)
-        for group in self.engine.stream(params, self._batches(params, by_size, sizes, batches), step=step):
-            row = row_of[group.index]
-            example = examples[row]
-            captions = self.policy.texts(group.tokens, group.lengths)
-            reference, segments = self._reference(example, step)
-            asked = GroupForReward(
-                sample_id=example.sample.id,
-                step=step,
-                index=group.index,
-                media=example.media,
-                reference=reference,
-                captions=captions,
-                references=() if self.pool is None else self.pool[example.sample.id].references,
-                reference_segments=segments,
-            )
-            future = self.session.submit(asked)
+        made = self._batches(params, by_size, self._sizes(by_size), batches)
+        for group in self.engine.stream(params, made, step=step, ended=ended):
+            drawn[group.index] = group
             if self.second_judge is not None:
-                self.second_judge.consider(asked, future)
-            pending[row] = (example, reference, group, captions, future)
+                self.second_judge.consider(judged[group.index].whole(), judged[group.index].scores)
         decoded = time.monotonic()
         records = []
-        for index, entry in zip(batch.indices, pending, strict=True):
-            assert entry is not None  # the engine yields every real group once
-            example, reference, group, captions, future = entry
+        for index, example in zip(batch.indices, examples, strict=True):
+            group, one = drawn[index], judged[index]  # the engine yields every real group once
             records.append(
                 GroupRecord(
                     index=index,
                     sample_id=example.sample.id,
                     example=example,
-                    reference=reference,
+                    reference=one.prompt.reference,
                     tokens=group.tokens,
                     lengths=group.lengths,
                     truncated=group.truncated,
-                    captions=captions,
-                    scores=self._scored(future),
+                    captions=one.whole().captions,
+                    scores=self._scored(one.scores),
                     sampler_logprobs=group.logprobs,
                 )
             )
@@ -152,7 +148,40 @@ class Collector:
             made.append(RolloutBatch(part, batch.indices[cut], prompt, features))
             yield made[-1]
 
-    def _reference(self, example: Example, step: int) -> tuple[str | None, tuple[Segment, ...]]:
-        if self.pool is None:
-            return None, ()
-        return compared_with(self.pool, example.sample.id, seed=self.seed, step=step)
+    def _opened(self, example: Example, index: int, step: int) -> _Judged:
+        """The group as the judge is given it, before any of its captions."""
+        identity, references = example.sample.id, tuple[str, ...]()
+        reference, segments = None, tuple[Segment, ...]()
+        if self.pool is not None:
+            references = self.pool[identity].references
+            reference, segments = compared_with(self.pool, identity, seed=self.seed, step=step)
+        prompt = GroupPrompt(
+            sample_id=identity,
+            step=step,
+            index=index,
+            media=example.media,
+            reference=reference,
+            references=references,
+            reference_segments=segments,
+        )
+        return _Judged(prompt, self.session.open(prompt, self.group_size))
+
+
+class _Judged:
+    """A group that is with the judge, and those of its captions that have ended."""
+
+    def __init__(self, prompt: GroupPrompt, work: GroupInWork) -> None:
+        self.prompt, self._work = prompt, work
+        self._captions: dict[int, str] = {}
+
+    @property
+    def scores(self) -> Future[GroupScores]:
+        return self._work.scores
+
+    def end(self, place: int, caption: str) -> None:
+        self._captions[place] = caption
+        self._work.end(place, caption)
+
+    def whole(self) -> GroupForReward:
+        """The group, all of whose captions have ended."""
+        return self.prompt.with_captions(tuple(self._captions[place] for place in sorted(self._captions)))

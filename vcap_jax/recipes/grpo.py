@@ -224,6 +224,7 @@ def _train(
                 pool=pool,
                 batcher=ctx.batcher(config.grpo.groups_per_micro_batch // processes.count),
                 seed=config.seed,
+                group_size=config.rollout.group_size,
                 processes=processes,
                 second_judge=second,
             ),

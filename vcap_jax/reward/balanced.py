@@ -16,9 +16,10 @@ from vcap_jax.reward.balance import Balance, balance_form
 from vcap_jax.reward.config import BalancedConfig, RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
-from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, all_failed
+from vcap_jax.reward.group import CandidateScore, GroupScores, all_failed
 from vcap_jax.reward.judge_query import Verdict
 from vcap_jax.reward.one_question import OneQuestion, load_question, masked, reference_of
+from vcap_jax.reward.open_group import OpenGroup
 
 
 class BalancedReward:
@@ -44,19 +45,21 @@ class BalancedReward:
         """Always."""
         return True
 
-    async def score_group(self, group: GroupForReward) -> GroupScores:
-        """One question for each different caption. Raises ValueError for a group without a reference."""
+    async def score_captions(self, group: OpenGroup) -> GroupScores:
+        """One question for each different caption, as soon as it has ended. Raises ValueError for a group without a
+        reference."""
         began = time.perf_counter()
-        reference = reference_of(group)
+        reference = reference_of(group.prompt)
         verdicts = await self._question.verdicts(group, reference)
         if isinstance(verdicts, Failure):
-            return all_failed(group, verdicts)
+            return all_failed(group.prompt, group.size, verdicts)
         silent: Verdict[Balance] = Verdict(result=_SILENT)
         return GroupScores(
-            sample_id=group.sample_id,
-            step=group.step,
+            sample_id=group.prompt.sample_id,
+            step=group.prompt.step,
             candidates=tuple(
-                self._candidate(verdicts.get(text, silent), text, reference) for text in group.captions
+                self._candidate(verdicts.get(text, silent), text, reference)
+                for text in (await group.whole()).captions
             ),
             full_reward=1.0,
             weights=self._config.shares,

@@ -24,9 +24,10 @@ from vcap_jax.reward.differences import (
 )
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
-from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, all_failed
+from vcap_jax.reward.group import CandidateScore, GroupScores, all_failed
 from vcap_jax.reward.judge_query import Verdict
 from vcap_jax.reward.one_question import OneQuestion, load_question, masked, reference_of
+from vcap_jax.reward.open_group import OpenGroup
 
 UNASKED = CandidateScore(reward=0.0, keys={"global": None})
 """A text without content: nobody is asked, and nothing is earned."""
@@ -56,17 +57,19 @@ class ClaimDifferencesReward:
         """Always."""
         return True
 
-    async def score_group(self, group: GroupForReward) -> GroupScores:
-        """One question for each different caption. Raises ValueError for a group without a reference."""
+    async def score_captions(self, group: OpenGroup) -> GroupScores:
+        """One question for each different caption, as soon as it has ended. Raises ValueError for a group without a
+        reference."""
         began = time.perf_counter()
-        verdicts = await self._question.verdicts(group, reference_of(group))
+        verdicts = await self._question.verdicts(group, reference_of(group.prompt))
         if isinstance(verdicts, Failure):
-            return all_failed(group, verdicts)
+            return all_failed(group.prompt, group.size, verdicts)
         return GroupScores(
-            sample_id=group.sample_id,
-            step=group.step,
+            sample_id=group.prompt.sample_id,
+            step=group.prompt.step,
             candidates=tuple(
-                self._candidate(verdicts[text]) if text in verdicts else UNASKED for text in group.captions
+                self._candidate(verdicts[text]) if text in verdicts else UNASKED
+                for text in (await group.whole()).captions
             ),
             full_reward=1.0,
             seconds=time.perf_counter() - began,

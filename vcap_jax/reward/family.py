@@ -2,6 +2,7 @@
 
 A family is a class. It is told what to do by the ``reward`` section of the configuration and gets what it may use as
 :class:`FamilyTools`; a group goes in, and for each candidate named components, a reward and its validity come out.
+A :class:`GroupFamily` gets whole groups. A :class:`CaptionFamily` gets each caption as soon as it has ended.
 ``reward.family`` is the name of a family of this project or the import path ``package.module:Class`` of another one.
 """
 
@@ -11,7 +12,7 @@ import asyncio
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import FAMILIES, JudgeConfig, RewardConfig
@@ -19,13 +20,23 @@ from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.family_results import misfit_scores
 from vcap_jax.reward.group import GroupForReward, GroupScores
+from vcap_jax.reward.open_group import OpenGroup
 from vcap_jax.reward.store import JudgementStore, StoreError
 from vcap_jax.system.plugins import RAISED, described, named_object
 
-__all__ = ["FamilyError", "FamilyTools", "RewardFamily", "load_family", "made_family", "scores_by"]
+__all__ = [
+    "CaptionFamily",
+    "FamilyError",
+    "FamilyTools",
+    "GroupFamily",
+    "RewardFamily",
+    "load_family",
+    "made_family",
+    "scores_by",
+]
 
 _SAYS = ("uses_reference", "asks_judge")
-_METHODS = (*_SAYS, "score_group")
+_SCORES = ("score_group", "score_captions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +61,8 @@ class FamilyTools:
 
 
 class RewardFamily(Protocol):
-    """Scores groups. Holds no state between groups but what is in the store, so that a resumed run repeats itself.
+    """What all families are asked; each is a ``GroupFamily`` or a ``CaptionFamily``. It holds no state between groups
+    but what is in the store, so that a resumed run repeats itself.
 
     The constructor raises ValueError and its kinds for settings that cannot work.
     """
@@ -67,6 +79,10 @@ class RewardFamily(Protocol):
         """Whether it asks the endpoints of ``judge``; if not, none need be there."""
         ...
 
+
+class GroupFamily(RewardFamily, Protocol):
+    """Compares the candidates of a group with each other, or has no use for one before all are there."""
+
     async def score_group(self, group: GroupForReward) -> GroupScores:
         """One score for each caption, in their order.
 
@@ -76,7 +92,17 @@ class RewardFamily(Protocol):
         ...
 
 
-def load_family(config: RewardConfig) -> type[RewardFamily]:
+@runtime_checkable
+class CaptionFamily(RewardFamily, Protocol):
+    """Scores each caption by itself, so that it is judged while others of its group are still drawn."""
+
+    async def score_captions(self, group: OpenGroup) -> GroupScores:
+        """As ``GroupFamily.score_group``, of a group whose captions it gets as they end (``OpenGroup.texts``). What a
+        caption earns must not depend on when it ends."""
+        ...
+
+
+def load_family(config: RewardConfig) -> type[GroupFamily | CaptionFamily]:
     """The class that ``config.family`` names. Raises FamilyError for one that cannot be used with ``config``."""
     where = _named(config.family)
     found = named_object(
@@ -87,7 +113,7 @@ def load_family(config: RewardConfig) -> type[RewardFamily]:
         error=FamilyError,
     )
     if problem := _misfit(found):
-        raise FamilyError(f"{where} {problem}; see vcap_jax.reward.family.RewardFamily")
+        raise FamilyError(f"{where} {problem}; see vcap_jax/reward/family.py")
     for name in _SAYS:
         try:
             said = getattr(found, name)(config)
@@ -99,10 +125,10 @@ def load_family(config: RewardConfig) -> type[RewardFamily]:
             raise FamilyError(
                 f"{where} answers {name} with a {type(said).__name__}, where True or False is wanted"
             )
-    return cast(type[RewardFamily], found)
+    return cast(type[GroupFamily | CaptionFamily], found)
 
 
-def made_family(config: RewardConfig, tools: FamilyTools) -> RewardFamily:
+def made_family(config: RewardConfig, tools: FamilyTools) -> GroupFamily | CaptionFamily:
     """The configured family itself. Raises FamilyError, and what a family of this project raises for settings that
     cannot work."""
     family = load_family(config)
@@ -118,15 +144,18 @@ def made_family(config: RewardConfig, tools: FamilyTools) -> RewardFamily:
         ) from error
 
 
-async def scores_by(family: RewardFamily, name: str, group: GroupForReward) -> GroupScores:
+async def scores_by(family: GroupFamily | CaptionFamily, name: str, group: OpenGroup) -> GroupScores:
     """What ``family`` makes of ``group``: one score for each of its captions. name: ``reward.family``.
 
     Raises FamilyError for other results and for whatever a family of a user's own raises, and what must end the run
     (JudgeUnavailable, StoreError).
     """
-    where = f"{_named(name)} failed on sample {group.sample_id!r}"
+    where = f"{_named(name)} failed on sample {group.prompt.sample_id!r}"
     try:
-        scores = await family.score_group(group)
+        if isinstance(family, CaptionFamily):
+            scores = await family.score_captions(group)
+        else:
+            scores = await family.score_group(await group.whole())
     except (JudgeUnavailable, StoreError):
         raise
     except asyncio.CancelledError as error:
@@ -138,8 +167,9 @@ async def scores_by(family: RewardFamily, name: str, group: GroupForReward) -> G
         if name in FAMILIES:  # a defect of this project, which keeps its trace
             raise
         raise FamilyError(f"{where}: {described(error, type(family).__module__)}") from error
-    if problem := misfit_scores(scores, group):
-        raise FamilyError(f"{where}: score_group gave {problem}")
+    if problem := misfit_scores(scores, await group.whole()):
+        method = "score_captions" if isinstance(family, CaptionFamily) else "score_group"
+        raise FamilyError(f"{where}: {method} gave {problem}")
     return scores
 
 
@@ -151,11 +181,14 @@ def _misfit(found: object) -> str | None:
     """Why something is no reward family; None if it is one."""
     if not isinstance(found, type):
         return "is not a class"
-    missing = [name for name in _METHODS if not callable(getattr(found, name, None))]
-    if missing:
-        return f"lacks {', '.join(missing)}"
-    if not inspect.iscoroutinefunction(found.score_group):  # type: ignore[attr-defined]
-        return "has a score_group that is no `async def`"
+    missing = [name for name in _SAYS if not callable(getattr(found, name, None))]
+    scores = [name for name in _SCORES if callable(getattr(found, name, None))]
+    if missing or not scores:
+        return f"lacks {', '.join([*missing, *([] if scores else [' or '.join(_SCORES)])])}"
+    if len(scores) > 1:
+        return f"has both {' and '.join(scores)}, one of them perhaps from a class that it extends: extend that one"
+    if not inspect.iscoroutinefunction(getattr(found, scores[0])):
+        return f"has a {scores[0]} that is no `async def`"
     for name in _SAYS:
         if not isinstance(inspect.getattr_static(found, name), classmethod | staticmethod):
             return f"has an {name} that is neither a classmethod nor a staticmethod"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from vcap_jax.data.media import JudgeMedia, TimeWindow
 from vcap_jax.data.references import ReferencePool
@@ -22,13 +22,12 @@ _RESERVED = ("mean", "std")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupForReward:
-    """One prompt with its reference and its G candidates.
+class GroupPrompt:
+    """What the captions of a group are held against; known before any of them is.
 
     step, index: of the training step and in it, among the groups of all processes; together they name the group, where
         ``sample_id`` may occur more than once.
     reference: the caption that this step compares with; None only where the family uses none.
-    captions: the G sampled texts as they are, cut off or not.
     references: all that the pool has of the sample, for families that compare with every one.
     reference_segments: the reference pool's own segments of a video, for ``local.reference: segment``.
     """
@@ -38,9 +37,23 @@ class GroupForReward:
     index: int
     media: JudgeMedia
     reference: str | None
-    captions: tuple[str, ...]
     references: tuple[str, ...] = ()
     reference_segments: tuple[Segment, ...] = ()
+
+    def with_captions(self, captions: tuple[str, ...]) -> GroupForReward:
+        """The whole group."""
+        own = {one.name: getattr(self, one.name) for one in fields(GroupPrompt)}
+        return GroupForReward(captions=captions, **own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupForReward(GroupPrompt):
+    """One prompt with its reference and its G candidates.
+
+    captions: the G sampled texts as they are, cut off or not.
+    """
+
+    captions: tuple[str, ...]
 
 
 def compared_with(
@@ -107,7 +120,8 @@ class GroupScores:
     full_reward: the most that a candidate of this group could earn; None where the family knows no limit.
     weights: of the components whose weighted sum every reward of the group is, for ``grpo.advantages.per_component``;
         empty where the reward is no such sum.
-    window: of a pass over a part of a video, None without one. seconds: from the call to the last answer.
+    window: of a pass over a part of a video, None without one. seconds: from the call, which may come when the first
+        caption has ended, to the last answer.
     """
 
     sample_id: str
@@ -123,7 +137,7 @@ class GroupScores:
         return [candidate.reward for candidate in self.candidates]
 
 
-def all_failed(group: GroupForReward, failure: Failure) -> GroupScores:
-    """The scores of a group about which nothing can be said."""
-    candidates = tuple(CandidateScore(reward=None, failure=failure) for _ in group.captions)
+def all_failed(group: GroupPrompt, size: int, failure: Failure) -> GroupScores:
+    """The scores of a group of ``size`` captions about which nothing can be said."""
+    candidates = tuple(CandidateScore(reward=None, failure=failure) for _ in range(size))
     return GroupScores(sample_id=group.sample_id, step=group.step, candidates=candidates)

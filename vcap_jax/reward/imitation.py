@@ -52,7 +52,7 @@ class ImitationReward:
             raise ValueError(f"sample {group.sample_id!r} has no reference caption to imitate")
         if not references:
             detail = f"the reference of {group.sample_id!r} has no text"
-            return all_failed(group, Failure(reason="no_reference", detail=detail))
+            return all_failed(group, len(group.captions), Failure(reason="no_reference", detail=detail))
         earned = {text: self._score(text, references) for text in dict.fromkeys(group.captions)}
         return GroupScores(
             sample_id=group.sample_id,

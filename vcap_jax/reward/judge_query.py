@@ -1,10 +1,10 @@
-"""One pass over a group: its questions, answered by the store where it knows them and by the judge elsewhere."""
+"""The questions of a pass over a group, answered by the store where it knows them and by the judge elsewhere."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -151,34 +151,17 @@ class JudgeQuery:
     def __init__(self, judge: JudgeClient, store: JudgementStore | None) -> None:
         self._judge, self._store = judge, store
 
-    async def ask(self, asked: Pass[T], texts: Sequence[str]) -> dict[str, Verdict[T]]:
-        """A verdict for each of the different ``texts``, all asked at once.
-
-        Raises JudgeUnavailable and its kinds, and StoreError.
-        """
-        prompts = {text: asked.fill(text) for text in texts}
-        if self._store is None:
-            keys: dict[str, JudgementKey] = {}
-            known: dict[str, Judgement] = {}
-        else:
-            model = await self._judge.model()
-            keys = {text: _key(asked, model, text, prompt) for text, prompt in prompts.items()}
-            known = self._store.find(keys.values())
-            self._judge.recorder.store_hits(len(known))
-        verdicts = await asyncio.gather(
-            *(self._verdict(asked, prompt, keys.get(text), known) for text, prompt in prompts.items())
-        )
-        return dict(zip(prompts, verdicts, strict=True))
-
-    async def _verdict(
-        self, asked: Pass[T], prompt: str, key: JudgementKey | None, known: dict[str, Judgement]
-    ) -> Verdict[T]:
-        form = asked.form
-        if key is not None and key.digest in known:
-            stored = known[key.digest]
-            return Verdict(
-                result=form.unpack(stored.answer), key=key.digest, tries=stored.tries, usage=stored.usage
-            )
+    async def ask(self, asked: Pass[T], text: str) -> Verdict[T]:
+        """The verdict of ``text``. Raises JudgeUnavailable and its kinds, and StoreError."""
+        form, prompt = asked.form, asked.fill(text)
+        key: JudgementKey | None = None
+        if self._store is not None:
+            key = _key(asked, await self._judge.model(), text, prompt)
+            if (stored := self._store.find([key]).get(key.digest)) is not None:
+                self._judge.recorder.store_hits(1)
+                return Verdict(
+                    result=form.unpack(stored.answer), key=key.digest, tries=stored.tries, usage=stored.usage
+                )
         answer = await self._judge.ask(
             build_messages(() if asked.shown is None else asked.shown.parts, prompt),
             form.read,

@@ -1,7 +1,8 @@
 """Families that ask one question about each candidate: the whole picture or video, the reference, the candidate.
 
 What they have in common is here: groups that cannot be judged, texts without content, and one request for each
-different text, media first and the candidate last, so that a server's caches hold everything else for the group.
+different text as soon as it has ended, media first and the candidate last, so that a server's caches hold everything
+else for the group.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Generic, TypeVar
 
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
-from vcap_jax.reward.group import CandidateScore, GroupForReward
+from vcap_jax.reward.group import CandidateScore, GroupPrompt
 from vcap_jax.reward.json_objects import KeyedPairs, head, read_objects
 from vcap_jax.reward.judge_query import Form, JudgeQuery, MediaViews, Pass, Verdict
+from vcap_jax.reward.open_group import OpenGroup, for_each
 from vcap_jax.reward.prompts import content_hash, delimited
 from vcap_jax.reward.templates import GENERATED_CAPTION, REFERENCE_CAPTION, TemplateError, read_template
 
@@ -63,41 +65,47 @@ class OneQuestion(Generic[T]):
         self._template, self._form, self._judge = template, form, tools.client()
         self._asker = JudgeQuery(self._judge, tools.store)
 
-    async def verdicts(self, group: GroupForReward, reference: str) -> Mapping[str, Verdict[T]] | Failure:
-        """A verdict for each different text with content; a Failure where nothing can be said of the group.
+    async def verdicts(self, group: OpenGroup, reference: str) -> Mapping[str, Verdict[T]] | Failure:
+        """A verdict for each different text with content, asked as soon as it has ended; a Failure where nothing can be
+        said of the group.
 
         Raises JudgeUnavailable and its kinds, and StoreError.
         """
+        prompt = group.prompt
         if not reference.strip():
-            return Failure(reason="no_reference", detail=f"the reference of {group.sample_id!r} has no text")
-        if group.media.modality == "video" and not 0 < group.media.duration < math.inf:
-            detail = f"{group.sample_id!r}: a video of {group.media.duration} seconds"
+            return Failure(reason="no_reference", detail=f"the reference of {prompt.sample_id!r} has no text")
+        if prompt.media.modality == "video" and not 0 < prompt.media.duration < math.inf:
+            detail = f"{prompt.sample_id!r}: a video of {prompt.media.duration} seconds"
             return Failure(reason="media", detail=detail)
-        texts = [text for text in dict.fromkeys(group.captions) if text.strip()]
-        if not texts:
-            return {}
-        looking = MediaViews(group.media, sample_id=group.sample_id, use_image=True, judge=self._judge)
-        shown = await looking.at(None)
-        if isinstance(shown, Failure):
-            return shown
-        one = Pass(
-            form=self._form,
-            fill=lambda text: self._template.fill(reference, text),
-            reference=reference,
-            shown=shown,
-            route=await looking.route(),
-            prefix=content_hash(shown.key, self._template.text, reference),
-        )
-        return await self._asker.ask(one, texts)
+        looking = MediaViews(prompt.media, sample_id=prompt.sample_id, use_image=True, judge=self._judge)
+
+        async def judged(text: str) -> Verdict[T]:
+            shown = await looking.at(None)
+            if isinstance(shown, Failure):
+                return Verdict(result=shown, key="")
+            one = Pass(
+                form=self._form,
+                fill=lambda text: self._template.fill(reference, text),
+                reference=reference,
+                shown=shown,
+                route=await looking.route(),
+                prefix=content_hash(shown.key, self._template.text, reference),
+            )
+            return await self._asker.ask(one, text)
+
+        verdicts = await for_each((text async for text in group.texts() if text.strip()), judged)
+        if verdicts and isinstance(unseen := await looking.at(None), Failure):
+            return unseen
+        return verdicts
 
 
-def reference_of(group: GroupForReward) -> str:
+def reference_of(prompt: GroupPrompt) -> str:
     """The group's reference. Raises ValueError where there is none."""
-    if group.reference is None:
+    if prompt.reference is None:
         raise ValueError(
-            f"sample {group.sample_id!r} has no reference caption: give the run a reference pool (data.references)"
+            f"sample {prompt.sample_id!r} has no reference caption: give the run a reference pool (data.references)"
         )
-    return group.reference
+    return prompt.reference
 
 
 def masked(verdict: Verdict[T], failure: Failure) -> CandidateScore:

@@ -1,14 +1,18 @@
-"""The reward for a synchronous trainer: groups are scored in the background while others still decode.
+"""The reward for a synchronous trainer: captions are scored in the background while others still decode.
 
 ::
 
     with RewardSession(config.reward, config.judge, seed=config.seed) as session:
         session.wait_until_ready()
-        futures = [session.submit(group) for group in groups_as_they_complete]
-        scores = [future.result() for future in futures]
+        opened = session.open(prompt, size=8)
+        for place, caption in captions_as_they_end:
+            opened.end(place, caption)
+        scores = opened.scores.result()
 
-An event loop runs in a thread of its own and holds the client. Every submitted group ends in bounded time,
-since each of its requests has a deadline and a limited number of tries, and an outage of the judge a limit.
+A family gets every caption as soon as it has ended, or the group when its last one has: its type says which
+(``reward.family``). An event loop runs in a thread of its own and holds the client. Every group whose captions have
+ended is scored in bounded time, since each of its requests has a deadline and a limited number of tries, and an outage
+of the judge a limit.
 """
 
 from __future__ import annotations
@@ -17,13 +21,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Self
 
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
 from vcap_jax.reward.endpoint import JUDGE, Role
 from vcap_jax.reward.family import FamilyTools, load_family, made_family, scores_by
-from vcap_jax.reward.group import GroupForReward, GroupScores
+from vcap_jax.reward.group import GroupForReward, GroupPrompt, GroupScores
+from vcap_jax.reward.open_group import OpenGroup
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.store import JudgementStore, StoredCandidate
 from vcap_jax.system.clock import Clock
@@ -32,8 +38,22 @@ from vcap_jax.system.event_loop import LoopThread
 _log = logging.getLogger(__name__)
 
 
+class GroupInWork:
+    """A group that is scored while its captions end; for the thread that makes them.
+
+    scores: see ``RewardSession.submit``.
+    """
+
+    def __init__(self, loop: LoopThread, group: OpenGroup, scores: Future[GroupScores]) -> None:
+        self._loop, self._group, self.scores = loop, group, scores
+
+    def end(self, place: int, caption: str) -> None:
+        """Tells the caption at ``place`` of the group, each once."""
+        self._loop.soon(partial(self._group.end, place, caption))
+
+
 class RewardSession:
-    """Runs the reward family that ``reward.family`` names; ``submit`` may be called from any thread.
+    """Runs the reward family that ``reward.family`` names; ``submit`` and ``open`` may be called from any thread.
 
     judge: its endpoints, asked only if the family asks a judge. What every candidate earned goes into the store that
     ``judge.store`` names. seed: of the family's random choices. references: the whole pool by sample, for families
@@ -98,7 +118,12 @@ class RewardSession:
         long without a judge, MediaMismatch, other kinds of JudgeUnavailable, StoreError, FamilyError (a family of
         the user's own that raised something, or gave no scores).
         """
-        return self._loop.submit(self._score(group, trained_on))
+        return self._loop.submit(self._score(OpenGroup.ended(group), trained_on))
+
+    def open(self, prompt: GroupPrompt, size: int) -> GroupInWork:
+        """Begin to score a group of a step whose ``size`` captions are told as they end; see ``submit``."""
+        group = OpenGroup(prompt, size)
+        return GroupInWork(self._loop, group, self._loop.submit(self._score(group, trained_on=True)))
 
     @property
     def unreachable(self) -> str | None:
@@ -115,9 +140,10 @@ class RewardSession:
         if self._store is not None:
             self._store.close()
 
-    async def _score(self, group: GroupForReward, trained_on: bool) -> GroupScores:
-        scores = await scores_by(self._family, self._name, group)
+    async def _score(self, opened: OpenGroup, trained_on: bool) -> GroupScores:
+        scores = await scores_by(self._family, self._name, opened)
         if self._store is not None and trained_on:
+            group = await opened.whole()
             written = self._store.put_group(
                 [
                     StoredCandidate(

@@ -12,13 +12,15 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyError, FamilyTools
-from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, all_failed
+from vcap_jax.reward.group import CandidateScore, GroupScores, all_failed
 from vcap_jax.reward.json_objects import head, read_objects
 from vcap_jax.reward.judge_query import Form, JudgeQuery, Pass, Verdict
+from vcap_jax.reward.open_group import OpenGroup, for_each
 from vcap_jax.reward.prompts import content_hash, delimited, object_schema, schema_format
 from vcap_jax.reward.questions import UNKNOWN, Question, read_questions
 from vcap_jax.reward.templates import TemplateError, read_template
@@ -56,23 +58,26 @@ class VqaReward:
         """Always: the endpoints answer the questions; they are sent no picture."""
         return True
 
-    async def score_group(self, group: GroupForReward) -> GroupScores:
-        """One request per different caption; one without text answers nothing and is worth 0 unasked."""
+    async def score_captions(self, group: OpenGroup) -> GroupScores:
+        """One request per different caption, as soon as it has ended; one without text answers nothing and is worth 0
+        unasked."""
         began = time.perf_counter()
-        questions = self._questions.get(group.sample_id)
+        sample_id = group.prompt.sample_id
+        questions = self._questions.get(sample_id)
         if not questions:
-            detail = f"there is no question about {group.sample_id!r}"
-            return all_failed(group, Failure(reason="no_questions", detail=detail))
-        asked = questions_pass(questions, self._template, route=content_hash(group.sample_id))
-        answers: dict[str, Verdict[Answers]] = {}
-        texts = [text for text in dict.fromkeys(group.captions) if text.strip()]
-        if texts:
-            answers = await self._asker.ask(asked, texts)
+            detail = f"there is no question about {sample_id!r}"
+            return all_failed(group.prompt, group.size, Failure(reason="no_questions", detail=detail))
+        asked = questions_pass(questions, self._template, route=content_hash(sample_id))
+        answers = await for_each(
+            (text async for text in group.texts() if text.strip()), partial(self._asker.ask, asked)
+        )
         silent: Verdict[Answers] = Verdict(result={name: UNKNOWN for name, _ in numbered(questions)})
         return GroupScores(
-            sample_id=group.sample_id,
-            step=group.step,
-            candidates=tuple(_candidate(answers.get(text, silent), questions) for text in group.captions),
+            sample_id=sample_id,
+            step=group.prompt.step,
+            candidates=tuple(
+                _candidate(answers.get(text, silent), questions) for text in (await group.whole()).captions
+            ),
             full_reward=1.0,
             weights={"accuracy": 1.0},
             seconds=time.perf_counter() - began,

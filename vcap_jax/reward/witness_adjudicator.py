@@ -1,6 +1,7 @@
 """The witness-adjudicator reward of one group (Section 2.2).
 
-One question per candidate, all at once; for a video a second one about a window that the whole group shares.
+One question per candidate, as soon as it has ended; for a video a second one about a window that the whole group
+shares.
 What a candidate lacks by its own fault scores 0; what the judge or the data lack is a failure and masks the
 candidate.
 """
@@ -10,16 +11,18 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.reward.aggregation import component_weights, video_reward, weighted_reward
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
-from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, all_failed
+from vcap_jax.reward.group import CandidateScore, GroupPrompt, GroupScores, all_failed
 from vcap_jax.reward.judge_query import JudgeQuery, MediaViews, Verdict, verdict_form, verdict_pass
+from vcap_jax.reward.open_group import OpenGroup, for_each
 from vcap_jax.reward.scores import Scores, full_scores, zero_scores
 from vcap_jax.reward.segments import (
     SegmentedCaption,
@@ -31,9 +34,12 @@ from vcap_jax.reward.segments import (
 )
 from vcap_jax.reward.templates import SPECS, Instruction, InstructionName, load_instruction
 
+Judging: TypeAlias = Callable[[str], Coroutine[object, object, Verdict[Scores]]]
+"""Gives a text its verdict."""
+
 
 class WitnessAdjudicatorReward:
-    """Scores groups with one judge. The seed of its tools is that of the local windows.
+    """Scores captions with one judge. The seed of its tools is that of the local windows.
 
     Its components are the scores from 0 to 10: ``correctness``, ``completeness``, and ``text_quality`` or, for a
     whole video, ``reasonability``; those of the local pass stand under ``local/``.
@@ -60,129 +66,132 @@ class WitnessAdjudicatorReward:
         """Always."""
         return True
 
-    async def score_group(self, group: GroupForReward) -> GroupScores:
-        """Ask for every candidate at once and aggregate.
+    async def score_captions(self, group: OpenGroup) -> GroupScores:
+        """Ask for every candidate as soon as it has ended, and aggregate.
 
         Raises ValueError where the reward uses a reference and the group has None, JudgeUnavailable where no
         endpoint can be used at all, StoreError. Failures of single judgements and of data are in the result.
         """
         began = time.perf_counter()
-        reference = group.reference if self._config.use_reference else None
+        prompt = group.prompt
+        reference = prompt.reference if self._config.use_reference else None
         if self._config.use_reference and reference is None:
             raise ValueError(
-                f"sample {group.sample_id!r} has no reference caption: give the run a reference pool, or set "
+                f"sample {prompt.sample_id!r} has no reference caption: give the run a reference pool, or set "
                 "reward.use_reference to false"
             )
         if reference is not None and not reference.strip():
             failure = Failure(
-                reason="no_reference", detail=f"the reference of {group.sample_id!r} has no text"
+                reason="no_reference", detail=f"the reference of {prompt.sample_id!r} has no text"
             )
-            return all_failed(group, failure)
-        if group.media.modality == "video" and not 0 < group.media.duration < math.inf:
-            detail = f"{group.sample_id!r}: a video of {group.media.duration} seconds"
-            return all_failed(group, Failure(reason="media", detail=detail))
+            return all_failed(prompt, group.size, failure)
+        if prompt.media.modality == "video" and not 0 < prompt.media.duration < math.inf:
+            detail = f"{prompt.sample_id!r}: a video of {prompt.media.duration} seconds"
+            return all_failed(prompt, group.size, Failure(reason="media", detail=detail))
         looking = MediaViews(
-            group.media, sample_id=group.sample_id, use_image=self._config.use_image, judge=self._judge
+            prompt.media, sample_id=prompt.sample_id, use_image=self._config.use_image, judge=self._judge
         )
         verdicts: list[dict[str, Verdict[Scores]]]
-        if group.media.modality == "image":
+        if prompt.media.modality == "image":
             verdicts, window = await self._judge_image(group, reference, looking), None
         else:
             verdicts, window = await self._judge_video(group, reference, looking)
         return GroupScores(
-            sample_id=group.sample_id,
-            step=group.step,
+            sample_id=prompt.sample_id,
+            step=prompt.step,
             candidates=tuple(self._candidate(passes) for passes in verdicts),
             full_reward=self._full_reward(local=window is not None),
-            weights=component_weights(self._config.weights, group.media.modality, local=window is not None),
+            weights=component_weights(self._config.weights, prompt.media.modality, local=window is not None),
             window=window,
             seconds=time.perf_counter() - began,
         )
 
     async def _judge_image(
-        self, group: GroupForReward, reference: str | None, looking: MediaViews
+        self, group: OpenGroup, reference: str | None, looking: MediaViews
     ) -> list[dict[str, Verdict[Scores]]]:
-        whole = await self._judge_texts("image", reference, looking, list(group.captions), None)
-        return [{"global": whole[caption]} for caption in group.captions]
+        whole = await for_each(group.texts(), self._pass("image", reference, looking, None))
+        return [{"global": whole[caption]} for caption in (await group.whole()).captions]
 
     async def _judge_video(
-        self, group: GroupForReward, reference: str | None, looking: MediaViews
+        self, group: OpenGroup, reference: str | None, looking: MediaViews
     ) -> tuple[list[dict[str, Verdict[Scores]]], TimeWindow | None]:
-        passes: list[Coroutine[object, object, Mapping[str, Verdict[Scores]]]] = [
-            self._judge_texts("video_global", reference, looking, list(group.captions), None)
-        ]
-        window = self._window(group) if self._config.local_active else None
-        local_texts: list[str] = []
-        if window is not None:
-            local_texts = [self._local_text(parse_segments(caption), window) for caption in group.captions]
-            passes.append(self._judge_local(group, reference, looking, local_texts, window))
-        whole, *local = await asyncio.gather(*passes)
-        verdicts = [{"global": whole[caption]} for caption in group.captions]
-        if local:
-            for passed, text in zip(verdicts, local_texts, strict=True):
-                passed["local"] = local[0][text]
-        return verdicts, window
+        judged = self._pass("video_global", reference, looking, None)
+        if not self._config.local_active:
+            whole = await for_each(group.texts(), judged)
+            return [{"global": whole[caption]} for caption in (await group.whole()).captions], None
+        window = self._window(group.prompt)
 
-    async def _judge_local(
-        self,
-        group: GroupForReward,
-        reference: str | None,
-        looking: MediaViews,
-        texts: list[str],
-        window: TimeWindow,
-    ) -> Mapping[str, Verdict[Scores]]:
+        def local_text(caption: str) -> str:
+            return self._local_text(parse_segments(caption), window)
+
+        whole, local = await asyncio.gather(
+            for_each(group.texts(), judged),
+            for_each(
+                (local_text(caption) async for caption in group.texts()),
+                self._local_pass(group.prompt, reference, looking, window),
+            ),
+        )
+        return [
+            {"global": whole[caption], "local": local[local_text(caption)]}
+            for caption in (await group.whole()).captions
+        ], window
+
+    def _local_pass(
+        self, prompt: GroupPrompt, reference: str | None, looking: MediaViews, window: TimeWindow
+    ) -> Judging:
         if reference is not None and self._config.local.reference == "segment":
-            segments = group.reference_segments or parse_segments(reference).segments
+            segments = prompt.reference_segments or parse_segments(reference).segments
             reference = format_segments(select_segments(segments, window, self._config.local.min_overlap))
             if not reference:
                 stretch = f"{window.start:.1f}-{window.end:.1f} s"
-                detail = f"the reference of {group.sample_id!r} says nothing on {stretch}"
+                detail = f"the reference of {prompt.sample_id!r} says nothing on {stretch}"
                 failure = Failure(reason="no_reference_segment", detail=detail)
-                return {text: Verdict(result=failure, key="") for text in texts}
-        return await self._judge_texts("video_segment", reference, looking, texts, window)
 
-    async def _judge_texts(
+                async def nothing_to_compare(text: str) -> Verdict[Scores]:
+                    return Verdict(result=failure, key="")
+
+                return nothing_to_compare
+        return self._pass("video_segment", reference, looking, window)
+
+    def _pass(
         self,
         name: InstructionName,
         reference: str | None,
         looking: MediaViews,
-        texts: Sequence[str],
         window: TimeWindow | None,
-    ) -> Mapping[str, Verdict[Scores]]:
-        """One verdict per different text; a text without content scores 0 unasked."""
+    ) -> Judging:
+        """What gives a text its verdict; one without content scores 0 unasked."""
         name = name if self._config.use_reference else _WITHOUT_REFERENCE[name]
         instruction = self._instructions[name]
-        verdicts: dict[str, Verdict[Scores]] = {}
-        asked = []
-        for text in dict.fromkeys(texts):
-            if text.strip():
-                asked.append(text)
-            else:
+
+        async def judged(text: str) -> Verdict[Scores]:
+            if not text.strip():
                 note = (
                     "The text is empty." if window is None else "No segment of the text lies in the window."
                 )
-                scores = zero_scores(instruction.spec.score_keys, f"{note} Not shown to the judge.")
-                verdicts[text] = Verdict(result=scores)
-        if not asked:
-            return verdicts
-        shown = await looking.at(window)
-        if isinstance(shown, Failure):
-            return verdicts | {text: Verdict(result=shown, key="") for text in asked}
-        route = await looking.route()
-        one = verdict_pass(instruction, self._forms[name], reference=reference, shown=shown, route=route)
-        return verdicts | await self._asker.ask(one, asked)
+                return Verdict(
+                    result=zero_scores(instruction.spec.score_keys, f"{note} Not shown to the judge.")
+                )
+            shown = await looking.at(window)
+            if isinstance(shown, Failure):
+                return Verdict(result=shown, key="")
+            route = await looking.route()
+            one = verdict_pass(instruction, self._forms[name], reference=reference, shown=shown, route=route)
+            return await self._asker.ask(one, text)
 
-    def _window(self, group: GroupForReward) -> TimeWindow:
+        return judged
+
+    def _window(self, prompt: GroupPrompt) -> TimeWindow:
         local = self._config.local
-        if self._config.use_reference and local.reference == "segment" and group.reference_segments:
+        if self._config.use_reference and local.reference == "segment" and prompt.reference_segments:
             return choose_window(
-                group.reference_segments, seed=self._seed, step=group.step, sample_id=group.sample_id
+                prompt.reference_segments, seed=self._seed, step=prompt.step, sample_id=prompt.sample_id
             )
         return sample_window(
             seed=self._seed,
-            step=group.step,
-            sample_id=group.sample_id,
-            duration=group.media.duration,
+            step=prompt.step,
+            sample_id=prompt.sample_id,
+            duration=prompt.media.duration,
             fraction=local.fraction,
             min_seconds=local.min_seconds,
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from vcap_jax.data.examples import Example
 from vcap_jax.models.family import Features, Params, PromptBatch
-from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, SampledGroup
+from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, SampledCaption, SampledGroup
 from vcap_jax.system.errors import VCapError
 
 
@@ -38,10 +38,18 @@ class RolloutBatch:
 class RolloutEngine(Protocol):
     """Draws the captions of a step's groups from the given parameters."""
 
-    def stream(self, params: Params, batches: Iterable[RolloutBatch], *, step: int) -> Iterator[SampledGroup]:
+    def stream(
+        self,
+        params: Params,
+        batches: Iterable[RolloutBatch],
+        *,
+        step: int,
+        ended: Callable[[SampledCaption], None] | None = None,
+    ) -> Iterator[SampledGroup]:
         """Yields every group once, as soon as its last caption has ended; ``index`` is its own in the step.
 
-        batches: read as the engine needs them, to the end. Raises RolloutError.
+        batches: read as the engine needs them, to the end. ended: called with every caption as soon as the engine has
+        it, before its group is yielded. Raises RolloutError.
         """
         ...
 
@@ -58,11 +66,20 @@ class JaxEngine:
     frozen: Params
     seed: int
 
-    def stream(self, params: Params, batches: Iterable[RolloutBatch], *, step: int) -> Iterator[SampledGroup]:
+    def stream(
+        self,
+        params: Params,
+        batches: Iterable[RolloutBatch],
+        *,
+        step: int,
+        ended: Callable[[SampledCaption], None] | None = None,
+    ) -> Iterator[SampledGroup]:
         """See ``RolloutEngine``. A group's captions depend on (seed, step, its index) and the parameters alone. As
         many groups decode side by side as there are slots, of as many batches as it takes."""
         groups = (PromptGroups(b.prompt, b.features, b.indices) for b in batches)
-        yield from self.sampler.stream_batches(params, self.frozen, groups, seed=self.seed, step=step)
+        yield from self.sampler.stream_batches(
+            params, self.frozen, groups, seed=self.seed, step=step, ended=ended
+        )
 
     def measured(self) -> Mapping[str, float]:
         """See ``RolloutEngine``: nothing, its numbers are the trainer's."""

@@ -1,7 +1,7 @@
 """The group sampler: one prefill per prompt, G captions decoded over the shared prefix, group after group.
 
 A number of slots hold a group each, at its own step. Decoding runs in chunks of tokens, one device call each. Between
-two calls the host sees which captions have ended, hands complete groups on, so their rewards are computed while
+two calls the host sees which captions have ended, hands them and complete groups on, so that they are judged while
 others still decode, and puts waiting groups into their slots; and the next call gets the smallest known shape that
 holds what is unfinished (``schedule``). Shapes depend only on the prompt bucket and the settings; nothing recompiles
 from step to step.
@@ -27,7 +27,7 @@ from vcap_jax.rollout.decoding import DATA_AXIS, DecodePrograms, DecodeSettings,
 from vcap_jax.rollout.placement import RolloutPlacement, mesh_of
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.schedule import ShapeBuckets, fills_together
-from vcap_jax.rollout.slots import Incoming, PromptGroups, SampledGroup, Slots
+from vcap_jax.rollout.slots import Incoming, PromptGroups, SampledCaption, SampledGroup, Slots
 from vcap_jax.rollout.vllm_config import VllmConfig
 
 _COMPILERS = 16
@@ -187,10 +187,18 @@ class GroupSampler:
         yield from self.stream_batches(trainable, frozen, [batch], seed=seed, step=step)
 
     def stream_batches(
-        self, trainable: Params, frozen: Params, batches: Iterable[PromptGroups], *, seed: int, step: int
+        self,
+        trainable: Params,
+        frozen: Params,
+        batches: Iterable[PromptGroups],
+        *,
+        seed: int,
+        step: int,
+        ended: Callable[[SampledCaption], None] | None = None,
     ) -> Iterator[SampledGroup]:
         """Yields every group of ``batches`` once, as soon as its last caption has ended.
 
+        ended: called with every caption as soon as it has ended, before its group is yielded.
         batches: read when there is room for their groups, to the end. Groups decode side by side whatever batch they
         come from, if their prompts have room in the slots (``schedule.has_room``), which are as wide as the prompts
         that came first. Before slots of another width begin, the groups in these are finished.
@@ -205,7 +213,7 @@ class GroupSampler:
             slots = Slots(programs, self.buckets(programs.replicas), params, placement, tokens, seed, step)
             while slots.fill(incoming) or slots.busy:
                 slots.decode()
-                yield from slots.finished()
+                yield from slots.finished(ended)
             del slots  # its caches, before those of the next width are made
 
     def warm(

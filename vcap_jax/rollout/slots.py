@@ -7,7 +7,7 @@ groups beside each other every time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -17,6 +17,16 @@ from vcap_jax.models.family import DecodeParams, Features, PromptBatch
 from vcap_jax.rollout.decoding import DecodePrograms, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement
 from vcap_jax.rollout.schedule import ShapeBuckets, fills_together, has_room
+
+
+@dataclass(frozen=True)
+class SampledCaption:
+    """A caption that has ended. index: of its group in the step; place: in its group; tokens: int32, the end token
+    included."""
+
+    index: int
+    place: int
+    tokens: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,11 @@ class SampledGroup:
     lengths: np.ndarray
     truncated: np.ndarray
     logprobs: np.ndarray | None = None
+
+    def by_caption(self) -> Iterator[SampledCaption]:
+        """Its captions, in their order."""
+        for place, (tokens, length) in enumerate(zip(self.tokens, self.lengths, strict=True)):
+            yield SampledCaption(self.index, place, tokens[:length])
 
 
 @dataclass(frozen=True)
@@ -114,6 +129,7 @@ class Slots:
         self.state: DecodeState = programs.empty(params, self._slots, prompt_tokens)
         shape = (programs.replicas, self._slots)
         self._live = np.zeros((*shape, programs.settings.group), bool)
+        self._ended = np.zeros_like(self._live)
         self._steps = np.zeros(shape, np.int64)
 
     @property
@@ -175,19 +191,27 @@ class Slots:
         self._steps = steps.reshape(self._steps.shape).astype(np.int64)
         held = np.array([[group is not None for group in replica] for replica in self._held])
         going = held & (self._steps < self._budget)
-        self._live = ~done.reshape(self._live.shape) & going[..., None]
+        live = ~done.reshape(self._live.shape) & going[..., None]
+        self._ended, self._live = self._live & ~live, live
 
-    def finished(self) -> Iterator[SampledGroup]:
-        """The groups that are complete, in the order of their indices; their slots are free."""
-        complete = [
+    def finished(self, ended: Callable[[SampledCaption], None] | None) -> Iterator[SampledGroup]:
+        """The groups that the last call has completed, in the order of their indices; their slots are free. Before
+        that ``ended`` is told all captions that it has completed."""
+        heard = [
             (group.index, replica, slot)
             for replica, groups in enumerate(self._held)
             for slot, group in enumerate(groups)
-            if group is not None and not self._live[replica, slot].any()
+            if group is not None and self._ended[replica, slot].any()
         ]
-        if not complete:
+        complete = [(i, replica, slot) for i, replica, slot in heard if not self._live[replica, slot].any()]
+        if not complete and (ended is None or not heard):
             return
         tokens, lengths, done = jax.device_get((self.state.tokens, self.state.lengths, self.state.done))
+        if ended is not None:
+            for index, replica, slot in sorted(heard):
+                row = replica * self._slots + slot
+                for place in np.flatnonzero(self._ended[replica, slot]).tolist():
+                    ended(SampledCaption(index, place, tokens[row, place, : lengths[row, place]].copy()))
         for index, replica, slot in sorted(complete):
             self._held[replica][slot] = None
             row = replica * self._slots + slot

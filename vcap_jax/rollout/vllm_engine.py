@@ -26,7 +26,7 @@ from vcap_jax.data.examples import Example
 from vcap_jax.models.family import Params, VllmFamily, VllmProcessor
 from vcap_jax.models.policy import Policy
 from vcap_jax.rollout.engine import RolloutBatch, RolloutError
-from vcap_jax.rollout.sampler import RolloutConfig, SampledGroup
+from vcap_jax.rollout.sampler import RolloutConfig, SampledCaption, SampledGroup
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
 from vcap_jax.rollout.vllm_server import VllmServer
 from vcap_jax.rollout.vllm_weights import WeightFiles
@@ -95,8 +95,16 @@ class VllmEngine:
         """Checks every server; RolloutError says what is wrong with the first that will not do."""
         return self._loop.run(self._connect())
 
-    def stream(self, params: Params, batches: Iterable[RolloutBatch], *, step: int) -> Iterator[SampledGroup]:
-        """See ``RolloutEngine``. All groups are under way at once, as far as ``concurrency`` allows."""
+    def stream(
+        self,
+        params: Params,
+        batches: Iterable[RolloutBatch],
+        *,
+        step: int,
+        ended: Callable[[SampledCaption], None] | None = None,
+    ) -> Iterator[SampledGroup]:
+        """See ``RolloutEngine``. All groups are under way at once, as far as ``concurrency`` allows. A server answers
+        for a whole group, so its captions are told together."""
         version = f"{self._weights.folder.name}-step-{step}"
         self._load(params, version)
         arrived: queue.SimpleQueue[Future[SampledGroup]] = queue.SimpleQueue()
@@ -108,7 +116,11 @@ class VllmEngine:
                     future.add_done_callback(arrived.put)
                     futures.append(future)
             for _ in range(len(futures)):
-                yield arrived.get().result()
+                group = arrived.get().result()
+                if ended is not None:
+                    for caption in group.by_caption():
+                        ended(caption)
+                yield group
         finally:
             for future in futures:
                 future.cancel()

@@ -42,6 +42,13 @@ class LoopThread:
             raise RuntimeError(f"the {self._name} is closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
+    def soon(self, call: Callable[[], object]) -> None:
+        """Has the loop call ``call``, after what it was given before; may be called from any other thread. Raises
+        RuntimeError once closed."""
+        if self._closed:
+            raise RuntimeError(f"the {self._name} is closed")
+        self._loop.call_soon_threadsafe(call)
+
     def run(self, work: Coroutine[object, object, T], timeout_s: float | None = None) -> T:
         """The result of ``work``. Raises what it raises, and TimeoutError."""
         return self.submit(work).result(timeout_s)
