@@ -108,7 +108,7 @@ def collect(
         group_size=captions,
     )
     batch = GroupBatch(examples=tuple(map(example, tokens)), indices=indices, skipped=())
-    return engine, collector.collect(None, batch, step=1)
+    return engine, collector.scored(collector.draw(None, batch, step=1))
 
 
 def test_prompts_of_one_size_share_a_batch_and_the_largest_come_first() -> None:

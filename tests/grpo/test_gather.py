@@ -12,7 +12,7 @@ import pytest
 from tests.processes_in_threads import in_threads
 from vcap_jax.data.batching import common_sizes
 from vcap_jax.data.media import TimeWindow
-from vcap_jax.grpo.gather import StepNotDone, end_of_step, outcome_of_all
+from vcap_jax.grpo.gather import StepNotDone, end_of_step, longest_of_all, outcome_of_all
 from vcap_jax.grpo.records import GroupRecord, StepRollout
 from vcap_jax.models.buckets import PaddedSizes
 from vcap_jax.parallel.processes import ALONE, DistributedConfig, Processes
@@ -20,6 +20,7 @@ from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.scores import Scores
 from vcap_jax.reward.statistics import JudgeStatistics
+from vcap_jax.rollout.slots import SampledGroup
 
 VERDICT = Scores(
     analysis="Sieht “gut” aus.\n", correctness=9, completeness=7, third=10, third_key="Text Quality"
@@ -92,6 +93,28 @@ def test_a_step_that_one_process_cannot_do_is_done_by_none() -> None:
     assert in_threads(3, work) == ["process 1: no judge answers"] * 3
     with pytest.raises(StepNotDone, match=r"^no judge answers$"):
         outcome_of_all(ALONE, RuntimeError("no judge answers"))
+
+
+def test_captions_are_padded_to_the_longest_of_any_process_unless_one_has_none() -> None:
+    def drawn(*lengths: int) -> list[SampledGroup]:
+        tokens = np.zeros((2, 9), np.int32)
+        return [SampledGroup(0, tokens, np.array([1, n], np.int32), np.zeros(2, bool)) for n in lengths]
+
+    def work(processes: Processes) -> int:
+        return longest_of_all(processes, drawn(3, 7) if processes.index else drawn(5, 2))
+
+    assert in_threads(2, work) == [7, 7]
+    assert longest_of_all(ALONE, drawn(4)) == 4
+
+    def fails(processes: Processes) -> BaseException | None:
+        error = RuntimeError("the server is gone")
+        with pytest.raises(StepNotDone, match=r"^process 1: the server is gone$") as raised:
+            longest_of_all(processes, error if processes.index else drawn(3))
+        return raised.value.__cause__
+
+    ours, theirs = in_threads(2, fails)
+    assert ours is None
+    assert isinstance(theirs, RuntimeError)
 
 
 def test_batches_are_padded_to_what_the_largest_prompt_of_any_process_needs() -> None:

@@ -25,6 +25,7 @@ from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.statistics import StatisticsRecorder
 from vcap_jax.reward.store import StoreError
+from vcap_jax.rollout.slots import SampledGroup
 from vcap_jax.run.log import SilentLog
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
 from vcap_jax.training.checkpoint import Checkpointer, no_work
@@ -51,25 +52,32 @@ class Collector:
         self.silent, self.error, self.asked = silent, error, []
         self.session = SimpleNamespace(statistics=StatisticsRecorder(("judge",)).snapshot)
 
-    def collect(self, params: Any, batch: GroupBatch, step: int) -> StepRollout:
+    def draw(self, params: Any, batch: GroupBatch, step: int) -> Any:
         self.asked.append((step, [example.sample.id for example in batch.examples]))
-        if step == self.silent and self.error is not None:
+        groups = [
+            SampledGroup(index, np.ones((2, 1), np.int32), np.ones(2, np.int32), np.zeros(2, bool))
+            for index in batch.indices
+        ]
+        return SimpleNamespace(batches=(), groups=groups, batch=batch, step=step, w=float(params["w"]))
+
+    def scored(self, draw: Any) -> StepRollout:
+        if draw.step == self.silent and self.error is not None:
             raise self.error
         return StepRollout(
             batches=(),
             records=tuple(
                 GroupRecord(
-                    index=index,
+                    index=group.index,
                     sample_id=example.sample.id,
                     captions=("a", "b"),
-                    lengths=np.ones(2, np.int32),
-                    truncated=np.zeros(2, bool),
-                    scores=self._scores(example.sample.id, step, float(params["w"])),
+                    lengths=group.lengths,
+                    truncated=group.truncated,
+                    scores=self._scores(example.sample.id, draw.step, draw.w),
                     example=example,
                     reference=None,
-                    tokens=np.ones((2, 1), np.int32),
+                    tokens=group.tokens,
                 )
-                for index, example in zip(batch.indices, batch.examples, strict=True)
+                for group, example in zip(draw.groups, draw.batch.examples, strict=True)
             ),
             rollout_seconds=1.0,
             judge_seconds=1.0,
@@ -85,10 +93,19 @@ class Collector:
         return GroupScores(sample_id=sample, step=step, candidates=candidates)
 
 
-def update(state: TrainState, rollout: StepRollout, _: Any, advantages: Any) -> tuple[TrainState, dict]:
-    moved = sum(float(r.sample_id) for r in rollout.records) + float(advantages.advantages[:, 0].sum())
-    w = state.params["w"] * 0.9 + moved / 7
-    return TrainState(step=state.step + 1, params={"w": w}, opt_state=()), {}
+class Update:
+    """What it holds fixed is the parameter that drew."""
+
+    def fixed(self, params: Any, batches: Any, groups: Any, longest: int) -> Any:
+        assert longest == 1
+        return float(params["w"])
+
+    def __call__(
+        self, state: TrainState, rollout: StepRollout, _: Any, advantages: Any, fixed: float
+    ) -> tuple[TrainState, dict]:
+        moved = sum(float(r.sample_id) for r in rollout.records) + float(advantages.advantages[:, 0].sum())
+        w = state.params["w"] * 0.9 + moved / 7 + fixed / 5
+        return TrainState(step=state.step + 1, params={"w": w}, opt_state=()), {}
 
 
 def run(
@@ -112,7 +129,7 @@ def run(
             total_steps=STEPS,
             data=data,
             collector=collector,
-            update=update,
+            update=Update(),
             own_params=lambda params: params,
             checkpoints=checkpoints,
             save_every=STEPS,
@@ -123,6 +140,23 @@ def run(
             return float(training.run(state).params["w"]), collector.asked
         finally:
             data.close()
+
+
+def test_what_needs_no_scores_is_computed_before_they_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = []
+    watched = [(Collector, "draw"), (Update, "fixed"), (Collector, "scored"), (Update, "__call__")]
+    for owner, name in watched:
+        work = getattr(owner, name)
+
+        def noted(*given: Any, name: str = name, work: Any = work) -> Any:
+            order.append(name)
+            return work(*given)
+
+        monkeypatch.setattr(owner, name, noted)
+    run(tmp_path)
+    assert order == ["draw", "fixed", "scored", "__call__"] * STEPS
 
 
 @pytest.mark.parametrize("step", [0, 2])

@@ -21,6 +21,7 @@ from vcap_jax.models.family import family_of
 from vcap_jax.models.policy import split_model, vision_encoder
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.engine import RolloutBatch
+from vcap_jax.rollout.slots import SampledGroup
 
 GROUPS, SIZE, TOKENS = 5, 2, 6
 PARTS = split_model(tiny_model(), ("visual",))
@@ -102,11 +103,14 @@ def updated(
         placement=placement,
         rollout_weights=None,
     )
+    groups = [SampledGroup(r.index, r.tokens, r.lengths, r.truncated) for r in records]
+    fixed = update.fixed(trainable, batches, groups, int(lengths.max()))
     state, metrics = update(
         programs.initial_state(trainable, placement),
         StepRollout(batches=tuple(batches), records=tuple(records), rollout_seconds=0, judge_seconds=0),
         lengths,
         group_advantages(rewards, np.isfinite(rewards), config.advantages),
+        fixed,
     )
     return state.params, metrics
 

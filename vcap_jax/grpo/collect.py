@@ -1,13 +1,14 @@
 """One step's experience: examples -> visual features -> captions -> scores.
 
-Captions are handed to the judge the moment they end, so judging overlaps with the decoding of the others; what is left
-to wait for at the end is measured as the judge's share of the step.
+Captions are handed to the judge the moment they end, so judging overlaps with the decoding of the others, and with what
+the caller does between ``draw`` and ``scored``; what is left to wait for then is measured as the judge's share of the
+step.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import astuple, dataclass, replace
 
@@ -54,14 +55,14 @@ class Collector:
     processes: Processes = ALONE
     second_judge: SecondJudge | None = None
 
-    def collect(self, params: Params, batch: GroupBatch[Example], step: int) -> StepRollout:
-        """Captions and scores for the groups of this process. Raises KeyError for a sample without a needed reference,
-        and RolloutError if the engine fails."""
+    def draw(self, params: Params, batch: GroupBatch[Example], step: int) -> StepDraw:
+        """Captions for the groups of this process, which are with the judge. Raises KeyError for a sample without a
+        needed reference, and RolloutError if the engine fails."""
         begin = time.monotonic()
         examples = batch.examples
         row_of = {index: row for row, index in enumerate(batch.indices)}
         batches: list[RolloutBatch] = []
-        judged: dict[int, _Judged] = {}
+        judged: dict[int, JudgedGroup] = {}
 
         def ended(caption: SampledCaption) -> None:
             """To the judge; the first of its group opens the group."""
@@ -78,30 +79,41 @@ class Collector:
             drawn[group.index] = group
             if self.second_judge is not None:
                 self.second_judge.consider(judged[group.index].whole(), judged[group.index].scores)
-        decoded = time.monotonic()
-        records = []
-        for index, example in zip(batch.indices, examples, strict=True):
-            group, one = drawn[index], judged[index]  # the engine yields every real group once
-            records.append(
-                GroupRecord(
-                    index=index,
-                    sample_id=example.sample.id,
-                    example=example,
-                    reference=one.prompt.reference,
-                    tokens=group.tokens,
-                    lengths=group.lengths,
-                    truncated=group.truncated,
-                    captions=one.whole().captions,
-                    scores=self._scored(one.scores),
-                    sampler_logprobs=group.logprobs,
-                )
-            )
-        return StepRollout(
+        return StepDraw(
             batches=tuple(batches),
-            records=tuple(records),
-            rollout_seconds=decoded - begin,
-            judge_seconds=time.monotonic() - decoded,
+            examples=examples,
+            # The engine yields every real group once.
+            groups=tuple(drawn[index] for index in batch.indices),
+            judged=tuple(judged[index] for index in batch.indices),
+            seconds=time.monotonic() - begin,
             measured=self.engine.measured(),
+        )
+
+    def scored(self, draw: StepDraw) -> StepRollout:
+        """The captions with their scores, once the judge has given them all. Raises JudgeUnavailable and its kinds,
+        StoreError, FamilyError."""
+        begin = time.monotonic()
+        records = tuple(
+            GroupRecord(
+                index=group.index,
+                sample_id=example.sample.id,
+                example=example,
+                reference=judged.prompt.reference,
+                tokens=group.tokens,
+                lengths=group.lengths,
+                truncated=group.truncated,
+                captions=judged.whole().captions,
+                scores=self._scored(judged.scores),
+                sampler_logprobs=group.logprobs,
+            )
+            for example, group, judged in zip(draw.examples, draw.groups, draw.judged, strict=True)
+        )
+        return StepRollout(
+            batches=draw.batches,
+            records=records,
+            rollout_seconds=draw.seconds,
+            judge_seconds=time.monotonic() - begin,
+            measured=draw.measured,
         )
 
     def _scored(self, future: Future[GroupScores]) -> GroupScores:
@@ -148,7 +160,7 @@ class Collector:
             made.append(RolloutBatch(part, batch.indices[cut], prompt, features))
             yield made[-1]
 
-    def _opened(self, example: Example, index: int, step: int) -> _Judged:
+    def _opened(self, example: Example, index: int, step: int) -> JudgedGroup:
         """The group as the judge is given it, before any of its captions."""
         identity, references = example.sample.id, tuple[str, ...]()
         reference, segments = None, tuple[Segment, ...]()
@@ -164,10 +176,10 @@ class Collector:
             references=references,
             reference_segments=segments,
         )
-        return _Judged(prompt, self.session.open(prompt, self.group_size))
+        return JudgedGroup(prompt, self.session.open(prompt, self.group_size))
 
 
-class _Judged:
+class JudgedGroup:
     """A group that is with the judge, and those of its captions that have ended."""
 
     def __init__(self, prompt: GroupPrompt, work: GroupInWork) -> None:
@@ -185,3 +197,19 @@ class _Judged:
     def whole(self) -> GroupForReward:
         """The group, all of whose captions have ended."""
         return self.prompt.with_captions(tuple(self._captions[place] for place in sorted(self._captions)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDraw:
+    """This process's captions of a step, which are with the judge, in the order of their groups.
+
+    batches: whose prompts and features stay on its devices for the update. seconds: of encoding and decoding. measured:
+    the rollout engine's own metrics.
+    """
+
+    batches: tuple[RolloutBatch, ...]
+    examples: tuple[Example, ...]
+    groups: tuple[SampledGroup, ...]
+    judged: tuple[JudgedGroup, ...]
+    seconds: float
+    measured: Mapping[str, float]

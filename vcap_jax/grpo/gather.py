@@ -6,7 +6,7 @@ totals as a single one would have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,6 +17,7 @@ from vcap_jax.grpo.records import GroupResult, StepOutcome, StepRollout
 from vcap_jax.parallel.processes import Processes
 from vcap_jax.reward.group import GroupScores
 from vcap_jax.reward.statistics import JudgeStatistics
+from vcap_jax.rollout.slots import SampledGroup
 
 
 class StepNotDone(RuntimeError):
@@ -37,6 +38,20 @@ _RESULTS = pydantic.TypeAdapter(list[_Travelling])
 _STATISTICS = pydantic.TypeAdapter(JudgeStatistics)
 
 
+def longest_of_all(processes: Processes, drawn: Sequence[SampledGroup] | Exception) -> int:
+    """Tokens of the longest caption that any process has drawn. drawn: this process's groups, or why there are none.
+
+    Raises StepNotDone in all processes if one has none.
+    """
+    if isinstance(drawn, Exception):
+        mine: dict[str, Any] = {"problem": str(drawn)}
+    else:
+        mine = {"problem": None, "longest": max(int(group.lengths.max()) for group in drawn)}
+    told = processes.all_gather_objects("captions", mine)
+    _all_done(processes, told, drawn)
+    return max(int(share["longest"]) for share in told)
+
+
 def outcome_of_all(processes: Processes, rollout: StepRollout | Exception) -> StepOutcome:
     """The step as all processes have done it. rollout: this process's part, or why there is none.
 
@@ -51,10 +66,7 @@ def outcome_of_all(processes: Processes, rollout: StepRollout | Exception) -> St
             "results": _written(rollout.records) if processes.count > 1 else None,
         }
     told = processes.all_gather_objects("captions and scores", mine)
-    problems = [(peer, share["problem"]) for peer, share in enumerate(told) if share["problem"] is not None]
-    if problems:
-        named = processes.count > 1
-        raise StepNotDone("; ".join(f"process {peer}: {why}" if named else why for peer, why in problems))
+    _all_done(processes, told, rollout)
     results: Iterable[GroupResult]
     if processes.count == 1:
         assert isinstance(rollout, StepRollout)
@@ -66,6 +78,15 @@ def outcome_of_all(processes: Processes, rollout: StepRollout | Exception) -> St
         rollout_seconds=max(share["seconds"][0] for share in told),
         judge_seconds=max(share["seconds"][1] for share in told),
     )
+
+
+def _all_done(processes: Processes, told: Sequence[Mapping[str, Any]], mine: object) -> None:
+    """Raises StepNotDone if a process tells of a problem, because of ``mine`` if it is this one."""
+    problems = [(peer, share["problem"]) for peer, share in enumerate(told) if share["problem"] is not None]
+    if problems:
+        named = processes.count > 1
+        listed = "; ".join(f"process {peer}: {why}" if named else why for peer, why in problems)
+        raise StepNotDone(listed) from (mine if isinstance(mine, Exception) else None)
 
 
 def end_of_step(processes: Processes, judge: JudgeStatistics, stop: bool) -> tuple[JudgeStatistics, bool]:

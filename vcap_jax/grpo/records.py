@@ -48,7 +48,7 @@ class StepRollout:
     """This process's groups of a step in order, and the batches whose prompts and features stay on its devices for the
     update.
 
-    rollout_seconds: encoding and decoding; judge_seconds: waiting for scores after the last caption had ended.
+    rollout_seconds: encoding and decoding; judge_seconds: waiting for scores when there was nothing else to do.
     measured: the rollout engine's own metrics.
     """
 

@@ -1,12 +1,12 @@
-"""The trainer: one linear loop of collect, advantage, update, log, save.
+"""The trainer: one linear loop of draw, score, advantage, update, log, save.
 
 What a step does depends on the configuration, the state, the step number and the place in the data
 alone. All four are in a checkpoint. So a run that was killed and resumed ends bit for bit like one
 that was left alone.
 
-Each of several processes goes through this loop. They exchange what they know at three points: when a
-step's samples are read, when its captions are scored, and when it ends. Whatever makes one of them
-stop makes all stop at that point, with the same state saved.
+Each of several processes goes through this loop. They exchange what they know at four points: when a
+step's samples are read, when its captions are drawn, when they are scored, and when it ends. Whatever
+makes one of them stop makes all stop at that point, with the same state saved.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from vcap_jax.grpo.advantages import (
     group_advantages,
     overlong_penalty,
 )
-from vcap_jax.grpo.collect import Collector
+from vcap_jax.grpo.collect import Collector, StepDraw
 from vcap_jax.grpo.components import NoComponents, weighted_components
 from vcap_jax.grpo.config import GRPOConfig
-from vcap_jax.grpo.gather import StepNotDone, end_of_step, outcome_of_all
+from vcap_jax.grpo.gather import StepNotDone, end_of_step, longest_of_all, outcome_of_all
 from vcap_jax.grpo.records import GroupResult, StepOutcome, StepReport, StepRollout
 from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.models.policy import Params
@@ -38,7 +38,6 @@ from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.store import StoreError
 from vcap_jax.rollout.engine import RolloutError
-from vcap_jax.system.json_values import JsonValue
 from vcap_jax.system.shutdown import TrainingStopped, finishing, requested
 from vcap_jax.training.checkpoint import (
     AfterKeeping,
@@ -107,15 +106,23 @@ class Training:
                 for bad in batch.skipped:
                     self.log.message(f"skipped sample {bad.id}: {bad.reason}")
                 judge_before = self.collector.session.statistics()
-                rollout, outcome = self._collect(state, batch, step, place_in_data)
+                try:
+                    draw, longest = self._drawn(state.params, batch, step)
+                    fixed_begin = time.monotonic()
+                    fixed = self.update.fixed(state.params, draw.batches, draw.groups, longest)
+                    fixed_seconds = time.monotonic() - fixed_begin
+                    rollout, outcome = self._scored(draw)
+                except (StepNotDone, NoComponents) as error:
+                    save_before(self.checkpoints, step, state, place_in_data)
+                    raise self._stopped(step, error) from (error.__cause__ or error)
                 advantages = self._advantages(outcome.results)
                 if advantages.skipped.all():
                     save_before(self.checkpoints, step, state, place_in_data)
                     self._stop_without_rewards(outcome, step)
                 update_begin = time.monotonic()
                 lengths = np.stack([result.lengths for result in outcome.results])
-                state, update_metrics = self.update(state, rollout, lengths, advantages)
-                update_seconds = time.monotonic() - update_begin
+                state, update_metrics = self.update(state, rollout, lengths, advantages, fixed)
+                update_seconds = fixed_seconds + time.monotonic() - update_begin
                 judge, stop = end_of_step(
                     self.processes,
                     self.collector.session.statistics().since(judge_before),
@@ -148,31 +155,35 @@ class Training:
             self.checkpoints.wait()
         return state
 
-    def _collect(
-        self, state: TrainState, batch: GroupBatch[Example], step: int, place_in_data: JsonValue
-    ) -> tuple[StepRollout, StepOutcome]:
-        """This process's groups, and what all need to know of everybody's.
+    def _drawn(self, params: Params, batch: GroupBatch[Example], step: int) -> tuple[StepDraw, int]:
+        """This process's captions, and how long the longest of all processes is. Raises StepNotDone."""
+        draw: StepDraw | Exception
+        own = self.own_params(params)
+        try:
+            draw = self.collector.draw(own, batch, step)
+        except RolloutError as error:
+            draw = error
+        longest = longest_of_all(self.processes, draw if isinstance(draw, Exception) else draw.groups)
+        assert not isinstance(draw, Exception)  # or the problem would have been told
+        return draw, longest
 
-        place_in_data: before this step, which is saved with the state if the step cannot be done.
-        """
+    def _scored(self, draw: StepDraw) -> tuple[StepRollout, StepOutcome]:
+        """This process's groups, and what all need to know of everybody's. Raises StepNotDone and NoComponents."""
         rollout: StepRollout | Exception
-        params = self.own_params(state.params)
         try:
-            rollout = self.collector.collect(params, batch, step)
-        except (RolloutError, JudgeUnavailable, FamilyError, StoreError) as error:
+            rollout = self.collector.scored(draw)
+        except (JudgeUnavailable, FamilyError, StoreError) as error:
             rollout = error
-        try:
-            outcome = outcome_of_all(self.processes, rollout)
-            if self.config.advantages.per_component:
-                weighted_components(outcome.results)
-        except (StepNotDone, NoComponents) as error:
-            save_before(self.checkpoints, step, state, place_in_data)
-            raise TrainingStopped(
-                f"step {step + 1}: {error}. The {step} steps before it are saved; once it is mended, continue "
-                "with --resume"
-            ) from (rollout if isinstance(rollout, Exception) else error)
-        assert isinstance(rollout, StepRollout)  # or somebody's problem would have been told
+        outcome = outcome_of_all(self.processes, rollout)
+        if self.config.advantages.per_component:
+            weighted_components(outcome.results)
+        assert not isinstance(rollout, Exception)  # or the problem would have been told
         return rollout, outcome
+
+    def _stopped(self, step: int, error: Exception) -> TrainingStopped:
+        return TrainingStopped(
+            f"step {step + 1}: {error}. The {step} steps before it are saved; once it is mended, continue with --resume"
+        )
 
     def _advantages(self, results: Sequence[GroupResult]) -> GroupAdvantages:
         rewards = np.array(

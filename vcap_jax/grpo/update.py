@@ -1,7 +1,8 @@
 """The update of a step: the micro-batches that the rollout left on the devices, gradients, the optimizer.
 
 Every process brings its own groups, an equal number of them to every micro-batch; the programs run over the whole mesh.
-The denominators are those of the whole step.
+The denominators are those of the whole step. What needs no scores, the log-probabilities that the update holds fixed,
+is computed before them, while the judge works.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from vcap_jax.grpo.advantages import GroupAdvantages
 from vcap_jax.grpo.config import GRPOConfig
@@ -23,12 +25,26 @@ from vcap_jax.models.family import Features, Params, PromptBatch
 from vcap_jax.models.widths import columns_for
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.rollout.engine import RolloutBatch
+from vcap_jax.rollout.slots import SampledGroup
 from vcap_jax.training.optimizer import TrainState
 
 _METRIC_NAMES = {"clip_low": "clip/low", "clip_high": "clip/high"}
 
 MicroBatch = tuple[PromptBatch, Features | None, CaptionBatch]
 """Prompts, visual features and captions of some groups on the devices."""
+
+
+@dataclass(frozen=True)
+class FixedLogprobs:
+    """Log-probabilities of a step's captions that its update takes as they are, [B, G, width] of each micro-batch.
+
+    width: columns that captions are padded to. reference: of the reference policy, None where beta is 0. old: of the
+    policy that drew them, None where it is the one that is updated.
+    """
+
+    width: int
+    reference: Sequence[jax.Array | None]
+    old: Sequence[jax.Array | None]
 
 
 @dataclass(frozen=True)
@@ -56,29 +72,48 @@ class StepUpdate:
     placement: Placement
     rollout_weights: Callable[..., tuple[jax.Array, Moments]] | None
 
+    def fixed(
+        self, params: Params, batches: Sequence[RolloutBatch], groups: Sequence[SampledGroup], longest: int
+    ) -> FixedLogprobs:
+        """What the update holds fixed of captions just drawn. It is begun on the devices, and not waited for.
+
+        params: that drew them. batches, groups: of this process. longest: tokens of the longest caption of all
+        processes, which call this together.
+        """
+        width = self._caption_width(longest)
+        tokens = {group.index: _as_wide(group.tokens, width, 0) for group in groups}
+        drawing = params if self.config.num_iterations > 1 else None
+        reference, old = [], []
+        for batch in batches:
+            rows = np.stack([tokens[index] for index in batch.indices])
+            captions = _pad_rows(rows, batch.prompt.tokens.shape[0])
+            reference.append(self._logprobs(self.reference, batch, captions))
+            old.append(self._logprobs(drawing, batch, captions))
+        return FixedLogprobs(width, reference, old)
+
     def __call__(
-        self, state: TrainState, rollout: StepRollout, lengths: np.ndarray, advantages: GroupAdvantages
+        self,
+        state: TrainState,
+        rollout: StepRollout,
+        lengths: np.ndarray,
+        advantages: GroupAdvantages,
+        fixed: FixedLogprobs,
     ) -> tuple[TrainState, dict[str, float]]:
         """Does the step's updates. Returns the new state, and the updates' metrics; ``state`` is donated.
 
         rollout: this process's groups. lengths: [B, G] tokens, and advantages: of the groups of all processes, in the
-        order of their indices.
+        order of their indices. fixed: of these captions.
         """
-        width = self._caption_width(int(lengths.max()))
-        micro = list(self._parts(rollout, advantages, lengths, width))
+        micro = list(self._parts(rollout, advantages, lengths, fixed.width))
         totals = self.placement.replicated(
             step_totals(jnp.asarray(lengths), jnp.asarray(advantages.contributes), len(micro))
         )
-        reference = [self._logprobs(self.reference, part) for part in micro]
         weights, moments = self._rollout_weights(state.params, micro)
-        old: list[jax.Array | None] = [None] * len(micro)
-        if self.config.num_iterations > 1:
-            old = [self._logprobs(state.params, part) for part in micro]
         shares: list[Metrics] = []
         for _ in range(self.config.num_iterations):
             gradients = self.programs.zeros(state.params)
             shares = []
-            for part, before, anchor, weight in zip(micro, old, reference, weights, strict=True):
+            for part, before, anchor, weight in zip(micro, fixed.old, fixed.reference, weights, strict=True):
                 prompt, features, captions = self._on_devices(part)
                 gradients, share = self.programs.accumulate(
                     state.params,
@@ -123,10 +158,14 @@ class StepUpdate:
 
     def _on_devices(self, part: _Part) -> MicroBatch:
         """Prompts and features are there; captions are brought for each pass over the groups."""
-        local = self.placement.local()
-        whole = (part.batch.prompt, part.batch.features, part.captions)
-        prompt, features, captions = (self.placement.join(local.batch(tree)) for tree in whole)
-        return prompt, features, captions
+        return (*self._prompts(part.batch), self._joined(part.captions))
+
+    def _prompts(self, batch: RolloutBatch) -> tuple[PromptBatch, Features | None]:
+        return self._joined(batch.prompt), self._joined(batch.features)
+
+    def _joined(self, tree: object) -> PyTree[jax.Array]:
+        """A tree of this process's groups as its part of everybody's, on the devices of all."""
+        return self.placement.join(self.placement.local().batch(tree))
 
     def _rollout_weights(
         self, params: Params, micro: Sequence[_Part]
@@ -137,11 +176,11 @@ class StepUpdate:
         pairs = [self.rollout_weights(params, self.frozen, *self._on_devices(part)) for part in micro]
         return [weights for weights, _ in pairs], [moments for _, moments in pairs]
 
-    def _logprobs(self, params: Params | None, part: _Part) -> jax.Array | None:
+    def _logprobs(self, params: Params | None, batch: RolloutBatch, captions: np.ndarray) -> jax.Array | None:
+        """Of captions [B, G, T] on the host; None without parameters."""
         if params is None:
             return None
-        prompt, features, captions = self._on_devices(part)
-        return self.programs.logprobs(params, self.frozen, prompt, features, captions.tokens)
+        return self.programs.logprobs(params, self.frozen, *self._prompts(batch), self._joined(captions))
 
     def _caption_width(self, longest: int) -> int:
         fitting = [bucket for bucket in self.config.caption_buckets if longest <= bucket]
