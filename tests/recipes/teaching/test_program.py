@@ -67,3 +67,7 @@ def test_a_course_is_resumed_where_it_was_and_ends_alike(tmp_path: Path) -> None
 
     with pytest.raises(program.TeachingError, match=r"taught by another course \(peak differ\)"):
         taught(work, out, replace(COURSE, peak=0.1))
+    with pytest.raises(
+        program.TeachingError, match=r"habit was taught by another course \(habit_peak differ\)"
+    ):
+        taught(work, out, replace(COURSE, habit_peak=0.1))

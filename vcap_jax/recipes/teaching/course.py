@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from vcap_jax.embedded_world.scenes import Modality
+from vcap_jax.system.json_values import JsonDict
+
+STAGES = ("look", "answer", "habit")
+"""In their order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +38,21 @@ class Course:
     first_steps: int = 500
     scenes: int = 32
     questions: int = 8
-    habit_steps: int = 600
+    habit_steps: int = 1400
     captions: int = 2
     peak: float = 2e-2
-    habit_peak: float = 5e-3
+    habit_peak: float = 1.5e-2
     seed: int = 0
+
+    def until(self, stage: str) -> JsonDict:
+        """The settings that decide what the policy is after a stage: those of later ones are not among them."""
+        later = STAGES[STAGES.index(stage) + 1 :]
+        left_out = {name for other in later for name in _OF_STAGE[other]}
+        return {name: value for name, value in asdict(self).items() if name not in left_out}
+
+
+_OF_STAGE = {
+    "answer": ("answer_steps", "first_steps", "scenes", "questions"),
+    "habit": ("habit_steps", "captions", "habit_peak"),
+}
+"""Settings that a stage is the first to need; the rest is the first stage's."""

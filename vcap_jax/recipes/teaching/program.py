@@ -18,13 +18,13 @@ from vcap_jax.embedded_world.tokenizer import train_tokenizer
 from vcap_jax.models.family import CaptionModel, Processor
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.recipes.teaching.corpus import Corpus
-from vcap_jax.recipes.teaching.course import Course
+from vcap_jax.recipes.teaching.course import STAGES, Course
 from vcap_jax.recipes.teaching.drawn import SEED
 from vcap_jax.recipes.teaching.pupil import Pupil
 from vcap_jax.recipes.teaching.saying import GREEDY, SAMPLED, captions, told
 from vcap_jax.recipes.teaching.scenery import scenery
 from vcap_jax.recipes.teaching.seeing import seeing
-from vcap_jax.recipes.teaching.stages import STAGES, Material, Materials, Say, answer, habit, look
+from vcap_jax.recipes.teaching.stages import Material, Materials, Say, answer, habit, look
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.run.model_loading import load_model
 from vcap_jax.system.errors import VCapError
@@ -65,7 +65,7 @@ def teach(course: Course, work: Path, out: Path, *, save: Save, commit: str, say
     for stage in STAGES:
         folder = work / stage
         if (folder / RECORD).exists():
-            records[stage] = _record(folder / RECORD, course)
+            records[stage] = _record(folder / RECORD, course.until(stage))
             pupil = Pupil.of(_loaded(folder), processor, prompts)
             say(f"{stage}: done before, in {records[stage]['seconds']} s")
             continue
@@ -111,9 +111,9 @@ def _loaded(folder: Path) -> CaptionModel:
     )
 
 
-def _record(file: Path, course: Course) -> JsonDict:
+def _record(file: Path, course: JsonDict) -> JsonDict:
     record = read_json_object(file)
-    taught, asked = as_object(record["course"], f"{file}: course"), json.loads(json.dumps(asdict(course)))
+    taught, asked = as_object(record["course"], f"{file}: course"), json.loads(json.dumps(course))
     other = sorted(key for key in asked if taught.get(key) != asked[key])
     if other:
         raise TeachingError(

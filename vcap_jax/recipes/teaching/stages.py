@@ -13,7 +13,7 @@ from vcap_jax.embedded_world.backbone import IMAGE_SETTINGS
 from vcap_jax.embedded_world.scenes import Modality
 from vcap_jax.models.family import Features
 from vcap_jax.recipes.teaching.corpus import Corpus
-from vcap_jax.recipes.teaching.course import Course
+from vcap_jax.recipes.teaching.course import STAGES, Course
 from vcap_jax.recipes.teaching.jitter import MOST, jittered
 from vcap_jax.recipes.teaching.packing import Continuation, batched
 from vcap_jax.recipes.teaching.patches import patch_targets
@@ -23,8 +23,6 @@ from vcap_jax.recipes.teaching.scenery import Scenery
 from vcap_jax.recipes.teaching.updates import DecoderUpdates, TowerUpdates, Wanted
 
 Say = Callable[[str], None]
-STAGES = ("look", "answer", "habit")
-"""In their order."""
 _TELL_EVERY = 200
 """Steps between two lines of progress."""
 ASKED: Mapping[Modality, tuple[tuple[str, int], ...]] = {
@@ -120,7 +118,7 @@ def habit(pupil: Pupil, materials: Materials, course: Course, say: Say) -> Pupil
     for step in range(course.habit_steps):
         modality = course.modalities[step % each]
         material = materials[modality]
-        if step // each % 2:
+        if step // each % 3 == 2:
             loss = _question_step(
                 updates, pupil, modality, material, features[modality], course, "habit", step
             )
