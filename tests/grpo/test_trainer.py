@@ -19,6 +19,7 @@ from vcap_jax.grpo.advantages import AdvantageConfig
 from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.records import GroupRecord, StepRollout
 from vcap_jax.grpo.trainer import Training
+from vcap_jax.grpo.update import FixedLogprobs
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family_errors import FamilyError
@@ -28,7 +29,7 @@ from vcap_jax.reward.store import StoreError
 from vcap_jax.rollout.slots import SampledGroup
 from vcap_jax.run.log import SilentLog
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
-from vcap_jax.training.checkpoint import Checkpointer, no_work
+from vcap_jax.training.checkpoint import Checkpointer, CheckpointError, no_work
 from vcap_jax.training.optimizer import TrainState
 
 STEPS = 4
@@ -45,20 +46,26 @@ def load(sample: Sample) -> Example:
 
 
 class Collector:
-    """Two captions a group, whose rewards follow from parameters, sample and step; none at all in step ``silent``, or
-    ``error`` in their place."""
+    """Two captions a group, whose rewards follow from the parameter that drew them, which is their one token, from
+    sample and step; none at all in step ``silent``, or ``error`` in their place."""
 
     def __init__(self, silent: int | None, error: Exception | None = None) -> None:
         self.silent, self.error, self.asked = silent, error, []
         self.session = SimpleNamespace(statistics=StatisticsRecorder(("judge",)).snapshot)
 
-    def draw(self, params: Any, batch: GroupBatch, step: int) -> Any:
+    def draw(self, params: Any, batch: GroupBatch, step: int, known: Any = None) -> Any:
         self.asked.append((step, [example.sample.id for example in batch.examples]))
-        groups = [
-            SampledGroup(index, np.ones((2, 1), np.int32), np.ones(2, np.int32), np.zeros(2, bool))
+        told = np.asarray(params["w"], np.float32).view(np.int32)
+        drawn = {
+            index: SampledGroup(index, np.full((2, 1), told), np.ones(2, np.int32), np.zeros(2, bool))
             for index in batch.indices
-        ]
-        return SimpleNamespace(batches=(), groups=groups, batch=batch, step=step, w=float(params["w"]))
+        }
+        return SimpleNamespace(
+            batches=(SimpleNamespace(indices=batch.indices),),
+            groups=list((known or drawn).values()),
+            batch=batch,
+            step=step,
+        )
 
     def scored(self, draw: Any) -> StepRollout:
         if draw.step == self.silent and self.error is not None:
@@ -72,7 +79,9 @@ class Collector:
                     captions=("a", "b"),
                     lengths=group.lengths,
                     truncated=group.truncated,
-                    scores=self._scores(example.sample.id, draw.step, draw.w),
+                    scores=self._scores(
+                        example.sample.id, draw.step, float(group.tokens[0, 0].view(np.float32))
+                    ),
                     example=example,
                     reference=None,
                     tokens=group.tokens,
@@ -96,16 +105,41 @@ class Collector:
 class Update:
     """What it holds fixed is the parameter that drew."""
 
-    def fixed(self, params: Any, batches: Any, groups: Any, longest: int) -> Any:
+    def fixed(
+        self,
+        params: Any,
+        batches: Any,
+        groups: Any,
+        longest: int,
+        *,
+        ahead: bool = False,
+        old: Any = None,
+    ) -> FixedLogprobs:
         assert longest == 1
-        return float(params["w"])
+        rows = [np.full((2, 1), params["w"]) for _ in groups] if old is None else list(old.values())
+        return FixedLogprobs(width=1, reference=[None], old=[jnp.asarray(np.stack(rows))])
 
     def __call__(
-        self, state: TrainState, rollout: StepRollout, _: Any, advantages: Any, fixed: float
+        self, state: TrainState, rollout: StepRollout, _: Any, advantages: Any, fixed: FixedLogprobs
     ) -> tuple[TrainState, dict]:
         moved = sum(float(r.sample_id) for r in rollout.records) + float(advantages.advantages[:, 0].sum())
-        w = state.params["w"] * 0.9 + moved / 7 + fixed / 5
-        return TrainState(step=state.step + 1, params={"w": w}, opt_state=()), {}
+        (old,) = fixed.old
+        assert old is not None
+        w = state.params["w"] * 0.9 + moved / 7 + old[0, 0, 0] / 5
+        return TrainState(step=state.step + 1, params={"w": w}, opt_state=()), {
+            "drawn by": float(old[0, 0, 0])
+        }
+
+
+class Log(SilentLog):
+    """Keeps what it is told of the steps."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, float]] = []
+
+    def step(self, report: Any) -> None:
+        skipped = {"step": report.step, "skipped": report.skipped_samples}
+        self.rows.append(skipped | dict(report.update))
 
 
 def run(
@@ -114,8 +148,11 @@ def run(
     error: Exception | None = None,
     between: Callable[[int, Any], None] = no_work,
     config: GRPOConfig | None = None,
+    ahead: int = 0,
+    log: Log | None = None,
 ) -> tuple[float, list[Any]]:
     """The parameter at the end, and the (step, samples) that were collected; resumes what is in ``folder``."""
+    kept = None
     collector = Collector(silent, error)
     data = GroupIterator(SAMPLES, load, PipelineSettings(batch_groups=2))
     state = TrainState(step=jnp.zeros((), jnp.int32), params={"w": jnp.float32(0.3)}, opt_state=())
@@ -123,6 +160,7 @@ def run(
         if checkpoints.steps():
             state, place = checkpoints.restore(state)
             data.set_state(place)
+            kept = checkpoints.ahead()
         training = Training(
             config=config or GRPOConfig(),
             max_completion_length=1,
@@ -133,8 +171,10 @@ def run(
             own_params=lambda params: params,
             checkpoints=checkpoints,
             save_every=STEPS,
-            log=SilentLog(),
+            log=log or SilentLog(),
             between=between,
+            ahead=ahead,
+            kept=kept,
         )
         try:
             return float(training.run(state).params["w"]), collector.asked
@@ -150,13 +190,71 @@ def test_what_needs_no_scores_is_computed_before_they_are_waited_for(
     for owner, name in watched:
         work = getattr(owner, name)
 
-        def noted(*given: Any, name: str = name, work: Any = work) -> Any:
+        def noted(*given: Any, name: str = name, work: Any = work, **more: Any) -> Any:
             order.append(name)
-            return work(*given)
+            return work(*given, **more)
 
         monkeypatch.setattr(owner, name, noted)
-    run(tmp_path)
+    run(tmp_path / "newest")
     assert order == ["draw", "fixed", "scored", "__call__"] * STEPS
+    order.clear()
+    run(tmp_path / "ahead", ahead=1)
+    step = ["draw", "fixed", "scored", "__call__"]
+    assert order == [*step[:2], *step * (STEPS - 1), *step[2:]]
+
+
+def test_a_step_drawn_ahead_is_drawn_by_the_weights_before_the_last_update(tmp_path: Path) -> None:
+    states: list[float] = []
+    for ahead in (0, 1):
+        log = Log()
+        states.clear()
+
+        def note(done: int, params: Any) -> None:
+            states.append(float(params["w"]))
+
+        _, collected = run(tmp_path / str(ahead), between=note, ahead=ahead, log=log)
+        assert [step for step, _ in collected] == list(range(STEPS))
+        drew = [states[max(0, step - ahead)] for step in range(STEPS)]
+        assert [row["drawn by"] for row in log.rows] == drew
+        ages = [0, 1, 1, 1] if ahead else [None] * STEPS
+        assert [row.get("rollout/age") for row in log.rows] == ages
+    assert len(set(states)) == STEPS + 1
+
+
+@pytest.mark.parametrize("kind", ["in the step", "between steps"])
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_run_that_draws_ahead_and_is_stopped_ends_like_one_that_was_left_alone(
+    tmp_path: Path, step: int, kind: str
+) -> None:
+    def stop(done: int, params: Any) -> None:
+        if done == step:
+            raise Stopped("stopped in an evaluation")
+
+    whole, first, second = Log(), Log(), Log()
+    alone, collected = run(tmp_path / "alone", ahead=1, log=whole)
+    if kind == "between steps":
+        with pytest.raises(Stopped):
+            run(tmp_path / "stopped", between=stop, ahead=1, log=first)
+    else:
+        error = StoreError("judgements.sqlite: a judgement cannot be written (database or disk is full)")
+        with pytest.raises(TrainingStopped, match=f"^step {step + 1}: ") as stopped:
+            run(tmp_path / "stopped", step, error, ahead=1, log=first)
+        assert stopped.value.__cause__ is error
+    resumed, repeated = run(tmp_path / "stopped", ahead=1, log=second)
+    assert repeated == collected[step:]
+    assert first.rows + second.rows == whole.rows
+    assert resumed == alone
+
+
+def test_a_checkpoint_without_the_captions_that_were_drawn_ahead_is_refused(tmp_path: Path) -> None:
+    def stop(done: int, params: Any) -> None:
+        if done == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run(tmp_path, between=stop)
+    with pytest.raises(CheckpointError, match=r"/2 lacks the captions of step 3, which rollout\.ahead"):
+        run(tmp_path, ahead=1)
 
 
 @pytest.mark.parametrize("step", [0, 2])

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import operator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from tests.tiny_policy import VOCABULARY, tiny_model, tiny_prompts
-from vcap_jax.grpo.advantages import group_advantages
+from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages
+from vcap_jax.grpo.ahead import kept_step, known_step
 from vcap_jax.grpo.config import GRPOConfig
-from vcap_jax.grpo.objective import ObjectiveConfig
+from vcap_jax.grpo.objective import ObjectiveConfig, caption_mask, grpo_loss, step_totals
 from vcap_jax.grpo.programs import UpdatePrograms
 from vcap_jax.grpo.records import GroupRecord, StepRollout
-from vcap_jax.grpo.update import StepUpdate
+from vcap_jax.grpo.update import FixedLogprobs, StepUpdate
 from vcap_jax.models.family import family_of
 from vcap_jax.models.policy import split_model, vision_encoder
 from vcap_jax.parallel.sharding import MeshConfig, Placement
@@ -51,14 +55,40 @@ def update_programs() -> UpdatePrograms:
     return UpdatePrograms(PARTS[0], objective, optax.sgd(0.1), temperature=1.0, logprob_chunk=4)
 
 
-def updated(
+@dataclass
+class Step:
+    """A step that has been drawn and scored: what ``StepUpdate`` is called with."""
+
+    update: StepUpdate
+    trainable: Any
+    rollout: StepRollout
+    groups: list[SampledGroup]
+    lengths: np.ndarray
+    advantages: GroupAdvantages
+
+    def fixed(self, params: Any, **more: Any) -> FixedLogprobs:
+        return self.update.fixed(params, self.rollout.batches, self.groups, int(self.lengths.max()), **more)
+
+    def updated(self, params: Any, fixed: FixedLogprobs) -> tuple[Any, dict[str, float]]:
+        state = self.update.programs.initial_state(params, self.update.placement)
+        state, metrics = self.update(state, self.rollout, self.lengths, self.advantages, fixed)
+        return state.params, metrics
+
+
+def updated(micro: int, **more: Any) -> tuple[Any, dict[str, float]]:
+    """The parameters after one update by the policy that drew, and its metrics."""
+    step = drawn(micro, **more)
+    return step.updated(step.trainable, step.fixed(step.trainable))
+
+
+def drawn(
     micro: int,
     devices: int = 1,
     programs: UpdatePrograms | None = None,
     order: tuple[int, ...] = tuple(range(GROUPS)),
     longest: int = TOKENS,
     narrow: int | None = None,
-) -> tuple[Any, dict[str, float]]:
+) -> Step:
     """order: of the groups in the batches. longest: tokens of a caption at most. narrow: what prompts behind the first
     batch are padded to."""
     _, trainable, frozen = PARTS
@@ -103,16 +133,16 @@ def updated(
         placement=placement,
         rollout_weights=None,
     )
-    groups = [SampledGroup(r.index, r.tokens, r.lengths, r.truncated) for r in records]
-    fixed = update.fixed(trainable, batches, groups, int(lengths.max()))
-    state, metrics = update(
-        programs.initial_state(trainable, placement),
-        StepRollout(batches=tuple(batches), records=tuple(records), rollout_seconds=0, judge_seconds=0),
-        lengths,
-        group_advantages(rewards, np.isfinite(rewards), config.advantages),
-        fixed,
+    return Step(
+        update=update,
+        trainable=trainable,
+        rollout=StepRollout(
+            batches=tuple(batches), records=tuple(records), rollout_seconds=0, judge_seconds=0
+        ),
+        groups=[SampledGroup(r.index, r.tokens, r.lengths, r.truncated) for r in records],
+        lengths=lengths,
+        advantages=group_advantages(rewards, np.isfinite(rewards), config.advantages),
     )
-    return state.params, metrics
 
 
 @pytest.fixture(scope="module")
@@ -177,3 +207,59 @@ def test_a_micro_batch_is_split_over_the_devices(whole) -> None:
     assert split_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
     for ours, theirs in zip(jax.tree.leaves(split), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_captions_drawn_ahead_are_weighed_by_the_ratio_of_the_two_policies() -> None:
+    """The gradient is that of the clipped objective on log-probabilities of either policy, each computed alone."""
+    step = drawn(2)
+    update, old_policy = step.update, step.trainable
+    programs, objective = update.programs, ObjectiveConfig(beta=0.1)
+    rng = np.random.default_rng(1)
+    new_policy = jax.tree.map(
+        lambda x: x + 0.05 * np.abs(x).mean() * rng.normal(size=x.shape).astype(x.dtype), old_policy
+    )
+    fixed = step.fixed(old_policy, ahead=True)
+    params, metrics = step.updated(new_policy, fixed)
+
+    totals = step_totals(jnp.asarray(step.lengths), jnp.asarray(step.advantages.contributes), 3)
+    tokens = np.stack([group.tokens for group in step.groups])
+
+    def loss(policy: Any) -> tuple[jax.Array, list[Any]]:
+        parts = []
+        for batch in step.rollout.batches:
+            rows = list(batch.indices)
+            real = slice(len(rows))
+            whole = [jax.tree.map(operator.itemgetter(real), x) for x in (batch.prompt, batch.features)]
+            of = [
+                programs._logprobs(which, update.frozen, *whole, tokens[rows])
+                for which in (policy, old_policy, update.reference)
+            ]
+            mask = caption_mask(step.lengths[rows], jnp.asarray(step.advantages.contributes[rows]), TOKENS)
+            advantages = jnp.asarray(step.advantages.advantages[rows])
+            new, old, reference = of
+            parts.append(grpo_loss(new, advantages, mask, totals, objective, old=old, reference=reference))
+        return sum(part for part, _ in parts), [shares for _, shares in parts]
+
+    (_, shares), gradient = jax.value_and_grad(loss, has_aux=True)(new_policy)
+    expected = {name: float(sum(share[name] for share in shares)) for name in shares[0]}
+    for ours, theirs in [
+        ("ratio", "ratio"),
+        ("clip/low", "clip_low"),
+        ("clip/high", "clip_high"),
+        ("kl", "kl"),
+    ]:
+        assert metrics[ours] == pytest.approx(expected[theirs], rel=1e-4), ours
+    assert metrics["clip/low"] > 0 < metrics["clip/high"]
+    assert abs(metrics["ratio"] - 1) > 0.01
+    for ours, before, slope in zip(*map(jax.tree.leaves, (params, new_policy, gradient)), strict=True):
+        np.testing.assert_allclose(ours, before - 0.1 * slope, atol=2e-6)
+    # And the ratio of the one policy alone would be another update.
+    assert step.updated(new_policy, step.fixed(new_policy))[1]["ratio"] == pytest.approx(1)
+
+    # From a checkpoint they come back as they were, whatever became of the policy that drew.
+    kept = kept_step(step.rollout.batches, step.groups, fixed.old)
+    again = step.fixed(new_policy, ahead=True, old=known_step(kept).old)
+    resumed, resumed_metrics = step.updated(new_policy, again)
+    assert resumed_metrics == metrics
+    for ours, theirs in zip(jax.tree.leaves(resumed), jax.tree.leaves(params), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

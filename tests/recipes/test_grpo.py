@@ -189,6 +189,19 @@ def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, left_alone):
     assert_the_same(folder, left_alone)
 
 
+def test_captions_drawn_ahead_are_found_again_after_a_kill(tmp_path):
+    """The checkpoint holds what the weights before it have drawn."""
+    alone, folder = tmp_path / "alone", tmp_path / "killed"
+    train_here(alone, "image", "rollout.ahead=1")
+    rows = read_metrics(alone / "metrics.jsonl")
+    assert [row["rollout/age"] for row in rows] == [0, 1, 1, 1]
+    # The learning rate begins at 0, so until the third step both policies are one.
+    assert [abs(row["ratio"] - 1) > 1e-3 for row in rows] == [False, False, True, True]
+    ended_by(signal.SIGKILL, 2, folder, "rollout.ahead=1")
+    train_here(folder, "image", "rollout.ahead=1", resume=True)
+    assert_the_same(folder, alone)
+
+
 @pytest.mark.slow
 def test_stopped_and_killed_and_resumed_is_bit_for_bit_the_same(tmp_path):
     """Ended by Ctrl-C, then killed, and at last left alone; with the programs a user has."""

@@ -73,6 +73,13 @@ def test_a_real_batch_that_the_accelerators_of_one_process_cannot_share_is_refus
             2,
             "rollout.engine is vllm in a run of 2 processes.*rollout.engine=jax",
         ),
+        (["rollout.ahead=1"], 2, "rollout.ahead is 1 in a run of 2 processes.*rollout.ahead=0"),
+        (
+            ["rollout.engine=vllm", "rollout.vllm.urls=[http://127.0.0.1:8100]", "rollout.ahead=1"],
+            1,
+            "rollout.ahead is for the JAX sampler, and rollout.engine is vllm.*rollout.ahead=0",
+        ),
+        (["rollout.ahead=2"], 1, r"rollout.ahead .*expected int in \[0, 1\], given 2"),
         (
             ["rollout.vllm.urls=[http://10.0.0.1:8100]"],
             1,

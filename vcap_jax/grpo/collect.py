@@ -27,7 +27,7 @@ from vcap_jax.reward.group import GroupForReward, GroupPrompt, GroupScores, comp
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import GroupInWork, RewardSession
-from vcap_jax.rollout.engine import RolloutBatch, RolloutEngine
+from vcap_jax.rollout.engine import KnownCaptions, RolloutBatch, RolloutEngine
 from vcap_jax.rollout.slots import SampledCaption, SampledGroup
 from vcap_jax.system.shutdown import requested
 
@@ -55,9 +55,19 @@ class Collector:
     processes: Processes = ALONE
     second_judge: SecondJudge | None = None
 
-    def draw(self, params: Params, batch: GroupBatch[Example], step: int) -> StepDraw:
-        """Captions for the groups of this process, which are with the judge. Raises KeyError for a sample without a
-        needed reference, and RolloutError if the engine fails."""
+    def draw(
+        self,
+        params: Params,
+        batch: GroupBatch[Example],
+        step: int,
+        known: Mapping[int, SampledGroup] | None = None,
+    ) -> StepDraw:
+        """Captions for the groups of this process, which are with the judge.
+
+        known: captions of these groups that were drawn before, by index; None draws. Raises KeyError for a sample
+        without a needed reference, and RolloutError if the engine fails.
+        """
+        engine = self.engine if known is None else KnownCaptions(known)
         begin = time.monotonic()
         examples = batch.examples
         row_of = {index: row for row, index in enumerate(batch.indices)}
@@ -75,7 +85,7 @@ class Collector:
         drawn: dict[int, SampledGroup] = {}
         by_size = self._by_size(batch)
         made = self._batches(params, by_size, self._sizes(by_size), batches)
-        for group in self.engine.stream(params, made, step=step, ended=ended):
+        for group in engine.stream(params, made, step=step, ended=ended):
             drawn[group.index] = group
             if self.second_judge is not None:
                 self.second_judge.consider(judged[group.index].whole(), judged[group.index].scores)
@@ -86,7 +96,7 @@ class Collector:
             groups=tuple(drawn[index] for index in batch.indices),
             judged=tuple(judged[index] for index in batch.indices),
             seconds=time.monotonic() - begin,
-            measured=self.engine.measured(),
+            measured=engine.measured(),
         )
 
     def scored(self, draw: StepDraw) -> StepRollout:

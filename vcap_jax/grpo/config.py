@@ -23,8 +23,8 @@ class GRPOConfig:
     multiple of the devices. Where it does not divide groups_per_step, the last micro-batch of a
     step is filled up with groups that take no part."""
     num_iterations: Annotated[int, FormerName("updates_per_step")] = Field(default=1, ge=1)
-    """Optimizer updates on the same captions; beyond 1 the old policy's log-probabilities are
-    computed once and the clip begins to matter."""
+    """Optimizer updates on the same captions; beyond 1 (or with rollout.ahead) the old policy's
+    log-probabilities are computed once and the clip begins to matter."""
     logprob_chunk: int = Field(default=512, ge=1)
     """Caption positions whose vocabulary logits exist at a time."""
     caption_buckets: tuple[Annotated[int, Field(ge=1)], ...] = ()

@@ -47,9 +47,9 @@ class ObjectiveConfig:
     importance: Literal["token", "sequence", "product"] = "token"
     """Ratio per token ("token"), or one per caption: the geometric mean of its tokens' ("sequence",
     GSPO) or their product, the ratio of the captions' probabilities ("product", RLOO). The kinds
-    differ where old and new policy do, that is from the second update on the same captions on;
-    "product" also differs before, as its gradient is the sum over a caption's tokens and not their
-    mean."""
+    differ where old and new policy do, that is from the second update on the same captions on, and
+    with rollout.ahead; "product" also differs before, as its gradient is the sum over a caption's
+    tokens and not their mean."""
     max_completion_length: int | None = Field(default=None, ge=1)
     """Tokens, for "dr_grpo"; in a run null takes that of the rollout."""
     clamp_kl: bool = False

@@ -2,7 +2,8 @@
 
 What a step does depends on the configuration, the state, the step number and the place in the data
 alone. All four are in a checkpoint. So a run that was killed and resumed ends bit for bit like one
-that was left alone.
+that was left alone. With ``rollout.ahead`` a step depends on the state before the last update as well;
+in a checkpoint is what came of that: the captions that are drawn already.
 
 Each of several processes goes through this loop. They exchange what they know at four points: when a
 step's samples are read, when its captions are drawn, when they are scored, and when it ends. Whatever
@@ -14,36 +15,43 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from vcap_jax.data.examples import Example
-from vcap_jax.data.pipeline import GroupBatch, GroupIterator
+from vcap_jax.data.pipeline import GroupIterator
 from vcap_jax.grpo.advantages import (
     GroupAdvantages,
     component_advantages,
     group_advantages,
     overlong_penalty,
 )
+from vcap_jax.grpo.ahead import KnownStep, kept_step, known_step
 from vcap_jax.grpo.collect import Collector, StepDraw
 from vcap_jax.grpo.components import NoComponents, weighted_components
 from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.gather import StepNotDone, end_of_step, longest_of_all, outcome_of_all
 from vcap_jax.grpo.records import GroupResult, StepOutcome, StepReport, StepRollout
-from vcap_jax.grpo.update import StepUpdate
+from vcap_jax.grpo.update import FixedLogprobs, StepUpdate
 from vcap_jax.models.policy import Params
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.store import StoreError
 from vcap_jax.rollout.engine import RolloutError
+from vcap_jax.system.json_values import JsonObject
 from vcap_jax.system.shutdown import TrainingStopped, finishing, requested
 from vcap_jax.training.checkpoint import (
     AfterKeeping,
+    Ahead,
     Checkpointer,
+    CheckpointError,
+    HostArrays,
     between_steps,
     no_work,
+    nothing_ahead,
     save_before,
     save_step,
 )
@@ -63,6 +71,22 @@ class Log(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Drawn:
+    """A step whose captions are with the judge.
+
+    place: what a checkpoint keeps of the run's place before it, in the data and ahead. age: how many steps' updates the
+    weights that drew it lack. seconds: of beginning what the update holds fixed.
+    """
+
+    place: tuple[JsonObject, Ahead]
+    draw: StepDraw
+    fixed: FixedLogprobs
+    age: int
+    skipped_samples: int
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Training:
     """Everything a run is made of; ``run`` goes through the steps.
@@ -70,7 +94,8 @@ class Training:
     max_completion_length: tokens of a caption at most. own_params: the trained parameters as this process's devices
     decode with them. save_every: steps between checkpoints. between: is given the steps done and the trained parameters
     after each step, and where a run goes on, for work that leaves them as they are; all processes do it together. What
-    it returns is called once these parameters' checkpoint is complete.
+    it returns is called once these parameters' checkpoint is complete. ahead: steps that captions are drawn ahead, 0
+    or, for one process, 1. kept: what the checkpoint that the run goes on from keeps of them.
     """
 
     config: GRPOConfig
@@ -85,44 +110,48 @@ class Training:
     log: Log
     processes: Processes = ALONE
     between: Callable[[int, Params], AfterKeeping] = no_work
+    ahead: int = 0
+    kept: HostArrays | None = None
 
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
 
         Raises TrainingStopped when rollout engine, judge, store or reward family cannot be used any
         more, or when nothing was scored in a step; Stopped after a signal. What was done is saved
-        before. Raises PeerFailed if another process ends.
+        before. Raises PeerFailed if another process ends, and CheckpointError if the checkpoint that it
+        goes on from lacks the captions drawn ahead.
         """
         compiles = CompileCounter()
         with compiles, finishing("the step in work"):
             done = int(state.step) // self.config.num_iterations
+            known = self._known(done)
+            place: tuple[JsonObject, Ahead] = (self.data.get_state(), lambda: self.kept)
             # An earlier start may have been stopped in it.
-            between_steps(self.between, self.checkpoints, done, state, self.data.get_state())
+            between_steps(self.between, self.checkpoints, done, state, *place)
+            upcoming: _Drawn | None = None
             for step in range(done, self.total_steps):
                 begin = time.monotonic()
                 compiled = compiles.count
-                place_in_data = self.data.get_state()
-                batch = next(self.data)
-                for bad in batch.skipped:
-                    self.log.message(f"skipped sample {bad.id}: {bad.reason}")
                 judge_before = self.collector.session.statistics()
                 try:
-                    draw, longest = self._drawn(state.params, batch, step)
-                    fixed_begin = time.monotonic()
-                    fixed = self.update.fixed(state.params, draw.batches, draw.groups, longest)
-                    fixed_seconds = time.monotonic() - fixed_begin
-                    rollout, outcome = self._scored(draw)
+                    now = upcoming or self._drawn(state, step, known)
+                    known = upcoming = None
+                    if self.ahead and step + 1 < self.total_steps:
+                        upcoming = self._drawn(state, step + 1)
+                    rollout, outcome = self._scored(now.draw)
                 except (StepNotDone, NoComponents) as error:
-                    save_before(self.checkpoints, step, state, place_in_data)
+                    save_before(self.checkpoints, step, state, *place)
                     raise self._stopped(step, error) from (error.__cause__ or error)
                 advantages = self._advantages(outcome.results)
                 if advantages.skipped.all():
-                    save_before(self.checkpoints, step, state, place_in_data)
+                    save_before(self.checkpoints, step, state, *place)
                     self._stop_without_rewards(outcome, step)
                 update_begin = time.monotonic()
                 lengths = np.stack([result.lengths for result in outcome.results])
-                state, update_metrics = self.update(state, rollout, lengths, advantages, fixed)
-                update_seconds = fixed_seconds + time.monotonic() - update_begin
+                state, update_metrics = self.update(state, rollout, lengths, advantages, now.fixed)
+                update_seconds = now.seconds + time.monotonic() - update_begin
+                place = (self.data.get_state(), nothing_ahead) if upcoming is None else upcoming.place
+                age = {"rollout/age": now.age} if self.ahead else {}
                 judge, stop = end_of_step(
                     self.processes,
                     self.collector.session.statistics().since(judge_before),
@@ -134,9 +163,9 @@ class Training:
                         records=rollout.records,
                         outcome=outcome,
                         advantages=advantages,
-                        update={**rollout.measured, **update_metrics},
+                        update={**rollout.measured, **age, **update_metrics},
                         judge=judge,
-                        skipped_samples=self.data.skipped_total,
+                        skipped_samples=now.skipped_samples,
                         update_seconds=update_seconds,
                         step_seconds=time.monotonic() - begin,
                         compiles=compiles.count - compiled,
@@ -147,25 +176,59 @@ class Training:
                     step + 1,
                     self.total_steps,
                     state,
-                    self.data.get_state(),
+                    place[0],
                     every=self.save_every,
                     stop=stop,
+                    ahead=place[1],
                 )
-                between_steps(self.between, self.checkpoints, step + 1, state, self.data.get_state())
+                between_steps(self.between, self.checkpoints, step + 1, state, *place)
             self.checkpoints.wait()
         return state
 
-    def _drawn(self, params: Params, batch: GroupBatch[Example], step: int) -> tuple[StepDraw, int]:
-        """This process's captions, and how long the longest of all processes is. Raises StepNotDone."""
+    def _known(self, done: int) -> KnownStep | None:
+        """The step after ``done`` ones, if it was drawn ahead by an earlier start. Raises CheckpointError."""
+        if self.kept is not None:
+            return known_step(self.kept)
+        if self.ahead and 0 < done < self.total_steps:
+            raise CheckpointError(
+                f"{self.checkpoints.folder / str(done)} lacks the captions of step {done + 1}, which rollout.ahead has "
+                "drawn before it was written: resume from another checkpoint, or start a new run folder"
+            )
+        return None
+
+    def _drawn(self, state: TrainState, step: int, known: KnownStep | None = None) -> _Drawn:
+        """The next samples' captions, of step ``step``, with the judge. known: those that an earlier start has drawn
+        ahead; None draws them with ``state``. Raises StepNotDone."""
+        place = self.data.get_state()
+        batch = next(self.data)
+        for bad in batch.skipped:
+            self.log.message(f"skipped sample {bad.id}: {bad.reason}")
+        groups, old = (None, None) if known is None else (known.groups, known.old)
         draw: StepDraw | Exception
-        own = self.own_params(params)
+        own = self.own_params(state.params)
         try:
-            draw = self.collector.draw(own, batch, step)
+            draw = self.collector.draw(own, batch, step, groups)
         except RolloutError as error:
             draw = error
         longest = longest_of_all(self.processes, draw if isinstance(draw, Exception) else draw.groups)
         assert not isinstance(draw, Exception)  # or the problem would have been told
-        return draw, longest
+        begin = time.monotonic()
+        fixed = self.update.fixed(
+            state.params, draw.batches, draw.groups, longest, ahead=self.ahead > 0, old=old
+        )
+        seconds = time.monotonic() - begin
+        ahead: Ahead = nothing_ahead
+        if self.ahead:
+            ahead = partial(kept_step, draw.batches, draw.groups, fixed.old)
+        drawn_after = int(state.step) // self.config.num_iterations - (known is not None)
+        return _Drawn(
+            place=(place, ahead),
+            draw=draw,
+            fixed=fixed,
+            age=step - drawn_after,
+            skipped_samples=self.data.skipped_total,
+            seconds=seconds,
+        )
 
     def _scored(self, draw: StepDraw) -> tuple[StepRollout, StepOutcome]:
         """This process's groups, and what all need to know of everybody's. Raises StepNotDone and NoComponents."""

@@ -7,7 +7,7 @@ is computed before them, while the judge works.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -73,23 +73,33 @@ class StepUpdate:
     rollout_weights: Callable[..., tuple[jax.Array, Moments]] | None
 
     def fixed(
-        self, params: Params, batches: Sequence[RolloutBatch], groups: Sequence[SampledGroup], longest: int
+        self,
+        params: Params,
+        batches: Sequence[RolloutBatch],
+        groups: Sequence[SampledGroup],
+        longest: int,
+        *,
+        ahead: bool = False,
+        old: Mapping[int, np.ndarray] | None = None,
     ) -> FixedLogprobs:
         """What the update holds fixed of captions just drawn. It is begun on the devices, and not waited for.
 
         params: that drew them. batches, groups: of this process. longest: tokens of the longest caption of all
-        processes, which call this together.
+        processes, which call this together. ahead: whether other updates may come before this one. old: what is known
+        of these captions under the weights that drew them, if those are gone: [G, width] by index of the group.
         """
         width = self._caption_width(longest)
         tokens = {group.index: _as_wide(group.tokens, width, 0) for group in groups}
-        drawing = params if self.config.num_iterations > 1 else None
-        reference, old = [], []
+        drawing = params if ahead or self.config.num_iterations > 1 else None
+        references, olds = [], []
         for batch in batches:
-            rows = np.stack([tokens[index] for index in batch.indices])
-            captions = _pad_rows(rows, batch.prompt.tokens.shape[0])
-            reference.append(self._logprobs(self.reference, batch, captions))
-            old.append(self._logprobs(drawing, batch, captions))
-        return FixedLogprobs(width, reference, old)
+            captions = _rows(batch, tokens)
+            references.append(self._logprobs(self.reference, batch, captions))
+            if old is None:
+                olds.append(self._logprobs(drawing, batch, captions))
+            else:
+                olds.append(self._joined(_rows(batch, old)))
+        return FixedLogprobs(width, references, olds)
 
     def __call__(
         self,
@@ -191,6 +201,11 @@ def _as_wide(columns: np.ndarray, width: int, fill: float) -> np.ndarray:
     """[G, T] cut or filled up to ``width`` columns."""
     missing = max(0, width - columns.shape[1])
     return np.pad(columns[:, :width], [(0, 0), (0, missing)], constant_values=fill)
+
+
+def _rows(batch: RolloutBatch, of: Mapping[int, np.ndarray]) -> np.ndarray:
+    """What ``of`` has for the groups of a batch, with zeros for its padding groups."""
+    return _pad_rows(np.stack([of[index] for index in batch.indices]), batch.prompt.tokens.shape[0])
 
 
 def _pad_rows(array: np.ndarray, rows: int) -> np.ndarray:

@@ -198,7 +198,9 @@ def _update(
     part = bytes_per_device((prompt, features))
     own, everything = bytes_per_device(params), _decoder_bytes(config, policy)
     anchor = None if reference is None else logprobs
-    old = logprobs if grpo.num_iterations > 1 else None
+    # Of the policy that drew, where updates lie between it and this one.
+    keeps_old = grpo.num_iterations > 1 or config.rollout.ahead > 0
+    old = logprobs if keeps_old else None
     work = [
         Work(
             name="gradient",
@@ -222,7 +224,7 @@ def _update(
             moved=own + 2 * bytes_per_device(state),
         ),
     ]
-    passes = (reference is not None) + (grpo.num_iterations > 1)
+    passes = (reference is not None) + keeps_old
     if passes:
         anchor_params = params if reference is None else reference
         work.insert(
@@ -239,7 +241,8 @@ def _update(
                 moved=part + everything,
             ),
         )
-    return _Update(tuple(work), moments, part * shapes.micro_batches)
+    # Those of a step that is drawn ahead are there as well.
+    return _Update(tuple(work), moments, part * shapes.micro_batches * (1 + config.rollout.ahead))
 
 
 @dataclass(frozen=True)

@@ -247,6 +247,8 @@ def _train(
             log=log,
             processes=processes,
             between=partial(evaluations.after_step, total=total, log=log),
+            ahead=config.rollout.ahead,
+            kept=resumed.ahead,
         )
         try:
             compile_decoding(ctx)

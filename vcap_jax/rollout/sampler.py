@@ -63,12 +63,21 @@ class RolloutConfig:
     server that is given the weights of every step; references and held-out captions are the
     sampler's in both cases)."""
     vllm: VllmConfig = Field(default_factory=VllmConfig)
+    ahead: int = Field(default=0, ge=0, le=1)
+    """Steps that captions are drawn ahead. With 1 the next step's captions are drawn while the judge
+    works on this one's, so with weights that are one update behind; the clipped ratio takes their
+    log-probabilities. For one process and the JAX sampler. 0 draws each step with the newest weights."""
 
     def __post_init__(self) -> None:
         if self.engine == "vllm" and not self.vllm.urls:
             raise ValueError(
                 "rollout.engine is vllm but rollout.vllm.urls is empty; start a server with "
                 "launch/serve_rollout.py and give its address"
+            )
+        if self.engine == "vllm" and self.ahead:
+            raise ValueError(
+                "rollout.ahead is for the JAX sampler, and rollout.engine is vllm: its importance weights compare the "
+                "server with the weights of the update, which are not those that drew. Set rollout.ahead=0"
             )
 
     def share(self, processes: int) -> RolloutConfig:

@@ -163,6 +163,15 @@ def _check_engine(config: RunConfig, processes: Processes) -> None:
                 )
             ]
         )
+    if config.rollout.ahead and processes.count > 1:
+        raise ConfigError(
+            [
+                (
+                    f"rollout.ahead is {config.rollout.ahead} in a run of {processes.count} processes, each of which "
+                    "would have captions of its own to keep in a checkpoint; it is made for one. Set rollout.ahead=0"
+                )
+            ]
+        )
 
 
 def _check_gradient_type(section: str, param_dtype: str, step: int, micro_batch: int) -> None:

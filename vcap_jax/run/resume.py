@@ -13,17 +13,19 @@ from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.keeping_best import kept_steps
 from vcap_jax.system.json_values import as_object
-from vcap_jax.training.checkpoint import Checkpointer
+from vcap_jax.training.checkpoint import Checkpointer, HostArrays
 from vcap_jax.training.optimizer import OptimizerPrograms, TrainState
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """data: at the ctx that ``state`` has come to. state: of the last checkpoint, or the initial one."""
+    """data: at the place that ``state`` has come to. state: of the last checkpoint, or the initial one. ahead: what
+    that checkpoint keeps of the next step."""
 
     data: GroupIterator[Example]
     checkpoints: Checkpointer
     state: TrainState
+    ahead: HostArrays | None
 
 
 def resume(
@@ -53,10 +55,12 @@ def resume(
     )
     state = programs.initial_state(ctx.policy.trainable, ctx.placement)
     latest = processes.on_process_0("latest checkpoint", checkpoints.latest_step) if folder.resumed else None
+    ahead: HostArrays | None = None
     if latest is not None:
+        ahead = checkpoints.ahead(latest)
         state, data_state = checkpoints.restore(ctx.placement.abstract(state), latest)
         data.set_state(as_object(data_state, f"{folder.checkpoints}: the place in the data"))
         ctx.say(f"resuming after step {latest} of {total_steps}")
     elif folder.resumed:
         ctx.say("no checkpoint yet: training begins anew")
-    return Resumed(data, checkpoints, state)
+    return Resumed(data, checkpoints, state, ahead)

@@ -1,9 +1,10 @@
 """Checkpoints of a run: Orbax, asynchronous, atomic, the last few kept.
 
-A checkpoint is a folder named after its step with the array state, the place in the data and a small JSON of
-facts. It appears under that name only when it is complete, so a run killed in the middle of a save finds the
-previous one. Arrays are stored under their pytree paths, not under the classes that hold them: state written
-by one program can be read into any tree with the same paths, on another mesh or in another dtype.
+A checkpoint is a folder named after its step with the array state, the place in the data, a small JSON of facts and,
+in a run that draws ahead, what is drawn of the next step. It appears under that name only when it is complete, so a run
+killed in the middle of a save finds the previous one. Arrays are stored under their pytree paths, not under the classes
+that hold them: state written by one program can be read into any tree with the same paths, on another mesh or in
+another dtype.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ State = TypeVar("State")
 """A pytree of arrays."""
 Leaf: TypeAlias = jax.Array | np.ndarray | jax.ShapeDtypeStruct
 
-_STATE, _DATA, _META = "state", "data", "meta"
+HostArrays: TypeAlias = Mapping[str, np.ndarray]
+"""By name."""
+
+_STATE, _DATA, _META, _AHEAD = "state", "data", "meta", "ahead"
 
 # Orbax warns when a save is waited for and when a folder is opened for reading: both are what was asked.
 _EXPECTED = ("Waiting for previous save", "read_only=True", "directory is read only")
@@ -111,11 +115,12 @@ class Checkpointer:
                 cleanup_tmp_directories=not read_only,
                 preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(n=keep), _Stays(stays)]),
             ),
-            item_names=(_STATE, _DATA, _META),
+            item_names=(_STATE, _DATA, _META, _AHEAD),
             item_handlers={
                 _STATE: ocp.PyTreeCheckpointHandler(),
                 _DATA: ocp.JsonCheckpointHandler(),
                 _META: ocp.JsonCheckpointHandler(),
+                _AHEAD: ocp.PyTreeCheckpointHandler(),
             },
         )
 
@@ -143,11 +148,13 @@ class Checkpointer:
         state: object,
         data_state: JsonValue = None,
         meta: JsonObject | None = None,
+        ahead: HostArrays | None = None,
     ) -> None:
         """Starts writing a checkpoint and returns as soon as the arrays are copied: they may be donated then.
 
-        state: any pytree of arrays. data_state, meta: what JSON can hold. Waits for an earlier save that is
-        still being written, and raises what went wrong with it.
+        state: any pytree of arrays. data_state, meta: what JSON can hold. ahead: arrays of this host that belong to
+        what comes next, None for none. Waits for an earlier save that is still being written, and raises what went
+        wrong with it.
         Raises DiskError if the disk refuses, CheckpointError if the step is already there (replacing it would
         leave a moment without it), TypeError if a leaf of ``state`` is not an array.
         """
@@ -156,18 +163,15 @@ class Checkpointer:
             raise CheckpointError(
                 f"{self.folder} already has a checkpoint of step {step}: resume from it or use another folder"
             )
+        items = {
+            _STATE: ocp.args.PyTreeSave(tree),
+            _DATA: ocp.args.JsonSave({"value": data_state}),
+            _META: ocp.args.JsonSave(dict(meta or {})),
+        }
+        if ahead is not None:
+            items[_AHEAD] = ocp.args.PyTreeSave({name: np.array(array) for name, array in ahead.items()})
         with self._writing():
-            self._manager.save(
-                step,
-                args=ocp.args.Composite(
-                    **{
-                        _STATE: ocp.args.PyTreeSave(tree),
-                        _DATA: ocp.args.JsonSave({"value": data_state}),
-                        _META: ocp.args.JsonSave(dict(meta or {})),
-                    }
-                ),
-                force=True,
-            )
+            self._manager.save(step, args=ocp.args.Composite(**items), force=True)
 
     def wait(self) -> None:
         """Returns when everything is written; raises what went wrong in the background."""
@@ -228,6 +232,16 @@ class Checkpointer:
         """What was saved as ``meta`` with a step, by default the latest. Raises CheckpointError if absent."""
         args = ocp.args.Composite(**{_META: ocp.args.JsonRestore()})
         return dict(self._manager.restore(self.existing_step(step), args=args)[_META])
+
+    def ahead(self, step: int | None = None) -> HostArrays | None:
+        """What was saved as ``ahead`` with a step, by default the latest; None if nothing was."""
+        step = self.existing_step(step)
+        metadata = self._manager.item_metadata(step).get(_AHEAD)
+        if metadata is None:
+            return None
+        numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in metadata.tree}
+        args = ocp.args.Composite(**{_AHEAD: ocp.args.PyTreeRestore(restore_args=numpy)})
+        return dict(self._manager.restore(step, args=args)[_AHEAD])
 
     def stored(self, step: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
         """Dotted path -> shape and dtype of every array of a step, by default the latest."""
@@ -315,6 +329,15 @@ def _restore_args(leaf: Leaf) -> ocp.RestoreArgs:
     )
 
 
+Ahead: TypeAlias = Callable[[], HostArrays | None]
+"""Gives what a checkpoint keeps of the next step; called only where one is written."""
+
+
+def nothing_ahead() -> None:
+    """Nothing of the next step is there."""
+    return
+
+
 def save_step(
     checkpoints: Checkpointer,
     done: int,
@@ -324,24 +347,32 @@ def save_step(
     *,
     every: int,
     stop: bool,
+    ahead: Ahead = nothing_ahead,
 ) -> None:
     """The end of step ``done`` of ``total``: a checkpoint every so many steps, after the last and before a stop.
 
-    stop: of any process, and the same in all. Raises Stopped then, unless all steps are done.
+    ahead: gives what is saved of the next step. stop: of any process, and the same in all. Raises Stopped then, unless
+    all steps are done.
     """
     last = done == total
     if last or stop or done % every == 0:
-        checkpoints.save(done, state, data_state)
+        checkpoints.save(done, state, data_state, ahead=ahead())
     if stop and not last:
         checkpoints.wait()
         raise Stopped(f"stopped after step {done} of {total}, which is saved")
 
 
-def save_before(checkpoints: Checkpointer, done: int, state: object, data_state: JsonValue) -> None:
+def save_before(
+    checkpoints: Checkpointer,
+    done: int,
+    state: object,
+    data_state: JsonValue,
+    ahead: Ahead = nothing_ahead,
+) -> None:
     """Saves the state after ``done`` steps, unless it is saved or there are none, before a run ends in what comes next:
     --resume then begins with that. Returns when it is written."""
     if done > 0 and done not in checkpoints.steps():
-        checkpoints.save(done, state, data_state)
+        checkpoints.save(done, state, data_state, ahead=ahead())
     checkpoints.wait()
 
 
@@ -355,19 +386,20 @@ def between_steps(
     done: int,
     state: TrainState,
     data_state: JsonValue,
+    ahead: Ahead = nothing_ahead,
 ) -> None:
     """``work(done, state.params)`` after ``done`` steps, which are saved if it asks for that by what it returns, and if
     it raises Stopped or TrainingStopped; all of that it must do in all processes alike."""
     try:
         after = work(done, state.params)
     except TrainingStopped:
-        save_before(checkpoints, done, state, data_state)
+        save_before(checkpoints, done, state, data_state, ahead)
         raise
     except Stopped as stopped:
-        save_before(checkpoints, done, state, data_state)
+        save_before(checkpoints, done, state, data_state, ahead)
         raise Stopped(f"{stopped} after step {done}, which is saved" if done else str(stopped)) from None
     if after is not None:
-        save_before(checkpoints, done, state, data_state)
+        save_before(checkpoints, done, state, data_state, ahead)
         after()
 
 

@@ -1,0 +1,77 @@
+"""A step that was drawn ahead comes back from a checkpoint bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vcap_jax.grpo.ahead import kept_step, known_step
+from vcap_jax.rollout.engine import KnownCaptions
+from vcap_jax.rollout.slots import SampledCaption, SampledGroup
+from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
+
+GROUPS, SIZE, TOKENS, WIDTH = 3, 2, 5, 4
+
+
+def a_step() -> tuple[list[Any], list[SampledGroup], list[Any]]:
+    """Three groups in batches of two, the last one padded."""
+    rng = np.random.default_rng(0)
+    groups = [
+        SampledGroup(
+            index,
+            rng.integers(0, 2**31 - 1, (SIZE, TOKENS)).astype(np.int32),
+            rng.integers(1, TOKENS + 1, SIZE).astype(np.int32),
+            rng.random(SIZE) < 0.5,
+        )
+        for index in range(GROUPS)
+    ]
+    batches = [SimpleNamespace(indices=(2, 0)), SimpleNamespace(indices=(1,))]
+    old = [jnp.asarray(-rng.random((2, SIZE, WIDTH)), jnp.float32) for _ in batches]
+    return batches, groups, old
+
+
+def test_captions_and_their_log_probabilities_come_back(tmp_path: Path) -> None:
+    batches, groups, old = a_step()
+    with Checkpointer(tmp_path) as checkpoints:
+        checkpoints.save(1, {"a": np.zeros(1)}, ahead=kept_step(batches, groups, old))
+        checkpoints.save(2, {"a": np.zeros(1)})
+        checkpoints.wait()
+    with Checkpointer(tmp_path, read_only=True) as checkpoints:
+        assert checkpoints.ahead(2) is None
+        arrays = checkpoints.ahead(1)
+        assert arrays is not None
+        assert sorted(checkpoints.stored(1)) == ["a"]
+    found = known_step(arrays)
+    assert list(found.groups) == list(range(GROUPS))
+    for ours, theirs in zip(found.groups.values(), groups, strict=True):
+        for name in ("tokens", "lengths", "truncated"):
+            np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+            assert getattr(ours, name).dtype == getattr(theirs, name).dtype
+    rows = {2: old[0][0], 0: old[0][1], 1: old[1][0]}
+    for index, logprobs in found.old.items():
+        np.testing.assert_array_equal(logprobs, rows[index])
+        assert logprobs.dtype == np.float32
+
+
+def test_other_arrays_are_refused() -> None:
+    with pytest.raises(CheckpointError, match="the captions drawn ahead are tokens, not index, tokens"):
+        known_step({"tokens": np.zeros(1)})
+
+
+def test_captions_that_are_known_come_as_from_an_engine() -> None:
+    batches, groups, _ = a_step()
+    heard: list[SampledCaption] = []
+    engine = KnownCaptions({group.index: group for group in groups})
+    nothing: Any = None
+    for group in engine.stream(nothing, batches, step=1, ended=heard.append):
+        own = heard[-SIZE:]
+        assert [(c.index, c.place) for c in own] == [(group.index, place) for place in range(SIZE)]
+        for caption, tokens, length in zip(own, group.tokens, group.lengths, strict=True):
+            np.testing.assert_array_equal(caption.tokens, tokens[:length])
+    assert [caption.index for caption in heard[::SIZE]] == [2, 0, 1]
+    assert engine.measured() == {}
