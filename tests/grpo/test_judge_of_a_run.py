@@ -22,6 +22,7 @@ from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.statistics import StatisticsRecorder
+from vcap_jax.rollout.slots import SampledGroup
 from vcap_jax.run.log import SilentLog
 from vcap_jax.system.shutdown import TrainingStopped
 from vcap_jax.training.optimizer import TrainState
@@ -92,7 +93,8 @@ class Checkpoints:
     def steps(self) -> list[int]:
         return self.there
 
-    def save(self, *what: Any) -> None:
+    def save(self, *what: Any, ahead: Any) -> None:
+        assert ahead is None
         self.saved.append(what)
 
     def wait(self) -> None:
@@ -100,7 +102,7 @@ class Checkpoints:
 
 
 class Data:
-    """The samples of steps that nobody gets to collect."""
+    """The samples of steps whose scores nobody gets."""
 
     skipped_total = 0
 
@@ -111,8 +113,11 @@ class Data:
         return GroupBatch(examples=(), indices=(), skipped=())
 
 
+GROUP = SampledGroup(0, np.ones((2, 1), np.int32), np.ones(2, np.int32), np.zeros(2, bool))
+
+
 def training(
-    collect: Callable[..., StepRollout], checkpoints: Checkpoints, step: int, processes: Processes = ALONE
+    scored: Callable[..., StepRollout], checkpoints: Checkpoints, step: int, processes: Processes = ALONE
 ) -> Training:
     """Of which ``step`` is the last."""
     return Training(
@@ -121,9 +126,11 @@ def training(
         total_steps=step + 1,
         data=Data(),  # type: ignore[arg-type]
         collector=SimpleNamespace(  # type: ignore[arg-type]
-            collect=collect, session=SimpleNamespace(statistics=StatisticsRecorder(("judge",)).snapshot)
+            draw=lambda *_: SimpleNamespace(batches=(), groups=[GROUP]),
+            scored=scored,
+            session=SimpleNamespace(statistics=StatisticsRecorder(("judge",)).snapshot),
         ),
-        update=None,  # type: ignore[arg-type]  # no step is collected
+        update=SimpleNamespace(fixed=lambda *_, **__: None),  # type: ignore[arg-type]  # no update is done
         own_params=lambda params: params,
         checkpoints=checkpoints,  # type: ignore[arg-type]
         save_every=1,
@@ -133,11 +140,11 @@ def training(
 
 
 def stopped(checkpoints: Checkpoints, step: int) -> str:
-    def collect(*_: Any) -> StepRollout:
+    def scored(*_: Any) -> StepRollout:
         raise JudgeOutage("the judge did not answer for 600 s")
 
     with pytest.raises(TrainingStopped) as ended:
-        training(collect, checkpoints, step).run(TrainState(np.int32(step), {}, ()))
+        training(scored, checkpoints, step).run(TrainState(np.int32(step), {}, ()))
     assert checkpoints.waited == 1
     return str(ended.value)
 
@@ -160,14 +167,14 @@ def test_nothing_is_saved_twice_or_before_the_first_step(step: int) -> None:
 
 def test_a_reward_family_that_fails_in_one_process_stops_all_with_the_same_saved() -> None:
     def work(processes: Processes) -> tuple[str, list[Any]]:
-        def collect(*_: Any) -> StepRollout:
+        def scored(*_: Any) -> StepRollout:
             if processes.index == 1:
                 raise FamilyError("reward.family 'own:Mine' failed on sample 'a': KeyError: 'x'")
             return StepRollout(batches=(), records=(), rollout_seconds=1.0, judge_seconds=1.0)
 
         checkpoints = Checkpoints()
         with pytest.raises(TrainingStopped) as ended:
-            training(collect, checkpoints, 3, processes).run(TrainState(np.int32(3), {}, ()))
+            training(scored, checkpoints, 3, processes).run(TrainState(np.int32(3), {}, ()))
         return str(ended.value), [saved[0] for saved in checkpoints.saved]
 
     for message, saved in in_threads(2, work):

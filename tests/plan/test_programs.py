@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import pytest
 
+from tests.plan.tiny_run import tiny_run
 from tests.tiny_policy import CONFIG
 from vcap_jax.configuration import load_config
 from vcap_jax.plan.abstract import abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import compile_program
-from vcap_jax.plan.programs import Shapes, step_programs
+from vcap_jax.plan.programs import FORWARD, Shapes, step_programs
 from vcap_jax.run.config import RunConfig
 
 
@@ -49,3 +51,26 @@ def test_each_of_several_hosts_gets_the_parameters_as_it_decodes_with_them(tmp_p
     compiled = compile_program(work.lower())
     assert compiled.results == pytest.approx(2 * numbers[0], rel=0.05)
     assert compiled.arguments == pytest.approx(step.resident["rollout"]["parameters"], rel=0.05)
+
+
+def test_a_step_drawn_ahead_has_another_pass_and_two_steps_prompts(tmp_path: Path) -> None:
+    device = jax.devices("cpu")[0]
+    shown = []
+    for ahead in (0, 1):
+        config = tiny_run(tmp_path)
+        config = replace(config, rollout=replace(config.rollout, ahead=ahead))
+        model = model_of(config.model)
+        step = step_programs(
+            config,
+            model,
+            abstract_policy(config, model, device),
+            Shapes(sizes=largest_sizes(config, model), groups=2, batch=2, micro=1, decoded=8),
+            devices=[device],
+            host_devices=[device],
+            hosts=1,
+        )
+        passes = sum(work.count for work in step.work if work.name == FORWARD)
+        shown.append((passes, step.resident["rollout"]["prompts and features"]))
+    (passes, held), (more_passes, more_held) = shown
+    assert (passes, more_passes) == (2, 4)  # of two micro-batches
+    assert more_held == 2 * held > 0

@@ -26,7 +26,8 @@ class Saved:
         self.steps: list[int] = []
         self.waited = False
 
-    def save(self, step: int, state: Any, data_state: Any) -> None:
+    def save(self, step: int, state: Any, data_state: Any, ahead: Any) -> None:
+        assert ahead is None
         self.steps.append(step)
 
     def wait(self) -> None:
