@@ -34,17 +34,13 @@ from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorTools
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.world.as_benchmarks import (
-    write_capmas,
-    write_decapbench,
-    write_dream1k,
-    write_vcapsbench,
-)
+from vcap_jax.world.as_benchmarks import write_capmas, write_decapbench, write_dream1k, write_vcapsbench
 from vcap_jax.world.captions import WeakSettings, weak_caption
 from vcap_jax.world.dataset import read_scenes
 from vcap_jax.world.facts import FactCount, count_facts
 from vcap_jax.world.judge_process import embedded_judge
-from vcap_jax.world.scenes import Modality, Scene, sample_scene
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import Modality, Scene
 
 CAREFUL = {"wrong_attribute": 0.0, "invent_object": 0.0}
 WEAKNESSES: Mapping[str, WeakSettings] = {

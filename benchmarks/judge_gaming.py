@@ -50,7 +50,9 @@ from vcap_jax.reward.templates import DELIMITERS, load_instruction
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.captions import full_caption, weak_caption
 from vcap_jax.world.rendering import render
-from vcap_jax.world.scenes import VIDEO_FPS, VIDEO_SECONDS, ImageScene, Scene, sample_scene
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import ImageScene, Scene
+from vcap_jax.world.vocabulary import VIDEO_FPS, VIDEO_SECONDS
 
 SEED = 4711
 _TOLERANCE = 1e-9

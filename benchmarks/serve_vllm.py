@@ -34,8 +34,8 @@ from vcap_jax.reward.prompts import build_messages, fill_instruction, response_f
 from vcap_jax.reward.scores import parse_scores
 from vcap_jax.reward.templates import load_instruction
 from vcap_jax.world.captions import full_caption, weak_caption
-from vcap_jax.world.rendering import render_image
-from vcap_jax.world.scenes import sample_image_scene
+from vcap_jax.world.image_rendering import render_image
+from vcap_jax.world.image_scenes import sample_image_scene
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "trial-judge"

@@ -26,15 +26,15 @@ import av
 import numpy as np
 from PIL import Image
 
-from vcap_jax.embedded_world.dataset import write_mp4
-from vcap_jax.embedded_world.facts import scene_facts, scene_undecided
-from vcap_jax.embedded_world.image_perception import see_image
-from vcap_jax.embedded_world.rendering import render
-from vcap_jax.embedded_world.sampling import sample_scene
-from vcap_jax.embedded_world.scenes import Modality, Scene
-from vcap_jax.embedded_world.sight import Sight
-from vcap_jax.embedded_world.video_perception import see_video
-from vcap_jax.embedded_world.vocabulary import Facts, Slot
+from vcap_jax.world.dataset import write_mp4
+from vcap_jax.world.facts import scene_facts, scene_undecided
+from vcap_jax.world.image_perception import see_image
+from vcap_jax.world.rendering import render
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import Modality, Scene
+from vcap_jax.world.sight import Sight
+from vcap_jax.world.video_perception import see_video
+from vcap_jax.world.vocabulary import Facts, Slot
 
 SPLIT = "reading"
 """Of its own, so that no scene is one that a run trains on or a test was written with."""

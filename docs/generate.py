@@ -37,7 +37,7 @@ COMMANDS = (
     ),
     ("Servers", ("gpu_judge/serve.py", "launch/serve_rollout.py")),
     ("The paper", ("launch/reproduce.py", "launch/theory.py")),
-    ("Parts of other commands", ("launch/preflight.py", "launch/make_backbone.py", "launch/teach.py")),
+    ("Parts of other commands", ("launch/preflight.py", "launch/make_backbone.py")),
 )
 """Every command by what it is for. Those that show their help in another way are in ``WITHOUT_HELP``."""
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 
 from benchmarks.attacks.attack import Attack, Target, appended, guessed, instead
-from vcap_jax.world.scenes import (
+from vcap_jax.world.scenes import CUT_FRAMES
+from vcap_jax.world.vocabulary import (
     BACKGROUNDS,
     COLOURS,
-    CUT_FRAMES,
     IMAGE_PLACES,
     MOTIONS,
     SHAPES,

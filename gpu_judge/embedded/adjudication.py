@@ -22,9 +22,9 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from vcap_jax.embedded_world.slots import question_of, slot_words
-from vcap_jax.world.sentences import Claim, Slot
+from vcap_jax.world.slots import question_of, slot_words
 from vcap_jax.world.video_grammar import NO_SHOT
+from vcap_jax.world.vocabulary import Claim, Slot
 
 UNTESTED = 5
 """Score of a dimension to which neither witness nor evidence has anything to say.

@@ -14,9 +14,9 @@ from gpu_judge.embedded.adjudication import Verdict, by_question, contradictions
 from gpu_judge.embedded.comparison import Said, entry
 from gpu_judge.embedded.differences import holds
 from gpu_judge.embedded.prose import CONTRADICTION_COST, META_COST, REPETITION_COST
-from vcap_jax.embedded_world.slots import question_of, slot_words
-from vcap_jax.embedded_world.vocabulary import Claim, Slot
 from vcap_jax.system.json_values import JsonObject
+from vcap_jax.world.slots import question_of, slot_words
+from vcap_jax.world.vocabulary import Claim, Slot
 
 
 def take_apart(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from gpu_judge.embedded.adjudication import Adjudication, adjudicate
 from vcap_jax.world.noisy_perception import ImperfectSight
-from vcap_jax.world.sentences import Claim, Slot
+from vcap_jax.world.vocabulary import Claim, Slot
 
 SALIENT = ("shape", "colour")
 LEVELS = ((0.9, 8), (0.5, 5), (0.0, 2))

@@ -11,7 +11,7 @@ from typing import Literal
 from gpu_judge.embedded.delimiters import find_blocks, without_blocks
 from gpu_judge.embedded.prose import Prose
 from gpu_judge.embedded.request import BadRequest, Content, Picture
-from vcap_jax.embedded_world.vocabulary import Claim
+from vcap_jax.world.vocabulary import Claim
 
 _NAMES = ("reference_caption", "generated_caption")
 _MOST = re.compile(r"\b(?:at most|more than) (\d{1,6})\b")

@@ -11,10 +11,10 @@ from collections.abc import Collection, Sequence
 
 from gpu_judge.embedded.adjudication import Verdict, by_question
 from gpu_judge.embedded.comparison import entry
-from vcap_jax.embedded_world.slots import slot_words
-from vcap_jax.embedded_world.video_grammar import NO_SHOT
-from vcap_jax.embedded_world.vocabulary import Claim, Slot
 from vcap_jax.system.json_values import JsonObject
+from vcap_jax.world.slots import slot_words
+from vcap_jax.world.video_grammar import NO_SHOT
+from vcap_jax.world.vocabulary import Claim, Slot
 
 SEVERITY = {
     **dict.fromkeys(("shape", "objects", "motion", "event"), 3),

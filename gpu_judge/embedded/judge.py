@@ -18,10 +18,10 @@ from gpu_judge.embedded.request import BadRequest, JudgeRequest, read_content, r
 from gpu_judge.embedded.stages import answer_stage
 from gpu_judge.embedded.windows import Window, claims_in_window, window_shots
 from vcap_jax.system.json_values import JsonObject
-from vcap_jax.world.grammar import parse_image
+from vcap_jax.world.image_grammar import parse_image
 from vcap_jax.world.noisy_perception import ImperfectSight, PerceptionConfig
-from vcap_jax.world.sentences import Claim
 from vcap_jax.world.video_grammar import VideoCaption, parse_segment, parse_video
+from vcap_jax.world.vocabulary import Claim
 
 Answer = dict[str, str | int]
 _MOST_SEGMENTS = 10_000

@@ -8,9 +8,10 @@ from hashlib import blake2b
 
 from gpu_judge.embedded.pictures import decode_pictures
 from gpu_judge.embedded.request import Kind, Picture
+from vcap_jax.world.image_perception import see_image
 from vcap_jax.world.noisy_perception import ImperfectSight, PerceptionConfig, imperfect
-from vcap_jax.world.perception import see_image, see_video
-from vcap_jax.world.scenes import CELL, IMAGE_GRID, VIDEO_GRID
+from vcap_jax.world.scenes import IMAGE_EDGE, VIDEO_EDGE
+from vcap_jax.world.video_perception import see_video
 
 _MOST_FACTS = 250_000
 """That are remembered in all, some 300 bytes each. 4,096 clips of this world have 140,000."""
@@ -38,10 +39,10 @@ class Eyes:
             return sight
         # The eyes would bring a picture to this size themselves, but would hold all of a clip's at their own first.
         if kind == "image":
-            (frame,) = decode_pictures(pictures, IMAGE_GRID * CELL)
+            (frame,) = decode_pictures(pictures, IMAGE_EDGE)
             pixels = see_image(frame)
         else:
-            frames = decode_pictures(pictures, VIDEO_GRID * CELL)
+            frames = decode_pictures(pictures, VIDEO_EDGE)
             pixels = see_video(frames, [picture.seconds or 0.0 for picture in pictures])
         sight = imperfect(pixels, self._perception, key)
         self._remember(key, sight)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from gpu_judge.embedded.adjudication import by_question
 from gpu_judge.embedded.delimiters import find_blocks, without_blocks
 from gpu_judge.embedded.looking import Eyes
 from gpu_judge.embedded.request import BadRequest, Content
 from vcap_jax.system.json_values import JsonObject
 from vcap_jax.world.events import events_of, relation
-from vcap_jax.world.grammar import parse_image
+from vcap_jax.world.image_grammar import parse_image
 from vcap_jax.world.questions import read_question, told_by
+from vcap_jax.world.slots import question_of
 from vcap_jax.world.statements import read_statement, read_yes_no, statement
 
 _NAMES = (
@@ -81,13 +83,10 @@ def _statements(caption: str) -> list[tuple[str, bool]]:
 
 
 def _likeness(reference: str, caption: str) -> JsonObject:
-    """CLAIR: of the slots that both speak of, how many they agree on; one more is half agreed."""
-    ours: dict[object, set[str]] = {}
-    for slot, value in parse_image(caption).claims:
-        ours.setdefault(slot, set()).add(value)
-    theirs = dict(parse_image(reference).claims)
-    shared = [slot for slot in ours if slot in theirs]
-    agreed = sum(ours[slot] == {theirs[slot]} for slot in shared)  # type: ignore[index]
+    """CLAIR: of the questions that both answer, how many they agree on; one more is half agreed."""
+    ours, theirs = (by_question(parse_image(text).claims) for text in (caption, reference))
+    shared = [question for question in ours if question in theirs]
+    agreed = sum(ours[question] == theirs[question][-1:] for question in shared)
     return {
         "reason": f"They agree on {agreed} of the {len(shared)} things that both speak of.",
         "score": round(100 * (agreed + 0.5) / (len(shared) + 1), 2),
@@ -106,15 +105,15 @@ def _verified(listed: str, content: Content, eyes: Eyes, words: tuple[str, str])
 
 
 def _matched(oracle: str, facts: str) -> JsonObject:
-    """Each fact's counterpart: the oracle's fact about the same slot, whatever is said of it."""
+    """Each fact's counterpart: the oracle's fact that answers the same question, whatever is said of it."""
     about: dict[object, str] = {}
     for name, text in _lines(oracle).items():
         if (claim := read_statement(text)) is not None:
-            about.setdefault(claim[0], name)
+            about.setdefault(question_of(claim[0]), name)
     answers: dict[str, str] = {}
     for name, text in _lines(facts).items():
         claim = read_statement(text)
-        answers[name] = "none" if claim is None else about.get(claim[0], "none")
+        answers[name] = "none" if claim is None else about.get(question_of(claim[0]), "none")
     return answers
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vcap_jax.world.sentences import Claim, Sentence, distinct
+from vcap_jax.world.sentences import Sentence, distinct
 from vcap_jax.world.video_grammar import parse_segment, parse_video, shot_of
+from vcap_jax.world.vocabulary import Claim
 
 LEAST_SHARE = 0.25
 """A shot that fills no more than this of a window is a sliver at its edge, about which nothing is asked."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.world_reading import SEE, Tally, main, report
-from vcap_jax.embedded_world.sight import Sight
-from vcap_jax.embedded_world.vocabulary import Facts, Slot
+from vcap_jax.world.sight import Sight
+from vcap_jax.world.vocabulary import Facts, Slot
 
 
 def sight(facts: Facts, unknown: frozenset[Slot] = frozenset()) -> Sight:

@@ -15,7 +15,7 @@ from vcap_jax.commands import COMMANDS
 from vcap_jax.commands.vcap import main
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_COMMANDS = {"make_backbone", "teach"}
+NOT_COMMANDS = {"make_backbone"}
 """Scripts of launch/ that are no commands of the package: those that once made the tiny models."""
 
 

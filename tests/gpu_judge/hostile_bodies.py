@@ -20,7 +20,8 @@ from PIL import Image
 
 from tests.gpu_judge.requests_of_the_world import MODEL, about, body
 from vcap_jax.data.media import JudgeFrame
-from vcap_jax.world.scenes import sample_image_scene, sample_video_scene
+from vcap_jax.world.image_scenes import sample_image_scene
+from vcap_jax.world.video_scenes import sample_video_scene
 
 IMAGE, VIDEO = sample_image_scene(0, 0), sample_video_scene(0, 0)
 CAPTION = "At the top left is a large red circle."

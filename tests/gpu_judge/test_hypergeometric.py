@@ -15,9 +15,10 @@ from tests.gpu_judge.requests_of_the_world import about
 from vcap_jax.studies.theory import collision_free_exact, recall_exact
 from vcap_jax.world.captions import wrong_value
 from vcap_jax.world.facts import scene_facts
-from vcap_jax.world.grammar import describe_image
-from vcap_jax.world.scenes import ImageScene, sample_image_scene
-from vcap_jax.world.sentences import Claim, Facts, Slot
+from vcap_jax.world.image_grammar import describe_image
+from vcap_jax.world.image_scenes import sample_image_scene
+from vcap_jax.world.scenes import ImageScene
+from vcap_jax.world.vocabulary import Claim, Facts, Slot
 
 
 def small_scene() -> ImageScene:

@@ -23,7 +23,7 @@ from gpu_judge.openai_api import build_app
 from gpu_judge.serve import main
 from tests.gpu_judge.requests_of_the_world import MODEL, about
 from vcap_jax.world.captions import full_caption
-from vcap_jax.world.scenes import sample_image_scene
+from vcap_jax.world.image_scenes import sample_image_scene
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENE = sample_image_scene(0, 0)

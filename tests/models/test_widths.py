@@ -24,7 +24,7 @@ def test_columns_never_become_fewer_with_more_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "columns"), [(6300, 6336), (1584, 1600), (4096, 4096), (96, 96), (12, 12)]
+    ("tokens", "columns"), [(6300, 6336), (1584, 1600), (4096, 4096), (192, 192), (256, 256), (12, 12)]
 )
 def test_the_papers_and_the_embedded_worlds(tokens: int, columns: int) -> None:
     assert columns_for(tokens) == columns

@@ -8,7 +8,7 @@ import pytest
 from vcap_jax.report.world_facts import count_captions, fact_metrics
 from vcap_jax.world.captions import full_caption
 from vcap_jax.world.facts import scene_facts
-from vcap_jax.world.scenes import sample_image_scene
+from vcap_jax.world.image_scenes import sample_image_scene
 
 SCENES = {f"s{n}": sample_image_scene(0, n) for n in range(3)}
 FULL = {name: full_caption(scene, np.random.default_rng(0)) for name, scene in SCENES.items()}

@@ -24,9 +24,12 @@ from vcap_jax.reward.restudy import restudy
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.world.captions import full_caption
+from vcap_jax.world.image_rendering import render_image
+from vcap_jax.world.image_scenes import sample_image_scene
 from vcap_jax.world.judge_process import embedded_judge
-from vcap_jax.world.rendering import render_image, render_video
-from vcap_jax.world.scenes import VIDEO_FPS, sample_image_scene, sample_video_scene
+from vcap_jax.world.video_rendering import render_video
+from vcap_jax.world.video_scenes import sample_video_scene
+from vcap_jax.world.vocabulary import VIDEO_FPS
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = JudgeMediaSettings()

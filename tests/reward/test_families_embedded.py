@@ -19,10 +19,13 @@ from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.store import read_judgements
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
 from vcap_jax.world.facts import count_facts
+from vcap_jax.world.image_rendering import render_image
 from vcap_jax.world.judge_process import embedded_judge
 from vcap_jax.world.questions import scene_questions
-from vcap_jax.world.rendering import render_image, render_video
-from vcap_jax.world.scenes import VIDEO_FPS, ImageScene, Modality, Scene, sample_scene
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import ImageScene, Modality, Scene
+from vcap_jax.world.video_rendering import render_video
+from vcap_jax.world.vocabulary import VIDEO_FPS
 
 SETTINGS = JudgeMediaSettings()
 NOT_INVENTED = WeakSettings(wrong_attribute=0.0, invent_object=0.0)

@@ -13,7 +13,7 @@ from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.store import StoreError, read_candidates
 from vcap_jax.world.captions import full_caption, weak_caption
 from vcap_jax.world.facts import count_facts
-from vcap_jax.world.scenes import sample_image_scene
+from vcap_jax.world.image_scenes import sample_image_scene
 
 SCENES = [sample_image_scene(3, index) for index in range(40)]
 RNG = np.random.default_rng(3)

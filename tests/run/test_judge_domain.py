@@ -20,8 +20,10 @@ from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.judge_domain import JudgeDomain, check_judge_domain, domain_warning, judge_domain
 from vcap_jax.world.dataset import write_mp4, write_png
-from vcap_jax.world.rendering import render_image, render_video
-from vcap_jax.world.scenes import sample_image_scene, sample_video_scene
+from vcap_jax.world.image_rendering import render_image
+from vcap_jax.world.image_scenes import sample_image_scene
+from vcap_jax.world.video_rendering import render_video
+from vcap_jax.world.video_scenes import sample_video_scene
 
 OWN = RunConfig(data=DataConfig(manifest="mine.jsonl"))
 

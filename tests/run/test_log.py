@@ -17,7 +17,7 @@ from vcap_jax.run.config import LoggingConfig, RunConfig
 from vcap_jax.run.log import RunLog
 from vcap_jax.run.trackers import Trackers
 from vcap_jax.world.captions import full_caption
-from vcap_jax.world.scenes import sample_image_scene
+from vcap_jax.world.image_scenes import sample_image_scene
 from vcap_jax.world.splits import EmbeddedData
 
 

@@ -19,7 +19,7 @@ from vcap_jax.studies.report import percent, write_report
 from vcap_jax.studies.tasks import plan
 from vcap_jax.studies.verdicts import Verdict
 from vcap_jax.world.captions import full_caption
-from vcap_jax.world.scenes import sample_scene
+from vcap_jax.world.sampling import sample_scene
 
 QUALITY = {
     "e1": 0.96,

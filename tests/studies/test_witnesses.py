@@ -8,8 +8,8 @@ import pytest
 from vcap_jax.studies.witnesses import meet
 from vcap_jax.world.captions import wrong_value
 from vcap_jax.world.facts import scene_facts
-from vcap_jax.world.grammar import describe_image
-from vcap_jax.world.scenes import sample_scene
+from vcap_jax.world.image_grammar import describe_image
+from vcap_jax.world.sampling import sample_scene
 
 SCENES = {f"s{k}": sample_scene("image", 0, k, "train") for k in range(150)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,15 @@ import pytest
 from transformers import AutoTokenizer
 
 from vcap_jax.models.qwen3_vl.processing.chat_template import SPECIAL_TOKENS
-from vcap_jax.world import IMAGE_PROMPT, VIDEO_PROMPT, sample_scene
 from vcap_jax.world.captions import full_caption
+from vcap_jax.world.habits import habit_caption
+from vcap_jax.world.image_grammar import IMAGE_PROMPT
+from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality
-from vcap_jax.world.tokenizer import write_tokenizer
+from vcap_jax.world.seeing import sight_questions
+from vcap_jax.world.tokenizer import MAX_VOCABULARY, train_tokenizer, training_texts, write_tokenizer
+from vcap_jax.world.video_grammar import VIDEO_PROMPT
+from vcap_jax.world.vocabulary import VALUES
 
 
 @pytest.fixture(scope="module")
@@ -31,21 +35,43 @@ def length(tokenizer: Any, text: str) -> int:
 def test_special_tokens_follow_the_vocabulary_in_qwens_order(tokenizer: Any) -> None:
     ids = tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS))
     assert ids == list(range(len(tokenizer) - len(SPECIAL_TOKENS), len(tokenizer)))
-    assert len(tokenizer) <= 700
+    # The language is exhausted before the limit: no word of it is left in pieces.
+    assert len(tokenizer) < MAX_VOCABULARY
     assert tokenizer.eos_token == "<|im_end|>"
     assert tokenizer.pad_token == "<|endoftext|>"
     assert tokenizer("<|image_pad|>")["input_ids"] == [tokenizer.convert_tokens_to_ids("<|image_pad|>")]
 
 
-@pytest.mark.parametrize(("modality", "limit"), [("image", 52), ("video", 76)])
-def test_every_word_of_the_grammar_is_one_token(tokenizer: Any, modality: Modality, limit: int) -> None:
+def test_every_word_of_the_language_is_one_token(tokenizer: Any) -> None:
+    words = {word for text in training_texts() for word in re.findall(r" ?[A-Za-z]+", text)}
+    assert len(words) > 250
+    assert [word for word in words if length(tokenizer, word) != 1] == []
+
+
+@pytest.mark.parametrize(
+    ("modality", "full", "habit", "question"), [("image", 150, 40, 12), ("video", 200, 90, 24)]
+)
+def test_captions_and_questions_are_short(
+    tokenizer: Any, modality: Modality, full: int, habit: int, question: int
+) -> None:
     rng = np.random.default_rng(0)
-    for index in range(200):
-        caption = full_caption(sample_scene(modality, 9, index), rng)
-        assert tokenizer.decode(tokenizer(caption)["input_ids"]) == caption
-        assert length(tokenizer, caption) <= limit
-        for word in re.findall(r" ?[A-Za-z]+", caption):
-            assert length(tokenizer, word) == 1, word
+    lengths: dict[str, list[int]] = {"full": [], "habit": [], "question": []}
+    for index in range(30):
+        scene = sample_scene(modality, 9, index)
+        texts = {"full": [full_caption(scene, rng)], "habit": [habit_caption(scene, rng)]}
+        texts["question"] = [put.text for put in sight_questions(scene, rng)]
+        for name, written in texts.items():
+            assert all(tokenizer.decode(tokenizer(text)["input_ids"]) == text for text in written)
+            lengths[name] += [length(tokenizer, text) for text in written]
+    assert np.mean(lengths["full"]) < full
+    assert np.mean(lengths["habit"]) < habit
+    assert np.mean(lengths["question"]) < question
+
+
+def test_answers_are_words_of_one_token_with_and_without_a_space(tokenizer: Any) -> None:
+    for kind in ("shape", "colour", "size", "pattern", "direction", "level", "background", "motion", "event"):
+        for value in VALUES[kind]:
+            assert length(tokenizer, value) == length(tokenizer, f" {value}") == 1
 
 
 def test_prompts_and_timestamps_are_short(tokenizer: Any) -> None:
@@ -59,9 +85,8 @@ def test_any_text_can_be_encoded(tokenizer: Any) -> None:
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
-def test_training_is_deterministic(tokenizer: Any, tmp_path: Path) -> None:
-    write_tokenizer(tmp_path)
-    assert AutoTokenizer.from_pretrained(str(tmp_path)).get_vocab() == tokenizer.get_vocab()
+def test_training_is_deterministic(tokenizer: Any) -> None:
+    assert train_tokenizer().get_vocab() == tokenizer.get_vocab()
 
 
 def test_chat_layout(tokenizer: Any) -> None:

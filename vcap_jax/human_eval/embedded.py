@@ -22,22 +22,24 @@ from vcap_jax.report.step_log import replace_file
 from vcap_jax.system.json_values import as_text
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
 from vcap_jax.world.dataset import write_mp4, write_png
-from vcap_jax.world.facts import Claim, Slot, caption_claims, count_facts, scene_facts
-from vcap_jax.world.grammar import BACKGROUND, parse_image
-from vcap_jax.world.rendering import render_image, render_video
-from vcap_jax.world.scenes import ImageScene, Modality, Scene, sample_scene
-from vcap_jax.world.video_grammar import CUT, parse_video
+from vcap_jax.world.facts import caption_claims, count_facts, scene_facts, scene_undecided
+from vcap_jax.world.image_grammar import parse_image, say_image
+from vcap_jax.world.rendering import render
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import ImageScene, Modality, Scene, VideoScene
+from vcap_jax.world.sentences import PLAIN
+from vcap_jax.world.slots import question_of
+from vcap_jax.world.video_grammar import NO_SHOT, parse_video, say_shot, say_summary
+from vcap_jax.world.vocabulary import Claim, Facts
 
 TRUTH = "truth.jsonl"
 
 WRITERS: Mapping[str, WeakSettings | None] = {
     "thorough": None,
-    "careful": WeakSettings(omit_object=0.05, omit_attribute=0.10, wrong_attribute=0.02, invent_object=0.02),
-    "brief": WeakSettings(omit_object=0.40, omit_attribute=0.30, wrong_attribute=0.01, invent_object=0.0),
-    "careless": WeakSettings(omit_object=0.10, omit_attribute=0.15, wrong_attribute=0.20, invent_object=0.15),
-    "inventive": WeakSettings(
-        omit_object=0.20, omit_attribute=0.20, wrong_attribute=0.10, invent_object=0.70
-    ),
+    "careful": WeakSettings(omit_object=0.05, omit_fact=0.10, wrong_fact=0.02, invent_object=0.02),
+    "brief": WeakSettings(omit_object=0.40, omit_fact=0.30, wrong_fact=0.01, invent_object=0.0),
+    "careless": WeakSettings(omit_object=0.10, omit_fact=0.15, wrong_fact=0.20, invent_object=0.15),
+    "inventive": WeakSettings(omit_object=0.20, omit_fact=0.20, wrong_fact=0.10, invent_object=0.70),
 }
 """How the writers' captions differ from full ones; None says everything and nothing else."""
 
@@ -105,9 +107,9 @@ def _write_item(
     media = Path("media") / f"{modality}-{index:04d}.{'png' if modality == 'image' else 'mp4'}"
     (folder / media).parent.mkdir(parents=True, exist_ok=True)
     if isinstance(scene, ImageScene):
-        write_png(folder / media, render_image(scene))
+        write_png(folder / media, render(scene))
     else:
-        write_mp4(folder / media, render_video(scene))
+        write_mp4(folder / media, render(scene))
     captions = []
     for place, writer in enumerate(writers):
         rng = np.random.default_rng([seed, 31, index, place])
@@ -129,82 +131,73 @@ def _write_item(
 def _propositions(
     item: Item, scene: Scene, rng: np.random.Generator, misjudged: float
 ) -> dict[Proposition, Verdict]:
-    """What comparing each ordered pair of captions finds, with the right verdicts."""
-    facts = scene_facts(scene)
-    claims = {caption.model: caption_claims(scene, caption.text) for caption in item.captions}
+    """What comparing each ordered pair of captions finds, with the right verdicts.
+
+    Nothing is asked about what the picture leaves open.
+    """
+    facts, undecided = scene_facts(scene), scene_undecided(scene)
+    claims = {
+        caption.model: [one for one in caption_claims(scene, caption.text) if one[0] not in undecided]
+        for caption in item.captions
+    }
     found: dict[Proposition, Verdict] = {}
     for model in item.models:
-        said = dict(claims[model])
+        said = {question_of(slot): (slot, value) for slot, value in claims[model]}
         raised: set[Claim] = set()
         for ref in item.models:
             if model == ref:
                 continue
-            for number, (slot, value) in enumerate(claims[ref]):
-                if (slot, value) in raised:  # by another caption already: once is enough for people to decide
+            for number, claim in enumerate(claims[ref]):
+                if claim in raised:  # by another caption already: once is enough for people to decide
                     continue
-                true = facts.get(slot) == value
-                other = said.get(slot)
-                if other == value:
-                    # The caption says it as well: only a judge that misreads it would object.
-                    if rng.random() >= misjudged:
-                        continue
-                    kind, text, holds = (
-                        Kind.MISSING,
-                        f"The {_scene_word(scene)} shows {_words(slot, value)}.",
-                        False,
-                    )
-                elif other is None:
-                    kind, text, holds = (
-                        Kind.MISSING,
-                        f"The {_scene_word(scene)} shows {_words(slot, value)}.",
-                        True,
-                    )
-                else:
-                    kind, holds = Kind.INCONSISTENT, True
-                    text = (
-                        f"The {_scene_word(scene)} actually shows {_words(slot, value)}, but the caption says "
-                        f"{other}."
-                    )
-                raised.add((slot, value))
+                slot, value = claim
+                other = said.get(question_of(slot))
+                # Where the caption says it as well, only a judge that misreads it would object.
+                if other == claim and rng.random() >= misjudged:
+                    continue
+                raised.add(claim)
+                against = other is not None and other != claim
                 one = Proposition(
                     image_id=item.id,
                     prop_id=f"{item.id}/{model}/{ref}/{number}",
                     model=model,
                     ref_model=ref,
-                    kind=kind,
-                    text=text,
-                    span=_span(scene, item.caption(model), (slot, other)) if other is not None else None,
-                    ref_span=_span(scene, item.caption(ref), (slot, value)),
+                    kind=Kind.INCONSISTENT if against else Kind.MISSING,
+                    text=_words(scene, claim, other if against else None),
+                    span=_span(scene, item.caption(model), other) if other is not None else None,
+                    ref_span=_span(scene, item.caption(ref), claim),
                 )
-                if not true:
+                if facts.get(slot) != value:
                     found[one] = Verdict(step1=Step1.INCONSISTENT)
                 else:
-                    step2 = Step2.HOLDING if holds else Step2.NOT_HOLDING
+                    step2 = Step2.HOLDING if other != claim else Step2.NOT_HOLDING
                     found[one] = Verdict(step1=Step1.CONSISTENT, step2=step2)
     return found
 
 
-def _scene_word(scene: Scene) -> str:
-    return "image" if isinstance(scene, ImageScene) else "video"
+def _words(scene: Scene, claim: Claim, against: Claim | None) -> str:
+    """A claim in English, and what a caption says against it: "In the image, the background is navy, but the caption
+    says white." """
+    slot, value = claim
+    facts: Facts = {slot: value}
+    if isinstance(scene, ImageScene):
+        where, (sentence,) = "In the image", say_image(facts, PLAIN)
+    elif not isinstance(slot[0], int):
+        where, (sentence,) = "In the video", say_summary(facts, PLAIN)
+    else:
+        where, (sentence,) = _when(scene, slot[0]), say_shot({slot[1:]: value}, PLAIN)
+    if against is None:
+        return f"{where}, {sentence}"
+    # One thing that covers another is denied by the claim that the other covers it.
+    other = against[1] if against[0] == slot else "the opposite"
+    return f"{where}, {sentence.removesuffix('.')}, but the caption says {other}."
 
 
-def _words(slot: Slot, value: str) -> str:
-    """A claim in English: "the colour of the object at the top left to be red"."""
-    if slot == BACKGROUND:
-        return f"a {value} background"
-    if slot == CUT:
-        return f"a change of scene at {value} seconds"
-    *shot, place, attribute = slot
-    at = f"at the {place}"
-    if shot:
-        at += " before the cut" if shot[0] == 0 else " after the cut" if shot[0] == 1 else " at another time"
-    match attribute:
-        case "shape":
-            return f"{'an' if value[0] in 'aeiou' else 'a'} {value} {at}"
-        case "motion":
-            return f"that the object {at} {'stays still' if value == 'still' else f'moves {value}'}"
-        case _:
-            return f"{'an' if value[0] in 'aeiou' else 'a'} {value} object {at}"
+def _when(scene: VideoScene, shot: int) -> str:
+    if shot == NO_SHOT:
+        return "In the video at another time"
+    start, end = scene.shots[shot].seconds
+    return f"In the video from {start:.1f} to {end:.1f} seconds"
 
 
 def _span(scene: Scene, caption: str, claim: Claim) -> Span | None:

@@ -12,9 +12,10 @@ import numpy as np
 
 from vcap_jax.report.samples import SampleFact
 from vcap_jax.report.summary import FactCounts
-from vcap_jax.world.facts import caption_claims, count_facts, scene_facts
+from vcap_jax.world.facts import caption_claims, count_facts, scene_facts, scene_undecided
 from vcap_jax.world.scenes import Scene
-from vcap_jax.world.sentences import Slot
+from vcap_jax.world.slots import slot_words
+from vcap_jax.world.vocabulary import Slot
 
 
 def count_captions(
@@ -61,9 +62,10 @@ def _counts(captioned: Iterable[tuple[Scene, Sequence[str]]]) -> FactCounts:
 
 
 def fact_list(scene: Scene, caption: str) -> tuple[SampleFact, ...]:
-    """What a caption gets right, gets wrong and leaves out, in words, for the sample page."""
-    facts = scene_facts(scene)
-    claims = caption_claims(scene, caption)
+    """What a caption gets right, gets wrong and leaves out, in words, for the sample page; claims about what the pixels
+    leave open are left out."""
+    facts, undecided = scene_facts(scene), scene_undecided(scene)
+    claims = [claim for claim in caption_claims(scene, caption) if claim[0] not in undecided]
     said = [
         SampleFact(text=_words(slot, value), verdict="true" if facts.get(slot) == value else "false")
         for slot, value in claims
@@ -78,6 +80,4 @@ def fact_list(scene: Scene, caption: str) -> tuple[SampleFact, ...]:
 
 
 def _words(slot: Slot, value: str) -> str:
-    *where, attribute = slot
-    named = [f"shot {part + 1}" if isinstance(part, int) else part for part in where]
-    return f"{', '.join(named)}: {attribute} {value}" if named else f"{attribute} {value}"
+    return f"{slot_words(slot)}: {value}"

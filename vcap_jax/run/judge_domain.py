@@ -26,11 +26,12 @@ from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.system.json_values import as_whole, read_json_object
 from vcap_jax.world.recognition import is_world_image, is_world_video
-from vcap_jax.world.scenes import CELL, IMAGE_GRID, VIDEO_FRAMES
+from vcap_jax.world.scenes import IMAGE_EDGE
+from vcap_jax.world.vocabulary import VIDEO_FRAMES
 
 _MOST = 64
 """Samples that are looked at, spread evenly over all."""
-_EDGE = 2 * IMAGE_GRID * CELL
+_EDGE = 2 * IMAGE_EDGE
 _FILE = "judge_domain.json"
 
 

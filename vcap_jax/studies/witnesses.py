@@ -14,7 +14,7 @@ import numpy as np
 
 from vcap_jax.studies.estimates import Ratio
 from vcap_jax.studies.theory import log_avoid
-from vcap_jax.world.facts import caption_claims, scene_facts
+from vcap_jax.world.facts import caption_claims, scene_facts, scene_undecided
 from vcap_jax.world.scenes import Scene
 
 
@@ -23,7 +23,8 @@ class Meetings:
     """Captions that met a reference with m > 0 true facts; arrays of one row per caption.
 
     scene: its place in the order of scenes, of ``scenes`` in all. facts N, reference m, correct c, errors n - c, and of
-    these those at a slot that the picture has: an object at an empty place can collide with no fact.
+    these those at a slot that the picture has: an object at an empty place can collide with no fact. Claims about what
+    the pixels leave open are neither.
     covered: R inside C. clear: E and R apart.
     """
 
@@ -68,8 +69,10 @@ def meet(
     rows: list[tuple[int, ...]] = []
     for place, (identity, texts) in enumerate(captions.items()):
         scene = scenes[identity]
-        facts = scene_facts(scene)
-        told = [caption_claims(scene, text) for text in texts]
+        facts, undecided = scene_facts(scene), scene_undecided(scene)
+        told = [
+            [claim for claim in caption_claims(scene, text) if claim[0] not in undecided] for text in texts
+        ]
         for reference in references.get(identity, ()):
             witness = {slot for slot, value in caption_claims(scene, reference) if facts.get(slot) == value}
             if not witness:

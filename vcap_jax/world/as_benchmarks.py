@@ -17,7 +17,7 @@ from vcap_jax.world.dataset import write_mp4, write_png
 from vcap_jax.world.events import events_of
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.questions import question, scene_questions
-from vcap_jax.world.rendering import render_image, render_video
+from vcap_jax.world.rendering import render
 from vcap_jax.world.scenes import ImageScene, Scene, VideoScene
 from vcap_jax.world.statements import statement, yes_no
 
@@ -74,7 +74,7 @@ def write_vcapsbench(folder: Path, scenes: Mapping[str, Scene]) -> None:
         rows.append({"video_id": name, "qa": entries})
         path = folder / "videos" / f"{name}.mp4"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_mp4(path, render_video(scene))
+        write_mp4(path, render(scene))
     _lines(folder / "VCapsBench_100KQA.jsonl", rows)
 
 
@@ -100,7 +100,7 @@ def write_dream1k(folder: Path, scenes: Mapping[str, Scene]) -> None:
         )
         path = folder / "videos" / f"{name}.mp4"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_mp4(path, render_video(scene))
+        write_mp4(path, render(scene))
     _lines(folder / "DREAM-1k.jsonl", rows)
 
 
@@ -116,7 +116,7 @@ def _picture(path: Path, scene: Scene) -> None:
     if not isinstance(scene, ImageScene):
         raise ValueError(f"{path.stem} is no image")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_png(path, render_image(scene))
+    write_png(path, render(scene))
 
 
 def _lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:

@@ -1,7 +1,7 @@
 """The shape of the embedded world's tiny Qwen3-VL, and where the trained one lies.
 
-The same architecture, patch geometry and file formats as the published checkpoints, only narrow and shallow.
-``launch/make_backbone.py`` teaches it to see and then to describe weakly.
+The same architecture, patch geometry and file formats as the published checkpoints, only narrow and shallow. A visual
+token of it covers 32 x 32 pixels: 16 of them are a picture, 54 a clip.
 """
 
 from __future__ import annotations
@@ -11,16 +11,22 @@ from typing import Protocol
 
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
 from vcap_jax.system.json_values import JsonDict
+from vcap_jax.world.scenes import IMAGE_EDGE, VIDEO_EDGE
+from vcap_jax.world.vocabulary import VIDEO_FPS, VIDEO_FRAMES
 
 BACKBONE_FOLDER = Path(__file__).resolve().parent / "backbone"
 """The trained backbone in Hugging Face format."""
 
-IMAGE_SETTINGS = ImageSettings(min_pixels=64 * 64, max_pixels=96 * 96)
-"""A scene's 96 x 96 pixels are taken as they are; a photograph is brought down to as many."""
+IMAGE_SETTINGS = ImageSettings(min_pixels=64 * 64, max_pixels=IMAGE_EDGE**2)
+"""A scene's pixels are taken as they are; a photograph is brought down to as many."""
 VIDEO_SETTINGS = VideoSettings(
-    min_pixels=2 * 64 * 64, max_pixels=8 * 64 * 64, fps=2.0, min_frames=2, max_frames=8
+    min_pixels=2 * 64 * 64,
+    max_pixels=VIDEO_FRAMES * VIDEO_EDGE**2,
+    fps=float(VIDEO_FPS),
+    min_frames=2,
+    max_frames=VIDEO_FRAMES,
 )
-"""Eight frames of 64 x 64, the size of a clip; ``max_pixels`` is the whole video's."""
+"""The frames of a clip as they are; ``max_pixels`` is the whole video's."""
 
 
 class Tokenizer(Protocol):
@@ -40,9 +46,9 @@ def backbone_config(tokenizer: Tokenizer) -> JsonDict:
     text: JsonDict = {
         "model_type": "qwen3_vl_text",
         "vocab_size": len(tokenizer),
-        "hidden_size": 64,
-        "intermediate_size": 160,
-        "num_hidden_layers": 3,
+        "hidden_size": 96,
+        "intermediate_size": 224,
+        "num_hidden_layers": 4,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 32,  # the narrowest that vLLM's attention kernels take
@@ -61,17 +67,17 @@ def backbone_config(tokenizer: Tokenizer) -> JsonDict:
     }
     vision: JsonDict = {
         "model_type": "qwen3_vl",
-        "depth": 2,
-        "hidden_size": 64,
-        "intermediate_size": 128,
+        "depth": 3,
+        "hidden_size": 96,
+        "intermediate_size": 192,
         "num_heads": 4,
         "hidden_act": "gelu_pytorch_tanh",
         "in_channels": 3,
         "patch_size": 16,
         "temporal_patch_size": 2,
         "spatial_merge_size": 2,
-        "out_hidden_size": 64,
-        "num_position_embeddings": 36,
+        "out_hidden_size": 96,
+        "num_position_embeddings": 64,
         "deepstack_visual_indexes": [0],
         "initializer_range": 0.02,
     }

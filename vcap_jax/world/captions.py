@@ -1,60 +1,37 @@
-"""Full and weak captions of scenes.
+"""Full and weak captions of scenes, for tests, probes and benchmarks: no policy is taught to write either.
 
-A weak caption leaves objects and attributes out and gets some of the rest wrong, as the captions of an
-weak captioner do: it is what the tiny backbone learns to write last before reinforcement learning, and what
-serves as a weak reference.
+A weak caption leaves objects and attributes out at random and gets some of the rest wrong. What the starting policy
+learns to write is another thing, a habit (``habits``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 
-from vcap_jax.world import grammar, video_grammar
 from vcap_jax.world.facts import scene_facts
-from vcap_jax.world.scenes import (
-    BACKGROUNDS,
-    COLOURS,
-    CUT_FRAMES,
-    IMAGE_PLACES,
-    MOTIONS,
-    SHAPES,
-    SIZES,
-    VIDEO_FPS,
-    VIDEO_PLACES,
-    VIDEO_SECONDS,
-    Scene,
-    VideoScene,
-)
-from vcap_jax.world.sentences import Facts, Slot
-
-VALUES: Mapping[str, Sequence[str]] = {
-    "shape": SHAPES,
-    "colour": tuple(COLOURS),
-    "size": SIZES,
-    "motion": MOTIONS,
-    "background": tuple(BACKGROUNDS),
-    "cut": tuple(f"{frame / VIDEO_FPS:.1f}" for frame in CUT_FRAMES),
-}
-"""What can stand in a slot, by its attribute (the last part of the slot)."""
+from vcap_jax.world.image_grammar import describe_image
+from vcap_jax.world.scenes import Scene, VideoScene
+from vcap_jax.world.things import VIDEO_ATTRIBUTES
+from vcap_jax.world.video_grammar import describe_video
+from vcap_jax.world.vocabulary import IMAGE_PLACES, VALUES, VIDEO_PLACES, Facts, Slot
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeakSettings:
     """How weak captions differ from full ones; every value is a probability.
 
-    omit_object: an object is not mentioned at all.
-    omit_attribute: an attribute of a mentioned object (or the background, or the cut) is not mentioned.
-    wrong_attribute: a mentioned attribute has a wrong value.
-    invent_object: an object is described where there is none. References that do so put the places where
-        there is nothing to see under observation, too.
+    omit_object: an object is not mentioned at all, nor what stands between it and others.
+    omit_fact: a fact about what is mentioned, or about the whole, is left out.
+    wrong_fact: a fact that is told has a wrong value.
+    invent_object: an object is described where there is none. References that do so put the places where there is
+        nothing to see under observation, too.
     """
 
     omit_object: float = 0.32
-    omit_attribute: float = 0.24
-    wrong_attribute: float = 0.03
+    omit_fact: float = 0.24
+    wrong_fact: float = 0.1
     invent_object: float = 0.25
 
     def __post_init__(self) -> None:
@@ -65,36 +42,34 @@ class WeakSettings:
 
 
 def wrong_value(slot: Slot, value: str, rng: np.random.Generator) -> str:
-    """A value other than ``value`` that could stand in the slot."""
+    """A value other than ``value`` that could stand in the slot. Raises ValueError for a slot that has only one."""
     others = [other for other in VALUES[str(slot[-1])] if other != value]
+    if not others:
+        raise ValueError(f"{slot!r} has no other value than {value!r}")
     return others[int(rng.integers(len(others)))]
 
 
-def _invented(facts: Facts, rng: np.random.Generator) -> Facts:
-    """An object where the facts have none (in a video: in one of the shots)."""
-    video = video_grammar.CUT in facts
-    prefix: Slot = (int(rng.integers(2)),) if video else ()
-    empty = [
-        place for place in (VIDEO_PLACES if video else IMAGE_PLACES) if (*prefix, place, "shape") not in facts
-    ]
-    place = empty[int(rng.integers(len(empty)))]
-    attributes = video_grammar.ATTRIBUTES if video else grammar.ATTRIBUTES
-    return {(*prefix, place, attribute): str(rng.choice(VALUES[attribute])) for attribute in attributes}
+def wrong_claim(slot: Slot, value: str, rng: np.random.Generator) -> tuple[Slot, str]:
+    """A claim that contradicts the slot's value: another value, or the two objects the other way round."""
+    if slot[-1] == "overlap":
+        one, other, kind = slot
+        return (other, one, kind), value
+    return slot, wrong_value(slot, value, rng)
 
 
-def weaken(facts: Facts, rng: np.random.Generator, settings: WeakSettings) -> Facts:
+def weaken(scene: Scene, facts: Facts, rng: np.random.Generator, settings: WeakSettings) -> Facts:
     """A weaker version of a scene's facts; never empty as long as ``facts`` is not."""
-    objects = {slot[:-1] for slot in facts if slot[-1] == "shape"}
-    present = {key for key in sorted(objects, key=repr) if rng.random() >= settings.omit_object}
+    owners = sorted({slot[:-1] for slot in facts if slot[-1] == "shape"}, key=repr)
+    silent = {owner for owner in owners if rng.random() < settings.omit_object}
     weak: Facts = {}
     for slot, value in facts.items():
-        owner = slot[:-1]
-        if (owner in objects and owner not in present) or rng.random() < settings.omit_attribute:
+        if _objects_of(slot) & silent or rng.random() < settings.omit_fact:
             continue
-        wrong = rng.random() < settings.wrong_attribute
-        weak[slot] = wrong_value(slot, value, rng) if wrong else value
+        if rng.random() < settings.wrong_fact:
+            slot, value = wrong_claim(slot, value, rng)
+        weak[slot] = value
     if rng.random() < settings.invent_object:
-        weak |= _invented(facts, rng)
+        weak |= _invented(scene, rng)
     if not weak:
         slots = list(facts)
         kept = slots[int(rng.integers(len(slots)))]
@@ -102,19 +77,39 @@ def weaken(facts: Facts, rng: np.random.Generator, settings: WeakSettings) -> Fa
     return weak
 
 
-def _say(scene: Scene, facts: Facts, rng: np.random.Generator) -> str:
-    if not isinstance(scene, VideoScene):
-        return grammar.describe_image(facts, rng)
-    # The segments follow the cut as the caption has it; one that does not mention it segments rightly.
-    cut = float(facts.get(video_grammar.CUT, scene.cut))
-    return video_grammar.describe_video(facts, rng, segments=[(0.0, cut), (cut, VIDEO_SECONDS)])
-
-
 def full_caption(scene: Scene, rng: np.random.Generator) -> str:
     """A caption with every fact of the scene and nothing else."""
-    return _say(scene, scene_facts(scene), rng)
+    return say(scene, scene_facts(scene), rng)
 
 
 def weak_caption(scene: Scene, rng: np.random.Generator, settings: WeakSettings | None = None) -> str:
-    """A caption as weak as ``settings`` say; the defaults give coverage 0.5 and hallucination 0.15."""
-    return _say(scene, weaken(scene_facts(scene), rng, settings or WeakSettings()), rng)
+    """A caption as weak as ``settings`` say, by default ``WeakSettings()``."""
+    return say(scene, weaken(scene, scene_facts(scene), rng, settings or WeakSettings()), rng)
+
+
+def say(scene: Scene, facts: Facts, rng: np.random.Generator) -> str:
+    """Facts, true or not, as a caption of the scene; a clip's segments are its shots."""
+    if isinstance(scene, VideoScene):
+        return describe_video(facts, rng, segments=[shot.seconds for shot in scene.shots])
+    return describe_image(facts, rng)
+
+
+def _objects_of(slot: Slot) -> set[Slot]:
+    """The owners, as in the slots of their shapes, of the objects that a slot is about."""
+    shot, inside = ((slot[0],), slot[1:]) if isinstance(slot[0], int) else ((), slot)
+    return {(*shot, place) for place in inside[:-1] if place in IMAGE_PLACES}
+
+
+def _invented(scene: Scene, rng: np.random.Generator) -> Facts:
+    """Shape, colour and size of an object where there is none, if there is such a place."""
+    if isinstance(scene, VideoScene):
+        filled: set[Slot] = {(k, thing.place) for k, shot in enumerate(scene.shots) for thing in shot.objects}
+        owners: list[Slot] = [(k, place) for k in range(len(scene.shots)) for place in VIDEO_PLACES]
+    else:
+        filled = {(thing.place,) for thing in scene.objects}
+        owners = [(place,) for place in IMAGE_PLACES]
+    empty = [owner for owner in owners if owner not in filled]
+    if not empty:
+        return {}
+    owner = empty[int(rng.integers(len(empty)))]
+    return {(*owner, kind): VALUES[kind][int(rng.integers(len(VALUES[kind])))] for kind in VIDEO_ATTRIBUTES}

@@ -16,16 +16,10 @@ from PIL import Image
 
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.system.json_values import as_object, as_text
-from vcap_jax.world.rendering import render_image, render_video
-from vcap_jax.world.scenes import (
-    VIDEO_FPS,
-    ImageScene,
-    Modality,
-    Scene,
-    sample_scene,
-    scene_from_json,
-    scene_to_json,
-)
+from vcap_jax.world.rendering import render
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import Modality, Scene, scene_from_json, scene_to_json
+from vcap_jax.world.vocabulary import VIDEO_FPS
 
 MANIFEST = "manifest.jsonl"
 SCENES = "scenes.jsonl"
@@ -81,10 +75,7 @@ def write_dataset(
             scene = sample_scene(modality, seed, index, split)
             name = f"{split}-{index:06d}"
             path = media / f"{name}.{suffix}"
-            if isinstance(scene, ImageScene):
-                write_png(path, render_image(scene))
-            else:
-                write_mp4(path, render_video(scene))
+            (write_png if modality == "image" else write_mp4)(path, render(scene))
             row = {"id": name, modality: path.relative_to(folder).as_posix()}
             if prompt is not None:
                 row["prompt"] = prompt

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from vcap_jax.world.sentences import Claim
 from vcap_jax.world.video_grammar import Segment, parse_video, shot_of
+from vcap_jax.world.vocabulary import Claim
 
 Relation = Literal["entailment", "neutral", "contradiction"]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from vcap_jax.world import grammar, video_grammar
+from vcap_jax.world.image_facts import image_facts, image_undecided
+from vcap_jax.world.image_grammar import parse_image
 from vcap_jax.world.scenes import ImageScene, Scene, VideoScene
-from vcap_jax.world.sentences import Claim, Facts, Slot
-
-__all__ = ["Claim", "FactCount", "Facts", "Slot", "caption_claims", "count_facts", "scene_facts"]
+from vcap_jax.world.video_facts import video_facts, video_undecided
+from vcap_jax.world.video_grammar import parse_video
+from vcap_jax.world.vocabulary import Claim, Facts, Slot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +18,7 @@ class FactCount:
     """How a caption stands to a scene; counts add up over scenes.
 
     total: N, the facts of the scene.
-    claims: n, the distinct claims of the caption. Two values for one slot are two claims.
+    claims: n, the distinct claims of the caption about what can be told. Two values for one slot are two claims.
     correct: c, the claims that are facts of the scene.
     """
 
@@ -43,37 +45,29 @@ class FactCount:
 
 
 def scene_facts(scene: Scene) -> Facts:
-    """All facts of a scene.
+    """All facts of a scene: what can be seen of it."""
+    return image_facts(scene) if isinstance(scene, ImageScene) else video_facts(scene)
 
-    Image: three of each object and the background, N = 3 k + 1. Video: three of each object in each shot and
-        the
-    time of the cut, N = 3 k + 1.
-    """
-    facts: Facts = {}
-    if isinstance(scene, ImageScene):
-        for item in scene.objects:
-            for attribute in grammar.ATTRIBUTES:
-                facts[item.place, attribute] = getattr(item, attribute)
-        facts[grammar.BACKGROUND] = scene.background
-    else:
-        for index, shot in enumerate(scene.shots):
-            for thing in shot.objects:
-                for attribute in video_grammar.ATTRIBUTES:
-                    facts[index, thing.place, attribute] = getattr(thing, attribute)
-        facts[video_grammar.CUT] = f"{scene.cut:.1f}"
-    return facts
+
+def scene_undecided(scene: Scene) -> frozenset[Slot]:
+    """The slots about which the scene's pixels decide nothing: a claim about one is neither right nor wrong."""
+    return image_undecided(scene) if isinstance(scene, ImageScene) else video_undecided(scene)
 
 
 def caption_claims(scene: Scene, caption: str) -> tuple[Claim, ...]:
     """The distinct claims of a caption; a video caption's segments are matched with the scene's shots."""
     if isinstance(scene, VideoScene):
-        return video_grammar.parse_video(caption).claims([shot.seconds for shot in scene.shots])
-    return grammar.parse_image(caption).claims
+        return parse_video(caption).claims([shot.seconds for shot in scene.shots])
+    return parse_image(caption).claims
 
 
 def count_facts(scene: Scene, caption: str) -> FactCount:
     """Counts a caption's claims against the scene's facts."""
-    facts = scene_facts(scene)
-    claims = caption_claims(scene, caption)
-    correct = sum(facts.get(slot) == value for slot, value in claims)
-    return FactCount(total=len(facts), claims=len(claims), correct=correct)
+    return count_claims(scene_facts(scene), scene_undecided(scene), caption_claims(scene, caption))
+
+
+def count_claims(facts: Mapping[Slot, str], undecided: frozenset[Slot], claims: Iterable[Claim]) -> FactCount:
+    """Counts claims against facts; those about ``undecided`` slots are left out."""
+    decided = [(slot, value) for slot, value in dict.fromkeys(claims) if slot not in undecided]
+    correct = sum(facts.get(slot) == value for slot, value in decided)
+    return FactCount(total=len(facts), claims=len(decided), correct=correct)

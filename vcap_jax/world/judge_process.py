@@ -50,7 +50,8 @@ def embedded_judge(
         root = Path(__file__).resolve().parents[2]
         search_path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
         # Its matrices are tiny; threads of numpy would only get in the way of the trainer's.
-        environment = {**os.environ, "PYTHONPATH": search_path, "OPENBLAS_NUM_THREADS": "1"}
+        alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        environment = {**os.environ, "PYTHONPATH": search_path, **alone}
         # In a session of its own: Ctrl-C reaches the trainer alone, which needs the judge to finish its step.
         process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True

@@ -1,7 +1,7 @@
 """How well a judge sees: errors of perception, and what it notices unasked.
 
-A real judge reads pictures imperfectly. The embedded one reads this world's pixels without fault, so its faults are
-put in on purpose and are known: with probability ``miss`` it does not see a fact that is there, with probability
+A real judge reads pictures imperfectly. The embedded one reads this world's pixels nearly without fault, so its faults
+are put in on purpose and are known: with probability ``miss`` it does not see a fact that is there, with probability
 ``invent`` it sees a claimed one that is not. Each error belongs to (seed, picture, slot, value): asked again about the
 same picture it errs in the same way, whoever asks and in whatever order, as a model at temperature 0 does. Lower rates
 err on a subset of what higher rates err on.
@@ -16,9 +16,8 @@ from typing import Literal
 from pydantic import Field
 
 from vcap_jax.configuration import settings
-from vcap_jax.world.captions import VALUES
-from vcap_jax.world.perception import Sight
-from vcap_jax.world.sentences import Facts, Slot
+from vcap_jax.world.sight import Sight
+from vcap_jax.world.vocabulary import VALUES, Facts, Slot
 
 
 @settings
@@ -29,8 +28,8 @@ class PerceptionConfig:
     """Share of the visible facts that it does not see."""
     invent: float = Field(default=0.0, ge=0, le=1)
     """Share of the false claims that it sees confirmed."""
-    attention: int = Field(default=2, ge=1)
-    """Objects that it notices when no reference points anywhere, the most prominent first."""
+    attention: int = Field(default=3, ge=1)
+    """Objects that it notices when no reference points anywhere, the most prominent first; a picture has 4 to 9."""
     seed: int = 0
     """Seed of its errors."""
 
@@ -96,6 +95,8 @@ def _invented(perception: PerceptionConfig, picture: bytes, slot: Slot, true: st
         for value in VALUES[str(slot[-1])]
         if value != true
     ]
+    if not chances:  # whether one thing covers another has no other answer
+        return None
     chance, value = min(chances)
     return value if chance < perception.invent else None
 

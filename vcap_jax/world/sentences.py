@@ -1,35 +1,77 @@
-"""What captions of the world are made of: slots, claims, noun phrases and sentences.
+"""What captions of the world are made of: sentences with claims, and the wording that a caption keeps to.
 
-A slot is a question that the picture answers, ``("top left", "colour")`` in an image, ``(0, "top left",
-"motion")`` in the first shot of a video; a claim is a slot with an answer. Captions are read sentence by
-sentence, and a sentence either has exactly one of the grammar's forms or says nothing: half a sentence, or a
-sentence with one word too many, makes no claim.
+Captions are read sentence by sentence. A sentence either has exactly one of the grammar's forms or claims nothing: half
+a sentence, or one with a word too many, says nothing. Whoever writes keeps one wording through a caption; whoever reads
+knows all of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from vcap_jax.world.scenes import COLOURS, SHAPES, SIZES
+import numpy as np
 
-Slot = tuple[str | int, ...]
-Claim = tuple[Slot, str]
-Facts = dict[Slot, str]
-"""Slot -> value: at most one answer to each question."""
+from vcap_jax.world.vocabulary import NUMBERS, Claim
 
 
 @dataclass(frozen=True)
 class Sentence:
     """A piece of a caption and what it claims (nothing, if the grammar does not know its form).
 
-    In a video caption the slots of ``claims`` lack the shot, which follows from the segment around the
-    sentence.
+    In a segment of a video caption the slots of ``claims`` lack the shot, which follows from the segment's times.
     """
 
     text: str
     claims: tuple[Claim, ...]
+
+
+TOPICS = (
+    "object",
+    "size",
+    "pattern",
+    "direction",
+    "mark",
+    "inside",
+    "gray",
+    "one",
+    "relation",
+    "overlap",
+    "number",
+    "count",
+    "light",
+    "background",
+    "event",
+    "first",
+    "camera",
+    "shots",
+    "cut",
+)
+"""What there are several wordings for."""
+_DRAWS = 6
+"""Every topic has one, two or three wordings, so that each is as likely as the others."""
+
+
+@dataclass(frozen=True)
+class Wording:
+    """Which wording of each topic a caption keeps to: numbers in the order of ``TOPICS``; 0 is the plainest."""
+
+    draws: tuple[int, ...] = (0,) * len(TOPICS)
+
+    def of(self, topic: str, forms: Sequence[str]) -> str:
+        """The caption's choice among the forms of a topic. Raises ValueError unless there are one, two or three."""
+        if not forms or _DRAWS % len(forms):
+            raise ValueError(f"{topic} has {len(forms)} wordings: give it one, two or three")
+        return forms[self.draws[TOPICS.index(topic)] % len(forms)]
+
+
+PLAIN = Wording()
+
+
+def draw_wording(rng: np.random.Generator) -> Wording:
+    """A wording, uniformly; takes the same draws from ``rng`` whatever is to be said."""
+    return Wording(tuple(rng.integers(_DRAWS, size=len(TOPICS)).tolist()))
 
 
 def alternatives(words: Iterable[str]) -> str:
@@ -37,27 +79,23 @@ def alternatives(words: Iterable[str]) -> str:
     return "|".join(sorted(map(re.escape, words), key=len, reverse=True))
 
 
-NOUN_PHRASE = (
-    rf"an? (?:(?P<size>{alternatives(SIZES)}) )?(?:(?P<colour>{alternatives(COLOURS)}) )?"
-    rf"(?P<shape>{alternatives((*SHAPES, 'object'))})"
-)
+def number_of(word: str) -> str:
+    """``"six"`` or ``"6"`` -> ``"six"``."""
+    return NUMBERS[int(word)] if word.isdigit() else word
 
 
-def noun_phrase(attributes: dict[str, str]) -> str:
-    """``{"size": "large", "colour": "red"}`` -> ``"a large red object"``."""
-    words = [attributes[key] for key in ("size", "colour") if key in attributes]
-    words.append(attributes.get("shape", "object"))
-    return f"{'an' if words[0][0] in 'aeiou' else 'a'} {' '.join(words)}"
+NUMBER = f"{alternatives(NUMBERS[2:])}|[2-9]"
+"""Numbers that captions may give, from two on, in words or as a digit."""
+REFERENCES = ("the one at the {place}", "the {place} one", "the object at the {place}")
+"""How a sentence points to an object that another sentence has described."""
 
 
-def noun_claims(place: str, match: re.Match[str], attributes: Iterable[str]) -> list[Claim]:
-    """Claims of a matched ``NOUN_PHRASE`` about the object at ``place``; "object" claims no shape."""
-    found = match.groupdict()
-    return [
-        ((place, attribute), found[attribute])
-        for attribute in attributes
-        if found.get(attribute) and found[attribute] != "object"
-    ]
+def reference_pattern(name: str, places: Iterable[str]) -> str:
+    """A regular expression for any of ``REFERENCES``, whose place is the group ``name``."""
+    return (
+        rf"the (?P<{name}_at>(?:one|object) at the )?(?P<{name}>{alternatives(places)})"
+        rf"(?({name}_at)| (?:one|object))"
+    )
 
 
 def capitalised(text: str) -> str:
@@ -66,8 +104,7 @@ def capitalised(text: str) -> str:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Pieces of a text, each up to and including its full stop; the last piece may lack one. No piece is
-    blank.
+    """Pieces of a text, each up to and including its full stop; the last may lack one, none is blank.
 
     A full stop before a digit belongs to a number.
     """
@@ -97,3 +134,32 @@ def normalised(sentence: str) -> str:
 def distinct(claims: Iterable[Claim]) -> tuple[Claim, ...]:
     """The claims without repetitions, in order of first appearance."""
     return tuple(dict.fromkeys(claims))
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form of sentence: the pattern that it matches as a whole, and what a match claims.
+
+    ``claims`` returns None for a match that is no sentence of the world after all.
+    """
+
+    pattern: re.Pattern[str]
+    claims: Callable[[re.Match[str]], Sequence[Claim] | None]
+
+
+def form(
+    template: str, parts: dict[str, str], claims: Callable[[re.Match[str]], Sequence[Claim] | None]
+) -> Form:
+    """A form from a template such as ``"the background is {colour}."``; ``parts`` are regular expressions."""
+    return Form(re.compile(template.replace(".", r"\.").format(**parts)), claims)
+
+
+def read_by(forms: Sequence[Form], sentence: str) -> tuple[Claim, ...]:
+    """What a sentence claims by the first of ``forms`` that it has; nothing where it has none."""
+    plain = normalised(sentence)
+    for known in forms:
+        if (match := known.pattern.fullmatch(plain)) is not None:
+            found = known.claims(match)
+            if found is not None:
+                return tuple(found)
+    return ()

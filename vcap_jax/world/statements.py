@@ -5,35 +5,23 @@ from __future__ import annotations
 
 import re
 
-from vcap_jax.world import grammar
-from vcap_jax.world.scenes import IMAGE_PLACES
-from vcap_jax.world.sentences import Claim, Slot, alternatives
+from vcap_jax.world.image_grammar import parse_image, say_image
+from vcap_jax.world.sentences import PLAIN, capitalised
+from vcap_jax.world.vocabulary import Claim, Slot
 
-_OBJECT = "The {attribute} of the object at the {place} is {value}."
-_BACKGROUND = "The colour of the background is {value}."
-_READ_OBJECT = re.compile(
-    rf"The (?P<attribute>{alternatives(grammar.ATTRIBUTES)}) of the object at the "
-    rf"(?P<place>{alternatives(IMAGE_PLACES)}) is (?P<value>\w+)\."
-)
-_READ_BACKGROUND = re.compile(r"The colour of the background is (?P<value>\w+)\.")
-_YES_NO = re.compile(r"(?P<question>.+\?) Is it (?P<value>[\w.]+)\?")
+_YES_NO = re.compile(r"(?P<question>[^?]+\?) Is it (?P<value>[\w. ]+)\?")
 
 
 def statement(slot: Slot, value: str) -> str:
-    """A claim about an image in words."""
-    if slot == grammar.BACKGROUND:
-        return _BACKGROUND.format(value=value)
-    place, attribute = slot
-    return _OBJECT.format(attribute=attribute, place=place, value=value)
+    """A claim about an image as a sentence of its captions, in plain words. Raises ValueError for a video's slot."""
+    (sentence,) = say_image({slot: value}, PLAIN)
+    return capitalised(sentence)
 
 
 def read_statement(text: str) -> Claim | None:
-    """The claim that :func:`statement` put into words; None for another text."""
-    if (match := _READ_BACKGROUND.fullmatch(text)) is not None:
-        return grammar.BACKGROUND, match["value"]
-    if (match := _READ_OBJECT.fullmatch(text)) is not None:
-        return (match["place"], match["attribute"]), match["value"]
-    return None
+    """The claim that :func:`statement` put into words; None for a text that does not claim exactly one thing."""
+    claims = parse_image(text).claims
+    return claims[0] if len(claims) == 1 else None
 
 
 def yes_no(question: str, value: str) -> str:

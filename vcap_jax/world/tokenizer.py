@@ -1,14 +1,14 @@
 """A tiny tokenizer of the Qwen2 kind for the embedded world.
 
-Byte-level BPE with Qwen's pre-tokenization, special tokens and chat layout, trained on the grammar's captions
-and the prompts until every word of them is one token. Any text can be encoded; what the world never says
-costs more tokens.
+Byte-level BPE with Qwen's pre-tokenization, special tokens and chat layout, trained on everything that the grammar and
+the questions can say until every word of it is one token. Any text can be encoded; what the world never says costs more
+tokens.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,29 +25,66 @@ from vcap_jax.models.qwen3_vl.processing.chat_template import (
     SPECIAL_TOKENS,
 )
 from vcap_jax.models.qwen3_vl.processing.public import transformers
-from vcap_jax.world.captions import full_caption, weak_caption
-from vcap_jax.world.grammar import IMAGE_PROMPT
-from vcap_jax.world.scenes import sample_image_scene, sample_video_scene
-from vcap_jax.world.video_grammar import VIDEO_PROMPT
+from vcap_jax.world.image_grammar import IMAGE_PROMPT, describe_image
+from vcap_jax.world.questions import WORDINGS, Asked, put
+from vcap_jax.world.sayable import IMAGE_SLOTS, sayable_facts, video_slots
+from vcap_jax.world.seeing import NONE, PRESENCE_FORMS, YES_NO
+from vcap_jax.world.video_grammar import VIDEO_PROMPT, describe_video
+from vcap_jax.world.vocabulary import IMAGE_PLACES, NUMBERS, VALUES
 
 if TYPE_CHECKING:
     from transformers import Qwen2Tokenizer
 
-MAX_VOCABULARY = 700
-"""Bytes, merges and special tokens together; the grammar is exhausted before this."""
-_SCENES = 1500
-_PROMPT_REPEATS = 50
+MAX_VOCABULARY = 900
+"""Bytes, merges and special tokens together; the world's language is exhausted before this."""
+_CAPTIONS = 200
+_SHARES = (0.02, 0.2)
+"""Of all that can be said, how much a caption says: short ones show the words that begin sentences."""
+_SHOTS = ((0.0, 2.0), (2.0, 4.0), (4.0, 6.0))
+_LEAST = 8
+"""How often a pair of letters must occur: every word of the language does."""
+_OPEN_QUESTIONS = (
+    "What is at the top left?",
+    "What does the top left show?",
+    "Tell of the top left.",
+    "Nothing.",
+)
+"""Questions that ask for all there is at a place, and what is answered where nothing is."""
+_BEGINNINGS = ("There are", *(f"{number.capitalize()} of" for number in NUMBERS[2:]))
+"""Words with which a caption may begin, though few do."""
 
 
 def training_texts() -> list[str]:
-    """What the tokenizer learns from, always the same: captions, prompts, the chat layout and timestamps."""
+    """What the tokenizer learns from, always the same: captions, questions and answers, prompts, the chat layout.
+
+    Drawn from the language alone, not from scenes: weights stay good when scenes come to be sampled otherwise.
+    """
     rng = np.random.default_rng(0)
     texts = []
-    for index in range(_SCENES):
-        for scene in (sample_image_scene(0, index, "tokenizer"), sample_video_scene(0, index, "tokenizer")):
-            texts += [full_caption(scene, rng), weak_caption(scene, rng)]
+    for _ in range(_CAPTIONS):
+        for share in _SHARES:
+            texts.append(describe_image(sayable_facts(IMAGE_SLOTS, share, rng), rng))
+            facts = sayable_facts(video_slots(len(_SHOTS)), share, rng)
+            texts.append(describe_video(facts, rng, segments=_SHOTS))
     layout = [IMAGE_PROMPT, VIDEO_PROMPT, "system\n", "user\n", "assistant\n", "0.2 seconds"]
-    return texts + layout * _PROMPT_REPEATS
+    return texts + [*_questions(), *_answers(), *layout, *_OPEN_QUESTIONS, *_BEGINNINGS] * _LEAST
+
+
+def _questions() -> Iterator[str]:
+    for wording in range(WORDINGS):
+        for slot in IMAGE_SLOTS:
+            yield put(Asked(slot), wording)
+        for slot in video_slots(1):
+            yield put(Asked(slot[1:], _SHOTS[0]) if slot[0] == 0 else Asked(slot), wording)
+    yield from (form.format(place=place, when="") for form in PRESENCE_FORMS for place in IMAGE_PLACES)
+
+
+def _answers() -> Iterator[str]:
+    """Answers as they stand alone and as they stand after a space."""
+    for answer in dict.fromkeys(
+        [*(value for values in VALUES.values() for value in values), *NUMBERS, *YES_NO, NONE]
+    ):
+        yield from (answer, f" {answer}")
 
 
 def train_tokenizer(
@@ -66,8 +103,7 @@ def train_tokenizer(
     trainee.pre_tokenizer = public.pre_tokenizer
     trainer = BpeTrainer(
         vocab_size=vocabulary - len(SPECIAL_TOKENS),
-        # A pair of letters that occurs less often is no part of a word of the grammar.
-        min_frequency=_PROMPT_REPEATS,
+        min_frequency=_LEAST,
         initial_alphabet=sorted(ByteLevel.alphabet()),
         show_progress=False,
     )

@@ -2,67 +2,93 @@
 
 The one layout that is written and read:
 
-    [0.0 - 2.0] A red circle moves left at the top left.
-    [2.0 - 4.0] A blue square stays still at the bottom right.
-    Summary: the scene changes at 2.0 seconds.
+    [0.0 - 2.0] At the top left a large red circle moves left. The one at the top left turns green at 1.0 seconds.
+    The camera pans left. The background is navy.
+    [2.0 - 6.0] At the bottom right a small blue square stays still. The background is white.
+    Summary: there are two shots. The scene changes at 2.0 seconds.
 
-A segment's sentences are about the shot in which more than half of the segment lies. Where no shot holds that
-much of it (a wrong timestamp), its claims are about no shot and therefore wrong.
+(a segment is one line). A segment's sentences are about the shot in which more than half of the segment lies. Where no
+shot holds that much of it (a wrong time), its claims are about no shot and therefore wrong.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from vcap_jax.world.scenes import MOTIONS, VIDEO_PLACES
+from vcap_jax.world.image_grammar import BACKGROUND_FORMS, BACKGROUND_WORDS, read_background, say_background
 from vcap_jax.world.sentences import (
-    NOUN_PHRASE,
-    Claim,
+    NUMBER,
+    REFERENCES,
+    Form,
     Sentence,
-    Slot,
+    Wording,
     alternatives,
     capitalised,
     distinct,
-    normalised,
-    noun_claims,
-    noun_phrase,
+    draw_wording,
+    form,
+    number_of,
+    read_by,
     read_sentences,
+    reference_pattern,
     split_sentences,
+)
+from vcap_jax.world.things import VIDEO_ATTRIBUTES, read_thing, say_thing
+from vcap_jax.world.vocabulary import (
+    BACKGROUND,
+    CAMERAS,
+    COLOURS,
+    CUTS,
+    MOTIONS,
+    SHOTS,
+    VIDEO_PLACES,
+    Claim,
+    Slot,
 )
 
 VIDEO_PROMPT = "Describe the video in timed segments and a summary."
-"""What the tiny backbone is asked about a video."""
-
-ATTRIBUTES = ("shape", "colour", "motion")
-CUT: Slot = ("video", "cut")
-"""The time of the cut in seconds with one decimal: the fact that no single segment shows."""
+"""What the tiny policy is asked about a video."""
 NO_SHOT = -1
-"""Stands for the shot in the slots of claims whose timestamps fit no shot."""
+"""Stands for the shot in the slots of claims whose times fit no shot."""
 
-# As in images, the place comes first in what is said, and may come last in what is understood.
-_OBJECT_FORMS = ("at the {place} {thing} {moves}.", "the {place} shows {thing} {moving}.")
-_STATIC_FORMS = ("at the {place} there is {thing}.", "the {place} shows {thing}.")
-_UNDERSTOOD_FORMS = ("{thing} {moves} at the {place}.", "{thing} is at the {place}.")
-_CUT_FORMS = ("the scene changes at {time} seconds.", "there is a cut at {time} seconds.")
-
-_THING = NOUN_PHRASE.replace(r"(?:(?P<size>small|large) )?", "")
-_MOVING = alternatives(motion for motion in MOTIONS if motion != "still")
-_PARTS = {
-    "thing": _THING,
-    "place": rf"(?P<place>{alternatives(VIDEO_PLACES)})",
-    "moves": rf"(?:moves (?P<motion>{_MOVING})|stays (?P<rest>still))",
-    "moving": rf"(?:moving (?P<motion>{_MOVING})|staying (?P<rest>still))",
-    "time": r"(?P<time>\d+\.\d)",
-}
-_OBJECT_PATTERNS = tuple(
-    re.compile(form.replace(".", r"\.").format(**_PARTS))
-    for form in (*_OBJECT_FORMS, *_STATIC_FORMS, *_UNDERSTOOD_FORMS)
+# As in images, the place comes first in what is written, and may come last in what is understood.
+_MOVING_FORMS = (
+    "at the {place} {thing} {moves}.",
+    "the {place} shows {thing} {moving}.",
+    "at the {place} there is {thing} {moving}.",
 )
-_CUT_PATTERNS = tuple(re.compile(form.replace(".", r"\.").format(**_PARTS)) for form in _CUT_FORMS)
+_OBJECT_FORMS = (
+    "at the {place} is {thing}.",
+    "the {place} shows {thing}.",
+    "at the {place} there is {thing}.",
+)
+_UNDERSTOOD_OBJECT_FORMS = (
+    "{thing} {moves} at the {place}.",
+    "{thing} is at the {place}.",
+    "there is {thing} at the {place}.",
+)
+_EVENTS = {"appears": ("appears", "comes in"), "disappears": ("disappears", "vanishes")}
+_RECOLOURING = ("changes colour", "changes its colour")
+_TURNS = ("turns {into}", "becomes {into}")
+_WHEN = " at {time} seconds"
+_SOMETHING_FORMS = ("something happens to {one}{when}.",)
+_INTO_FORMS = ("{one} is {into} in the end.", "{one} ends up {into}.")
+_FIRST_FORMS = ("{one} acts first.", "the first event is at the {place}.")
+_CAMERA_FORMS = ("the camera {does}.", "the view {does}.")
+_STANDS = ("stays still", "is still")
+_SHOTS_FORMS = ("there are {number} shots.", "the video has {number} shots.")
+_CUT_FORMS = (
+    ("the scene changes at {time} seconds.", "the scene changes again at {time} seconds."),
+    ("there is a cut at {time} seconds.", "there is another cut at {time} seconds."),
+)
+"""Each a sentence for the first cut and one for the second."""
+_BACKGROUND_FIRST = 0.25
+
+_EVENT_OF = {word: event for event, words in _EVENTS.items() for word in words}
 _HEADER = re.compile(
     r"^[ \t]*(?:\[\s*(?P<start>\d+(?:\.\d+)?)\s*-\s*(?P<end>\d+(?:\.\d+)?)\s*\]|(?P<summary>summary)\s*:)",
     re.MULTILINE | re.IGNORECASE,
@@ -71,7 +97,7 @@ _HEADER = re.compile(
 
 @dataclass(frozen=True)
 class Segment:
-    """A timed part of a caption, times in seconds; the slots of its claims are (place, attribute)."""
+    """A timed part of a caption, times in seconds; the slots of its claims lack the shot."""
 
     start: float
     end: float
@@ -109,73 +135,114 @@ def shot_of(start: float, end: float, shots: Sequence[tuple[float, float]]) -> i
     return NO_SHOT
 
 
-def _object_sentence(form: int, place: str, attributes: Mapping[str, str]) -> str:
-    things = noun_phrase({key: value for key, value in attributes.items() if key != "motion"})
-    if "motion" not in attributes:
-        return _STATIC_FORMS[form].format(thing=things, place=place)
-    motion = attributes["motion"]
-    still = motion == "still"
-    return _OBJECT_FORMS[form].format(
-        thing=things,
-        place=place,
-        moves=f"{'stays' if still else 'moves'} {motion}",
-        moving=f"{'staying' if still else 'moving'} {motion}",
-    )
-
-
 def describe_video(
     facts: Mapping[Slot, str], rng: np.random.Generator, *, segments: Sequence[tuple[float, float]]
 ) -> str:
     """Says ``facts`` (true or not) in the canonical layout.
 
     Args:
-        facts: (shot, place, "shape" | "colour" | "motion") and ("video", "cut") -> value; any subset.
-        rng: chooses among the forms; one form is kept for a whole caption, objects come in reading order.
+        facts: slot -> value, any subset of a video's slots (see ``vocabulary``).
+        rng: chooses the wording, which is kept for the whole caption, and whether backgrounds come first.
         segments: start and end in seconds written before the facts of shot 0, 1, ...
 
     Returns:
         The caption; a shot without facts has no segment. Empty if there are no facts.
+
+    Raises:
+        ValueError: a slot that a video does not have, or one of a shot without a segment.
     """
-    form = int(rng.integers(len(_OBJECT_FORMS)))
-    cut_form = _CUT_FORMS[int(rng.integers(len(_CUT_FORMS)))]
+    wording = draw_wording(rng)
+    background_first = rng.random() < _BACKGROUND_FIRST
     lines = []
+    left = dict(facts)
     for shot, (start, end) in enumerate(segments):
-        sentences = []
-        for place in VIDEO_PLACES:
-            attributes = {key: facts[shot, place, key] for key in ATTRIBUTES if (shot, place, key) in facts}
-            if attributes:
-                sentences.append(capitalised(_object_sentence(form, place, attributes)))
-        if sentences:
+        inside = {slot[1:]: left.pop(slot) for slot in list(left) if slot[0] == shot}
+        if inside:
+            sentences = map(capitalised, say_shot(inside, wording, background_first))
             lines.append(f"[{start:.1f} - {end:.1f}] {' '.join(sentences)}")
-    if CUT in facts:
-        lines.append(f"Summary: {cut_form.format(time=facts[CUT])}")
+    about_all = {slot: left.pop(slot) for slot in (SHOTS, *CUTS) if slot in left}
+    if about_all:
+        summary = say_summary(about_all, wording)
+        lines.append(" ".join([f"Summary: {summary[0]}", *map(capitalised, summary[1:])]))
+    if left:
+        raise ValueError(
+            f"{next(iter(left))!r} is no slot of a video with {len(segments)} segments: see vocabulary.py for slots"
+        )
     return "\n".join(lines)
 
 
-def _read_object(sentence: str) -> tuple[Claim, ...]:
-    plain = normalised(sentence)
-    for pattern in _OBJECT_PATTERNS:
-        if match := pattern.fullmatch(plain):
-            place = match["place"]
-            claims = noun_claims(place, match, ("shape", "colour"))
-            found = match.groupdict()
-            if motion := found.get("motion") or found.get("rest"):
-                claims.append(((place, "motion"), motion))
-            return tuple(claims)
-    return ()
+def say_summary(facts: Mapping[Slot, str], wording: Wording) -> list[str]:
+    """Sentences, without capitals, about the whole video: of its shots and cuts, what ``facts`` have."""
+    cut_forms = _CUT_FORMS[wording.of("cut", ("changes", "cut")) == "cut"]
+    sentences = []
+    if SHOTS in facts:
+        sentences.append(wording.of("shots", _SHOTS_FORMS).format(number=facts[SHOTS]))
+    for cut, told in zip(CUTS, cut_forms, strict=True):
+        if cut in facts:
+            sentences.append(told.format(time=facts[cut]))
+    return sentences
 
 
-def _read_summary(sentence: str) -> tuple[Claim, ...]:
-    plain = normalised(sentence)
-    for pattern in _CUT_PATTERNS:
-        if match := pattern.fullmatch(plain):
-            return ((CUT, match["time"]),)
-    return ()
+def say_shot(facts: Mapping[Slot, str], wording: Wording, background_first: bool = False) -> list[str]:
+    """Sentences, without capitals, about one shot, whose slots lack the shot. Raises ValueError for another slot."""
+    left = dict(facts)
+    sentences = []
+    for place in VIDEO_PLACES:
+        attributes = {key: left.pop((place, key)) for key in VIDEO_ATTRIBUTES if (place, key) in left}
+        motion = left.pop((place, "motion"), None)
+        if attributes or motion:
+            sentences.append(_say_object(place, attributes, motion, wording))
+        told = {key: left.pop((place, key)) for key in ("event", "time", "into") if (place, key) in left}
+        sentences += _say_event(wording.of("one", REFERENCES).format(place=place), told, wording)
+    if (slot := ("scene", "first")) in left:
+        place = left.pop(slot)
+        one = wording.of("one", REFERENCES).format(place=place)
+        sentences.append(wording.of("first", _FIRST_FORMS).format(one=one, place=place))
+    if (slot := ("scene", "camera")) in left:
+        camera = left.pop(slot)
+        does = _STANDS[0] if camera == "still" else camera
+        sentences.append(wording.of("camera", _CAMERA_FORMS).format(does=does))
+    if BACKGROUND in left:
+        said = say_background(left.pop(BACKGROUND), wording)
+        sentences.insert(0 if background_first else len(sentences), said)
+    if left:
+        raise ValueError(f"{next(iter(left))!r} is no slot of a shot: see vocabulary.py for those that are")
+    return sentences
+
+
+def _say_object(place: str, attributes: Mapping[str, str], motion: str | None, wording: Wording) -> str:
+    thing = say_thing(attributes, wording)
+    if motion is None:
+        return wording.of("object", _OBJECT_FORMS).format(place=place, thing=thing)
+    still = motion == "still"
+    return wording.of("object", _MOVING_FORMS).format(
+        place=place,
+        thing=thing,
+        moves=f"{'stays' if still else 'moves'} {motion}",
+        moving=f"{'staying' if still else 'moving'} {motion}",
+    )
+
+
+def _say_event(one: str, told: Mapping[str, str], wording: Wording) -> list[str]:
+    """What happens to one object. A colour that does not go with the event, or has none, is a sentence of its own."""
+    when = _WHEN.format(time=told["time"]) if "time" in told else ""
+    event, into = told.get("event"), told.get("into")
+    sentences = []
+    if event == "changes" and into is not None:
+        return [f"{one} {wording.of('event', _TURNS).format(into=into)}{when}."]
+    if event is not None:
+        does = wording.of("event", _RECOLOURING if event == "changes" else _EVENTS[event])
+        sentences.append(f"{one} {does}{when}.")
+    elif when:
+        sentences.append(wording.of("event", _SOMETHING_FORMS).format(one=one, when=when))
+    if into is not None:
+        sentences.append(wording.of("event", _INTO_FORMS).format(one=one, into=into))
+    return sentences
 
 
 def parse_segment(text: str) -> tuple[Sentence, ...]:
     """Reads the text of one segment, with or without its ``[start - end]`` header."""
-    return read_sentences(_HEADER.sub("", text), _read_object)
+    return read_sentences(_HEADER.sub("", text), _read_shot)
 
 
 def parse_video(text: str) -> VideoCaption:
@@ -190,10 +257,103 @@ def parse_video(text: str) -> VideoCaption:
         if header["summary"]:
             summary += read_sentences(body, _read_summary)
         else:
-            sentences = read_sentences(body, _read_object)
+            sentences = read_sentences(body, _read_shot)
             segments.append(Segment(float(header["start"]), float(header["end"]), sentences))
     return VideoCaption(
         segments=tuple(segments),
         summary=tuple(summary),
         stray=tuple(Sentence(piece, ()) for piece in split_sentences(stray)),
     )
+
+
+def _read_shot(sentence: str) -> tuple[Claim, ...]:
+    return read_by(_SHOT_FORMS, sentence)
+
+
+def _read_summary(sentence: str) -> tuple[Claim, ...]:
+    return read_by(_SUMMARY_FORMS, sentence)
+
+
+def _object_claims(match: re.Match[str]) -> list[Claim] | None:
+    attributes = read_thing(match["thing"], VIDEO_ATTRIBUTES)
+    if attributes is None:
+        return None
+    claims: list[Claim] = [
+        ((match["place"], key), attributes[key]) for key in VIDEO_ATTRIBUTES if key in attributes
+    ]
+    found = match.groupdict()
+    if motion := found.get("motion") or found.get("rest"):
+        claims.append(((match["place"], "motion"), motion))
+    return claims
+
+
+def _event_claims(match: re.Match[str]) -> list[Claim]:
+    """Of any sentence about what happens to one object."""
+    place, found = match["one"], match.groupdict()
+    claims: list[Claim] = []
+    if does := found.get("does"):
+        claims.append(((place, "event"), _EVENT_OF.get(does, "changes")))
+    if found.get("turned"):
+        claims += [((place, "event"), "changes"), ((place, "into"), match["turned"])]
+    if into := found.get("into"):
+        claims.append(((place, "into"), into))
+    if time := found.get("time"):
+        claims.append(((place, "time"), time))
+    return claims
+
+
+def _first_claims(match: re.Match[str]) -> list[Claim]:
+    found = match.groupdict()
+    return [(("scene", "first"), found.get("one") or found["place"])]
+
+
+def _camera_claims(match: re.Match[str]) -> list[Claim]:
+    return [(("scene", "camera"), "still" if match["does"] in _STANDS else match["does"])]
+
+
+def _shots_claims(match: re.Match[str]) -> list[Claim]:
+    return [(SHOTS, number_of(match["number"]))]
+
+
+def _cut_claims(number: int) -> Callable[[re.Match[str]], list[Claim]]:
+    return lambda match: [(CUTS[number], match["time"])]
+
+
+_TIME = r"(?P<time>\d+\.\d)"
+_MOVING = alternatives(motion for motion in MOTIONS if motion != "still")
+_PARTS = {
+    "place": rf"(?P<place>{alternatives(VIDEO_PLACES)})",
+    "thing": r"(?P<thing>an? [a-z0-9 ]+)",
+    "moves": rf"(?:moves (?P<motion>{_MOVING})|stays (?P<rest>still))",
+    "moving": rf"(?:moving (?P<motion>{_MOVING})|staying (?P<rest>still))",
+    "one": reference_pattern("one", VIDEO_PLACES),
+    "happens": rf"(?:(?P<does>{alternatives((*_EVENT_OF, *_RECOLOURING))})"
+    rf"|(?:turns|becomes) (?P<turned>{alternatives(COLOURS)}))",
+    "into": rf"(?P<into>{alternatives(COLOURS)})",
+    "when": f" at {_TIME} seconds",
+    "time": _TIME,
+    "number": rf"(?P<number>{NUMBER})",
+    "does": rf"(?P<does>{alternatives((*CAMERAS[1:], *_STANDS))})",
+    "colour": rf"(?P<background>{BACKGROUND_WORDS})",
+}
+_Reader = tuple[Iterable[str], Callable[[re.Match[str]], Sequence[Claim] | None]]
+_ABOUT_SHOTS: tuple[_Reader, ...] = (
+    ((*_MOVING_FORMS, *_OBJECT_FORMS, *_UNDERSTOOD_OBJECT_FORMS), _object_claims),
+    (("{one} {happens}.", "{one} {happens}{when}.", *_SOMETHING_FORMS, *_INTO_FORMS), _event_claims),
+    (_FIRST_FORMS, _first_claims),
+    (_CAMERA_FORMS, _camera_claims),
+    ((*BACKGROUND_FORMS, "the scene has a {colour} background."), read_background),
+)
+
+
+def _forms(readers: Iterable[_Reader]) -> tuple[Form, ...]:
+    return tuple(form(template, _PARTS, claims) for templates, claims in readers for template in templates)
+
+
+_SHOT_FORMS = _forms(_ABOUT_SHOTS)
+_SUMMARY_FORMS = _forms(
+    (
+        (_SHOTS_FORMS, _shots_claims),
+        *((tuple(forms[number] for forms in _CUT_FORMS), _cut_claims(number)) for number in range(len(CUTS))),
+    )
+)

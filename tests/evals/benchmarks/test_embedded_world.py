@@ -19,15 +19,11 @@ from vcap_jax.evals.benchmarks.vcapsbench import VCapsBench
 from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.protocol import Evaluation, EvaluatorTools
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.world.as_benchmarks import (
-    write_capmas,
-    write_decapbench,
-    write_dream1k,
-    write_vcapsbench,
-)
+from vcap_jax.world.as_benchmarks import write_capmas, write_decapbench, write_dream1k, write_vcapsbench
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
 from vcap_jax.world.facts import FactCount, caption_claims, count_facts, scene_facts
-from vcap_jax.world.scenes import Modality, Scene, VideoScene, sample_scene
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import Modality, Scene, VideoScene
 from vcap_jax.world.statements import read_statement, read_yes_no, statement, yes_no
 
 COUNT = 8

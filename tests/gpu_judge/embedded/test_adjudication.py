@@ -14,9 +14,9 @@ from gpu_judge.embedded.adjudication import (
 )
 from vcap_jax.world.captions import wrong_value
 from vcap_jax.world.facts import scene_facts
-from vcap_jax.world.scenes import IMAGE_PLACES, sample_image_scene
-from vcap_jax.world.sentences import Claim, Facts
+from vcap_jax.world.image_scenes import sample_image_scene
 from vcap_jax.world.video_grammar import NO_SHOT
+from vcap_jax.world.vocabulary import IMAGE_PLACES, Claim, Facts
 
 A, B, C = ("top left", "colour"), ("top left", "shape"), ("bottom right", "colour")
 TRUTH: Facts = {A: "red", B: "star", C: "blue"}

@@ -7,8 +7,8 @@ import json
 from gpu_judge.embedded.balance import take_apart, text_scores
 from gpu_judge.embedded.comparison import Said
 from gpu_judge.embedded.prose import Prose
-from vcap_jax.embedded_world.vocabulary import Claim, Slot
 from vcap_jax.reward.balance import Balance, parse_balance
+from vcap_jax.world.vocabulary import Claim, Slot
 
 COLOUR: Slot = ("top left", "colour")
 SHAPE: Slot = ("top left", "shape")

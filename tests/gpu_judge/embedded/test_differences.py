@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from gpu_judge.embedded.differences import list_differences
-from vcap_jax.embedded_world.video_grammar import NO_SHOT
-from vcap_jax.embedded_world.vocabulary import Claim, Slot
 from vcap_jax.reward.differences import Difference, parse_differences
+from vcap_jax.world.video_grammar import NO_SHOT
+from vcap_jax.world.vocabulary import Claim, Slot
 
 COLOUR: Slot = ("top left", "colour")
 SHAPE: Slot = ("top left", "shape")

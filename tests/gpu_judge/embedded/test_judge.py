@@ -11,17 +11,14 @@ from tests.gpu_judge.requests_of_the_world import about, about_window, body, dat
 from vcap_jax.data.media import JudgeFrame, TimeWindow
 from vcap_jax.world.captions import full_caption, weak_caption, wrong_value
 from vcap_jax.world.facts import scene_facts
-from vcap_jax.world.grammar import describe_image
-from vcap_jax.world.rendering import render_image
-from vcap_jax.world.scenes import (
-    COLOURS,
-    IMAGE_PLACES,
-    Modality,
-    sample_image_scene,
-    sample_scene,
-    sample_video_scene,
-)
+from vcap_jax.world.image_grammar import describe_image
+from vcap_jax.world.image_rendering import render_image
+from vcap_jax.world.image_scenes import sample_image_scene
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import Modality
 from vcap_jax.world.video_grammar import describe_video
+from vcap_jax.world.video_scenes import sample_video_scene
+from vcap_jax.world.vocabulary import COLOURS, IMAGE_PLACES
 
 IMAGE_KEYS = ["Analysis", "Correctness", "Completeness", "Text Quality"]
 VIDEO_KEYS = ["Analysis", "Reasonability", "Correctness", "Completeness"]

@@ -17,7 +17,7 @@ from gpu_judge.embedded.pictures import decode_pictures
 from gpu_judge.embedded.request import BadRequest, Picture
 from tests.gpu_judge.hostile_bodies import data_url, jpeg, png, resized_jpeg
 from tests.gpu_judge.requests_of_the_world import frames_of
-from vcap_jax.world.scenes import sample_video_scene
+from vcap_jax.world.video_scenes import sample_video_scene
 
 NOISE = np.random.default_rng(0).integers(0, 256, (150, 211, 4), np.uint8)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_judge.embedded.prose import read_prose, text_quality
-from vcap_jax.world.grammar import parse_image
+from vcap_jax.world.image_grammar import parse_image
 
 GOOD = "A red circle is at the top left. The background is gray."
 

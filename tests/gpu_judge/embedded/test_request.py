@@ -10,7 +10,8 @@ import pytest
 from gpu_judge.embedded.request import BadRequest, JudgeRequest, read_content, read_request
 from tests.gpu_judge.requests_of_the_world import about, about_window, body, frames_of
 from vcap_jax.data.media import TimeWindow
-from vcap_jax.world.scenes import sample_image_scene, sample_video_scene
+from vcap_jax.world.image_scenes import sample_image_scene
+from vcap_jax.world.video_scenes import sample_video_scene
 
 IMAGE, VIDEO = sample_image_scene(0, 0), sample_video_scene(0, 0)
 WINDOW = TimeWindow(start=0.4, end=2.4)

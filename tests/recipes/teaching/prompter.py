@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from vcap_jax.embedded_world.sampling import sample_scene
-from vcap_jax.embedded_world.scenes import Modality
-from vcap_jax.embedded_world.tiny_policy import Prompts, new_processor
-from vcap_jax.embedded_world.tokenizer import train_tokenizer
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.recipes.teaching.packing import Packer
 from vcap_jax.recipes.teaching.pupil import Pupil
 from vcap_jax.recipes.teaching.scenery import Scenery
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import Modality
+from vcap_jax.world.tiny_policy import Prompts, new_processor
+from vcap_jax.world.tokenizer import train_tokenizer
 
 UNEXPECTED = 0
 """What is expected where a token comes that never is."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vcap_jax.embedded_world.facts import caption_claims, scene_facts
-from vcap_jax.embedded_world.habits import MOST_STATED
-from vcap_jax.embedded_world.questions import WORDINGS, question
-from vcap_jax.embedded_world.sampling import sample_scene
-from vcap_jax.embedded_world.scenes import Modality
-from vcap_jax.embedded_world.vocabulary import IMAGE_PLACES
 from vcap_jax.recipes.teaching.corpus import RELATIONS, Corpus, Stated, TooMuchStated
+from vcap_jax.world.facts import caption_claims, scene_facts
+from vcap_jax.world.habits import MOST_STATED
+from vcap_jax.world.questions import WORDINGS, question
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import Modality
+from vcap_jax.world.vocabulary import IMAGE_PLACES
 
 
 @pytest.mark.parametrize("modality", ["image", "video"])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.recipes.teaching.prompter import processor
-from vcap_jax.embedded_world.dataset import render
-from vcap_jax.embedded_world.sampling import sample_scene
-from vcap_jax.embedded_world.scenes import Modality
-from vcap_jax.embedded_world.tiny_policy import Prompts
 from vcap_jax.recipes.teaching import jitter
+from vcap_jax.world.rendering import render
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import Modality
+from vcap_jax.world.tiny_policy import Prompts
 
 
 @pytest.mark.parametrize("modality", ["image", "video"])

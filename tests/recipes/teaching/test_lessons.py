@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vcap_jax.embedded_world.facts import caption_claims, scene_facts
-from vcap_jax.embedded_world.image_grammar import parse_image
-from vcap_jax.embedded_world.questions import answer_of, read_question
-from vcap_jax.embedded_world.sampling import sample_scene
-from vcap_jax.embedded_world.scenes import Modality
-from vcap_jax.embedded_world.slots import question_of
-from vcap_jax.embedded_world.video_grammar import parse_segment
 from vcap_jax.recipes.teaching.lessons import NOTHING, fact_lesson, place_lesson, places_of
+from vcap_jax.world.facts import caption_claims, scene_facts
+from vcap_jax.world.image_grammar import parse_image
+from vcap_jax.world.questions import answer_of, read_question
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import Modality
+from vcap_jax.world.slots import question_of
+from vcap_jax.world.video_grammar import parse_segment
 
 
 @pytest.mark.parametrize("modality", ["image", "video"])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.recipes.teaching.prompter import processor
-from vcap_jax.embedded_world.tiny_policy import Prompts
 from vcap_jax.models.message import ImagePart, TextPart
 from vcap_jax.recipes.teaching.lessons import Lesson
 from vcap_jax.recipes.teaching.packing import Continuation, Packer, batched
+from vcap_jax.world.tiny_policy import Prompts
 
 LESSON = Lesson("colour", "What colour is at the top left?", "red", 1)
 

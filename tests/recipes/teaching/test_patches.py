@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.recipes.teaching.prompter import processor
-from vcap_jax.embedded_world.image_facts import layers
-from vcap_jax.embedded_world.sampling import sample_scene
-from vcap_jax.embedded_world.scenes import Modality
-from vcap_jax.embedded_world.tiny_policy import Prompts
-from vcap_jax.embedded_world.video_facts import seen_frames
 from vcap_jax.recipes.teaching.patches import PATCH_PROBES, fills, patch_targets
+from vcap_jax.world.image_facts import layers
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import Modality
+from vcap_jax.world.tiny_policy import Prompts
+from vcap_jax.world.video_facts import seen_frames
 
 
 def test_patches_are_filled_in_the_order_of_the_vision_tower() -> None:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tests.recipes.teaching.prompter import processor, pupil, scenery
-from vcap_jax.embedded_world.captions import full_caption
-from vcap_jax.embedded_world.facts import scene_facts
-from vcap_jax.embedded_world.sampling import sample_scene
-from vcap_jax.embedded_world.scenes import Modality
-from vcap_jax.embedded_world.vocabulary import VALUES
 from vcap_jax.recipes.teaching.packing import Packer
 from vcap_jax.recipes.teaching.preferring import choices, preferring
+from vcap_jax.world.captions import full_caption
+from vcap_jax.world.facts import scene_facts
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.scenes import Modality
+from vcap_jax.world.vocabulary import VALUES
 
 
 @pytest.mark.parametrize("modality", ["image", "video"])

@@ -8,9 +8,6 @@ import numpy as np
 import optax
 import pytest
 
-from vcap_jax.embedded_world.facts import scene_facts
-from vcap_jax.embedded_world.sampling import sample_scene
-from vcap_jax.embedded_world.vocabulary import IMAGE_PLACES, VIDEO_PLACES
 from vcap_jax.recipes.teaching.probes import (
     IMAGE_PROBES,
     NOTHING,
@@ -21,6 +18,9 @@ from vcap_jax.recipes.teaching.probes import (
     probe_losses,
     targets,
 )
+from vcap_jax.world.facts import scene_facts
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.vocabulary import IMAGE_PLACES, VIDEO_PLACES
 
 
 def test_answers_about_a_picture_are_its_facts() -> None:

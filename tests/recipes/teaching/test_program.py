@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from vcap_jax.embedded_world.backbone import backbone_config
 from vcap_jax.export.hugging_face import write_new
 from vcap_jax.recipes.teaching import program
 from vcap_jax.recipes.teaching.course import Course
+from vcap_jax.world.backbone import backbone_config
 
 pytestmark = pytest.mark.slow
 

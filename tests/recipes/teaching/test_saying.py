@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.recipes.teaching.prompter import scenery
-from vcap_jax.embedded_world.facts import scene_facts
 from vcap_jax.recipes.teaching.saying import Said, told
+from vcap_jax.world.facts import scene_facts
 
 
 def test_captions_are_counted_with_their_scenes() -> None:

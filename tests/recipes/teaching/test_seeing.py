@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.recipes.teaching.prompter import pupil, scenery
-from vcap_jax.embedded_world.facts import scene_facts
-from vcap_jax.embedded_world.scenes import Modality
 from vcap_jax.recipes.teaching.seeing import asked, seeing
+from vcap_jax.world.facts import scene_facts
+from vcap_jax.world.scenes import Modality
 
 
 @pytest.mark.parametrize("modality", ["image", "video"])

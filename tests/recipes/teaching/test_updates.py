@@ -8,15 +8,15 @@ import pytest
 from flax import nnx
 
 from tests.recipes.teaching.prompter import processor
-from vcap_jax.embedded_world.rendering import render
-from vcap_jax.embedded_world.sampling import sample_scene
-from vcap_jax.embedded_world.tiny_policy import Prompts, new_policy
 from vcap_jax.recipes.teaching.packing import Continuation, Packer, batched
 from vcap_jax.recipes.teaching.patches import patch_targets
 from vcap_jax.recipes.teaching.probes import targets
 from vcap_jax.recipes.teaching.pupil import Pupil
 from vcap_jax.recipes.teaching.spread import Spread
 from vcap_jax.recipes.teaching.updates import DecoderUpdates, TowerUpdates, Wanted, answer_loss
+from vcap_jax.world.rendering import render
+from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.tiny_policy import Prompts, new_policy
 
 ALONE = Spread(jax.devices()[:1])
 """Programs for all simulated devices take minutes to compile."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from vcap_jax.embedded_world.scenes import Modality
+from vcap_jax.world.scenes import Modality
 from vcap_jax.system.json_values import JsonDict
 
 STAGES = ("look", "answer", "habit")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vcap_jax.embedded_world.backbone import IMAGE_SETTINGS
+from vcap_jax.world.backbone import IMAGE_SETTINGS
 
 MOST = {"image": 3, "video": 1}
 """Pixels along each axis, at most, by modality."""

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vcap_jax.embedded_world.image_grammar import say_image
-from vcap_jax.embedded_world.questions import WORDINGS, answer_of, question
-from vcap_jax.embedded_world.scenes import ImageScene, Scene, VideoScene
-from vcap_jax.embedded_world.sentences import capitalised, draw_wording
-from vcap_jax.embedded_world.things import IMAGE_ATTRIBUTES, VIDEO_ATTRIBUTES
-from vcap_jax.embedded_world.video_grammar import say_shot
-from vcap_jax.embedded_world.vocabulary import IMAGE_PLACES, VIDEO_PLACES, Facts, Slot
+from vcap_jax.world.image_grammar import say_image
+from vcap_jax.world.questions import WORDINGS, answer_of, question
+from vcap_jax.world.scenes import ImageScene, Scene, VideoScene
+from vcap_jax.world.sentences import capitalised, draw_wording
+from vcap_jax.world.things import IMAGE_ATTRIBUTES, VIDEO_ATTRIBUTES
+from vcap_jax.world.video_grammar import say_shot
+from vcap_jax.world.vocabulary import IMAGE_PLACES, VIDEO_PLACES, Facts, Slot
 
 NOTHING = "Nothing."
 """The answer to the question what is at a place where nothing is."""

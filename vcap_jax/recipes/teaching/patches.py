@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from vcap_jax.embedded_world.backbone import IMAGE_SETTINGS
-from vcap_jax.embedded_world.drawing import shape_patch
-from vcap_jax.embedded_world.image_facts import layers
-from vcap_jax.embedded_world.scenes import VIDEO_EDGE, ImageScene, Scene, VideoObject, VideoScene
-from vcap_jax.embedded_world.video_facts import seen_frames
-from vcap_jax.embedded_world.vocabulary import (
+from vcap_jax.world.backbone import IMAGE_SETTINGS
+from vcap_jax.world.drawing import shape_patch
+from vcap_jax.world.image_facts import layers
+from vcap_jax.world.scenes import VIDEO_EDGE, ImageScene, Scene, VideoObject, VideoScene
+from vcap_jax.world.video_facts import seen_frames
+from vcap_jax.world.vocabulary import (
     COLOURS,
     DIRECTIONS,
     MARKS,

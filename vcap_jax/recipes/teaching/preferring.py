@@ -16,14 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from vcap_jax.embedded_world.captions import say
-from vcap_jax.embedded_world.facts import scene_facts
-from vcap_jax.embedded_world.scenes import Modality, Scene
-from vcap_jax.embedded_world.vocabulary import VALUES, Slot
 from vcap_jax.models.family import Features, GraphDef, Params, PromptBatch
 from vcap_jax.recipes.teaching.packing import Continuation, Packer, batched
 from vcap_jax.recipes.teaching.pupil import Pupil
 from vcap_jax.recipes.teaching.scenery import Scenery
+from vcap_jax.world.captions import say
+from vcap_jax.world.facts import scene_facts
+from vcap_jax.world.scenes import Modality, Scene
+from vcap_jax.world.vocabulary import VALUES, Slot
 
 _AT_ONCE = 16
 _WIDTH = 256

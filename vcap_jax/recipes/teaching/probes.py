@@ -22,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from vcap_jax.embedded_world.facts import scene_facts
-from vcap_jax.embedded_world.scenes import ImageScene, Scene, VideoScene
-from vcap_jax.embedded_world.video_facts import seen_frames
-from vcap_jax.embedded_world.vocabulary import (
+from vcap_jax.world.facts import scene_facts
+from vcap_jax.world.scenes import ImageScene, Scene, VideoScene
+from vcap_jax.world.video_facts import seen_frames
+from vcap_jax.world.vocabulary import (
     BACKGROUNDS,
     CAMERAS,
     COLOURS,

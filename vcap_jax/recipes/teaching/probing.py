@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from vcap_jax.captioning.settings import checkpoint_config
-from vcap_jax.embedded_world.scenes import Modality
-from vcap_jax.embedded_world.tiny_policy import Prompts
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.recipes.teaching.preferring import preferring
 from vcap_jax.recipes.teaching.pupil import Pupil
@@ -17,6 +15,8 @@ from vcap_jax.recipes.teaching.seeing import seeing
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.run.checkpoint_source import checkpoint_source, load_captioner
 from vcap_jax.system.json_values import JsonDict
+from vcap_jax.world.scenes import Modality
+from vcap_jax.world.tiny_policy import Prompts
 
 SPLIT = "probe"
 """Of scenes that nobody is taught or trained with."""

@@ -12,9 +12,6 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 
-from vcap_jax.embedded_world.scenes import Modality
-from vcap_jax.embedded_world.tiny_policy import Prompts, new_policy, new_processor
-from vcap_jax.embedded_world.tokenizer import train_tokenizer
 from vcap_jax.models.family import CaptionModel, Processor
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.recipes.teaching.corpus import Corpus
@@ -29,6 +26,9 @@ from vcap_jax.report.step_log import replace_file
 from vcap_jax.run.model_loading import load_model
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonDict, as_object, read_json_object
+from vcap_jax.world.scenes import Modality
+from vcap_jax.world.tiny_policy import Prompts, new_policy, new_processor
+from vcap_jax.world.tokenizer import train_tokenizer
 
 CARD = "card.json"
 RECORD = "stage.json"

@@ -9,13 +9,13 @@ import jax
 import numpy as np
 from flax import nnx
 
-from vcap_jax.embedded_world.scenes import Modality
-from vcap_jax.embedded_world.tiny_policy import Prompts
 from vcap_jax.models.family import CaptionModel, Features, GraphDef, Params, Processor, PromptBatch
 from vcap_jax.models.policy import frozen_filter
 from vcap_jax.recipes.teaching.packing import Packer
 from vcap_jax.recipes.teaching.scenery import Scenery
 from vcap_jax.recipes.teaching.spread import Spread
+from vcap_jax.world.scenes import Modality
+from vcap_jax.world.tiny_policy import Prompts
 
 _AT_ONCE = 64
 """Pictures that the tower looks at in one call."""

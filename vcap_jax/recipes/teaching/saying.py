@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 import jax
 import numpy as np
 
-from vcap_jax.embedded_world.habit_report import report_habit
-from vcap_jax.embedded_world.scenes import Modality
 from vcap_jax.recipes.teaching.pupil import Pupil
 from vcap_jax.recipes.teaching.scenery import Scenery
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.system.json_values import JsonDict
+from vcap_jax.world.habit_report import report_habit
+from vcap_jax.world.scenes import Modality
 
 GREEDY = SamplingConfig(temperature=0.0, repetition_penalty=1.0)
 SAMPLED = SamplingConfig(temperature=1.0, top_p=1.0, top_k=0, repetition_penalty=1.0)

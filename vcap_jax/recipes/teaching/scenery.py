@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from vcap_jax.data.jsonl import read_objects
-from vcap_jax.embedded_world.scenes import Scene, scene_from_json, scene_to_json
-from vcap_jax.embedded_world.tiny_policy import Prompts
 from vcap_jax.recipes.teaching.drawn import draw
 from vcap_jax.report.step_log import replace_file, write_through
+from vcap_jax.world.scenes import Scene, scene_from_json, scene_to_json
+from vcap_jax.world.tiny_policy import Prompts
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from vcap_jax.embedded_world.facts import scene_facts
-from vcap_jax.embedded_world.scenes import Modality, Scene
 from vcap_jax.models.family import Features, GraphDef, Params, PromptBatch
 from vcap_jax.recipes.teaching.lessons import Lesson, fact_lesson, place_lesson, places_of
 from vcap_jax.recipes.teaching.packing import Continuation, batched
 from vcap_jax.recipes.teaching.pupil import Pupil
 from vcap_jax.recipes.teaching.scenery import Scenery
+from vcap_jax.world.facts import scene_facts
+from vcap_jax.world.scenes import Modality, Scene
 
 _AT_ONCE = 16
 _QUESTIONS = 64

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from vcap_jax.embedded_world.backbone import IMAGE_SETTINGS
-from vcap_jax.embedded_world.scenes import Modality
 from vcap_jax.models.family import Features
 from vcap_jax.recipes.teaching.corpus import Corpus
 from vcap_jax.recipes.teaching.course import STAGES, Course
@@ -21,6 +19,8 @@ from vcap_jax.recipes.teaching.probes import targets
 from vcap_jax.recipes.teaching.pupil import Pupil
 from vcap_jax.recipes.teaching.scenery import Scenery
 from vcap_jax.recipes.teaching.updates import DecoderUpdates, TowerUpdates, Wanted
+from vcap_jax.world.backbone import IMAGE_SETTINGS
+from vcap_jax.world.scenes import Modality
 
 Say = Callable[[str], None]
 _TELL_EVERY = 200

@@ -13,7 +13,6 @@ import numpy as np
 import optax
 from flax import nnx
 
-from vcap_jax.embedded_world.tiny_policy import visual_tokens
 from vcap_jax.models.family import CaptionModel, Features, Params, PromptBatch
 from vcap_jax.parallel.arrays import ArrayT
 from vcap_jax.recipes.teaching.optimizer import teaching_optimizer
@@ -30,6 +29,7 @@ from vcap_jax.recipes.teaching.probes import (
 from vcap_jax.recipes.teaching.pupil import Pupil
 from vcap_jax.recipes.teaching.spread import Spread
 from vcap_jax.training.logprobs import token_logprobs
+from vcap_jax.world.tiny_policy import visual_tokens
 
 Array = jax.Array
 Learning: TypeAlias = tuple[Params, dict[str, tuple[Readers, Readers]]]

@@ -1,0 +1,33 @@
+"""Captions in numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from vcap_jax.world.facts import scene_facts
+from vcap_jax.world.habit_report import report_habit
+from vcap_jax.world.image_scenes import sample_image_scene
+from vcap_jax.world.vocabulary import BACKGROUNDS, OBJECTS
+
+
+def test_shares_and_rates() -> None:
+    scene = sample_image_scene(0, 0)
+    facts = scene_facts(scene)
+    wrong = next(name for name in BACKGROUNDS if name != scene.background)
+    first = f"There are {facts[OBJECTS]} objects. The background is {wrong}."
+    report = report_habit([(scene, first), (scene, f"The background is {scene.background}. Nothing else.")])
+    total = len(facts)
+    assert report.captions == 2
+    assert report.mean_stated == pytest.approx(1.5 / total)
+    assert report.largest_stated == pytest.approx(2 / total)
+    assert report.coverage == pytest.approx(1 / total)
+    assert report.false_share == pytest.approx(1 / 3)
+    assert report.mention_rates["objects"] == 0.5
+    assert report.mention_rates["background"] == 1
+    assert report.mention_rates["shape"] == 0
+    assert report.false_rates == {"background": 0.5, "objects": 0}
+
+
+def test_no_captions_are_refused() -> None:
+    with pytest.raises(ValueError, match="no captions"):
+        report_habit([])

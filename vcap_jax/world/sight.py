@@ -1,0 +1,30 @@
+"""What a picture or a clip was seen to show: what perception gives, and verdicts are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vcap_jax.world.vocabulary import Facts, Slot
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sight:
+    """What a picture or a clip shows.
+
+    facts: slot -> value, as far as it could be told.
+    unknown: slots about which the pixels decide nothing (a hidden shape, the motion of an object seen only once). Any
+        other slot that ``facts`` lacks is empty: a claim about it is false.
+    shots: start and end of each shot in seconds; none for an image.
+    prominence: visible pixels of the object, by the slots' owner (the slot without its kind).
+    """
+
+    facts: Facts
+    unknown: frozenset[Slot]
+    shots: tuple[tuple[float, float], ...]
+    prominence: dict[Slot, float]
+
+    def verdict(self, slot: Slot, value: str) -> bool | None:
+        """Whether the pixels support the claim; None where they decide nothing."""
+        if slot in self.unknown:
+            return None
+        return self.facts.get(slot) == value

@@ -1,0 +1,68 @@
+"""What is said about slots themselves: which of them ask the same question, and what they are called in English."""
+
+from __future__ import annotations
+
+from vcap_jax.world.vocabulary import BACKGROUND, CUTS, IMAGE_PLACES, LIGHT, OBJECTS, SHOTS, Slot
+
+_NAMED = {
+    BACKGROUND: "the background",
+    LIGHT: "the side of the light",
+    OBJECTS: "the number of objects",
+    SHOTS: "the number of shots",
+    CUTS[0]: "the time of the first cut",
+    CUTS[1]: "the time of the second cut",
+}
+_OF_AN_OBJECT = {
+    "inside": "the colour inside the one at the {place}",
+    "event": "the event at the {place}",
+    "time": "the time of the event at the {place}",
+    "into": "the new colour at the {place}",
+}
+_OF_A_SHOT = {"background": "the background", "camera": "the camera", "first": "the first event"}
+_OF_A_PAIR = {
+    "level": "the height of the one at the {place} beside the one at the {other}",
+    "side": "the sideways place of the one at the {place} beside the one at the {other}",
+    "overlap": "the one at the {place} in front of the one at the {other}",
+}
+
+
+def question_of(slot: Slot) -> Slot:
+    """The slot by which a question is known: equal for slots of which at most one can be filled.
+
+    Of two objects either the first covers part of the second, or the other way round. Any other question has one slot.
+    """
+    if slot[-1] != "overlap":
+        return slot
+    one, other, kind = slot
+    return (one, other, kind) if _order(one) <= _order(other) else (other, one, kind)
+
+
+def _order(place: str | int) -> int:
+    return IMAGE_PLACES.index(str(place))
+
+
+def slot_words(slot: Slot) -> str:
+    """A slot in English, without its value: "the colour at the top left in shot 2".
+
+    A shot that is none (``NO_SHOT``) is left out.
+    """
+    if slot in _NAMED:
+        return _NAMED[slot]
+    if isinstance(slot[0], int):
+        words = _of_shot(slot[1:])
+        return f"{words} in shot {slot[0] + 1}" if slot[0] >= 0 else words
+    if slot[-1] == "count":
+        return f"the number of {slot[1]}{'es' if slot[1] == 'cross' else 's'}"
+    if len(slot) == 3:
+        return _OF_A_PAIR[str(slot[-1])].format(place=slot[0], other=slot[1])
+    return _of_object(slot)
+
+
+def _of_shot(slot: Slot) -> str:
+    owner, kind = slot
+    return _OF_A_SHOT[str(kind)] if owner == "scene" else _of_object(slot)
+
+
+def _of_object(slot: Slot) -> str:
+    place, kind = slot
+    return _OF_AN_OBJECT.get(str(kind), f"the {kind} at the {{place}}").format(place=place)

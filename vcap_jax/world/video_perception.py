@@ -1,0 +1,246 @@
+"""Reads facts out of a clip's pixels: the adjudicator's eyes for videos.
+
+Shots begin where the background's colour jumps. In each, what stands in a quarter is followed from frame to frame. Its
+shape is the likest of the outlines that are drawn, its motion the way of its centre; what happens to it is told by when
+it is there and in which colour. A clip that is not of this world is read too: what looks like none of the shapes is an
+object about which nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from PIL import Image
+
+from vcap_jax.world.scenes import VIDEO_EDGE
+from vcap_jax.world.sight import Sight
+from vcap_jax.world.video_camera import see_camera
+from vcap_jax.world.video_facts import earliest_event
+from vcap_jax.world.video_tracks import (
+    SURE_CONTRAST,
+    Things,
+    find_things,
+    grounds,
+    hue_contrast,
+    quarters,
+    shape_distances,
+    size_of,
+    texture_direction,
+    whole,
+)
+from vcap_jax.world.vocabulary import (
+    BACKGROUNDS,
+    COLOURS,
+    CUTS,
+    NUMBERS,
+    SHAPES,
+    SHOTS,
+    TIMES,
+    VALUES,
+    VIDEO_FPS,
+    VIDEO_PLACES,
+    VIDEO_SECONDS,
+    Facts,
+    Slot,
+)
+
+_CUT_CONTRAST = 24.0
+"""RGB distance between the backgrounds of two frames of different shots."""
+_LEAST_WAY = 2.0
+"""Pixels that something covers while it is seen if it moves."""
+_CHANGE = 55.0
+"""RGB distance between an object's colours before and after it changes."""
+_STRANGE = 0.30
+"""Relative distance from the nearest outline above which a thing has no shape of this world."""
+_OBJECT_COLOURS = np.array(list(COLOURS.values()), np.float32)
+_BACKGROUND_COLOURS = np.array(list(BACKGROUNDS.values()), np.float32)
+_STATES = ("shape", "colour", "size", "motion")
+_HAPPENINGS = ("event", "time", "into")
+
+
+class _Notes:
+    """What has been seen so far."""
+
+    def __init__(self) -> None:
+        self.facts: Facts = {}
+        self.unknown: set[Slot] = set()
+        self.prominence: dict[Slot, float] = {}
+
+
+def see_video(frames: Sequence[np.ndarray], times: Sequence[float]) -> Sight:
+    """Reads frames as a video scene, or as a window of one.
+
+    Args:
+        frames: uint8 [H, W, 3] each, of any size, at least one, in order of time.
+        times: seconds of each frame in the whole clip, ascending. The last frame is taken to last as long as the frames
+            usually do.
+
+    Returns:
+        Shots and facts, slots numbered by the shots seen. Frames that begin later than a clip begins, or end before one
+        ends, are a window. Unknown are then how many shots there are, the cuts that the window does not show, and, in
+        a shot that may go on beyond it, what happens to an object, unless the window shows it. A quarter in which it
+        shows nothing is empty.
+
+    Raises:
+        ValueError: no frames, not as many times as frames, or a frame that is no picture.
+    """
+    if not len(frames) or len(frames) != len(times):
+        raise ValueError(
+            f"{len(frames)} frames and {len(times)} times: give one time for each of at least one frame"
+        )
+    pictures = np.stack([_picture(frame) for frame in frames])
+    cells, colours = quarters(pictures), grounds(pictures)
+    jumps = np.sqrt(np.square(np.diff(colours, axis=0)).sum(axis=1)) > _CUT_CONTRAST
+    starts = [0, *(np.flatnonzero(jumps) + 1).tolist()]
+    spacing = float(np.median(np.diff(times))) if len(times) > 1 else 1 / VIDEO_FPS
+    moments = _moments(times)
+    limits = [*(moments[start] for start in starts), float(times[-1]) + spacing]
+    half = 0.5 / VIDEO_FPS
+    from_start, to_end = limits[0] < half, limits[-1] > VIDEO_SECONDS - half
+
+    notes = _Notes()
+    for shot, (first, last) in enumerate(pairwise([*starts, len(frames)])):
+        complete = (shot > 0 or from_start) and (last < len(frames) or to_end)
+        seen = slice(first, last)
+        _see_shot(notes, shot, cells[seen], colours[seen], times[seen], moments[seen], complete)
+    _see_cuts(notes, limits[1:-1], from_start, to_end)
+    return Sight(
+        facts=notes.facts,
+        unknown=frozenset(notes.unknown),
+        shots=tuple(pairwise(limits)),
+        prominence=notes.prominence,
+    )
+
+
+def _picture(frame: np.ndarray) -> np.ndarray:
+    """uint8 [H, W, 3] of any size -> float32 [96, 96, 3]."""
+    if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
+        raise ValueError(f"a frame is uint8 [H, W, 3], not {frame.dtype} {list(frame.shape)}")
+    if frame.shape[:2] != (VIDEO_EDGE, VIDEO_EDGE):
+        frame = np.asarray(Image.fromarray(frame).resize((VIDEO_EDGE, VIDEO_EDGE), Image.Resampling.BOX))
+    return frame.astype(np.float32)
+
+
+def _moments(times: Sequence[float]) -> list[float]:
+    """When what a frame shows first happened: since the frame before, at the last time at which anything can happen in
+    this world, or, if there is none, when the frame was taken."""
+    known = [float(time) for time in TIMES]
+    since = [max((time for time in known if a < time <= b), default=b) for a, b in pairwise(times)]
+    return [float(times[0]), *map(float, since)]
+
+
+def _see_cuts(notes: _Notes, cuts: Sequence[float], from_start: bool, to_end: bool) -> None:
+    """Notes the cuts that were seen; their numbers are known if the clip's beginning was."""
+    if from_start:
+        notes.facts |= {slot: f"{cut:.1f}" for slot, cut in zip(CUTS, cuts, strict=False)}
+    if not (from_start and to_end):
+        notes.unknown |= {SHOTS, *(slot for slot in CUTS if slot not in notes.facts)}
+    elif 1 + len(cuts) < len(NUMBERS) and NUMBERS[1 + len(cuts)] in VALUES["shots"]:
+        notes.facts[SHOTS] = NUMBERS[1 + len(cuts)]
+
+
+def _see_shot(
+    notes: _Notes,
+    shot: int,
+    cells: np.ndarray,
+    colours: np.ndarray,
+    times: Sequence[float],
+    moments: Sequence[float],
+    complete: bool,
+) -> None:
+    """Notes what the frames of a shot show; ``complete``: all of its frames are seen."""
+    ground = np.median(colours, axis=0)
+    texture = texture_direction(ground)
+    delta = cells - ground
+    along = delta @ texture
+    contrast = hue_contrast(delta, along)
+    notes.facts[shot, "scene", "background"] = _nearest(ground, _BACKGROUND_COLOURS, tuple(BACKGROUNDS))
+    camera = see_camera(whole(along), whole(contrast) > SURE_CONTRAST, times)
+    if camera is None:
+        notes.unknown.add((shot, "scene", "camera"))
+    else:
+        notes.facts[shot, "scene", "camera"] = camera
+    happened: dict[str, str] = {}
+    for quarter, place in enumerate(VIDEO_PLACES):
+        things = find_things(delta[:, quarter], contrast[:, quarter], ground)
+        if things is None:
+            continue
+        notes.prominence[shot, place] = float(things.areas.mean())
+        _see_object(notes, (shot, place), things, moments, complete)
+        if (shot, place, "time") in notes.facts:
+            happened[place] = notes.facts[shot, place, "time"]
+    first = earliest_event(happened)
+    if first is not None:
+        notes.facts[shot, "scene", "first"] = first
+    elif not complete:
+        notes.unknown.add((shot, "scene", "first"))
+
+
+def _see_object(notes: _Notes, owner: Slot, things: Things, moments: Sequence[float], complete: bool) -> None:
+    """Notes what an object is, how it moves and what happens to it."""
+    distances = shape_distances(things)
+    if distances.min() > _STRANGE:
+        notes.unknown |= {(*owner, kind) for kind in (*_STATES, *_HAPPENINGS)}
+        return
+    shape = SHAPES[int(distances.argmin())]
+    motion = _motion(things)
+    event, frame = _event(things, len(moments))
+    before = things.colours[things.frames < frame] if event == "changes" else things.colours
+    notes.facts[*owner, "shape"] = shape
+    notes.facts[*owner, "colour"] = _nearest(before.mean(axis=0), _OBJECT_COLOURS, tuple(COLOURS))
+    notes.facts[*owner, "size"] = size_of(things, shape)
+    if motion is None:
+        notes.unknown.add((*owner, "motion"))
+    else:
+        notes.facts[*owner, "motion"] = motion
+    if event is not None:
+        notes.facts[*owner, "event"] = event
+        notes.facts[*owner, "time"] = f"{moments[frame]:.1f}"
+        if event == "changes":
+            after = things.colours[things.frames >= frame].mean(axis=0)
+            notes.facts[*owner, "into"] = _nearest(after, _OBJECT_COLOURS, tuple(COLOURS))
+    elif not complete:
+        notes.unknown |= {(*owner, kind) for kind in _HAPPENINGS}
+
+
+def _nearest(colour: np.ndarray, palette: np.ndarray, names: Sequence[str]) -> str:
+    return names[int(np.square(palette - colour).sum(axis=1).argmin())]
+
+
+def _motion(things: Things) -> str | None:
+    """Where something moves (y downwards), by the straight line nearest to its centres; None for a single one."""
+    if len(things.frames) < 2:
+        return None
+    since = things.frames - things.frames.mean()
+    dx, dy = since @ things.centres / (since @ since) * float(things.frames[-1] - things.frames[0])
+    if max(abs(dx), abs(dy)) < _LEAST_WAY:
+        return "still"
+    if abs(dx) > abs(dy):
+        return "right" if dx > 0 else "left"
+    return "down" if dy > 0 else "up"
+
+
+def _event(things: Things, count: int) -> tuple[str | None, int]:
+    """What happens to something in a shot of ``count`` frames, and in which frame; None and 0 for nothing.
+
+    It is there from a frame on, or until one, or from one on in another colour.
+    """
+    first, last = int(things.frames[0]), int(things.frames[-1]) + 1
+    if first > 0 and last == count:
+        return "appears", first
+    if first == 0 and last < count:
+        return "disappears", last
+    splits = [
+        (float(np.square(things.colours[:k] - before).sum() + np.square(things.colours[k:] - after).sum()), k)
+        for k in range(1, len(things.frames))
+        for before, after in [(things.colours[:k].mean(axis=0), things.colours[k:].mean(axis=0))]
+    ]
+    if not splits:
+        return None, 0
+    _, k = min(splits)
+    jump = things.colours[k:].mean(axis=0) - things.colours[:k].mean(axis=0)
+    if float(np.sqrt(np.square(jump).sum())) < _CHANGE:
+        return None, 0
+    return "changes", int(things.frames[k])
