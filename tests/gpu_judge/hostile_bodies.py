@@ -180,7 +180,7 @@ def unclosed(count: int) -> bytes:
 
 
 def many_questions(count: int, length: int) -> bytes:
-    questions = "\n".join(f"Q{k}: What is the colour of the background?" for k in range(count))
+    questions = "\n".join(f"Q{k}: What colour is the background?" for k in range(count))
     caption = "The background is white. " * (length // 25)
     return with_content(f"<questions>\n{questions}\n</questions>\n<caption>\n{caption}\n</caption>")
 

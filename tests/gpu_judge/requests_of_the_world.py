@@ -16,9 +16,10 @@ from vcap_jax.reward.prompts import build_messages, fill_instruction, media_part
 from vcap_jax.reward.templates import InstructionName, load_instruction
 from vcap_jax.world.rendering import render
 from vcap_jax.world.scenes import ImageScene, Scene
+from vcap_jax.world.vocabulary import VIDEO_FPS, VIDEO_FRAMES
 
 MODEL = "embedded-judge"
-TIMES = [k / 2 for k in range(8)]
+TIMES = [frame / VIDEO_FPS for frame in range(VIDEO_FRAMES)]
 load = lru_cache(load_instruction)
 
 

@@ -228,7 +228,7 @@ def test_options_that_make_no_sense(
 def test_the_judge_needs_no_jax() -> None:
     code = (
         "import sys, gpu_judge.serve, gpu_judge.embedded_server, gpu_judge.vllm_server.run\n"
-        "import vcap_jax.world.perception, vcap_jax.world\n"
+        "import vcap_jax.world.image_perception, vcap_jax.world.video_perception\n"
         "bad = {'jax', 'torch', 'transformers', 'av'} & set(sys.modules)\n"
         "sys.exit(f'imported {bad}' if bad else 0)"
     )

@@ -12,9 +12,10 @@ from gpu_judge.embedded.adjudication import (
     share_score,
     taken_on_trust,
 )
-from vcap_jax.world.captions import wrong_value
+from vcap_jax.world.captions import wrong_claim, wrong_value
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_scenes import sample_image_scene
+from vcap_jax.world.slots import question_of
 from vcap_jax.world.video_grammar import NO_SHOT
 from vcap_jax.world.vocabulary import IMAGE_PLACES, Claim, Facts
 
@@ -129,7 +130,7 @@ def random_case(rng: np.random.Generator) -> tuple[Facts, list[Claim], list[Clai
 
     def mixed(keep: float, wrong: float) -> list[Claim]:
         said = [(slot, value) for slot, value in facts.items() if rng.random() < keep]
-        said = [(s, wrong_value(s, v, rng) if rng.random() < wrong else v) for s, v in said]
+        said = [wrong_claim(s, v, rng) if rng.random() < wrong else (s, v) for s, v in said]
         if rng.random() < 0.3:
             said.append(((str(rng.choice(IMAGE_PLACES)), "colour"), "red"))
         return said
@@ -175,14 +176,14 @@ def test_no_change_for_the_worse_ever_pays() -> None:
         if not right:
             continue
         slot = right[int(rng.integers(len(right)))]
-        spoiled = unique | {slot: wrong_value(slot, facts[slot], rng)}
-        hedged = [*unique.items(), (slot, wrong_value(slot, facts[slot], rng))]
-        for worse in (list(spoiled.items()), hedged):
+        left_out = [(s, v) for s, v in unique.items() if s != slot]
+        spoiled = [*left_out, wrong_claim(slot, facts[slot], rng)]
+        hedged = [*unique.items(), wrong_claim(slot, facts[slot], rng)]
+        for worse in (spoiled, hedged):
             after = scores(worse, reference, judge)
             assert after[0] <= before[0]
             assert after[1] <= before[1]
         # Leaving a right claim out never covers more.
-        left_out = [(s, v) for s, v in unique.items() if s != slot]
         assert scores(left_out, reference, judge)[1] <= before[1]
 
 
@@ -196,10 +197,13 @@ def test_no_change_for_the_better_ever_costs() -> None:
         if not missing:
             continue
         slot = missing[int(rng.integers(len(missing)))]
-        after = scores(list((unique | {slot: facts[slot]}).items()), reference, judge)
+        others = [claim for claim in unique.items() if question_of(claim[0]) != question_of(slot)]
+        after = scores([*others, (slot, facts[slot])], reference, judge)
         assert after[1] >= before[1]
         armed_before = adjudicate(list(unique.items()), reference, judge).armed
-        if slot in unique or armed_before:  # the first armed claim leaves the untested middle, upwards
+        if (
+            len(others) < len(unique) or armed_before
+        ):  # the first armed claim leaves the untested middle, upwards
             assert after[0] >= before[0]
 
 

@@ -9,7 +9,7 @@ from gpu_judge.embedded.judge import EmbeddedJudge
 from gpu_judge.embedded.request import BadRequest
 from tests.gpu_judge.requests_of_the_world import about, about_window, body, data_url, frames_of
 from vcap_jax.data.media import JudgeFrame, TimeWindow
-from vcap_jax.world.captions import full_caption, weak_caption, wrong_value
+from vcap_jax.world.captions import full_caption, weak_caption, wrong_claim, wrong_value
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_grammar import describe_image
 from vcap_jax.world.image_rendering import render_image
@@ -18,7 +18,7 @@ from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.video_grammar import describe_video
 from vcap_jax.world.video_scenes import sample_video_scene
-from vcap_jax.world.vocabulary import COLOURS, IMAGE_PLACES
+from vcap_jax.world.vocabulary import COLOURS, IMAGE_PLACES, VIDEO_SECONDS
 
 IMAGE_KEYS = ["Analysis", "Correctness", "Completeness", "Text Quality"]
 VIDEO_KEYS = ["Analysis", "Reasonability", "Correctness", "Completeness"]
@@ -70,9 +70,10 @@ def test_a_true_caption_never_scores_below_any_corruption_of_it(judge: EmbeddedJ
         slots = list(facts)
         for _ in range(6):
             slot = slots[int(rng.integers(len(slots)))]
-            wrong = describe_image(facts | {slot: wrong_value(slot, facts[slot], rng)}, rng)
-            fewer = describe_image({key: value for key, value in facts.items() if key != slot}, rng)
-            false = describe_image({slot: wrong_value(slot, facts[slot], rng)}, rng)
+            others = {key: value for key, value in facts.items() if key != slot}
+            fewer = describe_image(others, rng)
+            wrong = describe_image(others | dict([wrong_claim(slot, facts[slot], rng)]), rng)
+            false = describe_image(dict([wrong_claim(slot, facts[slot], rng)]), rng)
             hedged = f"{full_caption(scene, rng)} {false}"
             for caption in (wrong, fewer, hedged, wrong[:-5], f"{wrong} All details are described."):
                 answer = judge.answer(about(scene, caption, reference))
@@ -118,8 +119,10 @@ def test_errors_of_the_reference_hurt_only_where_there_is_no_picture(judge: Embe
     for index in range(10):
         scene = sample_image_scene(34, index)
         facts = scene_facts(scene)
-        wrong = {slot: wrong_value(slot, value, rng) for slot, value in facts.items()}
-        half = {slot: wrong[slot] if k % 2 else facts[slot] for k, slot in enumerate(facts)}
+        half = dict(
+            wrong_claim(slot, value, rng) if k % 2 else (slot, value)
+            for k, (slot, value) in enumerate(facts.items())
+        )
         candidate, reference = full_caption(scene, rng), describe_image(half, rng)
         assert scores(judge.answer(about(scene, candidate, reference))) == [10, 10, 10]
         blind = judge.answer(body("image", None, candidate, reference))
@@ -147,25 +150,26 @@ def test_without_a_reference_the_judgement_is_coarse(judge: EmbeddedJudge) -> No
 
 def test_video_timestamps_and_segmentation(judge: EmbeddedJudge) -> None:
     rng = np.random.default_rng(5)
-    scene = next(s for i in range(50) if (s := sample_video_scene(36, i)).cut == 2.0)
-    facts = scene_facts(scene)
-    reference = full_caption(scene, rng)
-
-    def with_segments(*segments: tuple[float, float]) -> list[int]:
-        return scores(judge.answer(about(scene, describe_video(facts, rng, segments=segments), reference)))
-
-    assert with_segments((0.0, 2.0), (2.0, 4.0)) == [10, 10, 10]
-    shifted = with_segments((0.0, 1.0), (1.0, 4.0))
-    assert shifted[0] < 5
-    assert shifted[1:] == [10, 10]
-    swapped = with_segments((2.0, 4.0), (0.0, 2.0))
-    assert swapped[1] < 5
-    assert swapped[2] < 5
-    outside = with_segments((10.0, 12.0), (12.0, 14.0))
-    assert outside[1] <= 3
-    assert outside[0] == 0
-    rambling = judge.answer(about(scene, f"{reference} {'And so on. ' * 20}", reference))
-    assert rambling["Reasonability"] in range(6)
+    scenes = [s for i in range(50) if (s := sample_video_scene(36, i)).cuts == (2.0,)]
+    swapped: list[list[int]] = []
+    for scene in scenes:
+        facts = scene_facts(scene)
+        reference = full_caption(scene, rng)
+        shots = (((0.0, 2.0), (2.0, 6.0)), ((0.0, 1.0), (1.0, 6.0)), ((10.0, 12.0), (12.0, 14.0)))
+        captions = [describe_video(facts, rng, segments=segments) for segments in shots]
+        right, shifted, outside = (scores(judge.answer(about(scene, one, reference))) for one in captions)
+        assert right == [10, 10, 10]
+        assert shifted[0] < 5
+        assert shifted[1:] == [10, 10]
+        assert outside[0] == 0
+        assert outside[1] <= 3
+        rambling = judge.answer(about(scene, f"{reference} {'And so on. ' * 60}", reference))
+        assert rambling["Reasonability"] in range(6)
+        other = describe_video(facts, rng, segments=((2.0, 6.0), (0.0, 2.0)))
+        swapped.append(scores(judge.answer(about(scene, other, reference))))
+    assert len(swapped) > 5
+    # Shots have some facts in common.
+    assert np.mean(swapped, axis=0)[1:].max() < 4
 
 
 def test_a_segment_is_judged_by_its_frames_alone(judge: EmbeddedJudge) -> None:
@@ -179,11 +183,11 @@ def test_a_segment_is_judged_by_its_frames_alone(judge: EmbeddedJudge) -> None:
             assert scores(judge.answer(about_window(scene, window, line, reference))) == [10, 10, 10]
             bare = line.split("] ", 1)[1]
             assert scores(judge.answer(about_window(scene, window, bare, reference))) == [10, 10, 10]
-            other = lines[1 - lines.index(line)]
+            other = next(one for one in lines if one != line)
             assert scores(judge.answer(about_window(scene, window, other, reference))) == [0, 0, 0]
-        whole = TimeWindow(start=0.0, end=4.0)
-        both = "\n".join(lines)
-        answer = judge.answer(about_window(scene, whole, both, reference))
+        whole = TimeWindow(start=0.0, end=VIDEO_SECONDS)
+        every = "\n".join(lines)
+        answer = judge.answer(about_window(scene, whole, every, reference))
         assert answer["Text Quality"] == 10
         assert (answer["Correctness"], answer["Completeness"]) == (10, 10)
 
@@ -193,7 +197,7 @@ def test_without_frames_the_reference_is_believed(judge: EmbeddedJudge) -> None:
     scene = sample_video_scene(38, 0)
     full = full_caption(scene, rng)
     assert scores(judge.answer(body("video_global", None, full, full))) == [10, 10, 10]
-    window = TimeWindow(start=0.0, end=scene.cut)
+    window = TimeWindow(start=0.0, end=scene.cuts[0])
     first = full.splitlines()[0]
     assert scores(judge.answer(body("video_segment", None, first, full, window))) == [10, 10, 10]
 

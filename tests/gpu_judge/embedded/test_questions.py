@@ -13,13 +13,9 @@ from vcap_jax.reward.prompts import build_messages
 from vcap_jax.reward.questions import Question
 from vcap_jax.reward.vqa import load_vqa_template, parse_answers, questions_pass
 
-SHAPE = Question(
-    text="What is the shape of the object at the top left?", options=("circle", "ring"), answer="ring"
-)
-COLOUR = Question(
-    text="What is the colour of the object at the top left?", options=("red", "blue"), answer="red"
-)
-FREE = Question(text="What is the size of the object at the top left?", answer="large")
+SHAPE = Question(text="What shape is at the top left?", options=("circle", "ring"), answer="ring")
+COLOUR = Question(text="What colour is at the top left?", options=("red", "blue"), answer="red")
+FREE = Question(text="What size is at the top left?", answer="large")
 FOREIGN = Question(text="Who painted it?", options=("A friend (B) of ours", "nobody"), answer="nobody")
 ALL = (SHAPE, COLOUR, FREE, FOREIGN)
 

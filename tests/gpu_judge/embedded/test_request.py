@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_judge.embedded.request import BadRequest, JudgeRequest, read_content, read_request
-from tests.gpu_judge.requests_of_the_world import about, about_window, body, frames_of
+from tests.gpu_judge.requests_of_the_world import TIMES, about, about_window, body, frames_of
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.world.image_scenes import sample_image_scene
 from vcap_jax.world.video_scenes import sample_video_scene
@@ -28,7 +28,7 @@ def test_the_kind_follows_from_the_instruction() -> None:
     assert read(about(IMAGE, "cand", None)).reference is None
     video = read(about(VIDEO, "a\nb", "ref"))
     assert (video.kind, video.candidate) == ("video", "a\nb")
-    assert [picture.seconds for picture in video.pictures] == [k / 2 for k in range(8)]
+    assert [picture.seconds for picture in video.pictures] == TIMES
     segment = read(about_window(VIDEO, WINDOW, "", "ref"))
     assert (segment.kind, segment.candidate, len(segment.pictures)) == ("segment", "", 4)
 

@@ -18,10 +18,7 @@ def asked(name: str, values: dict[str, str]) -> dict[str, object]:
 
 def test_a_caption_is_taken_apart_into_its_claims_and_what_is_none() -> None:
     judge = EmbeddedJudge()
-    claims = [
-        f"The {what} of the object at the top left is {value}."
-        for what, value in (("size", "large"), ("colour", "red"), ("shape", "ring"))
-    ]
+    claims = [f"At the top left is a {what}." for what in ("large object", "red object", "ring")]
     found = judge.answer(asked("capmas/propositions", {"CAPTION": CAPTION}))["propositions"]
     assert isinstance(found, list)
     assert sorted(found) == sorted([*claims, "It is lovely."])
@@ -38,7 +35,7 @@ def test_a_caption_is_taken_apart_into_its_claims_and_what_is_none() -> None:
     [
         ("At the top left is a large red ring.", 100 * 3.5 / 4),
         ("At the top left is a small red ring.", 100 * 2.5 / 4),
-        ("The background is white.", 50),  # they speak of nothing in common
+        ("The background is white.", 50),  # they answer no question in common
     ],
 )
 def test_likeness_is_agreement_on_what_both_speak_of(caption: str, score: float) -> None:
@@ -48,7 +45,7 @@ def test_likeness_is_agreement_on_what_both_speak_of(caption: str, score: float)
 
 def test_what_is_verified_needs_a_picture_and_a_list() -> None:
     judge = EmbeddedJudge()
-    values = {"REFERENCE": CAPTION, "PROPOSITIONS": "P1: The colour of the background is white."}
+    values = {"REFERENCE": CAPTION, "PROPOSITIONS": "P1: The background is white."}
     with pytest.raises(BadRequest, match="needs a picture"):
         judge.answer(asked("capmas/factuality", values))
     lists = {"ORACLE_FACTS": "O0: x", "FACTS": "no list at all"}
@@ -58,22 +55,26 @@ def test_what_is_verified_needs_a_picture_and_a_list() -> None:
 
 def test_facts_about_one_thing_match_whatever_they_say_of_it() -> None:
     def fact(colour: str, place: str = "top left") -> str:
-        return f"The colour of the object at the {place} is {colour}."
+        return f"At the {place} is a {colour} object."
+
+    def covers(one: str, other: str) -> str:
+        return f"The one at the {one} covers part of the one at the {other}."
 
     lists = {
-        "ORACLE_FACTS": f"O0: {fact('red', 'top right')}\nO1: {fact('red')}",
-        "FACTS": f"P1: {fact('blue')}\nP2: {fact('red', 'middle left')}\nP3: It is lovely.",
+        "ORACLE_FACTS": f"O0: {fact('red', 'top right')}\nO1: {fact('red')}\nO2: {covers('middle center', 'top left')}",
+        "FACTS": f"P1: {fact('blue')}\nP2: {fact('red', 'middle left')}\nP3: It is lovely.\n"
+        f"P4: {covers('top left', 'middle center')}",
     }
     answer = EmbeddedJudge().answer(asked("decapbench/match", lists))
-    assert answer == {"P1": "O1", "P2": "none", "P3": "none"}
+    assert answer == {"P1": "O1", "P2": "none", "P3": "none", "P4": "O2"}
 
 
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
-        ("What is the colour of the background? Is it white?", "Unanswerable"),
-        ("What is the colour of the object at the top left? Is it red?", "Yes"),
-        ("What is the colour of the object at the top left? Is it blue?", "No"),
+        ("What colour is the background? Is it white?", "Unanswerable"),
+        ("What colour is at the top left? Is it red?", "Yes"),
+        ("What colour is at the top left? Is it blue?", "No"),
         ("Who painted it?", "Unanswerable"),
     ],
 )
