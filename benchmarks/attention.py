@@ -50,7 +50,7 @@ class Shape:
 
 
 SHAPES = (
-    Shape("embedded", 16, 64, 8, 64, 4, 2, 32),
+    Shape("embedded", 16, 32, 8, 192, 4, 2, 32),
     Shape("1k visual tokens", 1, 1056, 8, 192, 8, 2, 32),
     Shape("2k visual tokens", 1, 2080, 8, 384, 8, 2, 32),
     Shape("4k visual tokens", 1, 4128, 8, 192, 8, 2, 32),

@@ -42,24 +42,16 @@ from vcap_jax.world.judge_process import embedded_judge
 from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality, Scene
 
-CAREFUL = {"wrong_attribute": 0.0, "invent_object": 0.0}
+CAREFUL = {"wrong_fact": 0.0, "invent_object": 0.0}
 WEAKNESSES: Mapping[str, WeakSettings] = {
-    "complete and true": WeakSettings(omit_object=0, omit_attribute=0, **CAREFUL),
-    "half of it, true": WeakSettings(omit_object=0.3, omit_attribute=0.3, **CAREFUL),
-    "little, true": WeakSettings(omit_object=0.6, omit_attribute=0.5, **CAREFUL),
+    "complete and true": WeakSettings(omit_object=0, omit_fact=0, **CAREFUL),
+    "half of it, true": WeakSettings(omit_object=0.3, omit_fact=0.3, **CAREFUL),
+    "little, true": WeakSettings(omit_object=0.6, omit_fact=0.5, **CAREFUL),
     "weak reference": WeakSettings(),
-    "complete, 15% wrong": WeakSettings(
-        omit_object=0, omit_attribute=0, wrong_attribute=0.15, invent_object=0
-    ),
-    "complete, 40% wrong": WeakSettings(
-        omit_object=0, omit_attribute=0, wrong_attribute=0.4, invent_object=0
-    ),
-    "complete and inventive": WeakSettings(
-        omit_object=0, omit_attribute=0, wrong_attribute=0, invent_object=1
-    ),
-    "half of it, 40% wrong": WeakSettings(
-        omit_object=0.3, omit_attribute=0.3, wrong_attribute=0.4, invent_object=0.5
-    ),
+    "complete, 15% wrong": WeakSettings(omit_object=0, omit_fact=0, wrong_fact=0.15, invent_object=0),
+    "complete, 40% wrong": WeakSettings(omit_object=0, omit_fact=0, wrong_fact=0.4, invent_object=0),
+    "complete and inventive": WeakSettings(omit_object=0, omit_fact=0, wrong_fact=0, invent_object=1),
+    "half of it, 40% wrong": WeakSettings(omit_object=0.3, omit_fact=0.3, wrong_fact=0.4, invent_object=0.5),
 }
 CHATTER = " It is a lovely picture. One could look at it for hours. Everything is where it should be."
 BENCHMARKS: Mapping[Modality, Sequence[tuple[type[Benchmark[object]], Callable[..., None]]]] = {

@@ -6,19 +6,21 @@ import re
 from collections.abc import Callable
 
 from benchmarks.attacks.attack import Attack, Target, appended, guessed, instead
-from vcap_jax.world.scenes import CUT_FRAMES
 from vcap_jax.world.vocabulary import (
     BACKGROUNDS,
+    CAMERAS,
     COLOURS,
     IMAGE_PLACES,
     MOTIONS,
+    NUMBERS,
+    ROW_NEIGHBOURS,
     SHAPES,
+    TIMES,
     VIDEO_FPS,
     VIDEO_PLACES,
     VIDEO_SECONDS,
 )
 
-_CUTS = [f"{frame / VIDEO_FPS:.1f}" for frame in CUT_FRAMES]
 _HEADER = re.compile(r"^\[(\d+\.\d) - (\d+\.\d)\]", re.MULTILINE)
 
 
@@ -121,6 +123,28 @@ CLAIM_ATTACKS: tuple[Attack, ...] = (
         " ".join(f"The background is {colour}." for colour in BACKGROUNDS),
         only="image",
     ),
+    guessed(
+        "hedging",
+        "every number",
+        " ".join(f"There are {number} objects." for number in NUMBERS[4:]),
+        only="image",
+    ),
+    guessed(
+        "hedging",
+        "each covers the other",
+        " ".join(
+            f"The one at the {a} covers part of the one at the {b}."
+            for pair in ROW_NEIGHBOURS
+            for a, b in (pair, reversed(pair))
+        ),
+        only="image",
+    ),
+    guessed(
+        "hedging",
+        "every camera",
+        lambda t: _laid_out(t, " ".join(f"The camera {does}." for does in ("stays still", *CAMERAS[1:]))),
+        only="video",
+    ),
     guessed("hedging", "contradiction after the caption", lambda t: _wrong_twin(t.honest)),
     instead("hedging", "contradiction first", lambda t: f"{_wrong_twin(t.honest)}\n{t.honest}"),
     instead("hedging", "one or the other", lambda t: _either(t.honest)),
@@ -147,10 +171,10 @@ CLAIM_ATTACKS: tuple[Attack, ...] = (
     guessed(
         "time",
         "every cut",
-        "Summary: " + " ".join(f"The scene changes at {t} seconds." for t in _CUTS),
+        "Summary: " + " ".join(f"The scene changes at {t} seconds." for t in TIMES),
         "video",
     ),
-    appended("time", "every boundary", "\n".join(f"[{t} - {t}] A boundary." for t in _CUTS), "video"),
+    appended("time", "every boundary", "\n".join(f"[{t} - {t}] A boundary." for t in TIMES), "video"),
     appended("time", "caption twice", lambda t: t.honest, "video"),
     appended("time", "caption as a summary", lambda t: "Summary: " + " ".join(_lines(t)), "video"),
     appended(

@@ -19,17 +19,16 @@ from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.store import read_judgements
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
 from vcap_jax.world.facts import count_facts
-from vcap_jax.world.image_rendering import render_image
 from vcap_jax.world.judge_process import embedded_judge
 from vcap_jax.world.questions import scene_questions
+from vcap_jax.world.rendering import render
 from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import ImageScene, Modality, Scene
-from vcap_jax.world.video_rendering import render_video
 from vcap_jax.world.vocabulary import VIDEO_FPS
 
 SETTINGS = JudgeMediaSettings()
-NOT_INVENTED = WeakSettings(wrong_attribute=0.0, invent_object=0.0)
-INVENTED = WeakSettings(omit_object=0.0, omit_attribute=0.0, wrong_attribute=0.0, invent_object=1.0)
+NOT_INVENTED = WeakSettings(wrong_fact=0.0, invent_object=0.0)
+INVENTED = WeakSettings(omit_object=0.0, omit_fact=0.0, wrong_fact=0.0, invent_object=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +39,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def media_of(scene: Scene) -> EncodedMedia:
     if isinstance(scene, ImageScene):
-        picture = encode_picture(render_image(scene), SETTINGS)
+        picture = encode_picture(render(scene), SETTINGS)
         return EncodedMedia(modality="image", duration=0.0, pictures=(picture,))
-    frames = render_video(scene)
+    frames = render(scene)
     pictures = tuple(
         encode_picture(frame, SETTINGS, seconds=k / VIDEO_FPS, index=k) for k, frame in enumerate(frames)
     )
