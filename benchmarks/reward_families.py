@@ -33,7 +33,7 @@ TINY = (
     "grpo.groups_per_micro_batch=2",
     "rollout.groups_per_batch=4",
     "rollout.group_size=4",
-    "rollout.max_completion_length=72",
+    "rollout.max_completion_length=112",
     "logging.save_every=1",
     "logging.samples_every=1",
 )

@@ -16,6 +16,7 @@ from vcap_jax.human_eval.embedded import write_embedded_study
 from vcap_jax.human_eval.propose import Missing, Proposals, Wrong, judge_media, sorted_out, stages
 from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.study import Settings, read_study
+from vcap_jax.world.vocabulary import VIDEO_FPS, VIDEO_FRAMES
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_videos_are_shown_as_frames_with_their_times(tmp_path):
     write_embedded_study(tmp_path, images=0, videos=1, settings=Settings())
     media = judge_media(tmp_path / "media" / "video-0000.mp4", video=True)
     assert media.modality == "video"
-    assert [one.seconds for one in media.pictures] == [n / 2 for n in range(8)]
+    assert [one.seconds for one in media.pictures] == [n / VIDEO_FPS for n in range(VIDEO_FRAMES)]
 
 
 def test_a_text_of_ones_own_replaces_one_of_the_two(tmp_path):

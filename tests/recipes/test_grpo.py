@@ -232,7 +232,7 @@ def test_a_used_folder_is_refused_without_resume(left_alone, monkeypatch, capsys
 
 def test_video_runs_with_the_local_term(tmp_path):
     folder = tmp_path / "video"
-    train_here(folder, "video", "max_steps=2", "rollout.max_completion_length=72")
+    train_here(folder, "video", "max_steps=2", "rollout.max_completion_length=112")
     rows = read_metrics(folder / "metrics.jsonl")
     assert len(rows) == 2
     assert all("reward/local/correctness" in row for row in rows)

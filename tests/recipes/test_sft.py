@@ -45,9 +45,9 @@ def config(tmp_path_factory) -> RunConfig:
         data=DataConfig(
             manifest=str(manifest),
             image_prompt="Describe the image.",
-            buckets=Buckets(tokens=(32,), frames=(1,), patches=(36,)),
+            buckets=Buckets(tokens=(32,), frames=(1,), patches=(64,)),
         ),
-        rollout=RolloutConfig(max_completion_length=56),
+        rollout=RolloutConfig(max_completion_length=192),
         sft=SFTConfig(
             captions=str(root / "captions.jsonl"),
             groups_per_step=4,

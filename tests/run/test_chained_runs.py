@@ -245,9 +245,9 @@ def test_a_run_of_a_run_is_trained_and_resumed_after_the_first_went_on(full, tmp
         data=replace(
             settings.data,
             manifest=str(tmp_path / "data" / MANIFEST),
-            buckets=Buckets(tokens=(64,), frames=(1,), patches=(36,)),
+            buckets=Buckets(tokens=(64,), frames=(1,), patches=(64,)),
         ),
-        rollout=replace(settings.rollout, max_completion_length=56),
+        rollout=replace(settings.rollout, max_completion_length=192),
         sft=replace(
             settings.sft,
             captions=str(tmp_path / "captions.jsonl"),

@@ -25,8 +25,8 @@ def caption(scene: Scene, rng: np.random.Generator, quality: float) -> str:
     lack = 1 - quality
     weak = WeakSettings(
         omit_object=0.64 * lack,
-        omit_attribute=0.48 * lack,
-        wrong_attribute=0.06 * lack,
+        omit_fact=0.48 * lack,
+        wrong_fact=0.06 * lack,
         invent_object=0.5 * lack,
     )
     return weak_caption(scene, rng, weak)

@@ -58,8 +58,8 @@ def test_what_only_watches_a_run_makes_no_other_folder(full):
 
 def test_settings_that_are_younger_than_studies_on_disk_change_no_folder(full):
     """Names of an earlier state: what lies there is found again."""
-    assert full.tasks["image/e1/0"].folder == "image-self-improve-seed0-3ce589b3"
-    assert full.tasks["video/e1/0"].folder == "video-self-improve-seed0-87102063"
+    assert full.tasks["image/e1/0"].folder == "image-self-improve-seed0-faec2b7f"
+    assert full.tasks["video/e1/0"].folder == "video-self-improve-seed0-40eca14b"
     tracked = plan(quick=False, seeds=(0,), overrides=["trackers.use=[tensorboard]"])
     assert tracked.tasks["image/e1/0"].folder == full.tasks["image/e1/0"].folder
 

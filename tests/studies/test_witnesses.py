@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vcap_jax.studies.witnesses import meet
-from vcap_jax.world.captions import wrong_value
+from vcap_jax.world.captions import wrong_claim
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_grammar import describe_image
 from vcap_jax.world.sampling import sample_scene
@@ -19,12 +19,12 @@ def caption(scene, rng, right: int, wrong: int = 0, *, first: bool = False) -> s
     facts = list(scene_facts(scene).items())
     order = np.arange(len(facts)) if first else rng.permutation(len(facts))
     said = {facts[i][0]: facts[i][1] for i in order[:right]}
-    said |= {facts[i][0]: wrong_value(*facts[i], rng) for i in order[right : right + wrong]}
+    said |= dict(wrong_claim(*facts[i], rng) for i in order[right : right + wrong])
     return describe_image(said, rng)
 
 
 def met(rng, *, first: bool = False):
-    captions = {k: [caption(s, rng, 5, 2, first=first) for _ in range(6)] for k, s in SCENES.items()}
+    captions = {k: [caption(s, rng, 12, 6, first=first) for _ in range(6)] for k, s in SCENES.items()}
     references = {k: [caption(s, rng, 2, first=first) for _ in range(6)] for k, s in SCENES.items()}
     return meet(SCENES, captions, references)
 
@@ -32,7 +32,7 @@ def met(rng, *, first: bool = False):
 def test_uniform_captions_follow_the_formulas():
     found = met(np.random.default_rng(0))
     assert (found.reference == 2).all()
-    assert (found.correct == 5).all()
+    assert (found.correct == 12).all()
     assert (found.errors == found.errors_at_facts).all()
     assert found.covered.mean() == pytest.approx(found.recall.mean(), abs=0.03)
     assert found.clear.mean() == pytest.approx(found.collision_free().mean(), abs=0.03)

@@ -16,6 +16,7 @@ from vcap_jax.studies.estimates import Ratio
 from vcap_jax.studies.theory import log_avoid
 from vcap_jax.world.facts import caption_claims, scene_facts, scene_undecided
 from vcap_jax.world.scenes import Scene
+from vcap_jax.world.slots import question_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,16 +71,18 @@ def meet(
     for place, (identity, texts) in enumerate(captions.items()):
         scene = scenes[identity]
         facts, undecided = scene_facts(scene), scene_undecided(scene)
+        asked = {question_of(slot) for slot in facts}
         told = [
             [claim for claim in caption_claims(scene, text) if claim[0] not in undecided] for text in texts
         ]
         for reference in references.get(identity, ()):
-            witness = {slot for slot, value in caption_claims(scene, reference) if facts.get(slot) == value}
+            claimed = caption_claims(scene, reference)
+            witness = {question_of(slot) for slot, value in claimed if facts.get(slot) == value}
             if not witness:
                 continue
             for claims in told:
-                right = {slot for slot, value in claims if facts.get(slot) == value}
-                wrong = [slot for slot, value in claims if facts.get(slot) != value]
+                right = {question_of(slot) for slot, value in claims if facts.get(slot) == value}
+                wrong = [question_of(slot) for slot, value in claims if facts.get(slot) != value]
                 rows.append(
                     (
                         place,
@@ -87,7 +90,7 @@ def meet(
                         len(witness),
                         len(right),
                         len(wrong),
-                        len({slot for slot in wrong if slot in facts}),
+                        len(asked & set(wrong)),
                         witness <= right,
                         not witness & set(wrong),
                     )
