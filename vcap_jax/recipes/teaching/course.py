@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from vcap_jax.world.scenes import Modality
 from vcap_jax.system.json_values import JsonDict
+from vcap_jax.world.scenes import Modality
 
 STAGES = ("look", "answer", "habit")
 """In their order."""
