@@ -31,6 +31,8 @@ def prepared(tmp_path_factory) -> Prepared:
             "world.train_scenes=3",
             "world.heldout_scenes=1",
             "references.per_sample=2",
+            # What is drawn at large may break the layout that the test looks for.
+            "references.sampling={temperature: 0.7, top_p: 0.9, top_k: 50, repetition_penalty: 1.0}",
             "rollout.groups_per_batch=2",
             "grpo.groups_per_step=2",
             "grpo.groups_per_micro_batch=2",
