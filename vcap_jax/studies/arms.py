@@ -76,6 +76,7 @@ _ARMS = (
         # For pictures both ask Instruction 2; for videos the judge has no local pass.
         same_as={"image": "no_reference"},
     ),
+    Arm(name="random", label="scores drawn at random", overrides=("reward.family=random",)),
     _rival("claim_differences", "claim differences (ClaimDiff-RL)"),
     _rival("balanced", "precision, recall and text in balance (BalCapRL)"),
     Arm(name="from_self", label="distilled from the base itself", kind="distill", teacher="self"),
@@ -116,7 +117,7 @@ ACCOMPANY: Mapping[str, tuple[str, str]] = {
 }
 """Rows that come with an arm's runs: the arm and a label."""
 
-_FAMILIES = ("e1", "imitation", "vqa", "judge")
+_FAMILIES = ("e1", "imitation", "vqa", "judge", "random")
 _DIMENSIONS = ("no_correctness", "no_completeness", "no_text_quality")
 _BESIDE = ("references", "base")
 _RIVALS = ("claim_differences", "balanced")
@@ -132,8 +133,9 @@ _STUDIES = (
     Study(
         name="families",
         title="Reward families",
-        about="The same references, steps and update; only the reward is another. What a judge notices without a "
-        "reference is an assumption of this world, after the paper's account of such judges (docs/embedded_judge.md).",
+        about="The same references, steps and update; only the reward is another, and in one row it is drawn at "
+        "random. What a judge notices without a reference is an assumption of this world, after the paper's account "
+        "of such judges (docs/embedded_judge.md).",
         arms={"image": _FAMILIES, "video": _FAMILIES},
         rows=(*_BESIDE, *_FAMILIES),
     ),
@@ -191,7 +193,7 @@ _STUDIES = (
 STUDIES: Mapping[str, Study] = {study.name: study for study in _STUDIES}
 QUICK: Mapping[str, Mapping[Modality, tuple[str, ...]]] = {
     "main": {"image": ("e1", "e2")},
-    "families": {"image": ("e1", "imitation", "judge")},
+    "families": {"image": ("e1", "imitation", "judge", "random")},
 }
 """What --quick runs of each study."""
 

@@ -152,6 +152,13 @@ def _families(claim: Stated, modality: Modality) -> Iterator[Claim]:
         paper=f"{where}: optimum undefined, low-resolution signal",
         tests=(more("e1", "judge"), more("e1", "judge", "f1")),
     )
+    yield claim(
+        name=f"{modality}: the reward teaches, not the update",
+        statement="scores drawn at random leave the captioner below the one that learned from the reward",
+        paper="not in the paper: the control of every comparison",
+        tests=(more("e1", "random"), more("e1", "random", "f1")),
+        source="ours",
+    )
 
 
 def _rivals(claim: Stated, modality: Modality) -> Iterator[Claim]:
