@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vcap_jax.world.dataset import read_scenes, write_dataset, write_mp4
+from vcap_jax.world.dataset import SCENES, ScenesError, read_scenes, write_dataset, write_mp4
 from vcap_jax.world.rendering import render
 from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality
@@ -65,3 +65,12 @@ def test_what_is_written_is_the_manifest_its_files_and_the_scenes(modality: Moda
     write_dataset(tmp_path / "again", modality, "split", 2, 7, prompt="What is there?")
     for row in rows:
         assert (tmp_path / row[modality]).read_bytes() == (tmp_path / "again" / row[modality]).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "scene", [{"modality": "image", "objects": [], "colour_of": {}}, {"modality": "sound"}, []]
+)
+def test_scenes_of_another_version_are_refused_with_the_remedy(tmp_path: Path, scene: object) -> None:
+    (tmp_path / SCENES).write_text(json.dumps({"id": "train-000000", "scene": scene}) + "\n")
+    with pytest.raises(ScenesError, match=r"scenes\.jsonl:1 .* another version.* begin in a new folder"):
+        read_scenes(tmp_path)

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from vcap_jax.data.jsonl import read_objects
+from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import as_object, as_text
 from vcap_jax.world.rendering import render
 from vcap_jax.world.sampling import sample_scene
@@ -28,6 +29,10 @@ _CRF = "4"
 _X264 = "cpu-independent=1"
 """x264's vector code for macroblock trees gives now and then another result for the same frames, one clip in a few
 thousand and more on a busy machine; its portable code gives one result, on any processor."""
+
+
+class ScenesError(VCapError, ValueError):
+    """A file of scenes that are not of this world; the message names the remedy."""
 
 
 def write_png(path: Path, image: np.ndarray) -> None:
@@ -85,12 +90,20 @@ def write_dataset(
 
 
 def read_scenes(folder: str | Path) -> Mapping[str, Scene]:
-    """Scenes of a folder written by ``write_dataset``, by the id of their row."""
+    """Scenes of a folder written by ``write_dataset``, by the id of their row.
+
+    Raises ScenesError for a file that another version of the program has written.
+    """
     path = Path(folder) / SCENES
     scenes = {}
     for number, row in read_objects(path, "file of scenes"):
         where = f"{path}:{number}"
-        scenes[as_text(row["id"], f"{where}: id")] = scene_from_json(
-            as_object(row["scene"], f"{where}: scene")
-        )
+        try:
+            scene = scene_from_json(as_object(row["scene"], f"{where}: scene"))
+            scenes[as_text(row["id"], f"{where}: id")] = scene
+        except (KeyError, ValueError) as error:
+            raise ScenesError(
+                f"{where} is no scene of this version's embedded world: its folder is of another version, and cannot "
+                "be gone on with; begin in a new folder"
+            ) from error
     return scenes
