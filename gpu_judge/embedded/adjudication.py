@@ -76,14 +76,6 @@ def share_score(part: int, whole: int) -> int:
     return min(max(math.floor(10 * part / whole + 0.5), 1), 9)
 
 
-def claimed_values(claims: Iterable[Claim]) -> dict[Slot, tuple[str, ...]]:
-    """Slot -> the distinct values claimed for it, in order."""
-    values: dict[Slot, list[str]] = {}
-    for slot, value in dict.fromkeys(claims):
-        values.setdefault(slot, []).append(value)
-    return {slot: tuple(found) for slot, found in values.items()}
-
-
 def by_question(claims: Iterable[Claim]) -> dict[Slot, tuple[Claim, ...]]:
     """Question -> the distinct claims that answer it, in order. Two answers to one question contradict each other, be
     they values of one slot or claims that each of two things covers the other."""

@@ -13,8 +13,6 @@ from vcap_jax.world.habit_report import report_habit
 from vcap_jax.world.habits import (
     MOST_STATED,
     SceneHabit,
-    habit_caption,
-    habitual_claims,
     scene_habit,
     stated_slots,
 )
@@ -86,7 +84,7 @@ def test_a_caption_that_states_more_is_never_handed_out(monkeypatch: pytest.Monk
 def test_a_silent_captioner_says_one_thing() -> None:
     silent = replace(EAGER, **{field.name: 0.0 for field in fields(Habits) if field.type == "float"})
     for habit in HABITS["image"][:5]:
-        text = habit_caption(habit.scene, np.random.default_rng(0), silent)
+        text = scene_habit(habit.scene, silent).caption(np.random.default_rng(0))
         assert len(caption_claims(habit.scene, text)) == 1
 
 
@@ -107,6 +105,6 @@ def test_mistakes_are_made_nearly_always_and_not_always(modality: str) -> None:
 def test_the_same_draws_give_the_same_caption() -> None:
     scenes: list[Scene] = [habit.scene for habits in HABITS.values() for habit in habits[:3]]
     for scene in scenes:
-        texts = {habit_caption(scene, np.random.default_rng(7)) for _ in range(2)}
+        texts = {scene_habit(scene).caption(np.random.default_rng(7)) for _ in range(2)}
         assert len(texts) == 1
-        assert habitual_claims(scene).keys() <= scene_facts(scene).keys()
+        assert scene_habit(scene).claims().keys() <= scene_facts(scene).keys()

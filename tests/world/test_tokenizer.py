@@ -10,13 +10,14 @@ import pytest
 from transformers import AutoTokenizer
 
 from vcap_jax.models.qwen3_vl.processing.chat_template import SPECIAL_TOKENS
+from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.captions import full_caption
-from vcap_jax.world.habits import habit_caption
+from vcap_jax.world.habits import scene_habit
 from vcap_jax.world.image_grammar import IMAGE_PROMPT
+from vcap_jax.world.questions import scene_questions
 from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality
-from vcap_jax.world.seeing import sight_questions
-from vcap_jax.world.tokenizer import MAX_VOCABULARY, train_tokenizer, training_texts, write_tokenizer
+from vcap_jax.world.tokenizer import MAX_VOCABULARY, train_tokenizer, training_texts
 from vcap_jax.world.video_grammar import VIDEO_PROMPT
 from vcap_jax.world.vocabulary import VALUES
 
@@ -24,7 +25,7 @@ from vcap_jax.world.vocabulary import VALUES
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("tokenizer")
-    write_tokenizer(folder)
+    train_tokenizer().save_pretrained(str(folder))
     return AutoTokenizer.from_pretrained(str(folder))
 
 
@@ -40,6 +41,11 @@ def test_special_tokens_follow_the_vocabulary_in_qwens_order(tokenizer: Any) -> 
     assert tokenizer.eos_token == "<|im_end|>"
     assert tokenizer.pad_token == "<|endoftext|>"
     assert tokenizer("<|image_pad|>")["input_ids"] == [tokenizer.convert_tokens_to_ids("<|image_pad|>")]
+
+
+def test_the_committed_policy_has_the_tokenizer_that_the_language_gives(tokenizer: Any) -> None:
+    committed = AutoTokenizer.from_pretrained(str(BACKBONE_FOLDER))
+    assert committed.get_vocab() == tokenizer.get_vocab()
 
 
 def test_every_word_of_the_language_is_one_token(tokenizer: Any) -> None:
@@ -58,8 +64,8 @@ def test_captions_and_questions_are_short(
     lengths: dict[str, list[int]] = {"full": [], "habit": [], "question": []}
     for index in range(30):
         scene = sample_scene(modality, 9, index)
-        texts = {"full": [full_caption(scene, rng)], "habit": [habit_caption(scene, rng)]}
-        texts["question"] = [put.text for put in sight_questions(scene, rng)]
+        texts = {"full": [full_caption(scene, rng)], "habit": [scene_habit(scene).caption(rng)]}
+        texts["question"] = [put.text for put in scene_questions(scene)]
         for name, written in texts.items():
             assert all(tokenizer.decode(tokenizer(text)["input_ids"]) == text for text in written)
             lengths[name] += [length(tokenizer, text) for text in written]

@@ -7,15 +7,14 @@ of clarity, fluency and coherence.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.json_objects import head
-from vcap_jax.reward.judge_query import Form
+from vcap_jax.reward.judge_query import Form, schema_form
 from vcap_jax.reward.one_question import exact_keys, read_items, read_lists
-from vcap_jax.reward.prompts import content_hash, object_schema, schema_format
+from vcap_jax.reward.prompts import object_schema
 from vcap_jax.reward.scores import MAX_SCORE
 from vcap_jax.reward.templates import CLAIMS_KEY, UNITS_KEY
 from vcap_jax.system.json_values import JsonObject, as_list, as_object, as_text, as_whole
@@ -85,11 +84,10 @@ def balance_schema(most: int) -> JsonObject:
 
 def balance_form(template: str, most: int) -> Form[Balance]:
     """The answer that the instruction ``template`` asks for."""
-    schema = balance_schema(most)
-    return Form(
-        name="balanced",
-        version=content_hash(template, json.dumps(schema, sort_keys=True)),
-        response_format=schema_format("balanced", schema),
+    return schema_form(
+        "balanced",
+        template,
+        balance_schema(most),
         read=lambda content, finish: parse_balance(content, most, finish),
         pack=balance_answer,
         unpack=balance_of,

@@ -7,7 +7,6 @@ program; with all weights 1 they are the same numbers.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from typing import Literal, cast, get_args
 from vcap_jax.reward.config import ClaimDifferencesConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.json_objects import head
-from vcap_jax.reward.judge_query import Form
+from vcap_jax.reward.judge_query import Form, schema_form
 from vcap_jax.reward.one_question import exact_keys, read_items, read_lists
-from vcap_jax.reward.prompts import content_hash, object_schema, schema_format
+from vcap_jax.reward.prompts import object_schema
 from vcap_jax.reward.templates import DIFFERENCES_KEY
 from vcap_jax.system.json_values import JsonObject, as_list, as_object, as_text, as_whole
 
@@ -125,11 +124,10 @@ def differences_schema(most: int) -> JsonObject:
 
 def differences_form(template: str, most: int) -> Form[Differences]:
     """The answer that the instruction ``template`` asks for."""
-    schema = differences_schema(most)
-    return Form(
-        name="claim_differences",
-        version=content_hash(template, json.dumps(schema, sort_keys=True)),
-        response_format=schema_format("claim_differences", schema),
+    return schema_form(
+        "claim_differences",
+        template,
+        differences_schema(most),
         read=lambda content, finish: parse_differences(content, most, finish),
         pack=differences_answer,
         unpack=differences_of,

@@ -18,6 +18,7 @@ from vcap_jax.reward.prompts import (
     content_hash,
     fill_instruction,
     response_format,
+    schema_format,
     verdict_schema,
 )
 from vcap_jax.reward.question import AS_CONFIGURED, Drawing
@@ -79,6 +80,26 @@ class Pass(Generic[T]):
     prefix: str
     drawing: Drawing = AS_CONFIGURED
     sample: int = 0
+
+
+def schema_form(
+    name: str,
+    template: str,
+    schema: JsonObject,
+    *,
+    read: Callable[[str | None, str | None], T | Failure],
+    pack: Callable[[T], JsonObject],
+    unpack: Callable[[JsonObject], T],
+) -> Form[T]:
+    """The answer that the instruction ``template`` asks for, held to ``schema``. The rest: see ``Form``."""
+    return Form(
+        name=name,
+        version=content_hash(template, json.dumps(schema, sort_keys=True)),
+        response_format=schema_format(name, schema),
+        read=read,
+        pack=pack,
+        unpack=unpack,
+    )
 
 
 def verdict_form(instruction: Instruction, max_analysis_chars: int) -> Form[Scores]:

@@ -21,21 +21,8 @@ MOST_STATED = 0.5
 """Share of a scene's facts that a text says something about, at most."""
 
 
-def habit_caption(scene: Scene, rng: np.random.Generator, habits: Habits | None = None) -> str:
-    """A caption as the weak captioner writes it: its habit, with rare exceptions drawn by ``rng``.
-
-    habits: its settings, by default ``Habits()``. Whoever wants several captions of one scene takes ``scene_habit``.
-    """
-    return scene_habit(scene, habits).caption(rng)
-
-
-def habitual_claims(scene: Scene, habits: Habits | None = None) -> Facts:
-    """What the weak captioner says of a scene without exceptions."""
-    return scene_habit(scene, habits).claims()
-
-
 def scene_habit(scene: Scene, habits: Habits | None = None) -> SceneHabit:
-    """What the weak captioner tends to say of one scene."""
+    """What the weak captioner tends to say of one scene. habits: its settings, by default ``Habits()``."""
     chosen = habits or Habits()
     facts = scene_facts(scene)
     return SceneHabit(scene=scene, facts=facts, habits=chosen, tendencies=inclinations(scene, facts, chosen))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +27,6 @@ from vcap_jax.models.qwen3_vl.processing.public import transformers
 from vcap_jax.world.image_grammar import IMAGE_PROMPT, describe_image
 from vcap_jax.world.questions import WORDINGS, Asked, put
 from vcap_jax.world.sayable import IMAGE_SLOTS, sayable_facts, video_slots
-from vcap_jax.world.seeing import NONE, PRESENCE_FORMS, YES_NO
 from vcap_jax.world.video_grammar import VIDEO_PROMPT, describe_video
 from vcap_jax.world.vocabulary import IMAGE_PLACES, NUMBERS, VALUES
 
@@ -50,6 +48,13 @@ _OPEN_QUESTIONS = (
     "Nothing.",
 )
 """Questions that ask for all there is at a place, and what is answered where nothing is."""
+_PRESENCE_QUESTIONS = (
+    "Is there something at the {place}?",
+    "Is anything at the {place}?",
+    "Something at the {place}?",
+)
+_SHORT_ANSWERS = ("yes", "no", "none")
+"""What the lessons do not ask and a user may: words for it are in the vocabulary."""
 _BEGINNINGS = ("There are", *(f"{number.capitalize()} of" for number in NUMBERS[2:]))
 """Words with which a caption may begin, though few do."""
 
@@ -76,13 +81,13 @@ def _questions() -> Iterator[str]:
             yield put(Asked(slot), wording)
         for slot in video_slots(1):
             yield put(Asked(slot[1:], _SHOTS[0]) if slot[0] == 0 else Asked(slot), wording)
-    yield from (form.format(place=place, when="") for form in PRESENCE_FORMS for place in IMAGE_PLACES)
+    yield from (form.format(place=place) for form in _PRESENCE_QUESTIONS for place in IMAGE_PLACES)
 
 
 def _answers() -> Iterator[str]:
     """Answers as they stand alone and as they stand after a space."""
     for answer in dict.fromkeys(
-        [*(value for values in VALUES.values() for value in values), *NUMBERS, *YES_NO, NONE]
+        [*(value for values in VALUES.values() for value in values), *NUMBERS, *_SHORT_ANSWERS]
     ):
         yield from (answer, f" {answer}")
 
@@ -127,8 +132,3 @@ def _as_qwen2(trained: Tokenizer, max_length: int) -> Qwen2Tokenizer:
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
-
-
-def write_tokenizer(folder: str | Path) -> None:
-    """Trains the tokenizer and writes it to a folder for ``transformers.AutoTokenizer.from_pretrained``."""
-    train_tokenizer().save_pretrained(str(folder))
