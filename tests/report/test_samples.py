@@ -146,3 +146,20 @@ def test_many_samples_are_thinned_by_whole_steps() -> None:
     assert len(kept) == 3 * len(steps) <= 30
     assert (steps[0], steps[-1]) == (1, 40)
     assert spread_over_steps(many, 120) == many
+
+
+def test_unsaid_facts_are_counted_and_folded_away(tmp_path: Path) -> None:
+    told = SampleFact(text="colour red", verdict="true")
+    unsaid = tuple(SampleFact(text=f"fact {k}", verdict="missing") for k in range(3))
+    candidates = tuple(
+        SampleCandidate(caption="red", reward=0.5, facts=facts)
+        for facts in ((told, *unsaid), (told, *unsaid[:1]), unsaid, (told,), ())
+    )
+    write_samples_page([sample(1, candidates=candidates)], tmp_path / "samples.html")
+    text = (tmp_path / "samples.html").read_text()
+    page = Page(text)
+    assert page.tags.count("details") == page.text.count("unsaid") == 3
+    assert page.text.count("3 facts unsaid") == 2
+    assert "1 fact unsaid" in page.text
+    assert page.text.count("∅ fact 2") == 2
+    assert page.tags.count("ul") == 6  # told and unsaid apart, and no empty list
