@@ -137,3 +137,12 @@ def test_a_run_on_the_card_is_checked_by_its_entry(x900: Chip) -> None:
         check_target(load_config(RunConfig, [], []), without)
     check_target(load_config(RunConfig, [], ["model.attention=chunked"]), without)
     check_target(load_config(RunConfig, [], []), x900)
+
+
+def test_a_mesh_that_cuts_heads_is_refused_where_the_kernel_cannot_be_cut(x900: Chip) -> None:
+    cut = ["mesh.tensor=2", "model.dtype=bfloat16"]
+    with pytest.raises(ConfigError, match=r"mesh\.tensor is 2, and model.attention cudnn cannot be cut"):
+        check_target(load_config(RunConfig, [], cut), x900)
+    check_target(load_config(RunConfig, [], [*cut, "model.attention=chunked"]), x900)
+    # Which takes the chunked one, with a warning.
+    check_target(load_config(RunConfig, [], ["mesh.tensor=2", "model.dtype=float32"]), x900)

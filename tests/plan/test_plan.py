@@ -220,6 +220,19 @@ def test_changes_are_those_that_are_left() -> None:
     )
 
 
+def test_heads_are_cut_only_for_kernels_that_can_be_cut() -> None:
+    config = load_config(RunConfig, [PAPER / "image.yaml"])
+    chunked = load_config(RunConfig, [PAPER / "image.yaml"], ["model.attention=chunked"])
+
+    def cut(config: RunConfig, target: str) -> bool:
+        names = [change.name for change in changes(config, hardware(target), None)]
+        return any(name.startswith("mesh.tensor=") for name in names)
+
+    assert not cut(config, "h800x8")
+    assert cut(chunked, "h800x8")
+    assert cut(load_config(RunConfig, [PAPER / "image.yaml"], ["model.attention=auto"]), "v5p-16")
+
+
 def test_groups_are_cut_to_the_devices() -> None:
     config = load_config(RunConfig, [PAPER / "image.yaml"])
     whole = layout(config, hardware("h800x8"), None)

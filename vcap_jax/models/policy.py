@@ -197,12 +197,20 @@ def split_adapters(model: CaptionModel) -> tuple[GraphDef, Params, Params]:
 
 
 def attention_kernel(
-    name: str, config: ModelSpec, dtype: DTypeLike, device: jax.Device, decoding: str = "auto"
+    name: str,
+    config: ModelSpec,
+    dtype: DTypeLike,
+    device: jax.Device,
+    decoding: str = "auto",
+    *,
+    tensor: int = 1,
 ) -> attention.Kernel:
     """The attention kernels of those names (``ModelConfig.attention``, ``decode_attention``) for a model on devices
-    such as this; see ``attention.choose`` and ``choose_decoding``."""
+    such as this, ``tensor`` of which share its heads; see ``attention.choose``, ``check_tensor``,
+    ``choose_decoding``."""
     platform, sizes = device.platform, config.head_sizes
     chosen = attention.choose(name, platform=platform, dtype=dtype, head_sizes=sizes)
+    attention.check_tensor(chosen.name, tensor)
     capability: str | None = getattr(device, "compute_capability", None)
     return attention.choose_decoding(
         decoding, chosen, platform=platform, dtype=dtype, head_sizes=sizes, capability=capability

@@ -124,7 +124,9 @@ def abstract_policy(config: RunConfig, model: Model, device: jax.Device) -> Abst
     """What ``load_policy`` would put on devices such as this."""
     settings: ModelConfig = config.model
     dtype = jnp.dtype(settings.dtype)
-    kernel = attention_kernel(settings.attention, model.spec, dtype, device, settings.decode_attention)
+    kernel = attention_kernel(
+        settings.attention, model.spec, dtype, device, settings.decode_attention, tensor=config.mesh.tensor
+    )
     kept = settings.param_dtype if settings.lora is None else settings.frozen_dtype
     whole = model.family.abstract_model(
         model.spec,

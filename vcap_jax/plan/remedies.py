@@ -65,7 +65,8 @@ def changes(config: RunConfig, hardware: Hardware, policy_devices: int | None) -
         add("optimizer.moment_dtype=bfloat16", config=section("optimizer", moment_dtype="bfloat16"))
     if policy < hardware.devices:
         add("the judge elsewhere", policy=None)
-    for tensor in (2, 4):
+    cudnn = hardware.chip.platform == "cuda" and config.model.attention in ("auto", "cudnn")
+    for tensor in () if cudnn else (2, 4):  # see attention.check_tensor
         if config.mesh.tensor < tensor and policy % tensor == 0:
             add(f"mesh.tensor={tensor}", config=section("mesh", tensor=tensor))
     if config.model.lora is None:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 
 from vcap_jax.configuration import ConfigError
-from vcap_jax.kernels.attention import OWN, OWN_DECODING, UnsupportedAttention
+from vcap_jax.kernels.attention import OWN, OWN_DECODING, UnsupportedAttention, check_tensor
 from vcap_jax.parallel.processes import Processes
 from vcap_jax.parallel.sharding import GROUP_AXES, MeshConfig, Placement
 from vcap_jax.run.config import RunConfig
@@ -46,7 +46,8 @@ def check_run(config: RunConfig, processes: Processes) -> None:
 
 
 def check_target(config: RunConfig, chip: Chip) -> None:
-    """Raises ConfigError for attention kernels that do not run on the chip, by the table of hardware."""
+    """Raises ConfigError for attention kernels that do not run on the chip, by the table of hardware, or not
+    on this mesh."""
     decoding = config.model.decode_attention
     if decoding in OWN_DECODING.values() and decoding not in chip.decode_kernels:
         others = " or ".join((*chip.decode_kernels, "auto"))
@@ -61,6 +62,12 @@ def check_target(config: RunConfig, chip: Chip) -> None:
         raise ConfigError(
             [f"model.attention is {meant}, which does not run on {chip.name}; set one of {others}"]
         )
+    if name == "auto" and config.model.dtype == "float32":
+        return  # which takes the chunked one
+    try:
+        check_tensor(kernel, config.mesh.tensor)
+    except UnsupportedAttention as error:
+        raise ConfigError([str(error)]) from None
 
 
 def check_settings(config: RunConfig) -> None:

@@ -51,7 +51,8 @@ def load_model(
         param_dtype = jnp.dtype(as_text(named, f"{folder / 'config.json'}: dtype"))
     reader = family_at(folder, family)
     spec, device = reader.read_spec(folder), placement.mesh.devices.flat[0]
-    kernel = attention_kernel(attention_name, spec, dtype, device, decode_attention)
+    tensor = placement.mesh.shape["tensor"]
+    kernel = attention_kernel(attention_name, spec, dtype, device, decode_attention, tensor=tensor)
     settings = ModelSettings(dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel)
     placement = placement.with_rules(reader.partition_rules)
     if not (folder / PARAMS_FOLDER).is_dir():

@@ -46,6 +46,15 @@ def test_a_model_that_attends_nowhere_is_required_to_call_nothing() -> None:
         attention.require_kernel(chosen, "a program without a call")
 
 
+def test_heads_that_cudnn_cannot_cut_are_refused_with_the_remedy() -> None:
+    attention.check_tensor("cudnn", 1)
+    attention.check_tensor("chunked", 2)
+    with pytest.raises(
+        attention.UnsupportedAttention, match=r"mesh\.tensor is 2.*mesh.tensor=1, or model.attention"
+    ):
+        attention.check_tensor("cudnn", 2)
+
+
 @pytest.mark.parametrize(("dtype", "head"), [("float32", 128), ("bfloat16", 100), ("bfloat16", 256)])
 def test_auto_warns_where_the_own_kernel_cannot_compute(dtype, head, caplog) -> None:
     assert choose("auto", "gpu", dtype, text=head).name == "chunked"

@@ -143,6 +143,16 @@ def choose(name: str, *, platform: str, dtype: DTypeLike, head_sizes: Mapping[st
     return chosen
 
 
+def check_tensor(name: str, tensor: int) -> None:
+    """Raises UnsupportedAttention for a kernel of whole sequences that cannot be computed with heads cut over
+    ``mesh.tensor`` devices: JAX's partitioning of cuDNN's attention does not compile for them in prefill."""
+    if name == "cudnn" and tensor > 1:
+        raise UnsupportedAttention(
+            f"mesh.tensor is {tensor}, and model.attention cudnn cannot be cut that way; set mesh.tensor=1, or "
+            "model.attention=chunked"
+        )
+
+
 def token_kernel(name: str) -> TokenKernel:
     """The kernel for new tokens of that name, unchecked. Raises ValueError for a name that is none."""
     kernels: dict[str, TokenKernel] = {k.name: k for k in (Dense(), Native(), Hopper(), TpuDecode())}
