@@ -12,10 +12,12 @@ import pytest
 from tests.studies.made_up import SMALL, make_up
 from vcap_jax.studies.case_study import choose_scene
 from vcap_jax.studies.claims import all_claims
-from vcap_jax.studies.collect import LEVEL, SeedResult, collect, heldout_folder
+from vcap_jax.studies.collect import by_row, collect
 from vcap_jax.studies.estimates import Interval
 from vcap_jax.studies.findings import find
 from vcap_jax.studies.report import percent, write_report
+from vcap_jax.studies.results import LEVEL, SeedResult
+from vcap_jax.studies.run_files import heldout_folder
 from vcap_jax.studies.tasks import plan
 from vcap_jax.studies.verdicts import Verdict
 from vcap_jax.world.captions import full_caption
@@ -49,7 +51,7 @@ def studied(tmp_path_factory):
 
 def test_results_are_those_of_the_folders(studied):
     made, out = studied
-    rows = collect(made, out)["image"]
+    rows = by_row(made, collect(made, out))["image"]
     assert sorted(rows["e1"]) == [0, 1, 2]
     assert sorted(rows["e2"]) == sorted(rows["references_e2"]) == [0, 1]
     counts = rows["e1"][0].counts
@@ -67,7 +69,7 @@ def test_a_scene_of_which_a_reference_says_nothing_is_compared_as_an_empty_capti
         path = heldout_folder(made.of("e1", "image")[seed].run(tmp_path)) / "references.jsonl"
         lines = path.read_text().splitlines(keepends=True)
         path.write_text("".join(lines[:seed] + lines[seed + 1 :]))
-    rows = collect(made, tmp_path)["image"]
+    rows = by_row(made, collect(made, tmp_path))["image"]
     counts = rows["references"][2].counts
     assert len(counts.facts) == 12
     assert (counts.claims[2], counts.correct[2]) == (0, 0)
@@ -82,7 +84,7 @@ def test_a_scene_of_which_a_reference_says_nothing_is_compared_as_an_empty_capti
 
 def test_verdicts_follow_what_was_made_up(studied):
     made, out = studied
-    found = {f.claim.name: f for f in find(all_claims(), collect(made, out))}
+    found = {f.claim.name: f for f in find(all_claims(), by_row(made, collect(made, out)))}
     assert found["image: witness above imitation"].tested[0].outcome.verdict is Verdict.HOLDS
     assert found["image: VQA is bounded by its questions"].verdict is Verdict.HOLDS
     untold = found["image: e1 to e2"]
@@ -116,7 +118,7 @@ class Page(HTMLParser):
 
 def test_the_page_needs_nothing_else_and_tells_what_json_tells(studied):
     made, out = studied
-    path = write_report(made, out, command="python launch/reproduce.py --full", workers=2)
+    path = write_report(made, out, command="python launch/reproduce.py --full")
     text = path.read_text()
     page = Page()
     page.feed(text)
@@ -141,7 +143,7 @@ def test_the_page_needs_nothing_else_and_tells_what_json_tells(studied):
 def test_claims_about_arms_that_were_not_to_be_run_are_not_counted_as_open(tmp_path):
     quick = plan(quick=True, seeds=(0, 1, 2), overrides=SMALL)
     make_up(quick, tmp_path, QUALITY)
-    path = write_report(quick, tmp_path, command="python launch/reproduce.py", workers=2)
+    path = write_report(quick, tmp_path, command="python launch/reproduce.py")
     told = json.loads(path.with_suffix(".json").read_text())
     assert told["left_out"] == [
         "image: VQA does not see inventions",
@@ -160,11 +162,11 @@ def test_speed_is_read_from_the_curve():
         counts = None
         return SeedResult(counts=counts, curve=np.stack([coverage, np.zeros(len(coverage))], 1))
 
-    rising = result(np.array([0.5, 0.6, 0.8, 0.95, 0.96, 0.97, 0.97, 0.97, 0.97, 0.97]))
-    assert LEVEL == 0.9
-    assert rising.steps_to_level == 5  # 0.8, 0.95 and 0.96 are 0.903 on average
-    assert rising.early_coverage == pytest.approx(0.866)
-    low = result(np.full(5, 0.5))
+    rising = result(np.array([0.2, 0.22, 0.26, 0.31, 0.36, 0.37, 0.37, 0.37, 0.37, 0.37]))
+    assert LEVEL == 0.3
+    assert rising.steps_to_level == 5  # 0.26, 0.31 and 0.36 are 0.31 on average
+    assert rising.early_coverage == pytest.approx(0.32)
+    low = result(np.full(5, 0.2))
     assert (low.steps_to_level, low.early_coverage) == (None, None)
 
 

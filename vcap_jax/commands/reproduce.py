@@ -7,8 +7,9 @@
 
 Every run is a folder as launch/train.py, self_improve.py and distill.py make it. Started again, the program goes on
 where it stopped; what is complete is not done again, and --full takes over the runs of --quick. OUT/report.html needs
-no other file, OUT/report.json holds the same figures. The report is written
-anew every ten minutes and at the end.
+no other file, OUT/report.json holds the same figures. OUT/results.jsonl keeps what a report is made of: with
+--results such a file, of this machine or another, saves its runs. All three are written anew every ten minutes and at
+the end.
 """
 
 from __future__ import annotations
@@ -39,6 +40,13 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     )
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on (default: 3)")
     parser.add_argument("--workers", type=int, help="runs at a time (default: one for each core, at most 4)")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="a results.jsonl: what stands in it is not run again; again for more",
+    )
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     parser.add_argument("--list", action="store_true", help="print what there is to run and exit")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="for every run")
@@ -52,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _reproduce(args: argparse.Namespace) -> int:
     from vcap_jax.studies.report import write_report
-    from vcap_jax.studies.schedule import only_one, work
+    from vcap_jax.studies.results import known_keys, read_results
+    from vcap_jax.studies.schedule import only_one, outstanding, work
     from vcap_jax.studies.tasks import plan
 
     out = args.out.resolve()
@@ -63,21 +72,28 @@ def _reproduce(args: argparse.Namespace) -> int:
         modalities=args.modality or MODALITIES,
         overrides=args.overrides,
     )
+    known, others = read_results(args.results or ())
+    if others:
+        print(f"{others} results are of another starting policy and left out", file=sys.stderr)
+    keys = known_keys(studies, known)
     if args.list:
-        for task in studies.tasks.values():
-            print(f"{'complete' if task.complete(out) else 'to do':>8}  {task.key}  {task.folder}")
+        waiting = {task.key for task in outstanding(studies, out, keys)}
+        for key, task in studies.tasks.items():
+            print(f"{'to do' if key in waiting else 'complete':>8}  {key}  {task.folder}")
         return 0
     workers = args.workers or min(4, len(os.sched_getaffinity(0)))
     command = shlex.join(["python", "launch/reproduce.py", *sys.argv[1:]])
 
     def report() -> Path:
-        return write_report(studies, out, command=command, workers=workers)
+        return write_report(studies, out, command=command, known=known)
 
     now_and_then = NowAndThen()
     failed = False
     if not args.report_only:
         with only_one(out):
-            outcome = work(studies, out, workers=workers, say=_say, on_done=lambda _: now_and_then(report))
+            outcome = work(
+                studies, out, workers=workers, say=_say, on_done=lambda _: now_and_then(report), known=keys
+            )
         for key in outcome.blocked:
             print(f"{key} was left out: it needs a run that failed", file=sys.stderr)
         failed = bool(outcome.failed)

@@ -13,10 +13,11 @@ from vcap_jax.data.references import ReferencePool
 from vcap_jax.data.videos import index_video, read_frames
 from vcap_jax.report.samples import SampleFact, SampleFrame, picture
 from vcap_jax.report.world_facts import fact_list
-from vcap_jax.studies.collect import Worlds, heldout_captions, heldout_folder
-from vcap_jax.studies.tasks import Plan
+from vcap_jax.studies.results import CaseText
+from vcap_jax.studies.run_files import heldout_captions, heldout_folder
 from vcap_jax.world.facts import count_facts
 from vcap_jax.world.scenes import Modality, Scene
+from vcap_jax.world.splits import EmbeddedData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,35 +39,37 @@ class Case:
     captions: tuple[Told, ...]
 
 
-def case_study(plan: Plan, out: Path, modality: Modality, *, seed: int) -> Case | None:
-    """The case of a seed whose e1 and e2 are complete, else None.
+def case_text(e1: Path, e2: Path, scenes: Mapping[str, Scene]) -> CaseText:
+    """What base, e1 and e2 say of one held-out scene. e1, e2: run folders of one seed.
 
     The scene is the one with the most facts among those whose reference has both a false claim and a missing fact, the
     first of several; of eight captions the first is shown. Nothing is chosen by what e1 or e2 made of it.
     """
-    tasks = [plan.of(arm, modality).get(seed) for arm in ("e1", "e2")]
-    if any(task is None or not task.complete(out) for task in tasks):
-        return None
-    e1, e2 = (task for task in tasks if task is not None)
-    worlds = Worlds(out / "worlds" / e1.world / "data")
-    pool = ReferencePool.read(heldout_folder(e1.run(out)) / "references.jsonl")
+    pool = ReferencePool.read(heldout_folder(e1) / "references.jsonl")
     references = {entry.id: entry.references for entry in pool.entries()}
-    identity = choose_scene(worlds["heldout"], references)
-    scene = worlds["heldout"][identity]
+    identity = choose_scene(scenes, references)
     captions = [("reference of e1, by the base", references[identity][0])]
     for who, run, name in (("base", e1, "start"), ("VCap e1", e1, "trained"), ("VCap e2", e2, "trained")):
-        captions.append((who, heldout_captions(heldout_folder(run.run(out)) / f"{name}.jsonl")[identity][0]))
-    media = out / "worlds" / e1.world / "data" / "heldout" / f"{modality}s"
+        captions.append((who, heldout_captions(heldout_folder(run) / f"{name}.jsonl")[identity][0]))
+    return CaseText(scene=identity, captions=tuple(captions))
+
+
+def show_case(text: CaseText, modality: Modality, data: EmbeddedData) -> Case:
+    """The case with its pictures and facts. data: the world of its runs."""
+    scene = data.heldout_scenes[text.scene]
+    media = data.heldout.parent / f"{modality}s"
     return Case(
         modality=modality,
-        scene=identity,
-        frames=_frames(media, identity, modality),
-        captions=tuple(Told(who=who, caption=text, facts=fact_list(scene, text)) for who, text in captions),
+        scene=text.scene,
+        frames=_frames(media, text.scene, modality),
+        captions=tuple(
+            Told(who=who, caption=caption, facts=fact_list(scene, caption)) for who, caption in text.captions
+        ),
     )
 
 
 def choose_scene(scenes: Mapping[str, Scene], references: Mapping[str, Sequence[str]]) -> str:
-    """See ``case_study``; if no reference has both kinds of faults, the scene with the most facts."""
+    """See ``case_text``; if no reference has both kinds of faults, the scene with the most facts."""
 
     def rank(identity: str) -> tuple[bool, int]:
         count = count_facts(scenes[identity], references[identity][0])

@@ -2,87 +2,68 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
+import jax
 import numpy as np
 
-from vcap_jax.data.jsonl import read_objects
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.evals.config import HELDOUT
 from vcap_jax.references.note import POOL_NOTE, read_note
 from vcap_jax.report.metrics import read_metrics
-from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.summary import FactCounts
 from vcap_jax.report.world_facts import count_captions
 from vcap_jax.studies.arms import ACCOMPANY, MODALITIES
+from vcap_jax.studies.case_study import case_text
+from vcap_jax.studies.results import CaseText, Known, SeedResult, TaskResult, identity
+from vcap_jax.studies.run_files import Worlds, heldout_captions, heldout_folder
+from vcap_jax.studies.schedule import seconds_taken, workers_used
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.witnesses import Meetings, meet
-from vcap_jax.system.json_values import as_list, as_text
-from vcap_jax.world.dataset import read_scenes
-from vcap_jax.world.scenes import Modality, Scene
-
-EARLY_STEPS = 10
-"""Speed is the mean coverage of the training captions over the first so many steps."""
-LEVEL = 0.9
-"""And the number of steps until the coverage, averaged over ``WINDOW`` steps, reaches this level."""
-WINDOW = 3
+from vcap_jax.world.scenes import Modality
 
 _MET = ("base", "e1", "e2")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeedResult:
-    """One run. counts: of its held-out captions, over scenes in the order of the split.
-
-    curve: coverage and false claims of the training captions, step by step, [T, 2]; empty for supervised runs and rows
-    that were not trained. reference_size: mean m, true facts in a reference that it learned from. meetings: of the
-    held-out captions with the held-out references.
-    """
-
-    counts: FactCounts
-    curve: np.ndarray
-    reference_size: float | None = None
-    meetings: Meetings | None = None
-
-    @property
-    def early_coverage(self) -> float | None:
-        """Mean coverage over the first ``EARLY_STEPS`` steps; None for shorter runs and those without steps."""
-        return float(self.curve[:EARLY_STEPS, 0].mean()) if len(self.curve) >= EARLY_STEPS else None
-
-    @property
-    def steps_to_level(self) -> int | None:
-        """The first step up to which ``WINDOW`` steps reach ``LEVEL`` on average; None if it is never reached."""
-        if len(self.curve) < WINDOW:
-            return None
-        means = np.convolve(self.curve[:, 0], np.full(WINDOW, 1 / WINDOW), "valid")
-        reached = np.flatnonzero(means >= LEVEL)
-        return int(reached[0]) + WINDOW if len(reached) else None
-
 
 Results = Mapping[Modality, Mapping[str, Mapping[int, SeedResult]]]
 """By modality, row (an arm, or what comes with one) and seed."""
 
 
-def collect(plan: Plan, out: Path) -> Results:
-    """Everything that is complete. Raises OSError for a complete run whose files are gone."""
+def collect(plan: Plan, out: Path, known: Known = MappingProxyType({})) -> Known:
+    """What is complete in ``out``, and of the plan's other tasks what is ``known`` from elsewhere. Raises OSError for
+    a complete run whose files are gone."""
+    worlds = {task.world: Worlds(out / "worlds" / task.world / "data") for task in plan.tasks.values()}
+    found: dict[str, TaskResult] = {}
+    seconds, workers = seconds_taken(out), workers_used(out)
+    for task in plan.tasks.values():
+        name = identity(task)
+        if task.complete(out):
+            here = worlds[task.world]
+            found[name] = TaskResult(
+                rows=_rows(task, out, here),
+                machine=f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+                software=f"Python {platform.python_version()}, JAX {jax.__version__}",
+                workers=workers.get(task.key, 1),
+                seconds=seconds.get(task.key),
+                case=_case(plan, task, out, here),
+            )
+        elif name in known:
+            found[name] = known[name]
+    return found
+
+
+def by_row(plan: Plan, known: Known) -> Results:
+    """The rows of tables. An arm that is the same computation as another one has its row."""
     results: dict[Modality, dict[str, dict[int, SeedResult]]] = {}
     for modality in MODALITIES:
-        rows: dict[str, dict[int, SeedResult]] = {}
         arms = {arm for by_modality in plan.studies.values() for arm in by_modality.get(modality, ())}
-        here = [task for task in plan.tasks.values() if task.modality == modality]
-        if not here:
-            continue
-        worlds = Worlds(out / "worlds" / here[0].world / "data")
-        for arm in sorted(arms):
+        rows: dict[str, dict[int, SeedResult]] = {}
+        sources = {**{arm: arm for arm in sorted(arms)}, **{row: arm for row, (arm, _) in ACCOMPANY.items()}}
+        for row, arm in sources.items():
             for seed, task in plan.of(arm, modality).items():
-                if task.complete(out):
-                    rows.setdefault(arm, {})[seed] = _result(task, out, worlds)
-        for row, (arm, _) in ACCOMPANY.items():
-            for seed, task in plan.of(arm, modality).items():
-                if task.complete(out):
-                    rows.setdefault(row, {})[seed] = _beside(row, task, out, worlds)
+                if (result := known.get(identity(task))) is not None:
+                    rows.setdefault(row, {})[seed] = result.rows[task.arm if row == arm else row]
         if rows:
             results[modality] = rows
     return results
@@ -96,31 +77,19 @@ def in_common(
     return [first[seed] for seed in seeds], [second[seed] for seed in seeds]
 
 
-def heldout_folder(run: Path) -> Path:
-    """Where a run keeps the captions of its held-out scenes."""
-    return RunFolder(run).evaluation(HELDOUT)
+def _rows(task: Task, out: Path, worlds: Worlds) -> dict[str, SeedResult]:
+    rows = {task.arm: _result(task, out, worlds)}
+    for row, (arm, _) in ACCOMPANY.items():
+        if arm == task.arm:
+            rows[row] = _beside(row, task, out, worlds)
+    return rows
 
 
-def heldout_captions(path: Path) -> dict[str, list[str]]:
-    """Captions by scene, as ``vcap_jax.run.evaluation`` writes them."""
-    found: dict[str, list[str]] = {}
-    for _, row in read_objects(path, "file of captions"):
-        captions = as_list(row["captions"], f"{path}: captions")
-        found[as_text(row["id"], f"{path}: id")] = [as_text(one, f"{path}: caption") for one in captions]
-    return found
-
-
-class Worlds:
-    """Scenes of a modality by split, read once. data: their folder."""
-
-    def __init__(self, data: Path) -> None:
-        self._data = data
-        self._scenes: dict[str, Mapping[str, Scene]] = {}
-
-    def __getitem__(self, split: str) -> Mapping[str, Scene]:
-        if split not in self._scenes:
-            self._scenes[split] = read_scenes(self._data / split)
-        return self._scenes[split]
+def _case(plan: Plan, task: Task, out: Path, worlds: Worlds) -> CaseText | None:
+    e1 = plan.of("e1", task.modality).get(task.seed)
+    if task.arm != "e2" or e1 is None or not e1.complete(out):
+        return None
+    return case_text(e1.run(out), task.run(out), worlds["heldout"])
 
 
 def _result(task: Task, out: Path, worlds: Worlds) -> SeedResult:
@@ -169,3 +138,12 @@ def _reference_size(run: Path, worlds: Worlds) -> float | None:
     entries = {entry.id: entry.references for entry in pool.entries()}
     counts = count_captions(worlds["train"], entries)
     return float(counts.correct.sum() / sum(map(len, entries.values())))
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

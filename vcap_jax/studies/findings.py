@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vcap_jax.studies.claims import FORMULA, Claim, Test
-from vcap_jax.studies.collect import Results, SeedResult, in_common
+from vcap_jax.studies.collect import Results, in_common
 from vcap_jax.studies.estimates import Interval, Measure, Ratio, difference, level, over_seeds, shares
+from vcap_jax.studies.results import SeedResult
 from vcap_jax.studies.verdicts import Outcome, Verdict, judge, together
 from vcap_jax.world.scenes import Modality
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-import platform
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 
-import jax
 import jinja2
 
 from vcap_jax.report.pages import page_templates
@@ -20,15 +18,16 @@ from vcap_jax.report.progress import duration
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import write_summary
 from vcap_jax.studies.arms import ACCOMPANY, label
-from vcap_jax.studies.case_study import Case, case_study
+from vcap_jax.studies.case_study import Case, show_case
 from vcap_jax.studies.claims import FORMULA, Claim, all_claims
-from vcap_jax.studies.collect import EARLY_STEPS, LEVEL, WINDOW, collect
+from vcap_jax.studies.collect import by_row, collect
 from vcap_jax.studies.estimates import MEASURES, Interval
 from vcap_jax.studies.findings import Finding, Tested, find
-from vcap_jax.studies.schedule import seconds_taken
+from vcap_jax.studies.results import EARLY_STEPS, LEVEL, WINDOW, Known, identity, write_results
 from vcap_jax.studies.tables import Section, study_sections, theory_section
 from vcap_jax.studies.tasks import CANDIDATES, Plan
 from vcap_jax.world.scenes import Modality
+from vcap_jax.world.splits import prepare_embedded_data
 
 QUANTITIES: Mapping[str, str] = {
     **{name: text.split(",")[0] for name, text in MEASURES.items()},
@@ -42,14 +41,17 @@ _SIGNS = {"more": ">", "less": "<", "same": "≈", "apart": "≫"}
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """How the runs were made. workers: runs at a time; seconds: by task; complete, planned: runs."""
+    """How the runs were made. machines, software: of all runs; seconds: by task; complete, planned: runs.
+
+    side_by_side: seconds of all runs as they were made, several at a time.
+    """
 
     command: str
-    machine: str
-    software: str
+    machines: tuple[str, ...]
+    software: tuple[str, ...]
     seeds: tuple[int, ...]
-    workers: int
     seconds: Mapping[str, float]
+    side_by_side: float
     complete: int
     planned: int
     settings: Mapping[Modality, str]
@@ -60,16 +62,22 @@ class Made:
         return sum(self.seconds.values())
 
 
-def write_report(plan: Plan, out: Path, *, command: str, workers: int) -> Path:
-    """Writes OUT/report.html and OUT/report.json from the runs that are complete; the path of the page."""
-    results = collect(plan, out)
+def write_report(plan: Plan, out: Path, *, command: str, known: Known = MappingProxyType({})) -> Path:
+    """Writes OUT/report.html and OUT/report.json from the runs that are complete, and what is left of them to
+    OUT/results.jsonl; the path of the page.
+
+    known: results of runs that were made elsewhere.
+    """
+    done = collect(plan, out, known)
+    write_results(out / "results.jsonl", done)
+    results = by_row(plan, done)
     asked = [claim for claim in all_claims() if claim.modality in plan.studies.get(claim.study, {})]
     findings = find([claim for claim in asked if planned(claim, plan)], results)
     left_out = [claim.name for claim in asked if not planned(claim, plan)]
     sections = study_sections(results, plan.studies)
     theory = [section for m in results if (section := theory_section(results, m)) is not None]
-    cases = [case for m in results if (case := case_study(plan, out, m, seed=plan.seeds[0])) is not None]
-    made = _made(plan, out, command, workers)
+    cases = [case for m in results if (case := _case(plan, done, out, m)) is not None]
+    made = _made(plan, done, command)
     page = _template().render(
         findings=findings,
         left_out=left_out,
@@ -129,9 +137,21 @@ def _plain(value: object) -> object:
     return value
 
 
-def _made(plan: Plan, out: Path, command: str, workers: int) -> Made:
-    complete = [task.key for task in plan.tasks.values() if task.complete(out)]
-    taken = seconds_taken(out)
+def _case(plan: Plan, done: Known, out: Path, modality: Modality) -> Case | None:
+    """Of the first seed, once its e1 and e2 are complete."""
+    task = plan.of("e2", modality).get(plan.seeds[0])
+    result = None if task is None else done.get(identity(task))
+    if task is None or result is None or result.case is None:
+        return None
+    world = prepare_embedded_data(
+        out / "worlds" / task.world / "data", modality, plan.configs[task.key].world
+    )
+    return show_case(result.case, modality, world)
+
+
+def _made(plan: Plan, done: Known, command: str) -> Made:
+    results = {task.key: done[identity(task)] for task in plan.tasks.values() if identity(task) in done}
+    taken = {key: result.seconds for key, result in results.items() if result.seconds is not None}
     settings = {}
     for task in plan.tasks.values():
         config = plan.configs[task.key]
@@ -142,24 +162,15 @@ def _made(plan: Plan, out: Path, command: str, workers: int) -> Made:
         )
     return Made(
         command=command,
-        machine=f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
-        software=f"Python {platform.python_version()}, JAX {jax.__version__}",
+        machines=tuple(sorted({result.machine for result in results.values()})),
+        software=tuple(sorted({result.software for result in results.values()})),
         seeds=plan.seeds,
-        workers=workers,
-        seconds={key: taken[key] for key in complete if key in taken},
-        complete=len(complete),
+        seconds=taken,
+        side_by_side=sum(seconds / results[key].workers for key, seconds in taken.items()),
+        complete=len(results),
         planned=len(plan.tasks),
         settings=settings,
     )
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def percent(interval: Interval | None, *, signed: bool = False) -> str:
@@ -175,7 +186,7 @@ def percent(interval: Interval | None, *, signed: bool = False) -> str:
 
 def cell(interval: Interval | None, heading: str) -> str:
     """As ``percent`` where the heading is a share, else a plain number."""
-    if heading in ("N", "m", "c", "n - c", "facts in a reference, m", "steps to 90%"):
+    if heading in ("N", "m", "c", "n - c", "facts in a reference, m", "steps to 30%"):
         if interval is None:
             return "–"
         text = f"{interval.value:.1f}"

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from vcap_jax.report.progress import duration
 from vcap_jax.studies.perform import write_task
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.json_values import JsonDict, as_number, as_object, as_text, parse_json
+from vcap_jax.system.json_values import JsonDict, as_number, as_object, as_text, as_whole, parse_json
 from vcap_jax.system.shutdown import finishing, raise_if_requested
 from vcap_jax.world.splits import prepare_embedded_data
 
@@ -74,14 +74,17 @@ def work(
     workers: int,
     say: Callable[[str], None] = print,
     on_done: Callable[[Task], None] = lambda task: None,
+    known: Container[str] = (),
 ) -> Outcome:
     """Does what is left of the plan, ``workers`` tasks at a time.
+
+    known: keys of tasks whose results are there already; they are done only if another task needs their folder.
 
     on_done: called after each task that was completed now. A signal ends the runs at work in order, and raises Stopped.
     """
     if workers < 1:
         raise ScheduleError(f"{workers} workers: give at least one")
-    waiting = [task for task in plan.tasks.values() if not task.complete(out)]
+    waiting = outstanding(plan, out, known)
     total, done = len(plan.tasks), len(plan.tasks) - len(waiting)
     for task in {task.world: task for task in waiting}.values():
         # Once, before several runs would do it at the same time.
@@ -133,6 +136,18 @@ def work(
     return Outcome(failed=failed, blocked=tuple(task.key for task in waiting))
 
 
+def outstanding(plan: Plan, out: Path, known: Container[str] = ()) -> list[Task]:
+    """The tasks that are left to do, in order. known: as ``work`` takes it."""
+    needed = {key for key, task in plan.tasks.items() if not task.complete(out) and key not in known}
+    reached = list(needed)
+    while reached:
+        for key in plan.tasks[reached.pop()].after:
+            if key not in needed and not plan.tasks[key].complete(out):
+                needed.add(key)
+                reached.append(key)
+    return [task for key, task in plan.tasks.items() if key in needed]
+
+
 def seconds_taken(out: Path) -> dict[str, float]:
     """Seconds of every task so far by key, all its starts together, those included that did not complete it."""
     taken: dict[str, float] = {}
@@ -140,6 +155,14 @@ def seconds_taken(out: Path) -> dict[str, float]:
         key = as_text(row["key"], "key of a task")
         taken[key] = taken.get(key, 0.0) + as_number(row["seconds"], f"seconds of {key}")
     return taken
+
+
+def workers_used(out: Path) -> dict[str, int]:
+    """How many tasks ran at a time, for every task so far by key."""
+    return {
+        as_text(row["key"], "key of a task"): as_whole(row.get("workers", 1), "workers")
+        for row in _noted(out)
+    }
 
 
 def _noted(out: Path) -> list[JsonDict]:

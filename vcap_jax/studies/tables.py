@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcap_jax.studies.arms import ACCOMPANY, STUDIES, label
-from vcap_jax.studies.collect import Results, SeedResult
+from vcap_jax.studies.collect import Results
 from vcap_jax.studies.estimates import Interval, Measure, level, over_seeds
 from vcap_jax.studies.figures import Bar, calibration, curves, forest
 from vcap_jax.studies.findings import row_level
 from vcap_jax.studies.paper_figures import HEADINGS, paper_row
+from vcap_jax.studies.results import SeedResult
 from vcap_jax.studies.witnesses import Meetings
 from vcap_jax.world.scenes import Modality
 
@@ -123,7 +124,7 @@ def _cells(seeds: Mapping[int, SeedResult], study: str) -> dict[str, Interval | 
     if study == "reference_size":
         cells["facts in a reference, m"] = _of(seeds, "reference_size")
         cells["early coverage"] = _of(seeds, "early_coverage")
-        cells["steps to 90%"] = _of(seeds, "steps_to_level")
+        cells["steps to 30%"] = _of(seeds, "steps_to_level")
     return cells
 
 
