@@ -2,7 +2,8 @@
 
 First the patterns by themselves, with bounds from bfloat16's own rounding; then a small Qwen3-VL with pictures, where
 cuDNN may be little farther from the float32 model than plain XLA in bfloat16 is, and captions may part only where two
-tokens are equally good. And that every program with whole sequences in it really calls cuDNN.
+tokens are equally good. And that every program with whole sequences in it really calls cuDNN. On Hopper also the kernel
+for new tokens, against the plain softmax.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import optax
 from flax import nnx
 
 from benchmarks.small_policy import policy_config
+from tests.kernels.attention.new_tokens import Sizes, caches, error, plain
 from vcap_jax.grpo.objective import ObjectiveConfig, step_totals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.kernels import attention
@@ -75,6 +77,33 @@ def attention_checks(kernel: attention.Kernel, groups: Sequence[Any] = GROUPS) -
 
     arrays = [_normal(seed, (3, 256, 16, 72)) for seed in range(4)]
     return checks + _against_dense("frames", kernel, frames, arrays)
+
+
+NEW_TOKENS = (
+    Sizes(1, 8, 32, 8, prompt=4096, start=2048, late=1024),
+    Sizes(6, 8, 32, 8, prompt=1536, start=1024, late=512),
+    Sizes(2, 16, 32, 8, prompt=300, start=100, late=30),
+    Sizes(3, 1, 16, 8, prompt=640, start=64, late=64),
+    Sizes(2, 4, 16, 8, prompt=576, start=0, late=1),
+)
+"""Prompts and captions of uneven lengths, every third caption ended; blocks whole and not, one token and thousands."""
+NEW_TOKEN_BOUND = 2.0**-6
+"""Of the largest error, relative to the largest number: bfloat16 rounds weights and output once each."""
+
+
+def decode_checks(tokens: attention.TokenKernel, sizes: Sequence[Sizes] = NEW_TOKENS) -> list[Check]:
+    """New tokens over shared prompts, against the plain softmax in float64."""
+    checks = []
+    for of in sizes:
+        arguments = caches(of)
+        lowered = jax.jit(tokens.decode).lower(*arguments).compile()
+        attention.require_decoding(
+            attention.Paired(sequences=attention.CHUNKED, tokens=tokens), lowered.as_text()
+        )
+        value = error(lowered(*arguments), plain(*arguments), arguments[2])
+        name = f"new tokens, {of.groups} x {of.captions}, {of.prompt} + {of.start} + {of.late}"
+        checks.append(Check(name, value, NEW_TOKEN_BOUND))
+    return checks
 
 
 def _normal(seed: int, shape: tuple[int, ...]) -> jax.Array:

@@ -59,12 +59,17 @@ def chosen(shapes: Any, options: argparse.Namespace) -> list[Any]:
 
 def correctness(options: argparse.Namespace) -> dict[str, Any]:
     """Prints every check."""
-    from benchmarks.gpu_correctness import attention_checks, model_checks
+    from benchmarks.gpu_correctness import attention_checks, decode_checks, model_checks
     from benchmarks.gpu_measure import gpu
     from vcap_jax.kernels import attention
 
     device, kernel = gpu(), attention.kernel("cudnn")
     checks = attention_checks(kernel) + model_checks(kernel)
+    capability = getattr(device, "compute_capability", None)
+    if capability == attention.HOPPER:
+        checks += decode_checks(attention.Hopper())
+    else:
+        print(f"compute capability {capability}: the kernel for new tokens, of Hopper alone, was not checked")
     for check in checks:
         print(
             f"{'ok' if check.passed else 'WRONG':<7}{check.name:<62}{check.value:>10.5f}  (at most {check.bound:.5f})"

@@ -17,6 +17,7 @@ from flax import nnx
 
 from benchmarks import gpu, gpu_correctness, gpu_measure, gpu_programs, gpu_worker
 from benchmarks.gpu_programs import DoesNotFit, Fitted, Model, Shape
+from tests.kernels.attention.new_tokens import PlainParts, Sizes
 from tests.tiny_policy import CONFIG
 from vcap_jax.kernels import attention
 from vcap_jax.models.policy import split_model
@@ -238,6 +239,23 @@ def test_checks_of_attention_find_a_wrong_kernel():
     assert [check for check in right if not check.passed] == []
     wrong = gpu_correctness.attention_checks(Deaf(queries=64, scores=1 << 13, whole=0), groups[:1])
     assert any(not check.passed for check in wrong)
+
+
+@dataclasses.dataclass(frozen=True)
+class Forgetful(PlainParts):
+    """A kernel for new tokens that leaves out the last column of every caption."""
+
+    def decode(self, queries, prompt, captions):
+        seen = captions.seen
+        late = jnp.maximum(seen.late - 1, 0)
+        return super().decode(queries, prompt, captions._replace(seen=dataclasses.replace(seen, late=late)))
+
+
+def test_checks_of_new_tokens_find_a_wrong_kernel():
+    sizes = (Sizes(2, 3, 4, 2, prompt=96, start=32, late=16), Sizes(1, 2, 4, 2, prompt=64, start=0, late=2))
+    right = gpu_correctness.decode_checks(PlainParts(), sizes)
+    assert [check for check in right if not check.passed] == []
+    assert any(not check.passed for check in gpu_correctness.decode_checks(Forgetful(), sizes))
 
 
 def test_without_a_gpu_it_says_so(tmp_path: Path):

@@ -7,6 +7,7 @@
 
 from vcap_jax.kernels.attention.backends import (
     DECODING_NAMES,
+    HOPPER,
     NAMES,
     OWN,
     OWN_DECODING,
@@ -35,6 +36,7 @@ from vcap_jax.kernels.attention.tpu_decode import TpuDecode
 __all__ = [
     "CHUNKED",
     "DECODING_NAMES",
+    "HOPPER",
     "LOG_SUM_EXP",
     "NAMES",
     "OUTPUT",
