@@ -9,7 +9,7 @@ import pytest
 
 from tests.evals.benchmarks.by_stage import ByStage, Given, block, endpoint, made
 from tests.reward.scripted_judge import ScriptedJudge
-from vcap_jax.evals.benchmarks.dream1k import Dream1k
+from vcap_jax.evals.benchmarks.dream1k import Dream1k, buckets, read_clip
 from vcap_jax.evals.benchmarks.files import DataMissing
 
 CLIPS = {
@@ -74,7 +74,10 @@ def test_the_figures_are_those_worked_out_by_hand(server: ScriptedJudge, judge: 
     assert values["precision"] == pytest.approx((50 + 0) / 2)
     assert values["f1"] == pytest.approx(2 * 50 * 25 / 75)
     assert values["f1/youtube"] == pytest.approx(50)
-    assert found.items[2].values == {"precision": 0, "precision/videvo": 0}
+    assert found.items[2].values == {"precision": 0, "precision/videvo": 0, "precision/events_to_3": 0}
+    # Of the three clips with up to three events: recall of two (0 and 1), precision of three (0, 1 and 0).
+    assert values["f1/events_to_3"] == pytest.approx(2 * 50 * (100 / 3) / (50 + 100 / 3))
+    assert values["f1/events_4_to_5"] != values["f1/events_4_to_5"]  # no clip has so many
     assert judge.stages().count("recall") == 2
 
 
@@ -103,6 +106,19 @@ def test_a_stage_that_fails_is_scored_nowhere(server: ScriptedJudge, judge: BySt
     assert (strict.items[2].failure or "").startswith("precision: http_status")
     official = made(Dream1k, data, endpoint(server, max_tries=1), mode="official").evaluate(Given(CAPTIONS))
     assert official.failed == 3
+
+
+def test_clips_are_in_the_public_buckets() -> None:
+    assert buckets("shots") == ("shots_to_1", "shots_2", "shots_3", "shots_from_4")
+    assert buckets("events") == ("events_to_3", "events_4_to_5", "events_6_to_7", "events_from_8")
+
+    def of(**counts: int) -> tuple[str, ...]:
+        row = {"dataset": "DREAM/youtube", "idx": 1, "text": "x", "extra_info": {"events": [], **counts}}
+        return read_clip(row, "row 1")[2].buckets
+
+    assert of(n_shots=0, n_subjects=3, n_events=4) == ("shots_to_1", "subjects_3", "events_4_to_5")
+    assert of(n_shots=9, n_events=7) == ("shots_from_4", "events_6_to_7")
+    assert of() == ()
 
 
 def test_videos_and_rows_are_read(server: ScriptedJudge, data: Path) -> None:

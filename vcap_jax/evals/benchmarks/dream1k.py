@@ -4,7 +4,8 @@ Wang et al., Tarsier: Recipes for Training and Evaluating Large Video Descriptio
 bytedance/tarsier. 1,000 clips of five sources. A model lists the events of a description (one call), says of each gold
 event whether the description entails it (recall), and of each described event whether the reference entails it
 (precision). Only entailment counts. Recall and precision are means over the clips of a source, then over the sources;
-F1 is the harmonic mean of the two, not a mean of F1s.
+F1 is the harmonic mean of the two, not a mean of F1s. Beside it F1 of the clips with so many shots, subjects and
+events, in the public code's buckets: there recall and precision are means over the bucket's clips.
 
 official: texts are lower-cased before they are asked about; a description without events has precision 1, a clip
 without gold events recall 1; a clip of which a stage failed is left out. strict: texts as they are; what has no events
@@ -17,8 +18,10 @@ and a verdict that cannot be read is none, not a 0. Figures of different judges 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePosixPath
 
 from vcap_jax.data.manifest import Sample
@@ -31,21 +34,26 @@ from vcap_jax.system.json_values import (
     JsonError,
     JsonObject,
     as_list,
+    as_number,
     as_object,
     as_text,
 )
 
 SOURCES = ("movie_animation", "movie_live_action", "vertical_video", "videvo", "youtube")
+BUCKETS: Mapping[str, tuple[int, ...]] = {"shots": (1, 2, 3), "subjects": (1, 2, 3), "events": (3, 5, 7)}
+"""The largest number of each bucket but the last, which has all above."""
 RELATIONS = ("entailment", "neutral", "contradiction")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clip:
-    """source: one of ``SOURCES``. reference: the human's description. events: those of it."""
+    """source: one of ``SOURCES``. reference: the human's description. events: those of it. buckets: the clip's, of
+    each kind of ``BUCKETS`` that its row counts."""
 
     source: str
     reference: str
     events: tuple[str, ...]
+    buckets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class Dream1k(Benchmark[Clip]):
         )
 
     async def measure(self, task: Task[Clip], caption: str, asker: Asker) -> Measured:
-        """recall, precision, f1 of the clip; the first two under its source, too."""
+        """recall, precision, f1 of the clip; the first two under its source and buckets, too."""
         clip, official = task.row, self.options.mode == "official"
         ours, theirs = (caption.lower(), clip.reference.lower()) if official else (caption, clip.reference)
         lacking: dict[str, str] = {}
@@ -114,7 +122,8 @@ class Dream1k(Benchmark[Clip]):
             return Measured(lacking=lacking, notes=notes)
         values = {name: value for name, value in found.items() if value is not None}
         both = dict(values)
-        values |= {f"{name}/{clip.source}": value for name, value in both.items()}
+        for of in (clip.source, *clip.buckets):
+            values |= {f"{name}/{of}": value for name, value in both.items()}
         if len(both) == 2:
             total = both["recall"] + both["precision"]
             values["f1"] = 2 * both["recall"] * both["precision"] / total if total else 0.0
@@ -135,7 +144,7 @@ class Dream1k(Benchmark[Clip]):
 
     @classmethod
     def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:
-        """f1, recall, precision, and f1 of each source, in %."""
+        """f1, recall, precision, and f1 of each source and bucket, in %."""
         recalls = {source: mean(f"recall/{source}", scale=100) for source in SOURCES}
         precisions = {source: mean(f"precision/{source}", scale=100) for source in SOURCES}
         recall, precision = (
@@ -143,7 +152,20 @@ class Dream1k(Benchmark[Clip]):
             average_of_present(*precisions.values()),
         )
         each = {f"f1/{source}": harmonic(recalls[source], precisions[source]) for source in SOURCES}
+        for name in (name for kind in BUCKETS for name in buckets(kind)):
+            each[f"f1/{name}"] = harmonic(
+                mean(f"recall/{name}", scale=100), mean(f"precision/{name}", scale=100)
+            )
         return {"f1": harmonic(recall, precision), "recall": recall, "precision": precision, **each}
+
+
+def buckets(kind: str) -> tuple[str, ...]:
+    """Names of a kind's buckets: "events_to_3", "events_4_to_5", "events_6_to_7", "events_from_8"."""
+    ends = BUCKETS[kind]
+    middle = (
+        f"{kind}_{low + 1}_to_{high}" if high > low + 1 else f"{kind}_{high}" for low, high in pairwise(ends)
+    )
+    return (f"{kind}_to_{ends[0]}", *middle, f"{kind}_from_{ends[-1] + 1}")
 
 
 def entailed_share(relations: Sequence[str], *, official: bool) -> float | None:
@@ -176,5 +198,15 @@ def read_clip(row: JsonObject, where: str) -> tuple[str, str, Clip]:
             if isinstance(content.get("video"), Mapping):
                 name = as_object(content["video"], where).get("video_file")
                 video = PurePosixPath(as_text(name, f"{where}: video_file")).name
-    clip = Clip(source=source, reference=as_text(reference, f"{where}: reference"), events=tuple(events))
+    counted = {kind: extra.get(f"n_{kind}") for kind in BUCKETS}
+    clip = Clip(
+        source=source,
+        reference=as_text(reference, f"{where}: reference"),
+        events=tuple(events),
+        buckets=tuple(
+            buckets(kind)[bisect_left(BUCKETS[kind], as_number(count, f"{where}: n_{kind}"))]
+            for kind, count in counted.items()
+            if count is not None
+        ),
+    )
     return str(row.get("idx", row.get("vid"))), video, clip
