@@ -7,14 +7,13 @@ import asyncio
 import numpy as np
 import pytest
 
-from tests.human_eval.serving_study import served, visitor
+from tests.human_eval.simulated import annotate
 from vcap_jax.human_eval.answers import StoredAnswers
-from vcap_jax.human_eval.application.views import AnnotatorView
 from vcap_jax.human_eval.embedded import write_embedded_study
 from vcap_jax.human_eval.exchange import records_of
 from vcap_jax.human_eval.formulas import average_ranks
 from vcap_jax.human_eval.protocol import Kind, Ranking
-from vcap_jax.human_eval.results import LABELS, results_of
+from vcap_jax.human_eval.results import results_of
 from vcap_jax.human_eval.study import Settings, read_study
 
 WRITERS = ("careful", "brief", "careless")
@@ -68,40 +67,3 @@ def true_ranks(made, model):
             each.append(average_ranks(counts)[model])
         found[ranking] = float(np.mean(each))
     return found
-
-
-async def annotate(study, truth, error):
-    async with served(study) as server:
-        await asyncio.gather(
-            *(simulate(server, study, truth, error, name) for name in study.settings.annotators)
-        )
-
-
-async def simulate(server, study, truth, error, name):
-    """Decides everything rightly but for a share of errors, and ranks by what it found."""
-    rng = np.random.default_rng([len(name), ord(name[0])])
-    view = AnnotatorView(study, name)
-    right = {view.alias(prop): verdict.label for prop, verdict in truth.items()}
-    async with visitor(server, name) as one:
-        me = await one.json("/api/me")
-        for row in me["items"]:
-            item = await one.json(f"/api/item/{row['key']}")
-            held = {(caption["letter"], kind): 0 for caption in item["captions"] for kind in Kind}
-            for prop in item["propositions"]:
-                label = right[prop["key"]]
-                if rng.random() < error:
-                    label = str(rng.choice([other for other in LABELS if other != label]))
-                step1, _, step2 = label.partition(", ")
-                assert (await one.answer(item, prop, step1, step2 or None))[0] == 200
-                held[prop["letter"], prop["kind"]] += step2 == "2. holding"
-            letters = [caption["letter"] for caption in item["captions"]]
-
-            def order(kind, held=held, letters=letters):
-                return sorted(letters, key=lambda letter: (held[letter, kind], rng.random()))
-
-            orders = {
-                "accuracy": order("inconsistent"),
-                "completeness": order("missing"),
-                "granularity": letters,
-            }
-            assert (await one.finish(item, **orders))[0] == 200

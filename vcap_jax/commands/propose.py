@@ -4,24 +4,41 @@ obvious errors. Started again, it asks only what is not answered yet.
     python launch/propose.py STUDY --judge http://127.0.0.1:8000
     python launch/propose.py STUDY --judge https://api.openai.com --judge-model gpt-4o --judge-key-env OPENAI_API_KEY
     python launch/propose.py STUDY --judge http://a:8000,http://b:8000 judge.concurrency=64
+    python launch/propose.py STUDY --manifest test.jsonl --captions base=base.jsonl mine=mine.jsonl --items 100 \\
+        --judge http://127.0.0.1:8000
 
-STUDY has items.jsonl. It gets propositions.jsonl, rejected.jsonl (each with its reason), propose.json (counts,
-failures, requests) and judgements.sqlite (every answer). Settings that follow say how the judge is asked.
+STUDY has items.jsonl, or gets it of a manifest and a file of captions for each model, as launch/caption.py and the
+evaluations of a run write them. It gets propositions.jsonl, rejected.jsonl (each with its reason), propose.json
+(counts, failures, requests) and judgements.sqlite (every answer). Settings that follow say how the judge is asked.
+With --judge embedded the propositions follow from the facts of the embedded world's scenes, which stand beside the
+manifest; truth.jsonl then has their right verdicts.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vcap_jax.run.command_line import command_parser, guarded
+
+if TYPE_CHECKING:
+    from vcap_jax.human_eval.records import Item
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = command_parser(__doc__)
     parser.add_argument("folder", type=Path, help="of the study, with items.jsonl")
-    parser.add_argument("--judge", required=True, help="addresses of the judge, divided by commas")
+    parser.add_argument(
+        "--judge", required=True, help="addresses of the judge, divided by commas; or embedded"
+    )
+    parser.add_argument("--manifest", type=Path, help="of the pictures or videos that were captioned")
+    parser.add_argument(
+        "--captions", nargs="+", default=(), metavar="MODEL=FILE", help="make the items of these captions"
+    )
+    parser.add_argument("--items", type=int, help="how many, drawn from all (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="of that draw (default: 0)")
     parser.add_argument("--judge-model", help="of the judge's server, if it serves several")
     parser.add_argument("--judge-key-env", help="name of the variable that holds the judge's key")
     parser.add_argument(
@@ -47,7 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder: Path = args.folder
         if (folder / ANSWERS).exists():
             raise StudyError(f"people have begun with {folder}: new propositions need a new folder")
+        if args.captions:
+            _gather(args)
         items = read_items(folder / ITEMS)
+        if args.judge == "embedded":
+            return _by_facts(args, items)
         asked = stages(args.prompts)
         words = [f"urls=[{', '.join(args.judge.split(','))}]"]
         words += [f"model={args.judge_model}"] if args.judge_model else []
@@ -81,3 +102,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
     return guarded(work)
+
+
+def _gather(args: argparse.Namespace) -> None:
+    from vcap_jax.human_eval.errors import StudyError
+    from vcap_jax.human_eval.gather import gather
+
+    if args.manifest is None:
+        raise StudyError("--captions are of a manifest's pictures: give it with --manifest")
+    captions: dict[str, Path] = {}
+    for word in args.captions:
+        model, equals, path = word.partition("=")
+        if not equals or not model or model in captions:
+            raise StudyError(f"--captions {word!r}: give MODEL=FILE, each model once")
+        captions[model] = Path(path)
+    items = gather(args.folder, args.manifest, captions, count=args.items, seed=args.seed)
+    print(f"{len(items)} items of {', '.join(captions)} in {args.folder / 'items.jsonl'}")
+
+
+def _by_facts(args: argparse.Namespace, items: Mapping[str, Item]) -> int:
+    from vcap_jax.human_eval.embedded import TRUTH, propose_from_facts
+    from vcap_jax.human_eval.errors import StudyError
+    from vcap_jax.world.dataset import read_scenes
+
+    if args.manifest is None:
+        raise StudyError("the scenes' facts stand beside their manifest: give it with --manifest")
+    made = propose_from_facts(args.folder, items.values(), read_scenes(args.manifest.parent), seed=args.seed)
+    print(
+        f"{len(made.propositions)} propositions by the scenes' facts; {args.folder / TRUTH} has the verdicts"
+    )
+    return 0

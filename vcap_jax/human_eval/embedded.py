@@ -1,5 +1,5 @@
-"""A study of the embedded world: its scenes, captions of five writers of known skill, and propositions whose true
-verdicts follow from the facts. For the demonstration, for rehearsing a study, and for tests.
+"""A study of the embedded world: its scenes, captions of five writers of known skill or of any captioner, and
+propositions whose true verdicts follow from the facts. For the demonstration, for rehearsing a study, and for tests.
 
 What a comparison of two captions finds is worked out from their claims, not asked of a judge; a share of propositions
 is misjudged on purpose, as a judge's would be: what they say of the caption does not hold.
@@ -8,13 +8,14 @@ is misjudged on purpose, as a judge's would be: what they say of the caption doe
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from vcap_jax.data.jsonl import read_objects
+from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.protocol import Kind, Step1, Step2, Verdict, verdict_of
 from vcap_jax.human_eval.records import Caption, Item, Proposition, Span, write_rows
 from vcap_jax.human_eval.study import ITEMS, PROPOSITIONS, Settings, write_settings
@@ -81,13 +82,46 @@ def write_embedded_study(
             propositions += found
             truth |= {one.prop_id: verdict for one, verdict in found.items()}
     write_rows(folder / ITEMS, items)
-    write_rows(folder / PROPOSITIONS, propositions)
     write_settings(folder, settings)
+    _write_propositions(folder, propositions, truth)
+    return EmbeddedStudy(items=tuple(items), propositions=tuple(propositions), truth=truth)
+
+
+def propose_from_facts(
+    folder: Path,
+    items: Iterable[Item],
+    scenes: Mapping[str, Scene],
+    *,
+    seed: int = 0,
+    misjudged: float = 0.15,
+) -> EmbeddedStudy:
+    """Writes the propositions of a study whose items are scenes, by their ids, and ``truth.jsonl`` beside them.
+
+    misjudged: share of propositions that do not hold of the caption. Raises StudyError for an item without a scene.
+    """
+    items = tuple(items)
+    propositions: list[Proposition] = []
+    truth: dict[str, Verdict] = {}
+    for index, item in enumerate(items):
+        if item.id not in scenes:
+            raise StudyError(
+                f"item {item.id} is no scene of the embedded world: name a judge for its propositions"
+            )
+        found = _propositions(item, scenes[item.id], np.random.default_rng([seed, 77, index]), misjudged)
+        propositions += found
+        truth |= {one.prop_id: verdict for one, verdict in found.items()}
+    _write_propositions(folder, propositions, truth)
+    return EmbeddedStudy(items=items, propositions=tuple(propositions), truth=truth)
+
+
+def _write_propositions(
+    folder: Path, propositions: Sequence[Proposition], truth: Mapping[str, Verdict]
+) -> None:
     rows = (
         {"prop_id": prop, "step1": verdict.step1, "step2": verdict.step2} for prop, verdict in truth.items()
     )
     replace_file(folder / TRUTH, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
-    return EmbeddedStudy(items=tuple(items), propositions=tuple(propositions), truth=truth)
+    write_rows(folder / PROPOSITIONS, propositions)
 
 
 def read_truth(folder: Path) -> dict[str, Verdict]:

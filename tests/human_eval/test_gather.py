@@ -1,0 +1,113 @@
+"""Items of a study from files of captions, and their propositions from the facts of scenes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vcap_jax.commands import propose
+from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.human_eval.embedded import read_truth
+from vcap_jax.human_eval.errors import StudyError
+from vcap_jax.human_eval.gather import gather
+from vcap_jax.human_eval.protocol import Step1
+from vcap_jax.human_eval.study import read_study
+from vcap_jax.world.captions import WeakSettings, weak_caption
+from vcap_jax.world.dataset import read_scenes, write_dataset
+from vcap_jax.world.facts import caption_claims, scene_facts
+
+COUNT = 5
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A manifest of scenes, captions of two models (the second lacks one and failed with one), and a pool."""
+    write_dataset(tmp_path / "data", "image", "heldout", COUNT, 0)
+    scenes = read_scenes(tmp_path / "data")
+    rng = np.random.default_rng(0)
+    weak = WeakSettings(omit_object=0.3, omit_fact=0.3, wrong_fact=0.1, invent_object=0.1)
+    texts = {name: [weak_caption(scene, rng, weak) for _ in range(2)] for name, scene in scenes.items()}
+    rows = [{"id": name, "captions": two} for name, two in texts.items()]
+    (tmp_path / "base.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{"id": name, "captions": two[::-1]} for name, two in texts.items()][1:]
+    rows[-1] = {"id": rows[-1]["id"], "failure": "no"}
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pool = ReferencePool(PoolEntry(id=name, references=(two[0],)) for name, two in texts.items())
+    pool.write(tmp_path / "references.jsonl")
+    return tmp_path
+
+
+def files(made: Path, *models: str) -> dict[str, Path]:
+    return {model: made / f"{model}.jsonl" for model in models}
+
+
+def test_items_are_what_every_model_has_captioned(made: Path) -> None:
+    given = files(made, "base", "mine", "references")
+    items = gather(made / "study", made / "data" / "manifest.jsonl", given)
+    names = list(read_scenes(made / "data"))
+    assert [item.id for item in items] == names[1:-1]
+    for item in items:
+        assert item.models == ("base", "mine", "references")
+        assert item.caption("base") == item.caption("references") != item.caption("mine")
+        source = made / "data" / "images" / f"{item.id}.png"
+        assert (made / "study" / item.media).read_bytes() == source.read_bytes()
+    # The study is one that can be annotated.
+    (made / "study" / "propositions.jsonl").write_text("")
+    assert list(read_study(made / "study").items) == names[1:-1]
+
+
+def test_a_number_of_items_is_drawn_by_the_seed(made: Path) -> None:
+    def drawn(name: str, seed: int) -> list[str]:
+        given = files(made, "base", "references")
+        items = gather(made / name, made / "data" / "manifest.jsonl", given, count=2, seed=seed)
+        return [item.id for item in items]
+
+    assert drawn("one", 0) == drawn("two", 0)
+    assert len({tuple(drawn(f"seed{seed}", seed)) for seed in range(8)}) > 1
+
+
+def test_what_cannot_be_a_study_is_refused(made: Path) -> None:
+    manifest = made / "data" / "manifest.jsonl"
+    with pytest.raises(StudyError, match="of two models"):
+        gather(made / "study", manifest, files(made, "base"))
+    (made / "other.jsonl").write_text('{"id": "else", "captions": ["A cat."]}\n')
+    with pytest.raises(
+        StudyError, match=r"base has 5 of them; other has 0 of them\): give files of one manifest"
+    ):
+        gather(made / "study", manifest, files(made, "base", "other"))
+    assert not (made / "study").exists()
+    gather(made / "study", manifest, files(made, "base", "mine"))
+    with pytest.raises(StudyError, match="is there already: leave --captions out"):
+        gather(made / "study", manifest, files(made, "base", "mine"))
+
+
+def command(made: Path, *more: str) -> int:
+    manifest = str(made / "data" / "manifest.jsonl")
+    return propose.main([str(made / "study"), "--judge", "embedded", "--manifest", manifest, *more])
+
+
+def test_the_embedded_world_needs_no_judge(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(made, "--captions", f"base={made / 'base.jsonl'}", f"mine={made / 'mine.jsonl'}") == 0
+    assert "3 items of base, mine" in capsys.readouterr().out
+    study, truth = read_study(made / "study"), read_truth(made / "study")
+    scenes = read_scenes(made / "data")
+    propositions = [one for ones in study.propositions.values() for one in ones]
+    assert {one.prop_id for one in propositions} == set(truth)
+    for one in propositions:
+        item, scene = study.items[one.image_id], scenes[one.image_id]
+        # What rests on a claim of the other caption is consistent with the picture if that claim is a fact.
+        number = int(one.prop_id.rpartition("/")[2])
+        slot, value = caption_claims(scene, item.caption(one.ref_model))[number]
+        assert (truth[one.prop_id].step1 is Step1.CONSISTENT) == (scene_facts(scene).get(slot) == value)
+    before = (made / "study" / "propositions.jsonl").read_bytes()
+    assert command(made) == 0  # of the items that are there
+    assert (made / "study" / "propositions.jsonl").read_bytes() == before
+
+
+def test_its_words_are_checked(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(made, "--captions", str(made / "base.jsonl"), "x=y") == 1
+    assert "give MODEL=FILE" in capsys.readouterr().err
+    assert propose.main([str(made / "study"), "--judge", "embedded"]) == 1
