@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vcap_jax.report.summary import FactCounts
-from vcap_jax.studies.estimates import difference, level, over_seeds, shares
+from vcap_jax.studies.estimates import difference, level, over_seeds, shares, with_seeds
 
 
 def ratios(rng, rate, seeds=3, scenes=60, spread=0.0):
@@ -89,3 +89,21 @@ def test_student_over_seeds():
 def test_what_cannot_be_compared_is_refused(first, second, message):
     with pytest.raises(ValueError, match=message):
         difference(first, second)
+
+
+def test_an_interval_with_more_seeds_keeps_what_scenes_leave():
+    rng = np.random.default_rng(3)
+    found = level([ratios(rng, rate, seeds=1)[0] for rate in (0.4, 0.5, 0.6)])
+    same, more, most = (with_seeds(found, seeds) for seeds in (3, 6, 10_000))
+    assert (same.low, same.high) == pytest.approx((found.low, found.high), abs=0.01)
+    assert same.seeds == 3
+    assert most.seeds == 10_000
+    widths = [one.high - one.low for one in (same, more, most)]
+    assert widths == sorted(widths, reverse=True)
+    # What is left is the bootstrap over scenes, whose width one seed's rates give: 60 scenes, three seeds each.
+    scenes_alone = level([ratios(np.random.default_rng(3), 0.5, seeds=1)[0]] * 3)
+    assert widths[-1] < scenes_alone.high - scenes_alone.low
+    seeds_alone = over_seeds([0.4, 0.5, 0.6])
+    assert with_seeds(seeds_alone, 10_000).high == pytest.approx(0.5, abs=0.003)
+    with pytest.raises(ValueError, match="a spread needs two"):
+        with_seeds(over_seeds([0.4]), 3)

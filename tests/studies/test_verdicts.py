@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from statistics import stdev
 
-from vcap_jax.studies.estimates import Interval
-from vcap_jax.studies.verdicts import Outcome, Verdict, judge, together
+import pytest
+from scipy.special import stdtrit
+
+from vcap_jax.studies.estimates import Interval, over_seeds
+from vcap_jax.studies.verdicts import MOST_SEEDS, Outcome, Verdict, judge, seeds_to_tell, together
 
 
 def interval(low: float, high: float, seeds: int = 3) -> Interval:
@@ -98,3 +101,21 @@ def test_a_margin_of_nothing_is_refused():
 def test_a_claim_holds_if_all_its_parts_do(verdicts, whole):
     parts = [Outcome(verdict=Verdict[name], reason="") for name in verdicts.split()]
     assert together(parts) is Verdict[whole]
+
+
+def test_the_seeds_that_would_tell_are_the_first_whose_interval_does():
+    values = (0.00, 0.01, 0.05)  # mean 0.02, spread 0.0265
+    gap = over_seeds(values)
+    assert judge("more", gap, FIRST, SECOND, margin=0.01).verdict is Verdict.CANNOT_TELL
+    arms = over_seeds([0.6, 0.61, 0.65]), over_seeds([0.6, 0.6, 0.6])
+
+    def half(seeds: int) -> float:
+        return float(stdtrit(seeds - 1, 0.975)) * stdev(values) / seeds**0.5
+
+    first = next(seeds for seeds in range(4, MOST_SEEDS) if half(seeds) < 0.02)
+    assert seeds_to_tell("more", gap, *arms, margin=0.01) == first == 10
+    # Twice as far apart needs fewer; nothing tells a difference of nothing from a small one.
+    assert seeds_to_tell("more", over_seeds([2 * v for v in values]), *arms, margin=0.01) == first
+    assert seeds_to_tell("more", over_seeds([0.03, 0.04, 0.08]), *arms, margin=0.01) == 4
+    assert seeds_to_tell("same", over_seeds([0.008, 0.009, 0.013]), *arms, margin=0.01) is None
+    assert seeds_to_tell("more", over_seeds([0.1]), *arms, margin=0.01) is None

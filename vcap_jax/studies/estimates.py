@@ -92,6 +92,24 @@ def over_seeds(values: Sequence[float]) -> Interval:
     return _interval(np.asarray(values, np.float64)[:, None])
 
 
+def with_seeds(interval: Interval, seeds: int) -> Interval:
+    """The interval as it would be expected with so many seeds over the same scenes: what the seeds at hand have on
+    average and how they spread is taken for the truth. Raises ValueError for fewer than two, at hand or asked for."""
+    at_hand = interval.seeds
+    if min(at_hand, seeds) < 2:
+        raise ValueError(f"{at_hand} seeds at hand and {seeds} asked for: a spread needs two")
+    spread = float(np.std(interval.by_seed, ddof=1))
+
+    def student(count: int) -> float:
+        return float(stdtrit(count - 1, 0.975)) * spread / math.sqrt(count)
+
+    # Half of the width that scenes leave, whatever the seeds.
+    scenes = max(((interval.high - interval.low) / 2) ** 2 - student(at_hand) ** 2, 0.0)
+    half = math.sqrt(scenes + student(seeds) ** 2)
+    value = interval.value
+    return Interval(value=value, low=value - half, high=value + half, by_seed=(value,) * seeds)
+
+
 def _resampled(arm: Sequence[Ratio]) -> np.ndarray:
     """[S, 1 + B]: the value of each seed, then over B draws of the scenes, the same draws for every arm."""
     if not arm:

@@ -9,7 +9,7 @@ from vcap_jax.studies.claims import FORMULA, Claim, Test
 from vcap_jax.studies.collect import Results, in_common
 from vcap_jax.studies.estimates import Interval, Measure, Ratio, difference, level, over_seeds, shares
 from vcap_jax.studies.results import SeedResult
-from vcap_jax.studies.verdicts import Outcome, Verdict, judge, together
+from vcap_jax.studies.verdicts import Outcome, Verdict, judge, seeds_to_tell, together
 from vcap_jax.world.scenes import Modality
 
 _BEST: Mapping[str, float] = {"coverage": 1.0, "false_claims": 0.0, "f1": 1.0, "early_coverage": 1.0}
@@ -17,13 +17,17 @@ _BEST: Mapping[str, float] = {"coverage": 1.0, "false_claims": 0.0, "f1": 1.0, "
 
 @dataclass(frozen=True, kw_only=True)
 class Tested:
-    """One test with its numbers; the intervals are None where runs are missing."""
+    """One test with its numbers; the intervals are None where runs are missing.
+
+    seeds_to_tell: of a test that nobody can tell, see there.
+    """
 
     test: Test
     outcome: Outcome
     first: Interval | None = None
     second: Interval | None = None
     difference: Interval | None = None
+    seeds_to_tell: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +65,14 @@ def _test(test: Test, modality: Modality, results: Results) -> Tested:
         reason = f"the runs are too short for {test.quantity}"
         return Tested(test=test, outcome=Outcome(verdict=Verdict.CANNOT_TELL, reason=reason))
     first, second, gap = numbers
-    outcome = judge(test.kind, gap, first, second, margin=test.margin, best=_BEST.get(test.quantity))
-    return Tested(test=test, outcome=outcome, first=first, second=second, difference=gap)
+    best = _BEST.get(test.quantity)
+    outcome = judge(test.kind, gap, first, second, margin=test.margin, best=best)
+    needed = None
+    if outcome.verdict is Verdict.CANNOT_TELL:
+        needed = seeds_to_tell(test.kind, gap, first, second, margin=test.margin, best=best)
+    return Tested(
+        test=test, outcome=outcome, first=first, second=second, difference=gap, seeds_to_tell=needed
+    )
 
 
 def _numbers(

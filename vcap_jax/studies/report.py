@@ -26,6 +26,7 @@ from vcap_jax.studies.findings import Finding, Tested, find
 from vcap_jax.studies.results import EARLY_STEPS, LEVEL, WINDOW, Known, identity, write_results
 from vcap_jax.studies.tables import Section, study_sections, theory_section
 from vcap_jax.studies.tasks import CANDIDATES, Plan
+from vcap_jax.studies.verdicts import MOST_SEEDS, Verdict
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.splits import prepare_embedded_data
 
@@ -82,6 +83,7 @@ def write_report(plan: Plan, out: Path, *, command: str, known: Known = MappingP
         findings=findings,
         left_out=left_out,
         counts=counts(findings),
+        parts=counts_of_tests(findings),
         sections=sections,
         theory=theory,
         cases=cases,
@@ -105,6 +107,12 @@ def counts(findings: list[Finding]) -> dict[str, int]:
     """How many claims of the paper got each verdict."""
     found = Counter(f.verdict.value for f in findings if f.claim.source == "paper")
     return {verdict: found.get(verdict, 0) for verdict in ("holds", "does not", "cannot tell")}
+
+
+def counts_of_tests(findings: list[Finding]) -> dict[str, int]:
+    """How many single tests, of all claims, got each verdict."""
+    found = Counter(tested.outcome.verdict.value for finding in findings for tested in finding.tested)
+    return {verdict.value: found.get(verdict.value, 0) for verdict in Verdict}
 
 
 def report_data(
@@ -206,6 +214,11 @@ def _template() -> jinja2.Template:
     environment = page_templates("vcap_jax.studies")
     environment.filters.update(percent=percent, cell=cell, duration=duration, test_words=test_words)
     environment.globals.update(
-        measures=MEASURES, early=EARLY_STEPS, level=LEVEL, window=WINDOW, candidates=CANDIDATES
+        measures=MEASURES,
+        early=EARLY_STEPS,
+        level=LEVEL,
+        window=WINDOW,
+        candidates=CANDIDATES,
+        most_seeds=MOST_SEEDS,
     )
     return environment.get_template("reproduction.html")

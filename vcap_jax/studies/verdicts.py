@@ -20,10 +20,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from vcap_jax.studies.estimates import Interval
+from vcap_jax.studies.estimates import Interval, with_seeds
 
 Kind = Literal["more", "less", "same", "apart"]
 LEAST_SEEDS = 3
+MOST_SEEDS = 50
+"""As many as ``seeds_to_tell`` looks at."""
 POINT = 0.01
 """A difference of one point is the smallest that matters, unless a test says otherwise."""
 
@@ -87,6 +89,27 @@ def judge(
             else "a difference that matters is excluded",
         )
     return _tell("the interval of the difference contains 0")
+
+
+def seeds_to_tell(
+    kind: Kind,
+    difference: Interval,
+    first: Interval,
+    second: Interval,
+    *,
+    margin: float,
+    best: float | None = None,
+) -> int | None:
+    """How many seeds in all would settle a test that nobody can tell, if means and spreads stay as they are; None if
+    ``MOST_SEEDS`` would not, or if there are too few to know a spread. Arguments as ``judge`` takes them."""
+    intervals = (difference, first, second)
+    if min(one.seeds for one in intervals) < 2:
+        return None
+    for seeds in range(max(difference.seeds + 1, LEAST_SEEDS), MOST_SEEDS + 1):
+        gap, one, other = (with_seeds(interval, seeds) for interval in intervals)
+        if judge(kind, gap, one, other, margin=margin, best=best).verdict is not Verdict.CANNOT_TELL:
+            return seeds
+    return None
 
 
 def together(outcomes: Sequence[Outcome]) -> Verdict:
