@@ -146,6 +146,8 @@ def test_claims_about_arms_that_were_not_to_be_run_are_not_counted_as_open(tmp_p
     path = write_report(quick, tmp_path, command="python launch/reproduce.py")
     told = json.loads(path.with_suffix(".json").read_text())
     assert told["left_out"] == [
+        "image: self-improvement goes on",
+        "image: self-improvement settles",
         "image: VQA does not see inventions",
         "image: VQA is bounded by its questions",
     ]

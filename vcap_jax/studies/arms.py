@@ -67,6 +67,7 @@ def _rival(name: str, label: str) -> Arm:
 _ARMS = (
     Arm(name="e1", label="VCap e1", kind="improve", round=1),
     Arm(name="e2", label="VCap e2", kind="improve", round=2),
+    Arm(name="e3", label="VCap e3", kind="improve", round=3),
     Arm(name="imitation", label="imitation (CIDEr-D)", overrides=("reward.family=imitation",)),
     Arm(name="vqa", label="VQA, questions from the reference's facts", overrides=("reward.family=vqa",)),
     Arm(
@@ -114,6 +115,7 @@ ACCOMPANY: Mapping[str, tuple[str, str]] = {
     "references": ("e1", "references of e1, by the base"),
     "base": ("e1", "base"),
     "references_e2": ("e2", "references of e2, by e1"),
+    "references_e3": ("e3", "references of e3, by e2"),
 }
 """Rows that come with an arm's runs: the arm and a label."""
 
@@ -125,10 +127,11 @@ _RIVALS = ("claim_differences", "balanced")
 _STUDIES = (
     Study(
         name="main",
-        title="Main results: base, e1, e2",
-        about="e1 learns from references that the base wrote, e2 from those that e1 wrote; both start from the base.",
-        arms={"image": ("e1", "e2"), "video": ("e1", "e2")},
-        rows=("base", "references", "e1", "references_e2", "e2"),
+        title="Main results: base, e1, e2, e3",
+        about="e1 learns from references that the base wrote, e2 from those that e1 wrote, and for images e3 from "
+        "those that e2 wrote; all start from the base.",
+        arms={"image": ("e1", "e2", "e3"), "video": ("e1", "e2")},
+        rows=("base", "references", "e1", "references_e2", "e2", "references_e3", "e3"),
     ),
     Study(
         name="families",
