@@ -166,16 +166,23 @@ def prompts(groups: int) -> Prompts:
     return Prompts(tokens, lengths, rng.integers(0, 256, (groups, 16, 192), np.uint8))
 
 
-def test_what_is_decoded_is_what_is_trained() -> None:
-    """Groups that come and go, and shapes that shrink as captions end: each token has the memory, the keys and the
-    values of its own caption. The oracle draws from the training forward, which knows no states."""
+@pytest.mark.parametrize("short", [{}, {"short_groups": 3, "short_length": 4}], ids=["", "short"])
+def test_what_is_decoded_is_what_is_trained(short: dict[str, int]) -> None:
+    """Groups that come and go, shapes that shrink as captions end, and groups that wait on the host: each token has
+    the memory, the keys and the values of its own caption. The oracle draws from the training forward, which knows no
+    states."""
     model = drawn(SPEC, seed=2)
     graphdef, params = nnx.split(model)
     batch, ends, banned = prompts(5), [1, 8, 9, 10], [5]
     features = jax.jit(lambda vision: model.encode_vision(vision))(batch.vision)
     sampling = SamplingConfig(temperature=1.5, top_p=1.0, top_k=0, repetition_penalty=1.0)
     config = RolloutConfig(
-        group_size=2, max_completion_length=12, groups_per_batch=2, decode_steps_per_call=3, sampling=sampling
+        group_size=2,
+        max_completion_length=12,
+        groups_per_batch=2,
+        decode_steps_per_call=3,
+        sampling=sampling,
+        **short,
     )
     sampler = GroupSampler(graphdef, config, end_ids=ends, banned_ids=banned)
     waiting = PromptGroups(batch.without_vision(), features, range(5))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -79,3 +81,27 @@ def test_a_kernel_that_goes_by_lengths_is_charged_each_caption_to_its_own() -> N
 def test_lengths_cost_less_than_widths() -> None:
     full = decoding(SEVERAL).read(Shape(2, 2, 64))
     assert decoding(SEVERAL, block=4).moved(16, 60, full)[0] < decoding(SEVERAL).moved(16, 60, full)[0]
+
+
+def test_groups_that_outgrow_short_caches_are_decoded_last() -> None:
+    """Groups of 16, 40, 8 and 8 tokens, four at a time up to 16, then one at a time."""
+    lengths = np.array([[16, 9], [40, 40], [8, 3], [8, 8]])
+    short = ShapeBuckets.build(slots=4, candidates=2, width=16, chunk=8, factor=1, rows=1)
+    one = ShapeBuckets.build(slots=1, candidates=2, width=64, chunk=8, factor=2, rows=1).beyond(16)
+    calls = list(decode_calls(one, 1, 8, lengths, short))
+    # The second group is seen to be longer after 24 tokens, and has 16 more to go.
+    assert [call[:2] for call in calls] == [(Shape(4, 2, 16), 8)] * 3 + [(Shape(1, 2, 32), 8)] * 2
+    assert calls[3].steps.tolist() == [[24]]
+    assert calls[3].left.tolist() == [[[16, 16]]]
+    # Where all captions are short, long caches are never made.
+    few = decode_calls(one, 1, 8, lengths[[0, 2, 3]], short)
+    assert [call.shape for call in few] == [Shape(4, 2, 16)] * 2
+
+
+def test_short_caches_cost_less_time_for_short_captions() -> None:
+    few = decoding(ShapeBuckets.build(slots=1, candidates=2, width=64, chunk=8, factor=2, rows=1), groups=8)
+    short = ShapeBuckets.build(slots=4, candidates=2, width=16, chunk=8, factor=2, rows=1)
+    more = replace(few, buckets=few.buckets.beyond(16), short=short)
+    assert more.moved(8, 12, 0)[0] < few.moved(8, 12, 0)[0] / 2
+    # Longer ones are all drawn one after the other in either case, after a common beginning.
+    assert more.moved(50, 64, 0)[1] < few.moved(50, 64, 0)[1]

@@ -74,3 +74,38 @@ def test_a_step_drawn_ahead_has_another_pass_and_two_steps_prompts(tmp_path: Pat
     (passes, held), (more_passes, more_held) = shown
     assert (passes, more_passes) == (2, 4)  # of two micro-batches
     assert more_held == 2 * held > 0
+
+
+def test_short_caches_have_programs_of_their_own(tmp_path: Path) -> None:
+    """Four groups: all at once up to 4 tokens, then two at a time up to 8."""
+    device = jax.devices("cpu")[0]
+    config = tiny_run(tmp_path)
+    found = {}
+    for short in (0, 4):
+        length = 4 if short else 0
+        chosen = replace(
+            config,
+            rollout=replace(config.rollout, short_groups=short, short_length=length, decode_steps_per_call=2),
+        )
+        model = model_of(chosen.model)
+        step = step_programs(
+            chosen,
+            model,
+            abstract_policy(chosen, model, device),
+            Shapes(sizes=largest_sizes(chosen, model), groups=4, batch=2, micro=1, decoded=8, short=short),
+            devices=[device],
+            host_devices=[device],
+            hosts=1,
+        )
+        found[short] = {work.name: work for work in step.work}
+        assert (step.decoding.short is not None) == bool(short)
+    plain, both = found[0], found[4]
+    assert set(both) - set(plain) == {"decode (4 columns)"}
+    assert plain["decode (8 columns)"].count == 2 * 8
+    assert (both["decode (4 columns)"].count, both["decode (8 columns)"].count) == (4, 2 * 4)
+    assert both["decode (8 columns)"].arguments == plain["decode (8 columns)"].arguments
+    # Prompts come into the short caches, of which there are four.
+    assert both["prefill"].arguments == both["decode (4 columns)"].arguments
+    assert both["vision"].arguments != plain["vision"].arguments
+    for name in ("decode (4 columns)", "decode (8 columns)", "prefill"):
+        assert compile_program(both[name].lower()).temporaries > 0

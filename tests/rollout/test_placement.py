@@ -5,6 +5,9 @@ On eight simulated devices (see conftest.py).
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +25,7 @@ from vcap_jax.plan.hlo import parse
 from vcap_jax.rollout.placement import RolloutPlacement, local_mesh, mesh_of
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
-from vcap_jax.rollout.slots import PromptGroups
+from vcap_jax.rollout.slots import Outgrown, PromptGroups, Slots
 
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter")
 CONFIG = RolloutConfig(
@@ -54,12 +57,16 @@ def twelve_groups(params: nnx.State, graphdef: object) -> list[PromptGroups]:
 
 
 def captions(
-    placement: Placement, params: nnx.State, graphdef: object, batches: list[PromptGroups]
+    placement: Placement,
+    params: nnx.State,
+    graphdef: object,
+    batches: list[PromptGroups],
+    config: RolloutConfig = CONFIG,
 ) -> dict[str, object]:
     """The groups' captions with the parameters placed as in training."""
     sampler = GroupSampler(
         graphdef,
-        CONFIG,
+        config,
         end_ids=[END, 11, 12],
         banned_ids=[5, 6, 7, 8],
     )
@@ -113,6 +120,29 @@ def test_a_model_cut_by_tensor_draws_the_same_captions(eight: dict) -> None:
     assert not eight["tensor"]["whole"]
     assert "all-reduce" in eight["tensor"]["decode"]
     assert eight["tensor"]["tokens"] == eight["one"]["tokens"]
+
+
+@pytest.mark.parametrize("mesh", [MeshConfig(fsdp=4), MeshConfig(fsdp=2, tensor=2)], ids=["fsdp", "tensor"])
+def test_groups_that_outgrow_short_caches_on_several_devices_draw_the_same(
+    eight: dict, mesh: MeshConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are moved to the host and back, to whichever device has room."""
+    moved_to = []
+    resume = Slots.resume
+
+    def spied(self: Slots, waiting: deque[Outgrown]) -> bool:
+        before = [one.group.index for one in waiting]
+        done = resume(self, waiting)
+        moved_to.extend(before[: len(before) - len(waiting)])
+        return done
+
+    monkeypatch.setattr(Slots, "resume", spied)
+    graphdef, params = nnx.split(tiny_model())
+    short = replace(CONFIG, groups_per_batch=4, short_groups=8, short_length=4, decode_steps_per_call=2)
+    placement = Placement.build(mesh, jax.devices()[:4], rules=RULES)
+    found = captions(placement, params, graphdef, twelve_groups(params, graphdef), short)
+    assert found["tokens"] == eight["one"]["tokens"]
+    assert len(set(moved_to)) == len(moved_to) > found["replicas"]
 
 
 def test_on_one_device_nothing_is_copied_but_the_layers() -> None:

@@ -113,7 +113,16 @@ def drawn_by(
         raise ValueError(
             f"{captions} captions of each input would all be the same: sample them (--sample), or ask for one"
         )
-    return replace(config.rollout, group_size=captions, groups_per_batch=groups, sampling=rules, engine="jax")
+    return replace(
+        config.rollout,
+        group_size=captions,
+        groups_per_batch=groups,
+        # These groups fit with captions of any length.
+        short_groups=0,
+        short_length=0,
+        sampling=rules,
+        engine="jax",
+    )
 
 
 def _for_captions(config: RunConfig, settings: Sequence[str]) -> RunConfig:

@@ -98,6 +98,7 @@ def group_counts(config: RunConfig, devices: int) -> tuple[str, str]:
     counts = {
         "rollout.groups_per_batch": config.rollout.groups_per_batch,
         "grpo.groups_per_micro_batch": config.grpo.groups_per_micro_batch,
+        **({"rollout.short_groups": short} if (short := config.rollout.short_groups) else {}),
     }
     try:
         data, fsdp, _ = config.mesh.sizes(devices * processes)

@@ -95,7 +95,8 @@ class Training:
     decode with them. save_every: steps between checkpoints. between: is given the steps done and the trained parameters
     after each step, and where a run goes on, for work that leaves them as they are; all processes do it together. What
     it returns is called once these parameters' checkpoint is complete. ahead: steps that captions are drawn ahead, 0
-    or, for one process, 1. kept: what the checkpoint that the run goes on from keeps of them.
+    or, for one process, 1. kept: what the checkpoint that the run goes on from keeps of them. short_length: tokens that
+    short caches hold (``RolloutConfig.short_length``), 0 where there are none.
     """
 
     config: GRPOConfig
@@ -112,6 +113,7 @@ class Training:
     between: Callable[[int, Params], AfterKeeping] = no_work
     ahead: int = 0
     kept: HostArrays | None = None
+    short_length: int = 0
 
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
@@ -151,7 +153,9 @@ class Training:
                 state, update_metrics = self.update(state, rollout, lengths, advantages, now.fixed)
                 update_seconds = now.seconds + time.monotonic() - update_begin
                 place = (self.data.get_state(), nothing_ahead) if upcoming is None else upcoming.place
-                age = {"rollout/age": now.age} if self.ahead else {}
+                drawing: dict[str, float] = {"rollout/age": now.age} if self.ahead else {}
+                if self.short_length:
+                    drawing["rollout/outgrown"] = float((lengths.max(-1) > self.short_length).mean())
                 judge, stop = end_of_step(
                     self.processes,
                     self.collector.session.statistics().since(judge_before),
@@ -163,7 +167,7 @@ class Training:
                         records=rollout.records,
                         outcome=outcome,
                         advantages=advantages,
-                        update={**rollout.measured, **age, **update_metrics},
+                        update={**rollout.measured, **drawing, **update_metrics},
                         judge=judge,
                         skipped_samples=now.skipped_samples,
                         update_seconds=update_seconds,

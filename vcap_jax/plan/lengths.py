@@ -8,6 +8,7 @@ captions are depends on the policy, so all of this is an estimate.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -44,33 +45,44 @@ class Call(NamedTuple):
     steps: np.ndarray
 
 
-def decode_calls(buckets: ShapeBuckets, replicas: int, chunk: int, lengths: np.ndarray) -> Iterator[Call]:
+def decode_calls(
+    buckets: ShapeBuckets, replicas: int, chunk: int, lengths: np.ndarray, short: ShapeBuckets | None = None
+) -> Iterator[Call]:
     """The decode calls of a host that draws groups with captions of ``lengths`` [groups, captions]. ``replicas``: of
-    the host.
+    the host. short: of the short caches, if there are any: groups that outgrow these come last.
 
     Groups wait in their order for the first free slot, replicas taking turns (``rollout.slots``).
     """
-    slots, waiting = buckets.slots[-1], list(lengths)[::-1]
-    left = np.zeros((replicas, slots, lengths.shape[1]), np.int64)
-    steps = np.zeros((replicas, slots), np.int64)
-    while True:
-        for slot in range(slots):
-            for replica in range(replicas):
-                if waiting and not left[replica, slot].any():
-                    left[replica, slot], steps[replica, slot] = waiting.pop(), 0
-        if not left.any():
-            return
-        tokens = min(chunk, int(left.max()))
-        yield Call(buckets.plan(left > 0, steps).shape, tokens, left.copy(), steps.copy())
-        left = np.maximum(left - chunk, 0)
-        steps += chunk
+    waiting = deque((row, 0) for row in lengths)
+    for stage in (short, buckets):
+        if stage is None:
+            continue
+        outgrown: deque[tuple[np.ndarray, int]] = deque()
+        left = np.zeros((replicas, stage.slots[-1], lengths.shape[1]), np.int64)
+        steps = np.zeros(left.shape[:2], np.int64)
+        while True:
+            for slot in range(stage.slots[-1]):
+                for replica in range(replicas):
+                    if waiting and not left[replica, slot].any():
+                        left[replica, slot], steps[replica, slot] = waiting.popleft()
+            if not left.any():
+                break
+            tokens = min(chunk, int(left.max()))
+            yield Call(stage.plan(left > 0, steps).shape, tokens, left.copy(), steps.copy())
+            left = np.maximum(left - chunk, 0)
+            steps += chunk
+            for replica, slot in np.argwhere(stage.outgrown(left > 0, steps)):
+                outgrown.append((left[replica, slot].copy(), int(steps[replica, slot])))
+                left[replica, slot] = 0
+        waiting = outgrown
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
     """How a host decodes, and what a token must read on each device.
 
-    buckets: of its decode calls; replicas, groups: of the host, in a step. parameters: bytes that every token reads.
+    buckets: of its decode calls, and short of those of short caches; replicas, groups: of the host, in a step.
+    parameters: bytes that every token reads.
     prompt: bytes of a slot's prompt. column: bytes of a column of a caption. block: columns that the kernel for new
     tokens reads at a time, if it goes by the length of each caption (``TokenKernel.range_block``).
     """
@@ -84,6 +96,7 @@ class Decoding:
     prompt: int
     column: float
     block: int | None = None
+    short: ShapeBuckets | None = None
 
     def read(self, shape: Shape) -> float:
         """Bytes that a token of a call of that shape must read."""
@@ -114,7 +127,7 @@ class Decoding:
         factor = max(1.0, (largest - self.parameters) / caches)
         total, through = 0.0, 0
         lengths = spread_lengths(mean, longest, self.groups, self.captions)
-        for call in decode_calls(self.buckets, self.replicas, self.chunk, lengths):
+        for call in decode_calls(self.buckets, self.replicas, self.chunk, lengths, self.short):
             total += call.tokens * self.parameters + factor * self.caches(call)
             through += call.tokens
         return total, through

@@ -33,7 +33,8 @@ Say = Callable[[str], None]
 class Layout:
     """Who works where. policy: the hardware of policy and update; judge: chips beside it, 0 for a judge elsewhere.
 
-    groups: of a step. batch: decoded side by side. micro: of a micro-batch. note: what was changed to divide evenly.
+    groups: of a step. batch: decoded side by side; short: with short caches, 0 if there are none. micro: of a
+    micro-batch. note: what was changed to divide evenly.
     """
 
     hardware: Hardware
@@ -42,6 +43,7 @@ class Layout:
     groups: int
     batch: int
     micro: int
+    short: int = 0
     note: str = ""
 
 
@@ -185,6 +187,7 @@ def layout(config: RunConfig, hardware: Hardware, policy_devices: int | None) ->
         for groups in (config.grpo.groups_per_micro_batch, config.rollout.groups_per_batch)
     )
     asked = (config.rollout.groups_per_batch, config.grpo.groups_per_micro_batch)
+    short = config.rollout.short_groups // ways * ways
     note = ""
     if asked != (batch, micro):
         note = (
@@ -198,6 +201,7 @@ def layout(config: RunConfig, hardware: Hardware, policy_devices: int | None) ->
         groups=config.grpo.groups_per_step,
         batch=batch,
         micro=micro,
+        short=short if short > batch else 0,
         note=note,
     )
 
@@ -232,7 +236,12 @@ def make_plan(
     config = dataclasses.replace(
         config,
         grpo=dataclasses.replace(config.grpo, groups_per_micro_batch=laid.micro),
-        rollout=dataclasses.replace(config.rollout, groups_per_batch=laid.batch),
+        rollout=dataclasses.replace(
+            config.rollout,
+            groups_per_batch=laid.batch,
+            short_groups=laid.short,
+            short_length=config.rollout.short_length if laid.short else 0,
+        ),
     )
     sizes = largest_sizes(config, model)
     decoded = config.rollout.max_completion_length
@@ -253,7 +262,14 @@ def make_plan(
         config,
         model,
         policy,
-        Shapes(sizes=sizes, groups=laid.groups, batch=laid.batch, micro=laid.micro, decoded=decoded),
+        Shapes(
+            sizes=sizes,
+            groups=laid.groups,
+            batch=laid.batch,
+            micro=laid.micro,
+            decoded=decoded,
+            short=laid.short,
+        ),
         devices=everywhere,
         host_devices=host,
         hosts=laid.policy.hosts,
@@ -288,17 +304,17 @@ def make_plan(
 
 
 def _spread(config: RunConfig, step: Step, rows: Sequence[Row], hardware: Hardware) -> Spread | None:
-    decode = next((row for row in rows if row.name.split()[0] == "decode"), None)
-    if decode is None or decode.bound != "memory":
+    decodes = [row for row in rows if row.name.split()[0] == "decode"]
+    if not decodes or any(row.bound != "memory" for row in decodes):
         return None
     longest = min(LONGEST_CAPTION[config.modality], config.rollout.max_completion_length)
     mean = min(MEAN_CAPTION[config.modality], longest)
-    moved, through = step.decoding.moved(mean, longest, decode.compiled.cost.moved)
+    moved, through = step.decoding.moved(mean, longest, decodes[0].compiled.cost.moved)
     return Spread(
         mean=mean,
         longest=longest,
         seconds=moved / hardware.chip.bandwidth,
-        instead_of=decode.seconds * decode.count,
+        instead_of=sum(row.seconds * row.count for row in decodes),
         through=through,
     )
 

@@ -36,7 +36,7 @@ from vcap_jax.plan.abstract import (
 from vcap_jax.plan.lengths import Decoding
 from vcap_jax.rollout.decoding import DATA_AXIS
 from vcap_jax.rollout.placement import local_mesh, own_types
-from vcap_jax.rollout.sampler import GroupSampler
+from vcap_jax.rollout.sampler import AbstractCalls, GroupSampler
 from vcap_jax.run.config import RunConfig
 from vcap_jax.training.optimizer import TrainState, build_optimizer
 
@@ -83,19 +83,26 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Shapes:
-    """How a step is cut. groups: of a step. batch: those that decode side by side, of all hosts. micro: of a
-    micro-batch. decoded: tokens that the longest captions are decoded to."""
+    """How a step is cut. groups: of a step. batch: those that decode side by side, of all hosts; short: those with
+    short caches, 0 if there are none. micro: of a micro-batch. decoded: tokens that the longest captions are decoded
+    to."""
 
     sizes: Sizes
     groups: int
     batch: int
     micro: int
     decoded: int
+    short: int = 0
 
     @property
     def rounds(self) -> int:
         """How often all slots are filled in a step, the last time perhaps not all of them."""
         return -(-self.groups // self.batch)
+
+    @property
+    def short_rounds(self) -> int:
+        """The same of the slots with short caches."""
+        return -(-self.groups // self.short)
 
     @property
     def micro_batches(self) -> int:
@@ -294,11 +301,32 @@ def _rollout(
         mesh=mesh,
     )
     calls = sampler.abstract_calls(params, frozen, prompt, features)
+    # Prompts are looked at and computed for the caches that they come into first.
+    first = sampler.abstract_calls(params, frozen, prompt, features, short=True) if shapes.short else calls
+    brief = min(shapes.decoded, columns_for(config.rollout.short_length)) if shapes.short else 0
     part, everything = bytes_per_device((prompt, features)), _decoder_bytes(config, policy)
     slots, stored = calls.state.done.shape[0], calls.state.tokens.shape[-1]
-    # Without the columns behind them for new tokens.
-    captions = bytes_per_device(calls.state.captions) * shapes.sizes.caption_tokens // stored
     encode = vision_encoder(policy.graphdef)
+
+    def decode(calls: AbstractCalls, longest: int, count: int) -> Work:
+        """Of captions of at most ``longest`` tokens, ``count`` tokens of a step."""
+        columns = calls.state.tokens.shape[-1]
+        # Without the columns behind them for new tokens.
+        width = min(shapes.sizes.caption_tokens, columns_for(longest))
+        return Work(
+            name=f"decode ({columns_for(longest)} columns)",
+            phase="rollout",
+            lower=calls.decode,
+            count=count,
+            arguments=part + bytes_per_device(calls.state),
+            decoding=True,
+            rounds=min(config.rollout.decode_steps_per_call, config.rollout.max_completion_length),
+            # Parameters once, every prompt once for its group, every caption.
+            moved=everything
+            + bytes_per_device(calls.state.prompt)
+            + bytes_per_device(calls.state.captions) * width // columns,
+        )
+
     gathered = Work(
         name="parameters of this host",
         phase="rollout",
@@ -325,7 +353,7 @@ def _rollout(
             lower=lambda: encode.lower(*encoders, seen),
             count=shapes.micro_batches,
             # Prompts are looked at while others decode.
-            arguments=part + bytes_per_device(calls.state),
+            arguments=part + bytes_per_device(first.state),
             kept=True,
             attention="vision" in model.spec.head_sizes,
             moved=bytes_per_device((seen, features)),
@@ -333,29 +361,22 @@ def _rollout(
         Work(
             name="prefill",
             phase="rollout",
-            lower=calls.fill,
-            count=-(-shapes.groups // (hosts * calls.groups_per_fill)),
-            arguments=part + bytes_per_device(calls.state),
+            lower=first.fill,
+            count=-(-shapes.groups // (hosts * first.groups_per_fill)),
+            arguments=part + bytes_per_device(first.state),
             attention=True,
             seen=_seen_before(shapes.sizes.tokens, config.rollout.prefill_chunk),
-            moved=everything + calls.groups_per_fill * bytes_per_device(calls.state.prompt) // slots,
+            moved=everything
+            + first.groups_per_fill * bytes_per_device(first.state.prompt) // first.state.done.shape[0],
         ),
-        Work(
-            name=f"decode ({columns_for(config.rollout.max_completion_length)} columns)",
-            phase="rollout",
-            lower=calls.decode,
-            count=shapes.rounds * shapes.decoded,
-            arguments=part + bytes_per_device(calls.state),
-            decoding=True,
-            rounds=min(config.rollout.decode_steps_per_call, config.rollout.max_completion_length),
-            # Parameters once, every prompt once for its group, every caption.
-            moved=everything + bytes_per_device(calls.state.prompt) + captions,
-        ),
+        decode(calls, config.rollout.max_completion_length, shapes.rounds * (shapes.decoded - brief)),
+        *([decode(first, config.rollout.short_length, shapes.short_rounds * brief)] if shapes.short else []),
     )
     own_bytes = (0, 0) if hosts == 1 else (bytes_per_device(encoders), bytes_per_device(encoders[1]))
     replicas = mesh.shape[DATA_AXIS]
     decoding = Decoding(
         buckets=sampler.buckets(replicas),
+        short=sampler.short_buckets(replicas),
         replicas=replicas,
         groups=-(-shapes.groups // hosts),
         captions=shapes.sizes.captions,

@@ -59,6 +59,10 @@ def changes(config: RunConfig, hardware: Hardware, policy_devices: int | None) -
     for slots in sorted({at_once - 1, at_once // 2, 1} - {0, at_once}, reverse=True) if at_once > 1 else ():
         fewer = section("rollout", groups_per_batch=slots * ways)
         add(f"rollout.groups_per_batch={slots * ways}, {slots} per device", config=fewer)
+    short = config.rollout.short_groups // ways
+    if short > at_once + 1:
+        fewer = section("rollout", short_groups=(short - 1) * ways)
+        add(f"rollout.short_groups={(short - 1) * ways}, {short - 1} per device", config=fewer)
     if config.grpo.logprob_chunk > 128:
         add("grpo.logprob_chunk=128", config=section("grpo", logprob_chunk=128))
     if config.optimizer.moment_dtype is None and config.model.param_dtype == "float32":

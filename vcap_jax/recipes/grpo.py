@@ -248,6 +248,7 @@ def _train(
             processes=processes,
             between=partial(evaluations.after_step, total=total, log=log),
             ahead=config.rollout.ahead,
+            short_length=config.rollout.short_length,
             kept=resumed.ahead,
         )
         try:

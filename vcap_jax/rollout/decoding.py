@@ -53,7 +53,7 @@ class DecodeState:
     """Everything a decode call reads and writes. B slots of all replicas; every array has them on its first axis.
 
     tokens: [B, G, W] int32, the captions so far, padded with the first end token. W: ``DecodeSettings.columns`` of the
-        largest width.
+        largest width that calls look at.
     lengths: [B, G] int32, tokens written, the end token included.
     done: [B, G] bool: ended with an end token. An empty slot is done.
     steps: [B] int32, the next token's place in the captions of the slot.
@@ -91,11 +91,6 @@ class DecodeSettings:
     end: tuple[int, ...]
     banned: tuple[int, ...]
 
-    @property
-    def width(self) -> int:
-        """Columns that hold a caption of T tokens."""
-        return columns_for(self.budget)
-
     def columns(self, width: int) -> int:
         """Of a call that looks at ``width`` columns: those, and the new tokens' behind them."""
         return columns_for(width + self.chunk)
@@ -117,7 +112,7 @@ class DecodePrograms:
         self._graphdef, self.settings, self.mesh = graphdef, settings, mesh
         self.replicas = mesh.shape[DATA_AXIS]
         jit = partial(jax.jit, compiler_options=compiler_options)
-        self.empty = jit(self._empty, static_argnums=(1, 2))
+        self.empty = jit(self._empty, static_argnums=(1, 2, 3))
         # Each call reads one state and leaves the next in its place: the caches are never copied as a whole.
         self.fill = jit(self._fill, donate_argnums=(1,))
         self.decode = jit(self._decode, donate_argnums=(1,), static_argnums=(4,))
@@ -140,12 +135,13 @@ class DecodePrograms:
             check_vma=False,
         )
 
-    def _empty(self, params: DecodeParams, slots: int, prompt_tokens: int) -> DecodeState:
-        """A state with nothing in it: ``slots`` per replica, prompts of up to ``prompt_tokens``."""
+    def _empty(self, params: DecodeParams, slots: int, prompt_tokens: int, width: int) -> DecodeState:
+        """A state with nothing in it: ``slots`` per replica, prompts of up to ``prompt_tokens``, calls that look at
+        up to ``width`` columns of captions."""
 
         def of_replica(params: DecodeParams) -> DecodeState:
             settings, model = self.settings, self._decoder(params)
-            shape, columns = (slots, settings.group), settings.columns(settings.width)
+            shape, columns = (slots, settings.group), settings.columns(width)
             vocab = model.vocab_size
             penalised = settings.sampling.repetition_penalty != 1.0
             prompt, captions = model.empty(
@@ -222,7 +218,7 @@ class DecodePrograms:
         )
         # Columns need no clearing: what is older than a caption is never seen by it.
         old = replace(state, captions=CaptionState((), state.captions.carried))
-        placed = jax.tree.map(partial(_place, slots=slots), old, new)
+        placed = jax.tree.map(partial(place, slots=slots), old, new)
         return replace(placed, captions=CaptionState(state.captions.columns, placed.captions.carried))
 
     def _decode(
@@ -248,7 +244,7 @@ class DecodePrograms:
         part = _part(state, slots, candidates, everything=everything)
         base, prompt = part.steps, part.prompt
         captions, axes = part.captions, model.token_axes(state.captions.columns)
-        whole = everything and width == settings.width
+        whole = everything and columns == state.tokens.shape[-1]
         if not whole:
             captions = replace(captions, columns=_narrowed(captions.columns, axes, width, columns))
         end = jnp.asarray(settings.end)
@@ -316,7 +312,7 @@ class DecodePrograms:
         )
 
 
-def _place(old: Array, new: Array, *, slots: Array) -> Array:
+def place(old: Array, new: Array, *, slots: Array) -> Array:
     """Rows of ``new`` in the slots of ``old``; a slot of -1 is none. What a row is shorter by is zeros, as in
     ``Decoder.empty``."""
     if new.shape[1:] != old.shape[1:]:

@@ -10,6 +10,7 @@ from step to step.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,11 +24,12 @@ from pydantic import Field
 
 from vcap_jax.configuration import FormerName, settings
 from vcap_jax.models.family import DecodeParams, Features, GraphDef, Params, PromptBatch
+from vcap_jax.models.widths import columns_for
 from vcap_jax.rollout.decoding import DATA_AXIS, DecodePrograms, DecodeSettings, DecodeState
 from vcap_jax.rollout.placement import RolloutPlacement, mesh_of
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.schedule import ShapeBuckets, fills_together
-from vcap_jax.rollout.slots import Incoming, PromptGroups, SampledCaption, SampledGroup, Slots
+from vcap_jax.rollout.slots import Incoming, Outgrown, PromptGroups, SampledCaption, SampledGroup, Slots
 from vcap_jax.rollout.vllm_config import VllmConfig
 
 _COMPILERS = 16
@@ -45,6 +47,14 @@ class RolloutConfig:
     groups_per_batch: int = Field(default=4, ge=1)
     """Groups decoded side by side, of all processes together, whatever the update's micro-batch; a
     group that is complete makes room for the next."""
+    short_groups: int = Field(default=0, ge=0)
+    """Groups decoded side by side, of all processes together, while their captions have at most
+    ``short_length`` tokens, in caches that hold no more. A group with a longer caption waits in the
+    host's memory until all others have ended, and goes on with ``groups_per_batch`` at a time. 0: all
+    caches hold ``max_completion_length`` from the start."""
+    short_length: int = Field(default=0, ge=0)
+    """Tokens of a caption that the caches of ``short_groups`` hold: what few captions outgrow. 0 where
+    ``short_groups`` is."""
     decode_steps_per_call: Annotated[int, FormerName("chunk")] = Field(default=64, ge=1)
     """Tokens decoded per device call; the host looks for finished groups in between."""
     prefill_chunk: int = Field(default=16_384, ge=1)
@@ -69,6 +79,7 @@ class RolloutConfig:
     log-probabilities. For one process and the JAX sampler. 0 draws each step with the newest weights."""
 
     def __post_init__(self) -> None:
+        self._check_short()
         if self.engine == "vllm" and not self.vllm.urls:
             raise ValueError(
                 "rollout.engine is vllm but rollout.vllm.urls is empty; start a server with "
@@ -80,9 +91,31 @@ class RolloutConfig:
                 "server with the weights of the update, which are not those that drew. Set rollout.ahead=0"
             )
 
+    def _check_short(self) -> None:
+        short, length = self.short_groups, self.short_length
+        if bool(short) != bool(length):
+            raise ValueError(
+                f"rollout.short_groups is {short} and rollout.short_length is {length}: set both, or neither"
+            )
+        if short and short <= self.groups_per_batch:
+            raise ValueError(
+                f"rollout.short_groups is {short}, no more than rollout.groups_per_batch, {self.groups_per_batch}: "
+                "leave it at 0, or set it to as many groups as fit with short caches"
+            )
+        if length and columns_for(length) >= columns_for(self.max_completion_length):
+            raise ValueError(
+                f"rollout.short_length is {length}, with as many columns as rollout.max_completion_length, "
+                f"{self.max_completion_length}: set what most captions stay below"
+            )
+
     def share(self, processes: int) -> RolloutConfig:
-        """What one of so many processes decodes side by side: an equal part of ``groups_per_batch``, at least one."""
-        return replace(self, groups_per_batch=max(1, self.groups_per_batch // processes))
+        """What one of so many processes decodes side by side: an equal part of ``groups_per_batch`` and
+        ``short_groups``, at least one."""
+        part = max(1, self.groups_per_batch // processes)
+        short = self.short_groups // processes
+        if short <= part:  # no room is gained
+            return replace(self, groups_per_batch=part, short_groups=0, short_length=0)
+        return replace(self, groups_per_batch=part, short_groups=short)
 
 
 class GroupSampler:
@@ -132,12 +165,25 @@ class GroupSampler:
         return self._programs[mesh]
 
     def buckets(self, replicas: int) -> ShapeBuckets:
-        """The shapes that decode calls may have on that many ``data`` devices."""
+        """The shapes that decode calls may have on that many ``data`` devices: those of captions of any length."""
+        config = self.config
+        every = self._buckets(config.groups_per_batch, config.max_completion_length, replicas)
+        return every.beyond(columns_for(config.short_length)) if config.short_groups else every
+
+    def short_buckets(self, replicas: int) -> ShapeBuckets | None:
+        """The shapes of calls while captions are short (``RolloutConfig.short_groups``); None where caches have one
+        size."""
+        config = self.config
+        return (
+            self._buckets(config.short_groups, config.short_length, replicas) if config.short_groups else None
+        )
+
+    def _buckets(self, groups: int, length: int, replicas: int) -> ShapeBuckets:
         config = self.config
         return ShapeBuckets.build(
-            slots=max(1, -(-config.groups_per_batch // replicas)),
+            slots=max(1, -(-groups // replicas)),
             candidates=config.group_size,
-            width=config.max_completion_length,
+            width=length,
             chunk=self._settings.chunk,
             factor=config.shrink,
             rows=config.shrink_rows,
@@ -148,21 +194,27 @@ class GroupSampler:
         return RolloutPlacement(self._mesh or mesh_of(trainable), self._graphdef)
 
     def abstract_calls(
-        self, trainable: Params, frozen: Params, prompt: PromptBatch, features: Features | None
+        self,
+        trainable: Params,
+        frozen: Params,
+        prompt: PromptBatch,
+        features: Features | None,
+        *,
+        short: bool = False,
     ) -> AbstractCalls:
         """What a run would call for prompts like these, everything given as jax.ShapeDtypeStruct with shardings; the
-        sampler must have been given its mesh."""
+        sampler must have been given its mesh. short: with the short caches, which the settings must have."""
         if self._mesh is None:
             raise ValueError("a sampler without a mesh takes it from the parameters' devices: give it one")
         placement, programs = self.placement(trainable), self.programs(self._mesh)
         params = placement.abstract(trainable, frozen)
-        replicas, buckets = (
-            NamedSharding(self._mesh, PartitionSpec(DATA_AXIS)),
-            self.buckets(programs.replicas),
-        )
+        replicas = NamedSharding(self._mesh, PartitionSpec(DATA_AXIS))
+        buckets = self.short_buckets(programs.replicas) if short else self.buckets(programs.replicas)
+        if buckets is None:
+            raise ValueError("rollout.short_groups is 0: there are no short caches")
         whole = NamedSharding(self._mesh, PartitionSpec())
         slots, tokens = buckets.slots[-1], prompt.tokens.shape[1]
-        state = _abstract_state(programs, params, slots, tokens)
+        state = _abstract_state(programs, params, buckets, tokens)
         most = -(-prompt.tokens.shape[0] // programs.replicas)
         count = slots if fills_together(slots, most, tokens, self._settings.prefill_chunk) else 1
 
@@ -210,7 +262,8 @@ class GroupSampler:
         ended: called with every caption as soon as it has ended, before its group is yielded.
         batches: read when there is room for their groups, to the end. Groups decode side by side whatever batch they
         come from, if their prompts have room in the slots (``schedule.has_room``), which are as wide as the prompts
-        that came first. Before slots of another width begin, the groups in these are finished.
+        that came first. Before slots of another width begin, the groups in these are finished. With short caches
+        (``RolloutConfig.short_groups``) groups that outgrow them wait on the host until no other group is left.
         Draws depend on (seed, step, group id, candidate, position) alone, not on what decodes beside a group. In a run
         of several processes all call this together; each brings and gets its own groups.
         """
@@ -219,8 +272,19 @@ class GroupSampler:
         programs = self.programs(placement.mesh)
         incoming = Incoming(batches)
         while (tokens := incoming.tokens()) is not None:
+            waiting: deque[Outgrown] = deque()
+            short = self.short_buckets(programs.replicas)
+            if short is not None:
+                slots = Slots(programs, short, params, placement, tokens, seed, step)
+                while slots.fill(incoming) or slots.busy:
+                    slots.decode()
+                    yield from slots.finished(ended)
+                    waiting.extend(slots.outgrown())
+                del slots  # its caches, before longer ones are made
+                if not waiting:
+                    continue
             slots = Slots(programs, self.buckets(programs.replicas), params, placement, tokens, seed, step)
-            while slots.fill(incoming) or slots.busy:
+            while slots.resume(waiting) or (short is None and slots.fill(incoming)) or slots.busy:
                 slots.decode()
                 yield from slots.finished(ended)
             del slots  # its caches, before those of the next width are made
@@ -241,21 +305,23 @@ class GroupSampler:
         """
         placement = self.placement(trainable)
         params, programs = placement.abstract(trainable, frozen), self.programs(placement.mesh)
-        buckets = self.buckets(programs.replicas)
-        shapes = list(buckets.shapes())
-        if len(shapes) == 1:
+        stages = [self.buckets(programs.replicas)]
+        if (short := self.short_buckets(programs.replicas)) is not None:
+            stages.append(short)
+        if sum(len(list(stage.shapes())) for stage in stages) == 1:
             return 0
         waiting = []
         with ThreadPoolExecutor(min(_COMPILERS, os.cpu_count() or 1)) as compilers:
             for tokens in prompt_tokens:
-                state = _abstract_state(programs, params, buckets.slots[-1], tokens)
-                for shape in shapes:
-                    none = np.zeros((programs.replicas, shape.slots), np.int32)
-                    some = np.zeros((*none.shape, shape.candidates), np.int32)
-                    lowered = programs.decode.lower(params, state, none, some, shape)
-                    if check is not None:
-                        check(lowered.as_text())
-                    waiting.append(compilers.submit(lowered.compile))
+                for stage in stages:
+                    state = _abstract_state(programs, params, stage, tokens)
+                    for shape in stage.shapes():
+                        none = np.zeros((programs.replicas, shape.slots), np.int32)
+                        some = np.zeros((*none.shape, shape.candidates), np.int32)
+                        lowered = programs.decode.lower(params, state, none, some, shape)
+                        if check is not None:
+                            check(lowered.as_text())
+                        waiting.append(compilers.submit(lowered.compile))
             for done in waiting:
                 done.result()
         return len(waiting)
@@ -273,8 +339,10 @@ class AbstractCalls:
     decode: Callable[[], Lowered]
 
 
-def _abstract_state(programs: DecodePrograms, params: DecodeParams, slots: int, tokens: int) -> DecodeState:
-    """Of ``slots`` per replica and prompts of that many tokens. params: abstract."""
+def _abstract_state(
+    programs: DecodePrograms, params: DecodeParams, buckets: ShapeBuckets, tokens: int
+) -> DecodeState:
+    """With room for the largest of the shapes and prompts of that many tokens. params: abstract."""
     replicas = NamedSharding(programs.mesh, PartitionSpec(DATA_AXIS))
-    state = jax.eval_shape(lambda p: programs.empty(p, slots, tokens), params)
+    state = jax.eval_shape(lambda p: programs.empty(p, buckets.slots[-1], tokens, buckets.widths[-1]), params)
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicas), state)

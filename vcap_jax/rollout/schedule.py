@@ -11,7 +11,7 @@ Pure NumPy.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -72,12 +72,20 @@ class DecodePlan:
 class ShapeBuckets:
     """The shapes that a run may use.
 
-    slots, candidates, widths: allowed sizes, ascending; the last of each is everything.
+    slots, candidates, widths: allowed sizes, ascending; the last of each is everything that a state has room for.
     """
 
     slots: tuple[int, ...]
     candidates: tuple[int, ...]
     widths: tuple[int, ...]
+
+    def outgrown(self, live: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Of slots [replicas, slots], those whose captions go on beyond the widest cache. Arguments as ``plan``'s."""
+        return np.asarray(live.any(-1) & (steps > self.widths[-1]))
+
+    def beyond(self, width: int) -> ShapeBuckets:
+        """Without the widths that captions of more than ``width`` tokens are never in."""
+        return replace(self, widths=tuple(w for w in self.widths if w > width))
 
     @classmethod
     def build(

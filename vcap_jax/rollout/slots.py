@@ -15,6 +15,7 @@ import numpy as np
 
 from vcap_jax.models.family import DecodeParams, Features, PromptBatch
 from vcap_jax.rollout.decoding import DecodePrograms, DecodeState
+from vcap_jax.rollout.parking import Parked, parking_on
 from vcap_jax.rollout.placement import RolloutPlacement
 from vcap_jax.rollout.schedule import ShapeBuckets, fills_together, has_room
 
@@ -104,10 +105,23 @@ class Incoming:
         return taken
 
 
+@dataclass(frozen=True)
+class Outgrown:
+    """A group that waits on the host for longer caches. live: [G] bool, its captions that go on; steps: tokens that
+    they have had."""
+
+    group: Waiting
+    live: np.ndarray
+    steps: int
+    parked: Parked
+
+
 class Slots:
     """The groups that decode side by side, and the state they are in. Replicas are devices, each with its own slots.
 
-    prompt_tokens: of the prompts that slots have room for (``has_room``); a shorter one is computed at its own size.
+    buckets: the shapes of its calls; the largest is what the state has room for. A group whose captions outgrow it
+    must be taken out (``outgrown``) after the call that has brought it there. prompt_tokens: of the prompts that slots
+    have room for (``has_room``); a shorter one is computed at its own size.
     """
 
     def __init__(
@@ -123,10 +137,11 @@ class Slots:
         self._programs, self._buckets, self._params, self._placement = programs, buckets, params, placement
         self._seed, self._step = seed, step
         self._budget = programs.settings.budget
+        self._parking = parking_on(programs.mesh)
         self._slots, self._prompt_tokens = buckets.slots[-1], prompt_tokens
         self._held: list[list[Waiting | None]] = [[None] * self._slots for _ in range(programs.replicas)]
         self._placed: tuple[PromptGroups, PromptBatch, Features | None] | None = None
-        self.state: DecodeState = programs.empty(params, self._slots, prompt_tokens)
+        self.state: DecodeState = programs.empty(params, self._slots, prompt_tokens, buckets.widths[-1])
         shape = (programs.replicas, self._slots)
         self._live = np.zeros((*shape, programs.settings.group), bool)
         self._ended = np.zeros_like(self._live)
@@ -140,12 +155,7 @@ class Slots:
     def fill(self, incoming: Incoming) -> bool:
         """Puts waiting groups into empty slots, as long as the next one has room there; whether there were any."""
         filled = False
-        while free := [
-            (slot, replica)
-            for slot in range(self._slots)
-            for replica in range(self._programs.replicas)
-            if self._held[replica][slot] is None
-        ]:
+        while free := self._free():
             taken = incoming.take(len(free), self._prompt_tokens)
             if not taken:
                 break
@@ -164,6 +174,52 @@ class Slots:
                 for k in range(most):
                     self.put([replica[k : k + 1] for replica in chosen], batch, 1)
         return filled
+
+    def resume(self, waiting: deque[Outgrown]) -> bool:
+        """Puts groups that wait on the host into empty slots, the first ones first; whether there were any."""
+        chosen: list[list[tuple[int, Outgrown]]] = [[] for _ in range(self._programs.replicas)]
+        for slot, replica in self._free():
+            if waiting:
+                chosen[replica].append((slot, waiting.popleft()))
+        for k in range(max(map(len, chosen))):
+            row = [replica[k] if k < len(replica) else None for replica in chosen]
+            slots = [None if pair is None else pair[0] for pair in row]
+            self.state = self._parking.give(
+                self.state, slots, [pair[1].parked for pair in row if pair is not None]
+            )
+            for replica, pair in enumerate(row):
+                if pair is not None:
+                    slot, group = pair
+                    self._held[replica][slot] = group.group
+                    self._live[replica, slot], self._steps[replica, slot] = group.live, group.steps
+        return any(chosen)
+
+    def outgrown(self) -> list[Outgrown]:
+        """Takes out the groups whose captions go on beyond these caches, in the order of their slots."""
+        found: list[Outgrown] = []
+        beyond = self._buckets.outgrown(self._live, self._steps)
+        while beyond.any():
+            slots = [int(replica.argmax()) if replica.any() else None for replica in beyond]
+            parked = self._parking.take(self.state, slots)
+            self.state = self._parking.end(self.state, slots)
+            for replica, (slot, held) in enumerate(zip(slots, parked, strict=True)):
+                if slot is not None and held is not None:
+                    group = self._held[replica][slot]
+                    assert group is not None, "a slot with live captions holds their group"
+                    live, steps = self._live[replica, slot].copy(), int(self._steps[replica, slot])
+                    found.append(Outgrown(group, live, steps, held))
+                    self._held[replica][slot] = None
+                    self._live[replica, slot] = beyond[replica, slot] = False
+        return found
+
+    def _free(self) -> list[tuple[int, int]]:
+        """Empty slots and their replicas, the first of every replica first."""
+        return [
+            (slot, replica)
+            for slot in range(self._slots)
+            for replica in range(self._programs.replicas)
+            if self._held[replica][slot] is None
+        ]
 
     def put(self, chosen: Sequence[Sequence[tuple[int, Waiting]]], batch: PromptGroups, count: int) -> None:
         """Prefills groups of ``batch``: (slot, group) pairs by replica; ``count``: see ``DecodePrograms.fill``."""
@@ -215,4 +271,11 @@ class Slots:
         for index, replica, slot in sorted(complete):
             self._held[replica][slot] = None
             row = replica * self._slots + slot
-            yield SampledGroup(index, tokens[row, :, : self._budget].copy(), lengths[row].copy(), ~done[row])
+            yield SampledGroup(index, self._whole(tokens[row], lengths[row]), lengths[row].copy(), ~done[row])
+
+    def _whole(self, tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """[G, T], as long as captions may get, whatever the caches hold; beyond a caption's end the end token."""
+        whole = np.full((tokens.shape[0], self._budget), self._programs.settings.end[0], np.int32)
+        for caption, drawn, length in zip(whole, tokens, lengths, strict=True):
+            caption[:length] = drawn[:length]
+        return whole

@@ -38,6 +38,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
         {
             "grpo.groups_per_micro_batch": grpo.groups_per_micro_batch,
             "rollout.groups_per_batch": config.rollout.groups_per_batch,
+            **({"rollout.short_groups": short} if (short := config.rollout.short_groups) else {}),
         },
         processes,
         placement,
