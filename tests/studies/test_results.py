@@ -63,10 +63,13 @@ def test_a_run_at_hand_counts_before_the_file(studied, tmp_path) -> None:
     assert collect(made, copy, known)[results.identity(e1)].rows["e1"].counts.claims.sum() == 0
 
 
-def test_results_of_another_starting_policy_do_not_mix(studied, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("digest", ["policy_digest", "world_digest"])
+def test_results_of_another_starting_policy_or_world_do_not_mix(
+    studied, tmp_path, monkeypatch, digest
+) -> None:
     made, out = studied
     with monkeypatch.context() as patch:
-        patch.setattr(results, "policy_digest", lambda: "another")
+        patch.setattr(results, digest, lambda: "another")
         write_results(tmp_path / "other.jsonl", collect(made, out))
     assert read_results([tmp_path / "other.jsonl"]) == ({}, len(made.tasks))
 

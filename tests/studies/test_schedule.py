@@ -11,7 +11,7 @@ import pytest
 from tests.signals import in_foreground
 from tests.studies.made_up import SMALL
 from vcap_jax.studies import schedule
-from vcap_jax.studies.schedule import ScheduleError, only_one, seconds_taken, work
+from vcap_jax.studies.schedule import ScheduleError, code_used, only_one, seconds_taken, work
 from vcap_jax.studies.tasks import plan
 from vcap_jax.system.shutdown import Stopped, stop_on_signal
 
@@ -46,6 +46,7 @@ def stood_in(monkeypatch, tmp_path):
         return real([sys.executable, str(script), *command[3:]], **options)
 
     monkeypatch.setattr(schedule.subprocess, "Popen", start)
+    monkeypatch.setattr(schedule, "code_version", lambda: "this code")
     return tmp_path / "out"
 
 
@@ -68,6 +69,7 @@ def test_all_are_done_once_and_in_order(stood_in, tasks):
     for key, task in tasks.tasks.items():
         assert all(done.index(earlier) < done.index(key) for earlier in task.after)
     assert set(seconds_taken(out)) == set(tasks.tasks)
+    assert code_used(out) == dict.fromkeys(tasks.tasks, "this code")
     assert any(line.startswith("5/5") and "0 left" in line for line in said)
     with only_one(out):
         work(tasks, out, workers=2, say=said.append)

@@ -74,7 +74,7 @@ def _reproduce(args: argparse.Namespace) -> int:
     )
     known, others = read_results(args.results or ())
     if others:
-        print(f"{others} results are of another starting policy and left out", file=sys.stderr)
+        print(f"{others} results are of another starting policy or world and left out", file=sys.stderr)
     keys = known_keys(studies, known)
     if args.list:
         waiting = {task.key for task in outstanding(studies, out, keys)}

@@ -19,7 +19,7 @@ from vcap_jax.studies.arms import ACCOMPANY, MODALITIES
 from vcap_jax.studies.case_study import case_text
 from vcap_jax.studies.results import CaseText, Known, SeedResult, TaskResult, identity
 from vcap_jax.studies.run_files import Worlds, heldout_captions, heldout_folder
-from vcap_jax.studies.schedule import seconds_taken, workers_used
+from vcap_jax.studies.schedule import code_used, seconds_taken, workers_used
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.witnesses import Meetings, meet
 from vcap_jax.world.scenes import Modality
@@ -35,7 +35,7 @@ def collect(plan: Plan, out: Path, known: Known = MappingProxyType({})) -> Known
     a complete run whose files are gone."""
     worlds = {task.world: Worlds(out / "worlds" / task.world / "data") for task in plan.tasks.values()}
     found: dict[str, TaskResult] = {}
-    seconds, workers = seconds_taken(out), workers_used(out)
+    seconds, workers, code = seconds_taken(out), workers_used(out), code_used(out)
     for task in plan.tasks.values():
         name = identity(task)
         if task.complete(out):
@@ -43,7 +43,12 @@ def collect(plan: Plan, out: Path, known: Known = MappingProxyType({})) -> Known
             found[name] = TaskResult(
                 rows=_rows(task, out, here),
                 machine=f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
-                software=f"Python {platform.python_version()}, JAX {jax.__version__}",
+                software=", ".join(
+                    [
+                        *([code[task.key]] if task.key in code else []),
+                        f"Python {platform.python_version()}, JAX {jax.__version__}",
+                    ]
+                ),
                 workers=workers.get(task.key, 1),
                 seconds=seconds.get(task.key),
                 case=_case(plan, task, out, here),

@@ -1,12 +1,12 @@
 """What is left of a finished run once its folder is gone: a line of JSON, from which every report can be made again.
 
 Studies of several machines, or of several days, are joined by their lines. A line is known by the run's folder, which
-is named by a digest of the configuration, and by the starting policy: results of another one do not mix.
+is named by a digest of the configuration, by the starting policy and by the world's rules: results of others do not
+mix. The code that made it is told in ``software``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -18,10 +18,10 @@ from vcap_jax.data.jsonl import read_objects
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import FactCounts
 from vcap_jax.studies.tasks import Plan, Task
+from vcap_jax.studies.versions import policy_digest, world_digest
 from vcap_jax.studies.witnesses import Meetings
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonDict, JsonValue, as_list, as_number, as_object, as_text
-from vcap_jax.world.backbone import BACKBONE_FOLDER
 
 EARLY_STEPS = 10
 """Speed is the mean coverage of the training captions over the first so many steps."""
@@ -93,33 +93,27 @@ def identity(task: Task) -> str:
     return f"{task.folder}/{task.result}"
 
 
-def policy_digest() -> str:
-    """Of the starting policy that comes with the package."""
-    weights = (BACKBONE_FOLDER / "model.safetensors").read_bytes()
-    return hashlib.blake2b(weights, digest_size=8).hexdigest()
-
-
 def write_results(path: Path, known: Known) -> None:
     """One line for each task, in the order of their identities."""
-    policy = policy_digest()
+    made_with = {"policy": policy_digest(), "world": world_digest()}
     lines = [
-        json.dumps({"task": name, "policy": policy, **_told(known[name])}, separators=(",", ":"))
+        json.dumps({"task": name, **made_with, **_told(known[name])}, separators=(",", ":"))
         for name in sorted(known)
     ]
     replace_file(path, "".join(line + "\n" for line in lines).encode())
 
 
 def read_results(paths: Iterable[Path]) -> tuple[dict[str, TaskResult], int]:
-    """The tasks of all files, and how many lines were left out as another starting policy made them.
+    """The tasks of all files, and how many lines were left out as another starting policy or world made them.
 
     Of a task that stands in several files the last counts. Raises ResultsError for a file that is none, OSError.
     """
-    policy, others = policy_digest(), 0
+    made_with, others = (policy_digest(), world_digest()), 0
     known: dict[str, TaskResult] = {}
     for path in paths:
         for line, row in read_objects(path, "file of results"):
             try:
-                if as_text(row["policy"], "policy") == policy:
+                if (as_text(row["policy"], "policy"), as_text(row["world"], "world")) == made_with:
                     known[as_text(row["task"], "task")] = _read(row)
                 else:
                     others += 1

@@ -20,6 +20,7 @@ from pathlib import Path
 from vcap_jax.report.progress import duration
 from vcap_jax.studies.perform import write_task
 from vcap_jax.studies.tasks import Plan, Task
+from vcap_jax.studies.versions import code_version
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonDict, as_number, as_object, as_text, as_whole, parse_json
 from vcap_jax.system.shutdown import finishing, raise_if_requested
@@ -165,6 +166,16 @@ def workers_used(out: Path) -> dict[str, int]:
     }
 
 
+def code_used(out: Path) -> dict[str, str]:
+    """By which code every task so far was done, by key; several where it was started by several."""
+    used: dict[str, dict[str, None]] = {}
+    for row in _noted(out):
+        if "code" in row:
+            code = as_text(row["code"], "code of a task")
+            used.setdefault(as_text(row["key"], "key of a task"), {})[code] = None
+    return {key: " and ".join(codes) for key, codes in used.items()}
+
+
 def _noted(out: Path) -> list[JsonDict]:
     path = out / "seconds.jsonl"
     if not path.exists():
@@ -203,7 +214,13 @@ def _start(plan: Plan, task: Task, out: Path, slot: int, cores: list[str]) -> _R
 
 
 def _note(out: Path, task: Task, seconds: float, workers: int, *, complete: bool) -> None:
-    row = {"key": task.key, "seconds": round(seconds, 1), "workers": workers, "complete": complete}
+    row = {
+        "key": task.key,
+        "seconds": round(seconds, 1),
+        "workers": workers,
+        "complete": complete,
+        "code": code_version(),
+    }
     with (out / "seconds.jsonl").open("a", encoding="utf-8") as log:
         log.write(json.dumps(row) + "\n")
 
