@@ -16,6 +16,7 @@ class HabitReport:
     """captions: how many there were.
 
     mean_stated, largest_stated: share of its scene's facts that a caption says something about, right or wrong.
+    beyond_half: share of captions that say something about more than half of them.
     coverage: share of all facts that are told rightly. false_share: share of all claims that are false.
     mention_rates: kind of fact -> share of the facts of that kind that are told, right or wrong.
     false_rates: kind of fact -> share of the claims of that kind that are false; kinds without claims lack.
@@ -24,6 +25,7 @@ class HabitReport:
     captions: int
     mean_stated: float
     largest_stated: float
+    beyond_half: float
     coverage: float
     false_share: float
     mention_rates: dict[str, float]
@@ -54,6 +56,7 @@ def report_habit(captions: Iterable[tuple[Scene, str]]) -> HabitReport:
         captions=len(shares),
         mean_stated=sum(shares) / len(shares),
         largest_stated=max(shares),
+        beyond_half=sum(share > 0.5 for share in shares) / len(shares),
         coverage=total.coverage,
         false_share=total.hallucination,
         mention_rates={kind: told[kind] / there[kind] for kind in sorted(there)},

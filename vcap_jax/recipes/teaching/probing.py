@@ -9,7 +9,7 @@ from vcap_jax.captioning.settings import checkpoint_config
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.recipes.teaching.preferring import preferring
 from vcap_jax.recipes.teaching.pupil import Pupil
-from vcap_jax.recipes.teaching.saying import GREEDY, SAMPLED, captions, told
+from vcap_jax.recipes.teaching.saying import GREEDY, SAMPLED, captions, taught, told
 from vcap_jax.recipes.teaching.scenery import Scenery, scenery
 from vcap_jax.recipes.teaching.seeing import seeing
 from vcap_jax.report.best_checkpoint import AskedStep
@@ -18,9 +18,13 @@ from vcap_jax.system.json_values import JsonDict
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.tiny_policy import Prompts
 
+EACH = 4
+"""Captions of a scene that are sampled."""
 SPLIT = "probe"
 """Of scenes that nobody is taught or trained with."""
-_TOLD = ("coverage", "false_share", "mean_tokens", "mean_stated", "largest_stated")
+_TOLD = ("coverage", "false_share", "mean_tokens", "mean_stated", "largest_stated", "beyond_half")
+TAUGHT = "taught"
+"""Stands beside the policies: captions as the starting policy was taught to give them."""
 
 
 def opened(path: str, modality: Modality, step: AskedStep = None) -> Pupil:
@@ -34,13 +38,13 @@ def opened(path: str, modality: Modality, step: AskedStep = None) -> Pupil:
     return Pupil.of(policy.merge(), policy.processor, prompts)
 
 
-def probe(pupil: Pupil, modality: Modality, shown: Scenery, *, each: int = 4) -> JsonDict:
-    """Figures of one policy on the scenes ``shown``; ``each`` sampled captions of a scene, at temperature 1."""
+def probe(pupil: Pupil, modality: Modality, shown: Scenery) -> JsonDict:
+    """Figures of one policy on the scenes ``shown``; ``EACH`` sampled captions of a scene, at temperature 1."""
     return {
         "sees": dict(seeing(pupil, modality, shown)),
         "prefers": dict(preferring(pupil, modality, shown)),
         "greedy": told(shown, captions(pupil, modality, shown, GREEDY)),
-        "sampled": told(shown, captions(pupil, modality, shown, SAMPLED, each=each)),
+        "sampled": told(shown, captions(pupil, modality, shown, SAMPLED, each=EACH)),
     }
 
 
@@ -53,12 +57,17 @@ def side_by_side(
     step: AskedStep = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, JsonDict]:
-    """``probe`` of each policy, by its name, on the same scenes. policies: name -> path. kept: for their pictures."""
+    """``probe`` of each policy, by its name, on the same scenes, after ``TAUGHT``, which has sampled captions alone.
+
+    policies: name -> path. kept: for their pictures.
+    """
     found: dict[str, JsonDict] = {}
     shown: Scenery | None = None
     for name, path in policies.items():
         pupil = opened(path, modality, step)
-        shown = shown or scenery(pupil.prompts[modality], SPLIT, scenes, kept)
+        if shown is None:
+            shown = scenery(pupil.prompts[modality], SPLIT, scenes, kept)
+            found[TAUGHT] = {"sampled": told(shown, taught(pupil, shown, each=EACH))}
         found[name] = probe(pupil, modality, shown)
         say(f"{name} is probed")
     return found
@@ -71,7 +80,7 @@ def table(found: Mapping[str, JsonDict]) -> str:
         rows += _rows(what, [_part(row, what) for row in found.values()])
     for way in ("greedy", "sampled"):
         parts = [_part(row, way) for row in found.values()]
-        rows += _rows(way, [{key: part[key] for key in _TOLD} for part in parts])
+        rows += _rows(way, [{key: part[key] for key in _TOLD if key in part} for part in parts])
         rows += _rows(f"{way}, mentions", [_part(part, "mention_rates") for part in parts])
     first = max(len(label) for label, _ in rows)
     widths = [max(len(name), 6) for name in found]
@@ -84,7 +93,7 @@ def table(found: Mapping[str, JsonDict]) -> str:
 
 
 def _part(row: JsonDict, key: str) -> JsonDict:
-    part = row[key]
+    part = row.get(key, {})
     assert isinstance(part, dict)
     return part
 

@@ -14,6 +14,7 @@ from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.system.json_values import JsonDict
 from vcap_jax.world.habit_report import report_habit
+from vcap_jax.world.habits import scene_habit
 from vcap_jax.world.scenes import Modality
 
 GREEDY = SamplingConfig(temperature=0.0, repetition_penalty=1.0)
@@ -72,6 +73,18 @@ def captions(
             text = processor.tokenizer.decode(tokens[:length], skip_special_tokens=True).strip()
             said.append(Said(group.index, text, int(length)))
     return sorted(said, key=lambda one: one.scene)
+
+
+def taught(pupil: Pupil, scenery: Scenery, *, each: int = 1, seed: int = 0) -> list[Said]:
+    """``each`` captions of every scene as the starting policy is taught to give them (``world.habits``)."""
+    rng = np.random.default_rng(seed)
+    said = []
+    for index, scene in enumerate(scenery.scenes):
+        habit = scene_habit(scene)
+        for text in [habit.caption(rng) for _ in range(each)]:
+            tokens = pupil.processor.tokenizer(text, add_special_tokens=False)["input_ids"]
+            said.append(Said(index, text, len(tokens) + 1))
+    return said
 
 
 def told(scenery: Scenery, said: Sequence[Said]) -> JsonDict:
