@@ -27,7 +27,7 @@ def answered(tmp_path):
 
 def test_a_study_goes_out_and_comes_back_in(answered, tmp_path, capsys):
     assert main([str(answered), "--export", str(tmp_path / "out")]) == 0
-    assert "3 answers, 1 items ranked" in capsys.readouterr().out
+    assert "3 answers, 1 rankings of items" in capsys.readouterr().out
     tasks, again = str(tmp_path / "out" / "label_studio.json"), tmp_path / "again"
     assert main([str(again), "--tasks", tasks]) == 0
     assert "2 items and 6 propositions" in capsys.readouterr().out

@@ -245,6 +245,7 @@ async def test_the_one_who_runs_the_study_sees_progress_agreement_and_disputes(s
         assert shown.count('class="answer"') == 8
         assert "anna" not in shown
         assert "ben" not in shown.replace("benchmark", "")
+        assert "Step 1: statement against picture" in shown  # a third person may never have annotated
         said = {"prop": "a/1", "step1": "1. consistent", "step2": "2. holding", "note": "", "version": 0}
         assert (await owner.post("/api/adjudicate", said))[0] == 403
         undisputed = [

@@ -34,6 +34,12 @@ def test_right_verdicts_follow_from_the_facts(tmp_path):
     assert confirmed["brief"] > confirmed["careful"] > confirmed["thorough"]
 
 
+def test_statements_stand_alone(tmp_path):
+    texts = [one.text for one in make(tmp_path).propositions]
+    assert [text for text in texts if "of them" in text] == []
+    assert [text for text in texts if "of the objects are" in text] != []
+
+
 def test_the_same_arguments_give_the_same_files(tmp_path):
     make(tmp_path / "one")
     make(tmp_path / "two")

@@ -14,7 +14,7 @@ from vcap_jax.human_eval.embedded import read_truth
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.gather import gather
 from vcap_jax.human_eval.protocol import Step1
-from vcap_jax.human_eval.study import read_study
+from vcap_jax.human_eval.study import read_items, read_study
 from vcap_jax.world.captions import WeakSettings, weak_caption
 from vcap_jax.world.dataset import read_scenes, write_dataset
 from vcap_jax.world.facts import caption_claims, scene_facts
@@ -79,9 +79,52 @@ def test_what_cannot_be_a_study_is_refused(made: Path) -> None:
     ):
         gather(made / "study", manifest, files(made, "base", "other"))
     assert not (made / "study").exists()
-    gather(made / "study", manifest, files(made, "base", "mine"))
-    with pytest.raises(StudyError, match="is there already: leave --captions out"):
-        gather(made / "study", manifest, files(made, "base", "mine"))
+    with pytest.raises(StudyError, match="a study has one item at least, not 0: raise --items"):
+        gather(made / "study", manifest, files(made, "base", "mine"), count=0)
+    assert not (made / "study").exists()
+
+
+def test_items_that_are_there_must_be_the_same(made: Path) -> None:
+    manifest, given = made / "data" / "manifest.jsonl", files(made, "base", "mine")
+    first = gather(made / "study", manifest, given)
+    assert gather(made / "study", manifest, given) == first
+    for other in (files(made, "base", "references"), files(made, "mine", "base")):
+        with pytest.raises(StudyError, match="is there already, with other items or captions: leave"):
+            gather(made / "study", manifest, other)
+    with pytest.raises(StudyError, match="is there already"):
+        gather(made / "study", manifest, given, count=1)
+    assert list(read_items(made / "study" / "items.jsonl").values()) == list(first)
+
+
+def test_an_evaluation_by_the_reward_gives_rewards(made: Path) -> None:
+    rows = [json.loads(line) for line in (made / "base.jsonl").read_text().splitlines()]
+    values = [{"reward": 0.5, "words": 9}, {"reward": 0.75}, {"words": 9}, {"reward": 0.25}, {"reward": 1}]
+    for row, value in zip(rows, values, strict=True):
+        row["captions"] = row["captions"][:1]
+        row["values"] = value
+    rows[3]["captions"] *= 2  # the mean of two captions is of none
+    (made / "scored.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    items = gather(made / "study", made / "data" / "manifest.jsonl", files(made, "scored", "references"))
+    assert [item.captions[0].reward for item in items] == [0.5, 0.75, None, None, 1]
+    assert {item.captions[1].reward for item in items} == {None}
+
+
+def test_captions_that_were_written_elsewhere(made: Path) -> None:
+    names = list(read_scenes(made / "data"))
+    texts = {f"{name}.png": f"A picture called {name}." for name in names}
+    (made / "map.json").write_text(json.dumps(texts, indent=1))
+    rows = [{"id": name, "caption": f"This is {name}."} for name in names]
+    (made / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    # A file of launch/caption.py that begins with what could not be read.
+    failed = json.dumps({"id": names[0], "image": "x.png", "error": "x.png: not a readable image"})
+    read = [json.dumps({"id": name, "captions": [f"I see {name}."], "tokens": [3]}) for name in names[1:]]
+    (made / "torn.jsonl").write_text("\n".join([failed, *read, ""]))
+    given = {"map": made / "map.json", **files(made, "rows", "torn")}
+    items = gather(made / "study", made / "data" / "manifest.jsonl", given)
+    assert [item.id for item in items] == names[1:]
+    for item in items:
+        said = [caption.text for caption in item.captions]
+        assert said == [f"A picture called {item.id}.", f"This is {item.id}.", f"I see {item.id}."]
 
 
 def command(made: Path, *more: str) -> int:
@@ -105,6 +148,23 @@ def test_the_embedded_world_needs_no_judge(made: Path, capsys: pytest.CaptureFix
     before = (made / "study" / "propositions.jsonl").read_bytes()
     assert command(made) == 0  # of the items that are there
     assert (made / "study" / "propositions.jsonl").read_bytes() == before
+
+
+def test_settings_may_follow_the_captions(made: Path) -> None:
+    given = [f"base={made / 'base.jsonl'}", f"mine={made / 'mine.jsonl'}"]
+    args = propose.parse_arguments(
+        [str(made), "--judge", "http://a", "--captions", *given, "judge.max_tries=1"]
+    )
+    assert (args.captions, args.settings) == (given, ["judge.max_tries=1"])
+
+
+def test_a_manifest_without_scenes_is_told_before_work(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (made / "data" / "scenes.jsonl").unlink()
+    assert command(made, "--captions", f"base={made / 'base.jsonl'}", f"mine={made / 'mine.jsonl'}") == 1
+    assert "there is no scenes.jsonl beside" in capsys.readouterr().err
+    assert not (made / "study").exists()
 
 
 def test_its_words_are_checked(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

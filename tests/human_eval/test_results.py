@@ -135,7 +135,10 @@ def test_a_study_without_rewards_rankings_or_overlap_says_so(tmp_path):
     assert all(math.isnan(value.value) for value in results.alphas.values())
     paths = write_agreement(results, tmp_path / "out", name="x")
     page = paths[0].read_text()
-    assert "The captions have no rewards" in page
+    assert "No item has a reward of each of its captions" in page
+    assert "agreement with reward" not in page
+    assert "rank, reward" not in page
+    assert "Answers about 1 of 2 items" in page
     assert "nan" not in page.split("</svg>")[1]
     assert json.loads(paths[1].read_text())["alphas"]["step 1"]["value"] is None
 

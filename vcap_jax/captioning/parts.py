@@ -96,7 +96,7 @@ def grow(part: Path, rows: Iterable[Mapping[str, object]], *, stopped: Callable[
     of Stopped, which is raised then.
     """
     partial = partial_file(part)
-    with partial.open("a", encoding="utf-8") as file, finishing("the captions in work"):
+    with partial.open("a", encoding="utf-8") as file, finishing("each caption in work"):
         for row in rows:
             with naming(partial):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")

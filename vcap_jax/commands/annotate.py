@@ -150,5 +150,5 @@ def _exchange(args: argparse.Namespace, study: Study) -> int:
             records = records_of(study, store)
             for path in export_records(study, records, args.export):
                 print(path)
-            print(f"{len(records.answers)} answers, {len(records.rankings)} items ranked")
+            print(f"{len(records.answers)} answers, {len(records.rankings)} rankings of items")
     return 0

@@ -132,7 +132,7 @@ def _to_screen(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
     progress = PoolProgress(_tell, seconds=10)
     for_page: list[Caption] = []
     done = failed = 0
-    with finishing("the captions in work"):
+    with finishing("each caption in work"):
         for caption in captioner.placed(
             enumerate(job.inputs), drawing=job.drawing, seed=job.seed, total=job.counted.total
         ):

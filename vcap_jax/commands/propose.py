@@ -8,10 +8,10 @@ obvious errors. Started again, it asks only what is not answered yet.
         --judge http://127.0.0.1:8000
 
 STUDY has items.jsonl, or gets it of a manifest and a file of captions for each model, as launch/caption.py and the
-evaluations of a run write them. It gets propositions.jsonl, rejected.jsonl (each with its reason), propose.json
-(counts, failures, requests) and judgements.sqlite (every answer). Settings that follow say how the judge is asked.
-With --judge embedded the propositions follow from the facts of the embedded world's scenes, which stand beside the
-manifest; truth.jsonl then has their right verdicts.
+evaluations of a run write them (one by the reward gives the rewards too). It gets propositions.jsonl, rejected.jsonl
+(each with its reason), propose.json (counts, failures, requests) and judgements.sqlite (every answer). Settings that
+follow say how the judge is asked. With --judge embedded the propositions follow from the facts of the embedded world's
+scenes, which stand beside the manifest; truth.jsonl then has their right verdicts.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from vcap_jax.run.command_line import command_parser, guarded
 
 if TYPE_CHECKING:
     from vcap_jax.human_eval.records import Item
+    from vcap_jax.world.scenes import Scene
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -45,7 +46,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "--prompts", type=Path, help="folder with texts of your own, propose.txt or verify.txt"
     )
     parser.add_argument("settings", nargs="*", metavar="judge.key=value", help="how the judge is asked")
-    return parser.parse_intermixed_args(arguments)
+    args = parser.parse_intermixed_args(arguments)
+    # What follows --captions is read as captions, settings as well.
+    args.settings += [word for word in args.captions if word.startswith("judge.")]
+    args.captions = [word for word in args.captions if not word.startswith("judge.")]
+    return args
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,11 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder: Path = args.folder
         if (folder / ANSWERS).exists():
             raise StudyError(f"people have begun with {folder}: new propositions need a new folder")
+        scenes = _scenes(args) if args.judge == "embedded" else None
         if args.captions:
             _gather(args)
         items = read_items(folder / ITEMS)
-        if args.judge == "embedded":
-            return _by_facts(args, items)
+        if scenes is not None:
+            return _by_facts(args, items, scenes)
         asked = stages(args.prompts)
         words = [f"urls=[{', '.join(args.judge.split(','))}]"]
         words += [f"model={args.judge_model}"] if args.judge_model else []
@@ -120,14 +126,25 @@ def _gather(args: argparse.Namespace) -> None:
     print(f"{len(items)} items of {', '.join(captions)} in {args.folder / 'items.jsonl'}")
 
 
-def _by_facts(args: argparse.Namespace, items: Mapping[str, Item]) -> int:
-    from vcap_jax.human_eval.embedded import TRUTH, propose_from_facts
+def _scenes(args: argparse.Namespace) -> Mapping[str, Scene]:
     from vcap_jax.human_eval.errors import StudyError
-    from vcap_jax.world.dataset import read_scenes
+    from vcap_jax.world.dataset import SCENES, read_scenes
 
     if args.manifest is None:
         raise StudyError("the scenes' facts stand beside their manifest: give it with --manifest")
-    made = propose_from_facts(args.folder, items.values(), read_scenes(args.manifest.parent), seed=args.seed)
+    folder: Path = args.manifest.parent
+    if not (folder / SCENES).exists():
+        raise StudyError(
+            f"there is no {SCENES} beside {args.manifest}, with the facts that --judge embedded goes by: give a "
+            "manifest of the embedded world (RUN/data/heldout/manifest.jsonl), or the address of a judge"
+        )
+    return read_scenes(folder)
+
+
+def _by_facts(args: argparse.Namespace, items: Mapping[str, Item], scenes: Mapping[str, Scene]) -> int:
+    from vcap_jax.human_eval.embedded import TRUTH, propose_from_facts
+
+    made = propose_from_facts(args.folder, items.values(), scenes, seed=args.seed)
     print(
         f"{len(made.propositions)} propositions by the scenes' facts; {args.folder / TRUTH} has the verdicts"
     )

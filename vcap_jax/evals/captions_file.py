@@ -1,6 +1,7 @@
 """A file of captions that grows line by line, and survives being killed at any moment.
 
-A line is ``{"id": ..., "captions": [...]}``, with ``tokens`` where they are known, or ``{"id": ..., "failure": ...}``.
+A line is ``{"id": ..., "captions": [...]}``, with ``tokens`` where they are known, or ``{"id": ..., "failure": ...}``;
+``launch/caption.py`` has ``error`` for that.
 Of a sample that occurs several times the last line counts.
 """
 
@@ -71,7 +72,8 @@ def read_captions(path: Path) -> dict[str, Captions]:
     """The entries of a file, by sample. Raises ManifestError and EvaluatorError."""
     found: dict[str, Captions] = {}
     for number, row in read_objects(path, "file of captions"):
-        texts, tokens, failure = row.get("captions", []), row.get("tokens", []), row.get("failure")
+        texts, tokens = row.get("captions", []), row.get("tokens", [])
+        failure = row.get("failure", row.get("error"))
         try:
             if not isinstance(texts, list) or not isinstance(tokens, list):
                 raise TypeError("captions and tokens are lists")

@@ -86,9 +86,10 @@ def draw(results: Results) -> Figure:
 
 
 def _draw_ranks(axis: Axes, rows: tuple[ModelRow, ...]) -> None:
-    series = [("people", _PEOPLE, [row.mean_rank[OVERALL] for row in rows], -0.12)]
     under = [row.reward_rank for row in rows if row.reward_rank is not None]
-    if len(under) == len(rows):
+    both = len(under) == len(rows)
+    series = [("people", _PEOPLE, [row.mean_rank[OVERALL] for row in rows], -0.12 if both else 0.0)]
+    if both:
         series.append(("reward", _REWARD, under, 0.12))
     for label, colour, values, offset in series:
         places = [place + offset for place in range(len(rows))]
@@ -98,8 +99,7 @@ def _draw_ranks(axis: Axes, rows: tuple[ModelRow, ...]) -> None:
             centres, places, xerr=errors, fmt="o", color=colour, capsize=3, label=label, markersize=6
         )
     axis.set_yticks(range(len(rows)), [row.model for row in rows])
-    axis.set(xlabel="mean rank, 1 the best", xlim=(0.8, len(rows) + 0.2))
-    axis.invert_yaxis()
+    axis.set(xlabel="mean rank, 1 the best", xlim=(0.8, len(rows) + 0.2), ylim=(len(rows) - 0.5, -0.5))
     axis.grid(axis="x", alpha=0.3)
     axis.legend(frameon=False, loc="best")
     axis.spines[["top", "right"]].set_visible(False)

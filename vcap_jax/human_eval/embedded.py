@@ -216,6 +216,8 @@ def _words(scene: Scene, claim: Claim, against: Claim | None) -> str:
     facts: Facts = {slot: value}
     if isinstance(scene, ImageScene):
         where, (sentence,) = "In the image", say_image(facts, PLAIN)
+        # A statement stands alone: there is nothing before it that "them" could mean.
+        sentence = sentence.replace(" of them ", " of the objects ")
     elif not isinstance(slot[0], int):
         where, (sentence,) = "In the video", say_summary(facts, PLAIN)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,13 @@ import numpy as np
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.data.manifest import Sample, missing_files, read_manifest
 from vcap_jax.data.references import ReferencePool
+from vcap_jax.evals.benchmarks.files import read_predictions
+from vcap_jax.evals.captioners import PredictionsCaptioner
 from vcap_jax.evals.captions_file import read_captions
+from vcap_jax.evals.judged import REWARD
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.records import Caption, Item, write_rows
-from vcap_jax.human_eval.study import ITEMS
+from vcap_jax.human_eval.study import ITEMS, read_items
 
 MEDIA = "media"
 
@@ -26,15 +29,17 @@ def gather(
     """Writes ``items.jsonl``: the manifest's samples that every model has a caption of, the first one of each model.
 
     captions: files by model, as ``launch/caption.py``, ``launch/evaluate.py`` and the evaluations of a run leave them,
-    or pools of references. count: of items, drawn with ``seed``; None takes all. Media are linked into the folder,
-    or copied where links cannot be made. Raises StudyError, ManifestError, EvaluatorError.
+    pools of references, or what ``launch/evaluate.py --by`` takes. An evaluation by the reward of one caption for each
+    sample gives its rewards as well. count: of items, drawn with ``seed``; None takes all. Media are linked into the
+    folder, or copied where links cannot be made. Items that are there already stay, and must be the same. Raises
+    StudyError, ManifestError, EvaluatorError.
     """
-    if (folder / ITEMS).exists():
-        raise StudyError(f"{folder / ITEMS} is there already: leave --captions out, or name a new folder")
     if len(captions) < 2:
         raise StudyError("captions are compared with each other: give --captions of two models at least")
+    if count is not None and count < 1:
+        raise StudyError(f"a study has one item at least, not {count}: raise --items")
     samples = read_manifest(manifest)
-    told = {model: _first_captions(path) for model, path in captions.items()}
+    told = {model: _first_captions(model, path, samples) for model, path in captions.items()}
     shared = [sample for sample in samples if all(sample.id in texts for texts in told.values())]
     if not shared:
         have = "; ".join(
@@ -48,41 +53,74 @@ def gather(
         shared = [shared[place] for place in sorted(drawn)]
     for sample, file in missing_files(shared):
         raise StudyError(f"{sample.origin}: {file} does not exist: check the path")
-    (folder / MEDIA).mkdir(parents=True, exist_ok=True)
+    for sample in shared:
+        if len(sample.files) > 1:
+            raise StudyError(
+                f"{sample.origin}: {len(sample.files)} images; a study shows one picture or video an item"
+            )
     items = tuple(
-        _item(folder, sample, number, {model: texts[sample.id] for model, texts in told.items()})
+        _item(sample, number, tuple(texts[sample.id] for texts in told.values()))
         for number, sample in enumerate(shared)
     )
+    if (folder / ITEMS).exists():
+        if tuple(read_items(folder / ITEMS).values()) != items:
+            raise StudyError(
+                f"{folder / ITEMS} is there already, with other items or captions: leave --captions out, or name a "
+                "new folder"
+            )
+        return items
+    (folder / MEDIA).mkdir(parents=True, exist_ok=True)
+    for sample, item in zip(shared, items, strict=True):
+        _link(sample.files[0], folder / item.media)
     write_rows(folder / ITEMS, items)
     return items
 
 
-def _first_captions(path: Path) -> dict[str, str]:
+def _first_captions(model: str, path: Path, samples: Sequence[Sample]) -> dict[str, Caption]:
     """The first caption of each sample; what has none, or an empty one, is left out."""
-    _, first = next(read_objects(path, "file of captions"), (0, {}))
-    if "captions" in first or "failure" in first:
-        found = {name: entry.texts for name, entry in read_captions(path).items() if entry.failure is None}
-    else:
+    # JSON of one value may be written on many lines.
+    _, first = (0, {}) if path.suffix == ".json" else next(read_objects(path, "file of captions"), (0, {}))
+    rewards: dict[str, float] = {}
+    if "pool" in first or "references" in first:
         found = {entry.id: entry.references for entry in ReferencePool.read(path).entries()}
-    return {name: texts[0] for name, texts in found.items() if texts and texts[0].strip()}
+    elif first.keys() & {"captions", "failure", "error"}:
+        found = {name: entry.texts for name, entry in read_captions(path).items() if entry.failure is None}
+        rewards = _rewards(path)
+    else:
+        written = PredictionsCaptioner(read_predictions(path)).captions(samples)
+        found = {entry.id: entry.texts for entry in written}
+    return {
+        name: Caption(model=model, text=texts[0], reward=rewards.get(name))
+        for name, texts in found.items()
+        if texts and texts[0].strip()
+    }
 
 
-def _item(folder: Path, sample: Sample, number: int, texts: Mapping[str, str]) -> Item:
-    if len(sample.files) > 1:
-        raise StudyError(
-            f"{sample.origin}: {len(sample.files)} images; a study shows one picture or video an item"
-        )
-    (source,) = sample.files
-    media = f"{MEDIA}/{number:05d}{source.suffix.lower()}"
-    target = folder / media
+def _rewards(path: Path) -> dict[str, float]:
+    """What the reward gave, by sample. Of several captions an evaluation keeps the mean alone, which is of none."""
+    found: dict[str, float] = {}
+    for _, row in read_objects(path, "file of captions"):
+        texts, values = row.get("captions"), row.get("values")
+        if isinstance(texts, list) and len(texts) == 1 and isinstance(values, dict):
+            reward = values.get(REWARD)
+            if isinstance(reward, int | float):
+                found[str(row["id"])] = float(reward)
+    return found
+
+
+def _link(source: Path, target: Path) -> None:
     target.unlink(missing_ok=True)  # of a start that was killed
     try:
         os.link(source.resolve(), target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+def _item(sample: Sample, number: int, captions: tuple[Caption, ...]) -> Item:
+    media = f"{MEDIA}/{number:05d}{sample.files[0].suffix.lower()}"
     return Item(
         id=sample.id,
         image=media if sample.modality == "image" else None,
         video=media if sample.modality == "video" else None,
-        captions=tuple(Caption(model=model, text=text) for model, text in texts.items()),
+        captions=captions,
     )

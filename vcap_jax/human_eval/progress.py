@@ -13,12 +13,14 @@ from vcap_jax.human_eval.protocol import Ranking
 
 PAUSE_S = 300.0
 """A longer gap between two answers is a pause, and counts as this much."""
+ESTIMATE_FROM = 10
+"""Decisions before which nothing is said about the time left: the first take long, with the rules to be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
     """Of one annotator. decisions: propositions, and one for the rankings of each item. left_s: None as long as there
-    is nothing to estimate it from."""
+    is too little to estimate it from."""
 
     annotator: str
     finished: int
@@ -74,7 +76,9 @@ def progress_of(annotator: str, assigned: Sequence[Assigned], times: Sequence[st
         decided=decided,
         decisions=decisions,
         spent_s=spent,
-        left_s=spent / decided * (decisions - decided) if decided and spent else None,
+        left_s=spent / decided * (decisions - decided)
+        if decided >= min(ESTIMATE_FROM, decisions) and spent
+        else None,
     )
 
 

@@ -22,6 +22,7 @@ BOTH = {"a.jpg": "A cat.", "b.jpg": "A dog."}
         '[{"image_name": "a.jpg", "caption": "A cat."}, {"image_name": "b.jpg", "caption": "A dog."}]',
         '{"id": "a.jpg", "captions": ["A cat.", "Other."]}\n\n{"id": "b.jpg", "captions": ["A dog."]}\n',
         '{"file_id": "a.jpg", "pred": "A cat."}\n{"id": "b.jpg", "response": "A dog."}\n{"id": "c", "failure": "x"}',
+        '{"id": "a.jpg", "captions": ["A cat."]}\n{"id": "b.jpg", "captions": ["A dog."]}\n{"id": "c", "error": "x"}',
     ],
 )
 def test_the_forms_of_public_scripts_are_understood(text: str, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def read_predictions(path: Path) -> dict[str, str]:
         caption = _caption(row)
         if caption is not None:
             captions[name] = caption
-        elif "failure" not in row:
+        elif not row.keys() & {"failure", "error"}:
             raise EvaluatorError(
                 f"{path}: entry {number} ({name}) has no caption: give it one of the keys {', '.join(_CAPTIONS)}"
             )

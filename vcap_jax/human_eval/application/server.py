@@ -123,7 +123,7 @@ def serve(study: Study, *, host: str, port: int, names: Iterable[str], say: Call
             while not requested():
                 await asyncio.sleep(_LOOK_S)
 
-    with finishing("requests in work"):
+    with finishing("each request in work"):
         asyncio.run(run())
 
 

@@ -311,7 +311,7 @@ function draw() {
   const all = me.items.reduce((sum, one) => sum + one.total + 1, 0);
   $("where").textContent = `Item ${at + 1} of ${me.items.length}${item.finished ? ", finished" : ""}`;
   $("progress").value = all ? done / all : 0;
-  $("left").textContent = me.left_s === null ? "" : `about ${hours(me.left_s)} left`;
+  $("left").textContent = me.left_s === null || done === all ? "" : `about ${hours(me.left_s)} left`;
   $("previous-item").disabled = at === 0;
   $("next-item").disabled = at === me.items.length - 1;
   const inRankings = place >= item.propositions.length;
