@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -34,9 +35,10 @@ from vcap_jax.plan.abstract import (
     placed_batch,
 )
 from vcap_jax.plan.lengths import Decoding
+from vcap_jax.plan.offload import named, sending
 from vcap_jax.rollout.decoding import DATA_AXIS
 from vcap_jax.rollout.placement import local_mesh, own_types
-from vcap_jax.rollout.sampler import GroupSampler
+from vcap_jax.rollout.sampler import GroupSampler, Offloaded
 from vcap_jax.run.config import RunConfig
 from vcap_jax.training.optimizer import TrainState, build_optimizer
 
@@ -74,11 +76,14 @@ class Work:
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """A step's programs, how its captions are decoded, and the bytes per device that stay in memory through each phase,
-    by what they are."""
+    by what they are. waiting: those that lie in the host's memory through the rollout instead; send: lowers a program
+    that takes them there."""
 
     work: tuple[Work, ...]
     decoding: Decoding
     resident: Mapping[str, Mapping[str, int]]
+    waiting: Mapping[Offloaded, int]
+    send: Callable[[], Lowered]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +131,8 @@ def step_programs(
         host_mesh = MeshConfig(data=-1, fsdp=1, tensor=config.mesh.tensor)
         own = Placement.build(host_mesh, host_devices, rules=rules)
     rollout = _rollout(config, model, policy, shapes, placement, own, host_devices, hosts)
+    trees = named(config.rollout.offload, params, update.optimizer, reference)
+    waiting = {name: bytes_per_device(tree) for name, tree in trees.items()}
     state = {
         "parameters": bytes_per_device(params),
         "optimizer": bytes_per_device(update.optimizer),
@@ -137,11 +144,15 @@ def step_programs(
         work=(*rollout.work, *update.work),
         decoding=rollout.decoding,
         resident={
-            "rollout": state | {"parameters of this host": rollout.own, "rollout copy": rollout.copy},
+            "rollout": state
+            | dict.fromkeys(waiting, 0)
+            | {"parameters of this host": rollout.own, "rollout copy": rollout.copy},
             # What is not trained stays on each host from its first caption on.
             "update": state
             | {"gradients": bytes_per_device(params), "frozen of this host": rollout.own_frozen},
         },
+        waiting=waiting,
+        send=partial(sending, trees),
     )
 
 
@@ -299,6 +310,9 @@ def _rollout(
     # Without the columns behind them for new tokens.
     captions = bytes_per_device(calls.state.captions) * shapes.sizes.caption_tokens // stored
     encode = vision_encoder(policy.graphdef)
+    # Parameters that wait through the rollout leave when they are copied.
+    leaves = "parameters" in config.rollout.offload
+    copied_from = bytes_per_device(everywhere.abstract(policy.trainable)) if leaves else 0
     gathered = Work(
         name="parameters of this host",
         phase="rollout",
@@ -307,6 +321,7 @@ def _rollout(
             everywhere.abstract(policy.trainable)
         ),
         count=1,
+        arguments=copied_from,
         kept=True,
     )
     work = (
@@ -316,6 +331,7 @@ def _rollout(
             phase="rollout",
             lower=lambda: sampler.placement(params).lower(*encoders),
             count=1,
+            arguments=copied_from,
             kept=True,
             moved=bytes_per_device(encoders) + bytes_per_device(calls.params),
         ),

@@ -24,7 +24,7 @@ from vcap_jax.grpo.programs import UpdatePrograms
 from vcap_jax.grpo.trainer import Training
 from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.kernels.attention import require_kernel
-from vcap_jax.parallel.host_memory import free
+from vcap_jax.parallel.host_memory import free, to_host
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.references import heldout_pool, reference_pool, references_by_policy
 from vcap_jax.report.evaluations import Results, evaluations_of
@@ -204,6 +204,8 @@ def _train(
         reference = None
         if config.grpo.objective.beta > 0:
             reference = policy.reference_params(config.model.frozen_dtype)
+        if "reference" in config.rollout.offload:
+            reference = to_host(reference)
         done = int(state.step) // updates
         log: RunLog | SilentLog = SilentLog()
         if processes.first:
@@ -253,6 +255,8 @@ def _train(
             between=partial(evaluations.after_step, total=total, log=log),
             ahead=config.rollout.ahead,
             kept=resumed.ahead,
+            offload=config.rollout.offload,
+            taken=ctx.taken,
         )
         try:
             compile_decoding(ctx)

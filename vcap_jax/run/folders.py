@@ -54,6 +54,7 @@ MAY_DIFFER = (
     "grpo.groups_per_micro_batch",
     "sft.groups_per_micro_batch",
     "rollout.groups_per_batch",
+    "rollout.offload",
     *(f"rollout.vllm.{name}" for name in ROLLOUT_SERVERS_MAY_DIFFER),
     "data.threads",
     "data.prefetch",

@@ -182,8 +182,9 @@ def _decides(config: RunConfig) -> JsonDict:
     if not config.data.holds_out:
         for name in ("heldout", "heldout_share", "heldout_seed"):
             del data[name]
-    if not config.rollout.ahead:
-        del as_object(told["rollout"], "rollout")["ahead"]
+    for name in ("ahead", "offload"):
+        if not getattr(config.rollout, name):
+            del as_object(told["rollout"], "rollout")[name]
     if not config.grpo.advantages.per_component:
         del as_object(as_object(told["grpo"], "grpo")["advantages"], "grpo.advantages")["per_component"]
     reward = as_object(told["reward"], "reward")
