@@ -118,6 +118,10 @@ def test_a_plan_says_what_the_host_needs_and_what_the_copies_take(tmp_path: Path
     assert peaks[0]["optimizer"] == peaks[1]["optimizer"]
     assert "In the host's memory while captions are drawn" in render(plan)
     assert "with the parameters on the devices" in render(plan)
+    tight = dataclasses.replace(plan, waiting=dataclasses.replace(waiting, host_memory=waiting.on_host - 1))
+    assert plan.fits
+    assert not tight.fits
+    assert "DOES NOT FIT: what waits takes 0.0 GiB of a host" in render(tight)
     kept = json.loads(json.dumps(as_json(plan)))["waiting"]
     assert kept["parts"] == dict(waiting.parts)
     assert kept["host_bytes"] == 2 * sum(waiting.parts.values())
@@ -133,7 +137,10 @@ def test_seconds_are_bytes_over_the_link_and_the_reference_goes_out_once_in_a_ru
         parts={"optimizer": 14 * 10**9, "reference": 3 * 10**9, "parameters": 7 * 10**9},
         states=0,
         hardware=hardware("h800x6"),
+        host_memory=144 * 10**9,
     )
+    assert waiting.fits
+    assert not dataclasses.replace(waiting, host_memory=144 * 10**9 - 1).fits
     assert waiting.together == 24 * 10**9
     assert waiting.on_host == 144 * 10**9
     assert waiting.out_seconds == pytest.approx(21 / 55)
@@ -146,7 +153,9 @@ def test_a_pool_that_is_too_small_is_told_with_the_variable_that_lifts_it(tmp_pa
     assert pool_needed(POOL) == 0
     assert pool_needed(POOL + 1) == 71  # 64 GiB and a tenth
     assert pool_needed(POOL + 1, limit=100 * GIB) == 0
-    much = Waiting(parts={"optimizer": 60 * GIB}, states=10 * GIB, hardware=hardware("h800x1"))
+    much = Waiting(
+        parts={"optimizer": 60 * GIB}, states=10 * GIB, hardware=hardware("h800x1"), host_memory=256 * GIB
+    )
     assert much.pool == 77
     assert dataclasses.replace(much, hardware=hardware("v5p-8")).pool == 0
     devices = jax.devices()[:2]

@@ -41,12 +41,14 @@ class Waiting:
     """What waits, as the plan tells it.
 
     parts: bytes per device by ``Offloaded``. states: bytes per device of hidden states that a gradient leaves in the
-    same pool (``model.remat: offload``). hardware: of policy and update.
+    same pool (``model.remat: offload``). hardware: of policy and update. host_memory: bytes of each host, the judge's
+    share included.
     """
 
     parts: Mapping[Offloaded, int]
     states: int
     hardware: Hardware
+    host_memory: int
 
     @property
     def together(self) -> int:
@@ -57,6 +59,11 @@ class Waiting:
     def on_host(self) -> int:
         """Bytes of each host's memory."""
         return self.together * self.hardware.per_host
+
+    @property
+    def fits(self) -> bool:
+        """Whether a host has as much, whatever else it holds (see ``vcap preflight``)."""
+        return self.on_host <= self.host_memory
 
     @property
     def out_seconds(self) -> float:

@@ -132,7 +132,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        return self.peak <= self.capacity
+        return self.peak <= self.capacity and (self.waiting is None or self.waiting.fits)
 
     @property
     def step_seconds(self) -> float | None:
@@ -295,16 +295,21 @@ def make_plan(
         resident={phase: dict(what) for phase, what in step.resident.items()},
         rows=tuple(rows),
         spread=_spread(config, step, rows, laid.policy),
-        waiting=_waiting(step, rows, laid.policy),
+        waiting=_waiting(step, rows, laid),
         left_out=tuple(left_out),
     )
 
 
-def _waiting(step: Step, rows: Sequence[Row], hardware: Hardware) -> Waiting | None:
+def _waiting(step: Step, rows: Sequence[Row], laid: Layout) -> Waiting | None:
     if not step.waiting:
         return None
     states = max((row.compiled.host for row in rows), default=0)
-    return Waiting(parts=dict(step.waiting), states=states, hardware=hardware)
+    return Waiting(
+        parts=dict(step.waiting),
+        states=states,
+        hardware=laid.policy,
+        host_memory=laid.hardware.host_memory,
+    )
 
 
 def _spread(config: RunConfig, step: Step, rows: Sequence[Row], hardware: Hardware) -> Spread | None:

@@ -90,9 +90,9 @@ def _waiting(plan: Plan) -> str:
     waiting = plan.waiting
     if waiting is None:
         return ""
-    machine, chip = waiting.hardware, waiting.hardware.chip
+    chip = waiting.hardware.chip
     parts = ", ".join(f"{name} {gib(size)}" for name, size in waiting.parts.items())
-    whose = f"of the {gib(machine.host_memory)} of a host"
+    whose = f"of the {gib(waiting.host_memory)} of a host"
     out, back = (f"{1e3 * seconds:,.0f} ms" for seconds in (waiting.out_seconds, waiting.back_seconds))
     estimate = " (estimate)" if chip.host_link_estimated else ""
     lines = [
@@ -210,6 +210,9 @@ def _verdict(plan: Plan) -> str:
         )
     if plan.fits:
         return f"FITS: the peak is {gib(worst.peak)} GiB ({worst.name}), {gib(spare)} GiB are free."
+    if plan.waiting is not None and not plan.waiting.fits and spare >= 0:
+        has = gib(plan.waiting.host_memory)
+        return f"DOES NOT FIT: what waits takes {gib(plan.waiting.on_host)} GiB of a host, which has {has}."
     return f"DOES NOT FIT: {worst.name} needs {gib(worst.peak)} GiB, {gib(-spare)} GiB more than there are."
 
 
