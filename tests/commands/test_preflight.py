@@ -11,6 +11,7 @@ import pytest
 from vcap_jax.commands import preflight
 from vcap_jax.configuration import load_config
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.hardware import hardware
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 2**30
@@ -109,3 +110,61 @@ def test_what_the_run_reads_beside_the_manifest_is_looked_at_too(tmp_path: Path)
     assert "nowhere.jsonl does not exist" in remedy
     what, _ = preflight.inputs(paper("image", given[0], "model.path=embedded", "max_steps=1"))
     assert what.endswith("1 images; " + f"{tmp_path / 'rows.jsonl'}: ignored keys: licence")
+
+
+def test_what_waits_while_captions_are_drawn_is_asked_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The 8B model: float32 moments of 8.2 thousand million parameters are 61 GiB on one GPU, 102 on six, whose odd
+    number cuts some matrices in two only."""
+    config = paper("image", "model.path=8B", "rollout.offload=[optimizer,reference]")
+    assert preflight.waiting_bytes(paper("image", "model.path=8B"), 6) == 0
+    one, six, eight = (preflight.waiting_bytes(config, devices) for devices in (1, 6, 8))
+    assert one / GIB == pytest.approx(61.0 + 15.3, abs=0.1)
+    assert eight / GIB == pytest.approx(one / GIB / 8, abs=0.02)
+    assert six / GIB == pytest.approx(16.6, abs=0.05)
+    assert preflight.waiting_bytes(config, None) == one
+    nodes = replace(
+        config, distributed=replace(config.distributed, coordinator="a:1", processes=2, process_id=0)
+    )
+    assert preflight.waiting_bytes(nodes, 4) == eight
+    monkeypatch.setattr(preflight, "memory_limit", lambda: 100 * GIB)
+    what, remedy = preflight.host_memory(config, 0, waiting=6 * six)
+    assert what == "99 GiB of this host's memory, 99 of them for what waits while captions are drawn"
+    assert not remedy
+    what, remedy = preflight.host_memory(config, 1, waiting=6 * six)
+    assert "99 for what waits while captions are drawn (rollout.offload=['optimizer', 'reference'])" in remedy
+
+
+def test_a_pool_of_pinned_memory_that_is_too_small_is_a_problem_with_its_variable(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", raising=False)
+    config = paper("video", f"model.path={model}", "grpo.groups_per_micro_batch=6")
+    hidden = preflight.offloaded_bytes(config)
+    assert preflight.pinned_pool(config, 0, 6, None) is None  # nothing new to say
+    told = f"{(GIB + hidden // 6) / GIB:.1f} GiB of pinned host memory for each GPU"
+    assert preflight.pinned_pool(config, GIB, 6, hardware("h800x8")) == (told, "")
+    assert preflight.pinned_pool(config, GIB, 6, hardware("v5p-16")) is None
+    _, remedy = preflight.pinned_pool(config, 60 * GIB, 6, None) or ("", "")
+    assert remedy == "XLA takes at most 64 GiB: set XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB=92 in the environment"
+    monkeypatch.setenv("XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", "92")
+    assert preflight.pinned_pool(config, 60 * GIB, 6, None) == (
+        "82.9 GiB of pinned host memory for each GPU",
+        "",
+    )
+    # Hidden states alone: one GPU has all six groups of the micro-batch.
+    monkeypatch.delenv("XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB")
+    _, remedy = preflight.pinned_pool(config, 0, 1, None) or ("", "")
+    assert remedy.startswith("XLA takes at most 64 GiB")
+
+
+def test_the_command_tells_what_waits(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--target", "h800x8", "--devices", "6", "--config", "configs/paper/image.yaml"]
+    settings = ["model.path=8B", "rollout.groups_per_batch=36", "grpo.groups_per_micro_batch=6"]
+    preflight.main([*arguments, *settings, "rollout.offload=[optimizer,reference]"])
+    told = capsys.readouterr().out
+    assert "ok\t99 GiB of h800x8's memory, 99 of them for what waits while captions are drawn" in told
+    assert "ok\t16.6 GiB of pinned host memory for each GPU" in told
+    preflight.main([*arguments, *settings])
+    assert "pinned" not in capsys.readouterr().out

@@ -53,7 +53,9 @@ class Collector:
         self.silent, self.error, self.asked = silent, error, []
         self.session = SimpleNamespace(statistics=StatisticsRecorder(("judge",)).snapshot)
 
-    def draw(self, params: Any, batch: GroupBatch, step: int, known: Any = None) -> Any:
+    def draw(
+        self, params: Any, batch: GroupBatch, step: int, known: Any = None, make_room: Any = None
+    ) -> Any:
         self.asked.append((step, [example.sample.id for example in batch.examples]))
         told = np.asarray(params["w"], np.float32).view(np.int32)
         drawn = {

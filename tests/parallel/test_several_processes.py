@@ -72,13 +72,13 @@ def train_here(data: Path, folder: Path, *, resume: bool = False) -> None:
 class Run:
     """Commands that share a run folder, each with its own output file."""
 
-    def __init__(self, data: Path, folder: Path, *, processes: int, devices: int) -> None:
+    def __init__(self, data: Path, folder: Path, *more: str, processes: int, devices: int) -> None:
         self.folder = folder
         self.metrics = folder / "metrics.jsonl"
         flags = " ".join([*quick_compile.flags(), f"--xla_force_host_platform_device_count={devices}"])
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, str(ROOT / "launch" / "train.py"), "--run-dir", str(folder)]
-        command += [f"compilation_cache={os.environ['JAX_COMPILATION_CACHE_DIR']}", *settings(data)]
+        command += [f"compilation_cache={os.environ['JAX_COMPILATION_CACHE_DIR']}", *settings(data), *more]
         coordinator = f"127.0.0.1:{free_port()}"
         self.outputs = [folder.with_suffix(f".{index}") for index in range(processes)]
         self.started = []
@@ -155,8 +155,10 @@ def same_steps(here: Path, there: Path, steps: int, *, evaluated: bool = True) -
 
 
 def test_two_processes_follow_one_and_a_killed_run_goes_on_elsewhere(data, tmp_path):
+    """The two have in the host's memory what can wait there, the one has not: nothing else is different."""
     folder = tmp_path / "shared"
-    shared = Run(data, folder, processes=2, devices=2)
+    waiting = "rollout.offload=[optimizer,reference,parameters]"
+    shared = Run(data, folder, waiting, processes=2, devices=2)
     # One of two processes is killed: the other ends soon and says why.
     shared.wait_for_step(2)
     shared.started[1].send_signal(signal.SIGKILL)

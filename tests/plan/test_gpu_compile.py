@@ -54,6 +54,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "data.buckets={tokens: [1024], frames: [1], patches: [1024]}",
         "rollout={group_size: 2, max_completion_length: 128, groups_per_batch: 2, prefill_chunk: 512}",
         "rollout.decode_steps_per_call=8",
+        "rollout.offload=[optimizer,parameters]",
         "grpo={groups_per_step: 2, groups_per_micro_batch: 2, caption_buckets: []}",
     ]
     # A process of its own: this one's JAX has begun on simulated devices, and keeps what it compiles for the CPU.
@@ -80,3 +81,39 @@ def test_prompts_and_updates_attend_with_cudnn_and_decoding_talks_to_nobody(plan
     # Two replicas, each with the parameters of its own.
     assert programs["decode"]["sent"] == 0
     assert programs["gradient"]["sent"] > 0
+
+
+def test_a_compiler_for_gpus_takes_the_hosts_memory_and_drops_it_from_shardings(tmp_path: Path) -> None:
+    """What waits was put there, or there would be no plan. A sharding's kind of memory is dropped without a word:
+    should this change, the plan may place what it now counts."""
+    program = """
+from vcap_jax.plan import targets
+targets.prepare_environment()
+import jax, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+from vcap_jax.plan.offload import check_sending, sending
+from vcap_jax.plan.errors import PlanningError
+from vcap_jax.system.hardware import hardware
+machine = hardware("h100x2")
+mesh = jax.sharding.Mesh(np.array(targets.devices(machine.chip, machine.topology)), ("a",))
+cut = NamedSharding(mesh, PartitionSpec("a"))
+x = jax.ShapeDtypeStruct((1024, 256), np.float32, sharding=cut)
+check_sending(sending([x, x]), 2 * 512 * 256 * 4, "cuda")
+dropped = jax.jit(lambda x: x + 0, out_shardings=cut.with_memory_kind("pinned_host")).lower(x)
+try:
+    check_sending(dropped, 512 * 256 * 4, "cuda")
+except PlanningError as error:
+    print(error)
+"""
+    own = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
+    environment = {k: v for k, v in os.environ.items() if k not in own} | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "the compiler puts 0 into the host's memory" in done.stdout

@@ -14,7 +14,8 @@ from tests.tiny_policy import CONFIG
 from vcap_jax.configuration import load_config
 from vcap_jax.plan.abstract import abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import compile_program
-from vcap_jax.plan.programs import FORWARD, Shapes, step_programs
+from vcap_jax.plan.programs import step_programs
+from vcap_jax.plan.work import FORWARD, Shapes
 from vcap_jax.run.config import RunConfig
 
 

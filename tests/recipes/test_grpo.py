@@ -16,13 +16,17 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from tests.signals import in_foreground
 from vcap_jax.configuration import load_config
+from vcap_jax.grpo.update import StepUpdate
+from vcap_jax.grpo.waiting import WaitingState
 from vcap_jax.recipes.grpo import run
 from vcap_jax.report.metrics import deterministic, read_metrics
+from vcap_jax.rollout.slots import Slots
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.folders import open_run
 from vcap_jax.training.checkpoint import Checkpointer
@@ -198,8 +202,53 @@ def test_captions_drawn_ahead_are_found_again_after_a_kill(tmp_path):
     # The learning rate begins at 0, so until the third step both policies are one.
     assert [abs(row["ratio"] - 1) > 1e-3 for row in rows] == [False, False, True, True]
     ended_by(signal.SIGKILL, 2, folder, "rollout.ahead=1")
-    train_here(folder, "image", "rollout.ahead=1", resume=True)
+    # What waits where is no part of what a run is.
+    train_here(folder, "image", "rollout.ahead=1", "rollout.offload=[optimizer,parameters]", resume=True)
     assert_the_same(folder, alone)
+
+
+def test_what_waits_in_the_hosts_memory_changes_nothing_that_is_computed(tmp_path, left_alone, monkeypatch):
+    """Stopped by SIGTERM, with everything on the host that can be, and resumed here, where it is seen to lie there."""
+    folder, offload = tmp_path / "waiting", "rollout.offload=[optimizer,reference,parameters]"
+    steps = ended_by(signal.SIGTERM, 1, folder, offload)
+    with Checkpointer(folder / "checkpoints", read_only=True) as checkpoints:
+        assert checkpoints.latest_step() == steps
+    held: list[WaitingState] = []
+    updates: list[StepUpdate] = []
+    found: set[tuple[frozenset[str | None], ...]] = set()
+    build, decode, fixed = WaitingState.__init__, Slots.decode, StepUpdate.fixed
+
+    def kinds(tree: object) -> frozenset[str | None]:
+        return frozenset(x.sharding.memory_kind for x in jax.tree.leaves(tree))
+
+    def built(self, *given):
+        held.append(self)
+        build(self, *given)
+
+    def decoded(self):
+        # Before the first step, held-out captions are drawn without a state.
+        if held:
+            state = held[-1].state
+            found.add((kinds(state.params), kinds(state.opt_state)))
+        decode(self)
+
+    def looked_at(self, *given, **more):
+        updates.append(self)
+        return fixed(self, *given, **more)
+
+    monkeypatch.setattr(WaitingState, "__init__", built)
+    monkeypatch.setattr(Slots, "decode", decoded)
+    monkeypatch.setattr(StepUpdate, "fixed", looked_at)
+    train_here(folder, "image", offload, resume=True)
+    assert_the_same(folder, left_alone)
+    host, device = (frozenset({kind}) for kind in ("pinned_host", "device"))
+    # On one device captions are drawn with the embedding and the last norm as they are.
+    assert found == {
+        (host | device, host),  # in a step
+        (device, host),  # held-out captions, between two steps and after the last
+    }
+    assert {kinds(update.reference) for update in updates} == {host}
+    assert read_metrics(folder / "metrics.jsonl")[-1]["compiles"] == 0
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ On eight simulated devices (see conftest.py).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 
 import jax
@@ -20,6 +21,7 @@ from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.partition import RULES
+from vcap_jax.parallel.host_memory import free
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.hlo import parse
 from vcap_jax.rollout.placement import RolloutPlacement, local_mesh, mesh_of
@@ -169,3 +171,33 @@ def test_the_copy_is_in_the_type_of_the_products_and_the_vision_tower_is_left() 
 def test_a_tensor_axis_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match=r"mesh\.tensor is 3"):
         local_mesh(3, jax.devices()[:1])
+
+
+@pytest.mark.parametrize(("devices", "dtype"), [(1, "float32"), (1, "bfloat16"), (2, "float32")])
+def test_what_is_taken_as_it_is_is_all_that_may_not_be_given_up(devices: int, dtype: str) -> None:
+    """The same captions when every other array is gone once the copy is begun."""
+    model = Qwen3VL(Qwen3VLConfig.from_dict(MODEL), rngs=nnx.Rngs(0), dtype=jnp.dtype(dtype))
+    graphdef, params = nnx.split(model)
+    placed = Placement.build(MeshConfig(), jax.devices()[:devices], rules=RULES)
+    sampler = GroupSampler(graphdef, CONFIG, end_ids=[END], banned_ids=[5, 6, 7, 8])
+
+    def drawn(give_up: bool) -> list[list[int]]:
+        # Its own: the model's arrays would be given up as well.
+        trainable, frozen = placed.state(jax.tree.map(jnp.copy, params)), nnx.State({})
+        taken = sampler.taken(trainable, frozen)
+        leaves = jax.tree.leaves(trainable)
+        visual = len(jax.tree.leaves(trainable["visual"]))
+        # On one device: the vision side; where types are the same, also embedding and last norm.
+        assert len(taken) == (0 if devices > 1 else visual + 2 * (dtype == "float32"))
+        assert {id(x) for x in taken} <= {id(x) for x in leaves}
+        (batch,) = twelve_groups(params, graphdef)[:1]
+
+        def batches() -> Iterator[PromptGroups]:
+            if give_up:
+                free(trainable, keep=taken)
+            yield batch
+
+        groups = sampler.stream_batches(trainable, frozen, batches(), seed=0, step=0)
+        return [group.tokens.tolist() for group in sorted(groups, key=lambda group: group.index)]
+
+    assert drawn(give_up=True) == drawn(give_up=False)

@@ -318,6 +318,12 @@ def test_short_groups_that_gain_nothing_are_refused():
             rules(**settings)
 
 
+def test_shorter_captions_need_no_short_caches():
+    config = rules(short_groups=8, short_length=64, max_completion_length=512)
+    assert (config.limited_to(256).short_groups, config.limited_to(256).max_completion_length) == (8, 256)
+    assert (config.limited_to(64).short_groups, config.limited_to(64).max_completion_length) == (0, 64)
+
+
 def test_a_process_takes_its_share_of_short_groups():
     config = rules(short_groups=8, short_length=64)
     assert (config.share(2).groups_per_batch, config.share(2).short_groups) == (2, 4)

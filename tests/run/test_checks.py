@@ -27,8 +27,15 @@ from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.recipes.grpo import run
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.run import checks
 from vcap_jax.run import setup as preparing
-from vcap_jax.run.checks import check_equal_shares, check_run, check_same_attention, check_sft_run
+from vcap_jax.run.checks import (
+    check_equal_shares,
+    check_offload,
+    check_run,
+    check_same_attention,
+    check_sft_run,
+)
 from vcap_jax.run.command_line import config_parser, run_command
 from vcap_jax.run.config import RunConfig
 
@@ -78,6 +85,26 @@ def test_a_real_batch_that_the_accelerators_of_one_process_cannot_share_is_refus
             ["rollout.engine=vllm", "rollout.vllm.urls=[http://127.0.0.1:8100]", "rollout.ahead=1"],
             1,
             "rollout.ahead is for the JAX sampler, and rollout.engine is vllm.*rollout.ahead=0",
+        ),
+        (
+            [
+                "rollout.engine=vllm",
+                "rollout.vllm.urls=[http://127.0.0.1:8100]",
+                "rollout.offload=[optimizer]",
+            ],
+            1,
+            r"rollout.offload is \['optimizer'\].*rollout.engine is vllm.*Set rollout.offload=\[\]",
+        ),
+        (
+            ["rollout.offload=[optimizer,reference]", "grpo.objective.beta=0"],
+            1,
+            "rollout.offload is .*, but grpo.objective.beta is 0: there is no reference.*leave reference out",
+        ),
+        (["rollout.offload=[optimizer,optimizer]"], 1, "rollout.offload .*name each once"),
+        (
+            ["rollout.offload=[moments]"],
+            1,
+            "rollout.offload .*expected list.*optimizer.*reference.*parameters",
         ),
         (["rollout.ahead=2"], 1, r"rollout.ahead .*expected int in \[0, 1\], given 2"),
         (
@@ -251,3 +278,31 @@ def test_what_is_refused_leaves_no_folder_behind(command: str, tmp_path: Path, m
     assert main() == 1
     assert "mesh" in capsys.readouterr().err
     assert not folder.exists()
+
+
+def test_devices_that_cannot_reach_the_hosts_memory_are_refused_by_name() -> None:
+    config = load_config(RunConfig, [], ["rollout.offload=[optimizer]"])
+    check_offload(config, jax.devices()[0])
+
+    def device(*kinds: str) -> Any:
+        memories = [SimpleNamespace(kind=kind) for kind in kinds]
+        return SimpleNamespace(device_kind="Chip", addressable_memories=lambda: memories)
+
+    check_offload(config, device("device", "pinned_host"))
+    with pytest.raises(
+        ConfigError, match=r"rollout\.offload is .*but Chip has no .*pinned_host: it has device\."
+    ):
+        check_offload(config, device("device"))
+    with pytest.raises(ConfigError, match="it has none that it names"):
+        check_offload(config, device())
+    check_offload(load_config(RunConfig, [], []), device("device"))
+
+
+def test_a_run_on_such_devices_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "has_host_memory", lambda device: False)
+    config = load_config(RunConfig, [], [*SMALL, "rollout.offload=[optimizer]"])
+    with pytest.raises(ConfigError, match="has no memory of the kind pinned_host"):
+        run(config, RunFolder(tmp_path), say=print)
+    assert not list(tmp_path.iterdir())

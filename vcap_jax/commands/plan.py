@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say=say,
         )
         trials = []
-        if not plan.fits and not args.no_trials:
+        if plan.peak > plan.capacity and not args.no_trials:
             trials = try_changes(
                 plan, config, fraction=args.memory_fraction, policy_devices=args.policy_devices, say=say
             )

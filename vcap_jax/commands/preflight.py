@@ -11,8 +11,10 @@ launch/h800_8x.sh and launch/tpu.sh read; the exit status is 1 if there was a pr
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
     from vcap_jax.configuration import ConfigError
     from vcap_jax.run.checks import check_settings, check_target
+    from vcap_jax.system.errors import VCapError
 
     target = None
     try:
@@ -56,12 +59,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = say(f"configuration {named}")
     wrong |= say(*inputs(config))
     # Of a slice that finds its processes itself, the devices of all of them count together.
-    if devices := args.devices or (target and target.devices // (config.distributed.processes or 1)):
+    devices: int | None = args.devices
+    if not devices and target is not None:
+        devices = target.devices // (config.distributed.processes or 1)
+    if devices:
         wrong |= say(*group_counts(config, devices))
+    try:
+        waiting = waiting_bytes(config, devices)
+    except (VCapError, ValueError) as error:
+        return say("rollout.offload", told(error))
     if args.host_memory:
-        wrong |= say(*host_memory(config, args.judges))
+        wrong |= say(*host_memory(config, args.judges, waiting=waiting * (devices or 1)))
     elif target is not None:
-        wrong |= say(*host_memory(config, args.judges, target))
+        wrong |= say(*host_memory(config, args.judges, target, waiting=waiting * (devices or 1)))
+    if pool := pinned_pool(config, waiting, devices, target):
+        wrong |= say(*pool)
     return wrong
 
 
@@ -115,10 +127,13 @@ def group_counts(config: RunConfig, devices: int) -> tuple[str, str]:
     return what, ""
 
 
-def host_memory(config: RunConfig, judges: int, target: Hardware | None = None) -> tuple[str, str]:
+def host_memory(
+    config: RunConfig, judges: int, target: Hardware | None = None, *, waiting: int = 0
+) -> tuple[str, str]:
     """What is known to be needed of the memory of this host, against what it has (or this job, if that is less); of a
-    target, against what its hosts have."""
+    target, against what its hosts have. waiting: bytes of ``rollout.offload``."""
     needs = {
+        f"what waits while captions are drawn (rollout.offload={list(config.rollout.offload)})": waiting,
         "hidden states that wait for the backward pass (model.remat=offload)": offloaded_bytes(config),
         "the copy that a checkpoint is written from": saved_bytes(config),
         f"media caches of {judges} judge servers": judges * JUDGE_CACHES[config.modality],
@@ -126,10 +141,47 @@ def host_memory(config: RunConfig, judges: int, target: Hardware | None = None) 
     total = sum(needs.values())
     whose, has = ("this host", memory_limit()) if target is None else (target.name, target.host_memory)
     what = f"{total / GIB:.0f} GiB of {whose}'s memory"
+    if waiting:
+        what += f", {waiting / GIB:.0f} of them for what waits while captions are drawn"
     if has is None or total <= has:
         return what, ""
     parts = ", ".join(f"{need / GIB:.0f} for {name}" for name, need in needs.items() if need)
     return what, f"there are {has / GIB:.0f} GiB: {parts}"
+
+
+def waiting_bytes(config: RunConfig, devices: int | None) -> int:
+    """Of each of a process's devices, for what waits in the host's memory while captions are drawn. devices: None
+    counts the whole as if for one. Raises ValueError for a mesh that does not fit them, PlanningError for a model whose
+    sizes are not to be found."""
+    if not config.rollout.offload:
+        return 0
+    from vcap_jax.parallel.sharding import MeshConfig
+    from vcap_jax.plan.abstract import model_of
+    from vcap_jax.plan.offload import waiting_bytes as of_each
+
+    mesh = config if devices else replace(config, mesh=MeshConfig())
+    count = (devices or 1) * (config.distributed.processes or 1 if devices else 1)
+    return sum(of_each(mesh, model_of(config.model), count).values())
+
+
+def pinned_pool(
+    config: RunConfig, waiting: int, devices: int | None, target: Hardware | None
+) -> tuple[str, str] | None:
+    """Whether XLA may pin as much for a GPU as waits on the host; None where nothing is to be said."""
+    from vcap_jax.plan.offload import POOL, POOL_VARIABLE, pool_needed
+
+    if target is not None and target.chip.platform != "cuda":
+        return None
+    pinned = waiting + offloaded_bytes(config) // (devices or 1)
+    given = os.environ.get(POOL_VARIABLE, "")
+    limit = int(given) * GIB if given.isdecimal() else POOL
+    needed = pool_needed(pinned, limit)
+    if not waiting and not needed:
+        return None
+    what = f"{pinned / GIB:.1f} GiB of pinned host memory for each GPU"
+    if not needed:
+        return what, ""
+    return what, f"XLA takes at most {limit // GIB} GiB: set {POOL_VARIABLE}={needed} in the environment"
 
 
 def offloaded_bytes(config: RunConfig) -> int:

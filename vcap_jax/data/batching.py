@@ -11,7 +11,7 @@ import numpy as np
 from vcap_jax.data.examples import Example
 from vcap_jax.models.buckets import Buckets, PaddedSizes
 from vcap_jax.models.family import Features, Params, PromptBatch
-from vcap_jax.models.policy import Policy, vision_encoder
+from vcap_jax.models.policy import Policy, frozen_vision_encoder, vision_encoder
 from vcap_jax.parallel.processes import Processes
 
 
@@ -19,13 +19,16 @@ from vcap_jax.parallel.processes import Processes
 class PromptBatcher:
     """Makes device batches of up to ``groups`` prompts.
 
-    policy: whose vision tower looks at the pictures. put: puts a host batch on the devices.
+    policy: whose vision tower looks at the pictures. put: puts a host batch on the devices. frozen_vision: whether the
+    tower is frozen, and is to be found in ``policy`` alone: the parameters that a batch is made with may then lie
+    anywhere.
     """
 
     policy: Policy
     buckets: Buckets
     groups: int
     put: Callable[[PromptBatch], PromptBatch]
+    frozen_vision: bool = False
 
     def sizes(self, examples: Sequence[Example]) -> PaddedSizes:
         """What a batch of the examples is padded to. Raises PromptTooLargeError for one beyond the largest bucket."""
@@ -58,6 +61,8 @@ class PromptBatcher:
 
     @cached_property
     def _encode(self) -> Callable[[Params, Params, PromptBatch], Features]:
+        if self.frozen_vision:
+            return frozen_vision_encoder(self.policy)
         return vision_encoder(self.policy.graphdef)
 
 

@@ -8,7 +8,7 @@ step.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import astuple, dataclass, replace
 
@@ -33,6 +33,10 @@ from vcap_jax.system.shutdown import requested
 
 _LOOK_EVERY_S = 1.0
 """Between two looks at whether the run was asked to end, while scores are waited for."""
+
+
+def _no_room_needed() -> None:
+    """Nothing has to leave the devices."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,14 @@ class Collector:
         batch: GroupBatch[Example],
         step: int,
         known: Mapping[int, SampledGroup] | None = None,
+        make_room: Callable[[], None] = _no_room_needed,
     ) -> StepDraw:
         """Captions for the groups of this process, which are with the judge.
 
-        known: captions of these groups that were drawn before, by index; None draws. Raises KeyError for a sample
-        without a needed reference, and RolloutError if the engine fails.
+        known: captions of these groups that were drawn before, by index; None draws. make_room: called once, when the
+        engine has its copy of ``params`` and the first pictures are being looked at, before the engine makes its
+        caches; from then on ``params`` are not used. Raises KeyError for a sample without a needed reference, and
+        RolloutError if the engine fails.
         """
         engine = self.engine if known is None else KnownCaptions(known)
         begin = time.monotonic()
@@ -84,7 +91,7 @@ class Collector:
 
         drawn: dict[int, SampledGroup] = {}
         by_size = self._by_size(batch)
-        made = self._batches(params, by_size, self._sizes(by_size), batches)
+        made = self._batches(params, by_size, self._sizes(by_size), batches, make_room)
         for group in engine.stream(params, made, step=step, ended=ended):
             drawn[group.index] = group
             if self.second_judge is not None:
@@ -159,7 +166,12 @@ class Collector:
         return common_sizes(self.processes, [self.batcher.sizes(part) for part in parts])
 
     def _batches(
-        self, params: Params, batch: GroupBatch[Example], sizes: list[PaddedSizes], made: list[RolloutBatch]
+        self,
+        params: Params,
+        batch: GroupBatch[Example],
+        sizes: list[PaddedSizes],
+        made: list[RolloutBatch],
+        make_room: Callable[[], None],
     ) -> Iterator[RolloutBatch]:
         """Device batches of the groups, made as the engine asks for them and appended to ``made``."""
         size = self.batcher.groups
@@ -168,6 +180,8 @@ class Collector:
             part = batch.examples[cut]
             prompt, features = self.batcher.batch(params, part, padded)
             made.append(RolloutBatch(part, batch.indices[cut], prompt, features))
+            if number == 0:
+                make_room()
             yield made[-1]
 
     def _opened(self, example: Example, index: int, step: int) -> JudgedGroup:

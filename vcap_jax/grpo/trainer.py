@@ -13,11 +13,12 @@ makes one of them stop makes all stop at that point, with the same state saved.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+import jax
 import numpy as np
 
 from vcap_jax.data.examples import Example
@@ -35,12 +36,14 @@ from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.gather import StepNotDone, end_of_step, longest_of_all, outcome_of_all
 from vcap_jax.grpo.records import GroupResult, StepOutcome, StepReport, StepRollout
 from vcap_jax.grpo.update import FixedLogprobs, StepUpdate
+from vcap_jax.grpo.waiting import WaitingState, nothing_taken
 from vcap_jax.models.policy import Params
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.store import StoreError
 from vcap_jax.rollout.engine import RolloutError
+from vcap_jax.rollout.sampler import Offloaded
 from vcap_jax.system.json_values import JsonObject
 from vcap_jax.system.shutdown import TrainingStopped, finishing, requested
 from vcap_jax.training.checkpoint import (
@@ -96,7 +99,8 @@ class Training:
     after each step, and where a run goes on, for work that leaves them as they are; all processes do it together. What
     it returns is called once these parameters' checkpoint is complete. ahead: steps that captions are drawn ahead, 0
     or, for one process, 1. kept: what the checkpoint that the run goes on from keeps of them. short_length: tokens that
-    short caches hold (``RolloutConfig.short_length``), 0 where there are none.
+    short caches hold (``RolloutConfig.short_length``), 0 where there are none. offload, taken: what waits in the host's
+    memory while captions are drawn, and what cannot (``WaitingState``).
     """
 
     config: GRPOConfig
@@ -114,43 +118,49 @@ class Training:
     ahead: int = 0
     kept: HostArrays | None = None
     short_length: int = 0
+    offload: tuple[Offloaded, ...] = ()
+    taken: Callable[[Params], Iterable[jax.Array]] = nothing_taken
 
     def run(self, state: TrainState) -> TrainState:
-        """Trains from ``state`` (donated) to the last step and saves; returns the final state.
+        """Trains from ``state`` (donated) to the last step and saves; returns the final state, whose parameters are on
+        the devices.
 
         Raises TrainingStopped when rollout engine, judge, store or reward family cannot be used any
         more, or when nothing was scored in a step; Stopped after a signal. What was done is saved
         before. Raises PeerFailed if another process ends, and CheckpointError if the checkpoint that it
         goes on from lacks the captions drawn ahead.
         """
-        compiles = CompileCounter()
+        compiles, held = CompileCounter(), WaitingState(state, self.offload, self.taken)
         with compiles, finishing("the step in work"):
-            done = int(state.step) // self.config.num_iterations
+            done = int(held.state.step) // self.config.num_iterations
             known = self._known(done)
             place: tuple[JsonObject, Ahead] = (self.data.get_state(), lambda: self.kept)
             # An earlier start may have been stopped in it.
-            between_steps(self.between, self.checkpoints, done, state, *place)
+            between_steps(self.between, self.checkpoints, done, held.state, *place)
             upcoming: _Drawn | None = None
             for step in range(done, self.total_steps):
                 begin = time.monotonic()
                 compiled = compiles.count
                 judge_before = self.collector.session.statistics()
                 try:
-                    now = upcoming or self._drawn(state, step, known)
+                    now = upcoming or self._drawn(held, step, known)
                     known = upcoming = None
                     if self.ahead and step + 1 < self.total_steps:
-                        upcoming = self._drawn(state, step + 1)
+                        upcoming = self._drawn(held, step + 1)
+                    # While the judge gives its last answers.
+                    held.due()
                     rollout, outcome = self._scored(now.draw)
                 except (StepNotDone, NoComponents) as error:
-                    save_before(self.checkpoints, step, state, *place)
+                    save_before(self.checkpoints, step, held.state, *place)
                     raise self._stopped(step, error) from (error.__cause__ or error)
                 advantages = self._advantages(outcome.results)
                 if advantages.skipped.all():
-                    save_before(self.checkpoints, step, state, *place)
+                    save_before(self.checkpoints, step, held.state, *place)
                     self._stop_without_rewards(outcome, step)
                 update_begin = time.monotonic()
                 lengths = np.stack([result.lengths for result in outcome.results])
-                state, update_metrics = self.update(state, rollout, lengths, advantages, now.fixed)
+                state, update_metrics = self.update(held.state, rollout, lengths, advantages, now.fixed)
+                held.updated(state)
                 update_seconds = now.seconds + time.monotonic() - update_begin
                 place = (self.data.get_state(), nothing_ahead) if upcoming is None else upcoming.place
                 drawing: dict[str, float] = {"rollout/age": now.age} if self.ahead else {}
@@ -179,15 +189,15 @@ class Training:
                     self.checkpoints,
                     step + 1,
                     self.total_steps,
-                    state,
+                    held.state,
                     place[0],
                     every=self.save_every,
                     stop=stop,
                     ahead=place[1],
                 )
-                between_steps(self.between, self.checkpoints, step + 1, state, *place)
+                between_steps(self.between, self.checkpoints, step + 1, held.state, *place)
             self.checkpoints.wait()
-        return state
+        return held.state
 
     def _known(self, done: int) -> KnownStep | None:
         """The step after ``done`` ones, if it was drawn ahead by an earlier start. Raises CheckpointError."""
@@ -200,31 +210,32 @@ class Training:
             )
         return None
 
-    def _drawn(self, state: TrainState, step: int, known: KnownStep | None = None) -> _Drawn:
+    def _drawn(self, held: WaitingState, step: int, known: KnownStep | None = None) -> _Drawn:
         """The next samples' captions, of step ``step``, with the judge. known: those that an earlier start has drawn
-        ahead; None draws them with ``state``. Raises StepNotDone."""
+        ahead; None draws them with the state that is held. Raises StepNotDone."""
         place = self.data.get_state()
         batch = next(self.data)
         for bad in batch.skipped:
             self.log.message(f"skipped sample {bad.id}: {bad.reason}")
         groups, old = (None, None) if known is None else (known.groups, known.old)
         draw: StepDraw | Exception
-        own = self.own_params(state.params)
+        own = self.own_params(held.state.params)
         try:
-            draw = self.collector.draw(own, batch, step, groups)
+            draw = self.collector.draw(own, batch, step, groups, held.make_room)
         except RolloutError as error:
             draw = error
+        held.drawn()
         longest = longest_of_all(self.processes, draw if isinstance(draw, Exception) else draw.groups)
         assert not isinstance(draw, Exception)  # or the problem would have been told
         begin = time.monotonic()
         fixed = self.update.fixed(
-            state.params, draw.batches, draw.groups, longest, ahead=self.ahead > 0, old=old
+            held.state.params, draw.batches, draw.groups, longest, ahead=self.ahead > 0, old=old
         )
         seconds = time.monotonic() - begin
         ahead: Ahead = nothing_ahead
         if self.ahead:
             ahead = partial(kept_step, draw.batches, draw.groups, fixed.old)
-        drawn_after = int(state.step) // self.config.num_iterations - (known is not None)
+        drawn_after = int(held.state.step) // self.config.num_iterations - (known is not None)
         return _Drawn(
             place=(place, ahead),
             draw=draw,

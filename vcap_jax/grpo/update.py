@@ -23,6 +23,7 @@ from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.grpo.records import StepRollout
 from vcap_jax.models.family import Features, Params, PromptBatch
 from vcap_jax.models.widths import columns_for
+from vcap_jax.parallel.host_memory import on_devices
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.rollout.engine import RolloutBatch
 from vcap_jax.rollout.slots import SampledGroup
@@ -60,7 +61,8 @@ class StepUpdate:
     """Updates the policy with one step's captions.
 
     max_completion_length: tokens of a caption at most.
-    reference: the frozen reference policy's parameters, or None when beta is 0.
+    reference: the frozen reference policy's parameters, or None when beta is 0. Where they lie in the host's memory,
+        they come to the devices for as long as they are computed with.
     rollout_weights: ``UpdatePrograms.rollout_weights`` if captions come from another engine than the JAX sampler.
     """
 
@@ -92,13 +94,14 @@ class StepUpdate:
         tokens = {group.index: _as_wide(group.tokens, width, 0) for group in groups}
         drawing = params if ahead or self.config.num_iterations > 1 else None
         references, olds = [], []
-        for batch in batches:
-            captions = _rows(batch, tokens)
-            references.append(self._logprobs(self.reference, batch, captions))
-            if old is None:
-                olds.append(self._logprobs(drawing, batch, captions))
-            else:
-                olds.append(self._joined(_rows(batch, old)))
+        with on_devices(self.reference) as reference:
+            for batch in batches:
+                captions = _rows(batch, tokens)
+                references.append(self._logprobs(reference, batch, captions))
+                if old is None:
+                    olds.append(self._logprobs(drawing, batch, captions))
+                else:
+                    olds.append(self._joined(_rows(batch, old)))
         return FixedLogprobs(width, references, olds)
 
     def __call__(

@@ -159,6 +159,19 @@ def vision_encoder(graphdef: GraphDef) -> GroupShardedJit[[Params, Params, Promp
     return GroupShardedJit(encode)
 
 
+def frozen_vision_encoder(policy: Policy) -> Callable[[Params, Params, PromptBatch], Features]:
+    """The same of a policy whose vision side is frozen: what is trained is not looked at, wherever it lies."""
+    graphdef = policy.graphdef
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), policy.trainable)
+
+    def encode(frozen: Params, prompt: PromptBatch) -> Features:
+        assert prompt.vision is not None
+        return nnx.merge(graphdef, shapes, frozen).encode_vision(prompt.vision)
+
+    program = GroupShardedJit(encode)
+    return lambda trainable, frozen, prompt: program(frozen, prompt)
+
+
 def frozen_filter(prefixes: tuple[str, ...]) -> Callable[[PathParts, object], bool]:
     """An nnx filter that is True for parameters under one of the dotted ``prefixes``."""
     split = [tuple(prefix.split(".")) for prefix in prefixes]

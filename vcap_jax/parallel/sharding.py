@@ -79,15 +79,21 @@ class MeshConfig:
         return data, fsdp, tensor
 
 
+def axis_sizes(config: MeshConfig, devices: int) -> dict[str, int]:
+    """Size by axis of ``AXES``, in their order, of a mesh over that many devices. Raises ValueError if they do not
+    fit."""
+    data, fsdp, tensor = config.sizes(devices)
+    even = fsdp & -fsdp  # the largest power of two that divides it
+    return dict(zip(AXES, (data, even, fsdp // even, tensor), strict=True))
+
+
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """A mesh over ``devices`` (default: all of them), or over the first ones if the sizes name fewer.
 
     Raises ValueError if the sizes do not fit, or leave devices of another process without work.
     """
     devices = jax.devices() if devices is None else devices
-    data, fsdp, tensor = config.sizes(len(devices))
-    even = fsdp & -fsdp  # the largest power of two that divides it
-    sizes = (data, even, fsdp // even, tensor)
+    sizes = tuple(axis_sizes(config, len(devices)).values())
     used = math.prod(sizes)
     if used < len(devices) and jax.process_count() > 1:
         raise ValueError(f"mesh {sizes} leaves {len(devices) - used} of {len(devices)} devices idle; use all")

@@ -127,6 +127,13 @@ def abstract_policy(config: RunConfig, model: Model, device: jax.Device) -> Abst
     kernel = attention_kernel(
         settings.attention, model.spec, dtype, device, settings.decode_attention, tensor=config.mesh.tensor
     )
+    return abstract_parameters(config, model, kernel)
+
+
+def abstract_parameters(config: RunConfig, model: Model, kernel: Kernel) -> AbstractPolicy:
+    """``abstract_policy`` with attention by that kernel, on no device in particular."""
+    settings: ModelConfig = config.model
+    dtype = jnp.dtype(settings.dtype)
     kept = settings.param_dtype if settings.lora is None else settings.frozen_dtype
     whole = model.family.abstract_model(
         model.spec,

@@ -15,7 +15,9 @@ from vcap_jax.plan.abstract import Sizes, abstract_policy, largest_sizes, model_
 from vcap_jax.plan.compiled import Compiled, compile_program
 from vcap_jax.plan.costs import Cost
 from vcap_jax.plan.errors import PlanningError
-from vcap_jax.plan.programs import FORWARD, Shapes, Step, Work, step_programs
+from vcap_jax.plan.offload import Waiting, check_sending
+from vcap_jax.plan.programs import step_programs
+from vcap_jax.plan.work import FORWARD, Shapes, Step, Work
 from vcap_jax.run.checks import check_target
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, gpus
@@ -109,6 +111,7 @@ class Plan:
     """A planned run. capacity: bytes a device may use. resident: per phase, what the bytes are.
 
     spread: decoding with captions of the estimated lengths, if it was compiled and memory bounds it.
+    waiting: what lies in the host's memory through the rollout; None if nothing does.
     left_out: programs of a step that were not compiled. With any of them the rows are no whole step: ``fits`` speaks
     of those that were compiled, and there is no time of a step.
     """
@@ -123,6 +126,7 @@ class Plan:
     resident: dict[str, dict[str, int]]
     rows: tuple[Row, ...]
     spread: Spread | None = None
+    waiting: Waiting | None = None
     left_out: tuple[str, ...] = ()
 
     @property
@@ -131,12 +135,13 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        return self.peak <= self.capacity
+        return self.peak <= self.capacity and (self.waiting is None or self.waiting.fits)
 
     @property
     def step_seconds(self) -> float | None:
-        """At the roofline; None if not every program was compiled."""
-        return None if self.left_out else sum(row.seconds * row.count for row in self.rows)
+        """At the roofline, with the copies of what waits in the host's memory as if nothing hid them; None if not every
+        program was compiled."""
+        return None if self.left_out else sum(row.seconds * row.count for row in self.rows) + self.copying
 
     @property
     def usual_seconds(self) -> float | None:
@@ -152,7 +157,13 @@ class Plan:
         floor counts as it is."""
         if self.left_out:
             return None
-        return sum((row.floor.seconds if row.floor else row.seconds) * row.count for row in self.rows)
+        programs = sum((row.floor.seconds if row.floor else row.seconds) * row.count for row in self.rows)
+        return programs + self.copying
+
+    @property
+    def copying(self) -> float:
+        """Seconds of a step's copies to and from the host's memory."""
+        return 0.0 if self.waiting is None else self.waiting.seconds
 
     @property
     def steps_per_epoch(self) -> int:
@@ -227,8 +238,8 @@ def make_plan(
     typical: with captions of the estimated lengths instead of the longest allowed. only: names of the programs to
     compile (their first word). devices: (all, one host's) instead of the hardware's own, for tests.
 
-    Raises MissingPlugin, PlanningError (sizes, names), ConfigError for an attention kernel that the chip has not,
-    UnsupportedAttention if one is not in its program.
+    Raises MissingPlugin, PlanningError (sizes, names, host memory), ConfigError for an attention kernel that the chip
+    has not, UnsupportedAttention if one is not in its program.
     """
     check_target(config, hardware.chip)
     model = model_of(config.model)
@@ -277,6 +288,8 @@ def make_plan(
     names = list(dict.fromkeys(work.name.split()[0] for work in step.work))
     if only is not None and (unknown := sorted(only.difference(names))):
         raise PlanningError(f"no program {', '.join(unknown)} in a step; there are {', '.join(names)}")
+    if step.waiting:
+        check_sending(step.send(), sum(step.waiting.values()), everywhere[0].platform)
     rows: list[Row] = []
     left_out = []
     for work in step.work:
@@ -299,7 +312,20 @@ def make_plan(
         resident={phase: dict(what) for phase, what in step.resident.items()},
         rows=tuple(rows),
         spread=_spread(config, step, rows, laid.policy),
+        waiting=_waiting(step, rows, laid),
         left_out=tuple(left_out),
+    )
+
+
+def _waiting(step: Step, rows: Sequence[Row], laid: Layout) -> Waiting | None:
+    if not step.waiting:
+        return None
+    states = max((row.compiled.host for row in rows), default=0)
+    return Waiting(
+        parts=dict(step.waiting),
+        states=states,
+        hardware=laid.policy,
+        host_memory=laid.hardware.host_memory,
     )
 
 

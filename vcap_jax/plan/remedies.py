@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 from vcap_jax.models.lora import LoraConfig
 from vcap_jax.plan.planning import Plan, Say, make_plan
+from vcap_jax.rollout.sampler import Offloaded
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, larger
 
@@ -67,6 +69,13 @@ def changes(config: RunConfig, hardware: Hardware, policy_devices: int | None) -
         add("grpo.logprob_chunk=128", config=section("grpo", logprob_chunk=128))
     if config.optimizer.moment_dtype is None and config.model.param_dtype == "float32":
         add("optimizer.moment_dtype=bfloat16", config=section("optimizer", moment_dtype="bfloat16"))
+    offloaded = set(config.rollout.offload)
+    may_wait = [name for name in get_args(Offloaded) if name != "reference" or config.grpo.objective.beta > 0]
+    for count in range(1, len(may_wait) + 1):
+        names: tuple[Offloaded, ...] = tuple(may_wait[:count])
+        if offloaded < set(names) and config.rollout.engine == "jax":
+            offloaded = set(names)
+            add(f"rollout.offload=[{', '.join(names)}]", config=section("rollout", offload=names))
     if policy < hardware.devices:
         add("the judge elsewhere", policy=None)
     cudnn = hardware.chip.platform == "cuda" and config.model.attention in ("auto", "cudnn")

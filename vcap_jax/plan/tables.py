@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from vcap_jax.plan.offload import POOL, POOL_VARIABLE, Waiting
 from vcap_jax.plan.planning import MEAN_CAPTION, SAMPLES, Plan, Row
 from vcap_jax.plan.remedies import Trial
+from vcap_jax.system.hardware import GIB
 
 _COUNTING = """\
 Bytes are the compiler's own. FLOPs, bytes moved and sent are counted from the compiled program, loops times their
@@ -45,6 +47,7 @@ def render(plan: Plan, trials: Sequence[Trial] = ()) -> str:
         for part in (
             _layout(plan),
             _resident(plan),
+            _waiting(plan),
             _programs(plan),
             _times(plan),
             _verdict(plan),
@@ -80,6 +83,37 @@ def _resident(plan: Plan) -> str:
     rows = [[name, *(gib(held.get(name, 0)) for held in plan.resident.values())] for name in names]
     rows.append(["together", *(gib(sum(held.values())) for held in plan.resident.values())])
     return "What stays in memory, GiB per device:\n" + table(["", *plan.resident], rows)
+
+
+def _waiting(plan: Plan) -> str:
+    """What lies in the host's memory through the rollout, and what that costs."""
+    waiting = plan.waiting
+    if waiting is None:
+        return ""
+    chip = waiting.hardware.chip
+    parts = ", ".join(f"{name} {gib(size)}" for name, size in waiting.parts.items())
+    whose = f"of the {gib(waiting.host_memory)} of a host"
+    out, back = (f"{1e3 * seconds:,.0f} ms" for seconds in (waiting.out_seconds, waiting.back_seconds))
+    estimate = " (estimate)" if chip.host_link_estimated else ""
+    lines = [
+        f"In the host's memory while captions are drawn, GiB per device: {parts}",
+        f"together {gib(waiting.together)}, which is {gib(waiting.on_host)} {whose}.",
+        f"Copies of a step at {chip.host_link / 1e9:.0f} GB/s{estimate}: {out} out, beside the end of a step and the",
+        f"first pictures of the next, {back} back, beside the reference policy and the judge's last answers.",
+        "The times of a step below have them as if nothing hid them.",
+    ]
+    if waiting.pool:
+        pinned = gib(waiting.together + waiting.states)
+        lines += [
+            f"XLA takes at most {POOL // GIB} GiB of the host's memory for each GPU, and this is {pinned}:",
+            f"set {POOL_VARIABLE}={waiting.pool} in the environment.",
+        ]
+    if "parameters" in waiting.parts:
+        lines += [
+            "References and held-out captions are drawn with the parameters on the devices: as many side by side",
+            f"take {gib(waiting.parts['parameters'])} GiB more, less the prompts and features of a step.",
+        ]
+    return "\n".join(lines)
 
 
 def _programs(plan: Plan) -> str:
@@ -147,6 +181,7 @@ def _times(plan: Plan) -> str:
     step, epoch = plan.step_seconds, plan.step_seconds * plan.steps_per_epoch / 3600
     tokens, modality = plan.caption_tokens, plan.config.modality
     spread, estimate = plan.spread, ""
+    copies = f" + copies {plan.copying:.1f} s" if plan.waiting else ""
     if spread is not None:
         estimate = f"""
 Estimate: with captions of {spread.mean:,} tokens on average and {spread.longest:,} at most, slots refilled and
@@ -155,7 +190,7 @@ shapes that shrink, decoding goes through {spread.through:,} tokens in {spread.s
     mean = min(MEAN_CAPTION[modality], plan.sizes.caption_tokens)
     return f"""\
 At the roofline (programs one after the other, each as long as its slowest unit takes at its peak): rollout
-{rollout:.1f} s + update {update:.1f} s = {step:.1f} s a step;
+{rollout:.1f} s + update {update:.1f} s{copies} = {step:.1f} s a step;
 {plan.floor_seconds:.1f} s a step if every program took what it must;
 {plan.steps_per_epoch} steps ({SAMPLES[modality]:,} {modality}s) = {epoch:.1f} h an epoch.
 Estimate: the longest captions have {plan.decoded:,} tokens, and all of them {mean:,} on average, so
@@ -175,6 +210,9 @@ def _verdict(plan: Plan) -> str:
         )
     if plan.fits:
         return f"FITS: the peak is {gib(worst.peak)} GiB ({worst.name}), {gib(spare)} GiB are free."
+    if plan.waiting is not None and not plan.waiting.fits and spare >= 0:
+        has = gib(plan.waiting.host_memory)
+        return f"DOES NOT FIT: what waits takes {gib(plan.waiting.on_host)} GiB of a host, which has {has}."
     return f"DOES NOT FIT: {worst.name} needs {gib(worst.peak)} GiB, {gib(-spare)} GiB more than there are."
 
 
@@ -251,5 +289,17 @@ def as_json(plan: Plan, trials: Sequence[Trial] = ()) -> Mapping[str, object]:
             # Bytes per second, where no maker gives them.
             **({"host_link": laid.policy.chip.host_link} if laid.policy.chip.host_link_estimated else {}),
         },
+        **({} if plan.waiting is None else {"waiting": _waiting_row(plan.waiting)}),
         "tried": [dataclasses.asdict(trial) for trial in trials],
+    }
+
+
+def _waiting_row(waiting: Waiting) -> Mapping[str, object]:
+    return {
+        "parts": dict(waiting.parts),
+        "host_bytes": waiting.on_host,
+        "out_seconds": waiting.out_seconds,
+        "back_seconds": waiting.back_seconds,
+        # GiB that XLA must be allowed, 0 where it needs not be told.
+        "pool": waiting.pool,
     }

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
+import jax
+
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.config import HELDOUT, JUDGED
@@ -22,6 +24,7 @@ from vcap_jax.grpo.programs import UpdatePrograms
 from vcap_jax.grpo.trainer import Training
 from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.kernels.attention import require_kernel
+from vcap_jax.parallel.host_memory import free, to_host
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.references import heldout_pool, reference_pool, references_by_policy
 from vcap_jax.report.evaluations import Results, evaluations_of
@@ -198,6 +201,11 @@ def _train(
             stack, ctx, samples, programs, groups_per_step=config.grpo.groups_per_step, total_steps=total
         )
         data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
+        reference = None
+        if config.grpo.objective.beta > 0:
+            reference = policy.reference_params(config.model.frozen_dtype)
+        if "reference" in config.rollout.offload:
+            reference = to_host(reference)
         done = int(state.step) // updates
         log: RunLog | SilentLog = SilentLog()
         if processes.first:
@@ -233,9 +241,7 @@ def _train(
                 max_completion_length=config.rollout.max_completion_length,
                 programs=programs,
                 frozen=policy.frozen,
-                reference=policy.reference_params(config.model.frozen_dtype)
-                if config.grpo.objective.beta > 0
-                else None,
+                reference=reference,
                 placement=ctx.placement,
                 rollout_weights=programs.rollout_weights(config.rollout, policy.processor.banned_token_ids)
                 if config.rollout.engine == "vllm"
@@ -250,9 +256,13 @@ def _train(
             ahead=config.rollout.ahead,
             short_length=config.rollout.short_length,
             kept=resumed.ahead,
+            offload=config.rollout.offload,
+            taken=ctx.taken,
         )
         try:
             compile_decoding(ctx)
+            # The state has a copy of its own, and nobody asks for the starting policy any more.
+            free(policy.trainable, keep=jax.tree.leaves(reference))
             return training.run(state)
         except BaseException as error:
             # Before anything is closed: the others may be waiting for this process, and closing for them.

@@ -30,10 +30,9 @@ def reference_rollout(config: RunConfig) -> RolloutConfig:
     """How references are drawn: as in the rollout, but for what ``config.references`` says."""
     asked = config.references
     return dataclasses.replace(
-        config.rollout,
+        config.rollout.limited_to(asked.max_completion_length or config.rollout.max_completion_length),
         group_size=asked.per_sample,
         sampling=asked.sampling or config.rollout.sampling,
-        max_completion_length=asked.max_completion_length or config.rollout.max_completion_length,
     )
 
 

@@ -118,6 +118,11 @@ class RolloutPlacement:
         placed = DecodeParams(layers, jax.tree.unflatten(call.tree, leaves))
         return jax.tree.map(lambda x, target: _on_mesh(x, target.sharding), placed, wanted)
 
+    def taken(self, trainable: Params, frozen: Params) -> list[jax.Array]:
+        """The arrays that ``params`` takes as they are; it copies all others."""
+        call = self._call(self.abstract(trainable, frozen), trainable, frozen)
+        return [leaf for i, leaf in enumerate(call.leaves) if i not in call.changed]
+
     def lower(self, trainable: Params, frozen: Params) -> Lowered:
         """The program that ``params`` runs, lowered for abstract parameters with shardings."""
         call = self._call(self.abstract(trainable, frozen), trainable, frozen)

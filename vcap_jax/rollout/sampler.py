@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.stages import Lowered
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from vcap_jax.configuration import FormerName, settings
 from vcap_jax.models.family import DecodeParams, Features, GraphDef, Params, PromptBatch
@@ -34,6 +34,15 @@ from vcap_jax.rollout.vllm_config import VllmConfig
 
 _COMPILERS = 16
 """Programs compiled at a time at most: each takes a core and, for a large model, a GiB or two of the host's memory."""
+
+
+Offloaded = Literal["optimizer", "reference", "parameters"]
+
+
+def _each_once(names: tuple[Offloaded, ...]) -> tuple[Offloaded, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("name each once")
+    return names
 
 
 @settings
@@ -77,6 +86,11 @@ class RolloutConfig:
     """Steps that captions are drawn ahead. With 1 the next step's captions are drawn while the judge
     works on this one's, so with weights that are one update behind; the clipped ratio takes their
     log-probabilities. For one process and the JAX sampler. 0 draws each step with the newest weights."""
+    offload: Annotated[tuple[Offloaded, ...], AfterValidator(_each_once)] = ()
+    """What waits in the host's memory while captions are drawn, so that more groups fit: "optimizer"
+    (the moments), "reference" (the reference policy), "parameters" (those that are trained;
+    captions are drawn with a copy). Nothing else changes. Takes a GPU, a TPU or a CPU, the JAX
+    sampler, and the memory that the plan tells."""
 
     def __post_init__(self) -> None:
         self._check_short()
@@ -89,6 +103,11 @@ class RolloutConfig:
             raise ValueError(
                 "rollout.ahead is for the JAX sampler, and rollout.engine is vllm: its importance weights compare the "
                 "server with the weights of the update, which are not those that drew. Set rollout.ahead=0"
+            )
+        if self.engine == "vllm" and self.offload:
+            raise ValueError(
+                f"rollout.offload is {list(self.offload)}, which makes room for the captions that are drawn on the "
+                "policy's devices, and rollout.engine is vllm, which draws on its own. Set rollout.offload=[]"
             )
 
     def _check_short(self) -> None:
@@ -107,6 +126,12 @@ class RolloutConfig:
                 f"rollout.short_length is {length}, with as many columns as rollout.max_completion_length, "
                 f"{self.max_completion_length}: set what most captions stay below"
             )
+
+    def limited_to(self, tokens: int) -> RolloutConfig:
+        """For captions of at most so many tokens; without short caches that would hold as many."""
+        if self.short_length and columns_for(self.short_length) >= columns_for(tokens):
+            return replace(self, max_completion_length=tokens, short_groups=0, short_length=0)
+        return replace(self, max_completion_length=tokens)
 
     def share(self, processes: int) -> RolloutConfig:
         """What one of so many processes decodes side by side: an equal part of ``groups_per_batch`` and
@@ -288,6 +313,10 @@ class GroupSampler:
                 slots.decode()
                 yield from slots.finished(ended)
             del slots  # its caches, before those of the next width are made
+
+    def taken(self, trainable: Params, frozen: Params) -> list[jax.Array]:
+        """The parameters that captions are drawn with as they are, see ``RolloutPlacement.taken``."""
+        return self.placement(trainable).taken(trainable, frozen)
 
     def warm(
         self,

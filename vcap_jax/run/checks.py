@@ -7,8 +7,11 @@ import math
 import socket
 from collections.abc import Mapping
 
+import jax
+
 from vcap_jax.configuration import ConfigError
 from vcap_jax.kernels.attention import OWN, OWN_DECODING, UnsupportedAttention, check_tensor
+from vcap_jax.parallel.host_memory import HOST, has_host_memory
 from vcap_jax.parallel.processes import Processes
 from vcap_jax.parallel.sharding import GROUP_AXES, MeshConfig, Placement
 from vcap_jax.run.config import RunConfig
@@ -32,6 +35,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
             ]
         )
     placement = mesh_placement(config.mesh)
+    check_offload(config, placement.mesh.local_devices[0])
     if (chip := chip_of(placement.mesh.devices.flat[0].device_kind)) is not None:
         check_target(config, chip)
     check_equal_shares(
@@ -44,6 +48,20 @@ def check_run(config: RunConfig, processes: Processes) -> None:
         placement,
         embedded=config.data.manifest is None,
     )
+
+
+def check_offload(config: RunConfig, device: jax.Device) -> None:
+    """Raises ConfigError if ``rollout.offload`` asks for memory that devices such as this cannot reach."""
+    if config.rollout.offload and not has_host_memory(device):
+        kinds = ", ".join(memory.kind for memory in device.addressable_memories()) or "none that it names"
+        raise ConfigError(
+            [
+                (
+                    f"rollout.offload is {list(config.rollout.offload)}, but {device.device_kind} has no memory of the "
+                    f"kind {HOST}: it has {kinds}. Set rollout.offload=[]"
+                )
+            ]
+        )
 
 
 def check_target(config: RunConfig, chip: Chip) -> None:
@@ -84,6 +102,15 @@ def check_settings(config: RunConfig) -> None:
             ]
         )
     _check_frozen(config)
+    if "reference" in config.rollout.offload and grpo.objective.beta == 0:
+        raise ConfigError(
+            [
+                (
+                    f"rollout.offload is {list(config.rollout.offload)}, but grpo.objective.beta is 0: there is no "
+                    "reference policy that could wait in the host's memory; leave reference out"
+                )
+            ]
+        )
     _check_gradient_type("grpo", config.model.param_dtype, grpo.groups_per_step, grpo.groups_per_micro_batch)
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import jax
+
 from vcap_jax.data.batching import PromptBatcher
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
@@ -62,9 +64,21 @@ class RunContext:
             params, own_types(self.policy.graphdef, params, self.config.model.dtype)
         )
 
+    def taken(self, params: Params) -> list[jax.Array]:
+        """Those of the trained parameters that captions are drawn with as they are; of several processes each draws
+        with parameters of its own."""
+        return [] if self.processes.count > 1 else self.sampler.taken(params, self.policy.frozen)
+
     def batcher(self, groups: int) -> PromptBatcher:
         """Makes device batches of that many groups, on this process's devices."""
-        return PromptBatcher(self.own_policy, self.config.data.buckets, groups, self.own_placement.batch)
+        return PromptBatcher(
+            self.own_policy,
+            self.config.data.buckets,
+            groups,
+            self.own_placement.batch,
+            # While captions are drawn the trained parameters may lie in the host's memory.
+            frozen_vision="parameters" in self.config.rollout.offload,
+        )
 
     def captioner(
         self, sampler: GroupSampler | None = None, load: Callable[[Sample], Example] | None = None

@@ -55,6 +55,7 @@ MAY_DIFFER = (
     "sft.groups_per_micro_batch",
     "rollout.groups_per_batch",
     "rollout.short_groups",
+    "rollout.offload",
     *(f"rollout.vllm.{name}" for name in ROLLOUT_SERVERS_MAY_DIFFER),
     "data.threads",
     "data.prefetch",

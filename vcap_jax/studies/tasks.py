@@ -183,7 +183,7 @@ def _decides(config: RunConfig) -> JsonDict:
         for name in ("heldout", "heldout_share", "heldout_seed"):
             del data[name]
     rollout = as_object(told["rollout"], "rollout")
-    for name in ("ahead", "short_groups", "short_length"):
+    for name in ("ahead", "short_groups", "short_length", "offload"):
         if not rollout[name]:
             del rollout[name]
     if not config.grpo.advantages.per_component:

@@ -1,0 +1,154 @@
+"""What waits in the host's memory while captions are drawn (``rollout.offload``): its bytes, the seconds of its copies,
+and the pool that XLA takes it from.
+
+Counted from shapes and the rules that cut them, device by device. Devices of ahead-of-time compilation list no
+memories, and a sharding of theirs loses its kind of memory without a word; so nothing is counted by one. What a program
+of the rollout finds in memory is what is left when this is taken away. That the hardware takes it is tried with a
+program that names the host's memory itself (``sending``): the compiler must have put its results there, to the last
+byte.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax.stages import Lowered
+
+from vcap_jax.kernels import attention
+from vcap_jax.parallel.sharding import Rule, axis_sizes, dotted_path, partition
+from vcap_jax.plan.abstract import Model, abstract_parameters
+from vcap_jax.plan.errors import PlanningError
+from vcap_jax.rollout.sampler import Offloaded
+from vcap_jax.run.config import RunConfig
+from vcap_jax.system.hardware import GIB, Hardware
+from vcap_jax.training.optimizer import build_optimizer
+
+POOL = 64 * GIB
+"""Bytes of pinned host memory that XLA gives the arrays of one GPU at most, unless ``POOL_VARIABLE`` says otherwise."""
+POOL_VARIABLE = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB"
+"""XLA's environment variable for that, in GiB; read when JAX finds the GPUs."""
+
+_ENDLESS = 10**6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """What waits, as the plan tells it.
+
+    parts: bytes per device by ``Offloaded``. states: bytes per device of hidden states that a gradient leaves in the
+    same pool (``model.remat: offload``). hardware: of policy and update. host_memory: bytes of each host, the judge's
+    share included.
+    """
+
+    parts: Mapping[Offloaded, int]
+    states: int
+    hardware: Hardware
+    host_memory: int
+
+    @property
+    def together(self) -> int:
+        """Bytes per device that the devices have for captions instead."""
+        return sum(self.parts.values())
+
+    @property
+    def on_host(self) -> int:
+        """Bytes of each host's memory."""
+        return self.together * self.hardware.per_host
+
+    @property
+    def fits(self) -> bool:
+        """Whether a host has as much, whatever else it holds (see ``vcap preflight``)."""
+        return self.on_host <= self.host_memory
+
+    @property
+    def out_seconds(self) -> float:
+        """Of the copies from a device in a step, at the link's peak. The reference never changes, and is copied once in
+        a run."""
+        return (self.together - self.parts.get("reference", 0)) / self.hardware.chip.host_link
+
+    @property
+    def back_seconds(self) -> float:
+        """Of the copies to a device in a step, at the link's peak."""
+        return self.together / self.hardware.chip.host_link
+
+    @property
+    def seconds(self) -> float:
+        """Of a step's copies, if nothing of them was hidden behind other work."""
+        return self.out_seconds + self.back_seconds
+
+    @property
+    def pool(self) -> int:
+        """GiB that XLA's pool must be allowed for each device, 0 where its own limit will do."""
+        return pool_needed(self.together + self.states) if self.hardware.chip.platform == "cuda" else 0
+
+
+def pool_needed(pinned: int, limit: int = POOL) -> int:
+    """GiB for ``POOL_VARIABLE`` where so many bytes of a device wait in pinned memory and the pool may have ``limit``;
+    0 if that will do. A tenth more than what is known: the pool gives out whole blocks."""
+    return 0 if pinned <= limit else math.ceil(1.1 * pinned / GIB)
+
+
+def named(
+    offload: Sequence[Offloaded], parameters: object, optimizer: object, reference: object
+) -> dict[Offloaded, object]:
+    """Those of the three trees that wait."""
+    trees: dict[Offloaded, object] = {
+        "optimizer": optimizer,
+        "reference": reference,
+        "parameters": parameters,
+    }
+    return {name: trees[name] for name in offload}
+
+
+def sending(trees: object) -> Lowered:
+    """A program that copies trees, abstract with shardings, to the host's memory, as the run does without a program."""
+    return jax.jit(lambda tree: jax.device_put(tree, jax.memory.Space.Host)).lower(trees)
+
+
+def check_sending(lowered: Lowered, expected: int, platform: str) -> None:
+    """Compiles ``sending``. expected: bytes per device. platform: of its devices; compilers for CPUs do not say which
+    memory is whose. Raises PlanningError if anything was left on the devices."""
+    memory = lowered.compile().memory_analysis()
+    assert memory is not None  # backends that are planned for give it
+    require_on_host(expected if platform == "cpu" else memory.host_output_size_in_bytes, expected)
+
+
+def require_on_host(found: int, expected: int) -> None:
+    """Raises PlanningError if less was put into the host's memory than is to wait there. Bytes per device."""
+    if found < expected:
+        raise PlanningError(
+            f"of the {expected:,} bytes of rollout.offload the compiler puts {found:,} into the host's memory, and the "
+            "others stay on the device: this hardware cannot be planned with it. Set rollout.offload=[]"
+        )
+
+
+def waiting_bytes(config: RunConfig, model: Model, devices: int) -> dict[Offloaded, int]:
+    """Bytes per device of what waits, on a mesh over ``devices`` of all processes, none of which need be there.
+
+    Raises ValueError if the mesh does not fit them.
+    """
+    settings = config.model
+    kernel = attention.choose(
+        "dense", platform="cpu", dtype=jnp.dtype(settings.dtype), head_sizes=model.spec.head_sizes
+    )
+    plain = dataclasses.replace(settings, attention="dense", decode_attention="dense")
+    policy = abstract_parameters(dataclasses.replace(config, model=plain), model, kernel)
+    moments = jax.eval_shape(build_optimizer(config.optimizer, _ENDLESS).init, policy.trainable)
+    sizes, rules = axis_sizes(config.mesh, devices), model.family.partition_rules
+    trees = named(config.rollout.offload, policy.trainable, moments, policy.reference)
+    return {name: _cut(tree, sizes, rules) for name, tree in trees.items()}
+
+
+def _cut(tree: object, sizes: Mapping[str, int], rules: Sequence[Rule]) -> int:
+    """Bytes of a tree on each device, cut as ``Placement`` cuts it."""
+    total = 0
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        spec = partition(dotted_path(path), leaf.shape, sizes, rules).spec
+        names = [name for entry in spec if entry for name in ((entry,) if isinstance(entry, str) else entry)]
+        total += leaf.size * leaf.dtype.itemsize // math.prod(sizes[name] for name in names)
+    return total

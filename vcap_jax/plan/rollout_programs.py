@@ -1,0 +1,194 @@
+"""The programs that draw a step's captions, lowered for devices that are not here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
+
+from vcap_jax.models.family import Params, family_of
+from vcap_jax.models.policy import vision_encoder
+from vcap_jax.models.widths import columns_for
+from vcap_jax.parallel.sharding import Placement
+from vcap_jax.plan.abstract import (
+    AbstractPolicy,
+    Model,
+    abstract_prompt,
+    bytes_per_device,
+    features_of,
+    placed,
+    placed_batch,
+)
+from vcap_jax.plan.lengths import Decoding
+from vcap_jax.plan.work import Shapes, Work
+from vcap_jax.rollout.decoding import DATA_AXIS
+from vcap_jax.rollout.placement import local_mesh, own_types
+from vcap_jax.rollout.sampler import AbstractCalls, GroupSampler
+from vcap_jax.run.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """own: bytes of this host's own parameters, own_frozen of those among them that are not trained (0 on one host);
+    copy: of the copy that decodes."""
+
+    work: tuple[Work, ...]
+    decoding: Decoding
+    own: int
+    own_frozen: int
+    copy: int
+
+
+def rollout_programs(
+    config: RunConfig,
+    model: Model,
+    policy: AbstractPolicy,
+    shapes: Shapes,
+    everywhere: Placement,
+    own: Placement,
+    devices: Sequence[jax.Device],
+    hosts: int,
+) -> Rollout:
+    """Each host decodes its share of the groups with a copy of the parameters in the computation's type.
+
+    everywhere: of all hosts, where parameters lie for training. own: where this host's prompts are encoded. One of
+    several hosts has the parameters whole for that, see ``RunContext.own_params``.
+    """
+    mesh = local_mesh(config.mesh.tensor, devices)
+    whole = NamedSharding(mesh, PartitionSpec())
+    trained = (policy.trainable, policy.frozen)
+    types = tuple(own_types(policy.graphdef, tree, config.model.dtype) for tree in trained)
+    narrow = jax.tree.map(lambda x, dtype: jax.ShapeDtypeStruct(x.shape, dtype), trained, types)
+    params, frozen = placed(narrow, whole)
+    groups = shapes.micro // hosts
+    encoders = own.abstract(trained if hosts == 1 else narrow)
+
+    empty = abstract_prompt(config, model, shapes.sizes, groups)
+    by_replica = NamedSharding(mesh, PartitionSpec(DATA_AXIS))
+    prompt = placed(empty, by_replica)
+    features = placed(features_of(policy, empty), by_replica)
+    seen = placed_batch(empty, own)
+    sampler = GroupSampler(
+        policy.graphdef,
+        config.rollout.share(hosts),
+        end_ids=(model.spec.end_token_id or 0,),
+        banned_ids=model.spec.special_token_ids,
+        mesh=mesh,
+    )
+    calls = sampler.abstract_calls(params, frozen, prompt, features)
+    # Prompts are looked at and computed for the caches that they come into first.
+    first = sampler.abstract_calls(params, frozen, prompt, features, short=True) if shapes.short else calls
+    brief = min(shapes.decoded, columns_for(config.rollout.short_length)) if shapes.short else 0
+    part, everything = bytes_per_device((prompt, features)), decoder_bytes(config, policy)
+    slots, stored = calls.state.done.shape[0], calls.state.tokens.shape[-1]
+    encode = vision_encoder(policy.graphdef)
+
+    def decode(calls: AbstractCalls, longest: int, count: int) -> Work:
+        """Of captions of at most ``longest`` tokens, ``count`` tokens of a step."""
+        columns = calls.state.tokens.shape[-1]
+        # Without the columns behind them for new tokens.
+        width = min(shapes.sizes.caption_tokens, columns_for(longest))
+        return Work(
+            name=f"decode ({columns_for(longest)} columns)",
+            phase="rollout",
+            lower=calls.decode,
+            count=count,
+            arguments=part + bytes_per_device(calls.state),
+            decoding=True,
+            rounds=min(config.rollout.decode_steps_per_call, config.rollout.max_completion_length),
+            # Parameters once, every prompt once for its group, every caption.
+            moved=everything
+            + bytes_per_device(calls.state.prompt)
+            + bytes_per_device(calls.state.captions) * width // columns,
+        )
+
+    # Parameters that wait through the rollout leave when they are copied.
+    leaves = "parameters" in config.rollout.offload
+    copied_from = bytes_per_device(everywhere.abstract(policy.trainable)) if leaves else 0
+    gathered = Work(
+        name="parameters of this host",
+        phase="rollout",
+        # What is not trained is gathered once, at the start.
+        lower=lambda: everywhere.gathering(policy.trainable, types[0], own).lower(
+            everywhere.abstract(policy.trainable)
+        ),
+        count=1,
+        arguments=copied_from,
+        kept=True,
+    )
+    work = (
+        *([] if hosts == 1 else [gathered]),
+        Work(
+            name="copy for rollout",
+            phase="rollout",
+            lower=lambda: sampler.placement(params).lower(*encoders),
+            count=1,
+            arguments=copied_from,
+            kept=True,
+            moved=bytes_per_device(encoders) + bytes_per_device(calls.params),
+        ),
+        Work(
+            name="vision",
+            phase="rollout",
+            lower=lambda: encode.lower(*encoders, seen),
+            count=shapes.micro_batches,
+            # Prompts are looked at while others decode.
+            arguments=part + bytes_per_device(first.state),
+            kept=True,
+            attention="vision" in model.spec.head_sizes,
+            moved=bytes_per_device((seen, features)),
+        ),
+        Work(
+            name="prefill",
+            phase="rollout",
+            lower=first.fill,
+            count=-(-shapes.groups // (hosts * first.groups_per_fill)),
+            arguments=part + bytes_per_device(first.state),
+            attention=True,
+            seen=_seen_before(shapes.sizes.tokens, config.rollout.prefill_chunk),
+            moved=everything
+            + first.groups_per_fill * bytes_per_device(first.state.prompt) // first.state.done.shape[0],
+        ),
+        decode(calls, config.rollout.max_completion_length, shapes.rounds * (shapes.decoded - brief)),
+        *([decode(first, config.rollout.short_length, shapes.short_rounds * brief)] if shapes.short else []),
+    )
+    own_bytes = (0, 0) if hosts == 1 else (bytes_per_device(encoders), bytes_per_device(encoders[1]))
+    replicas = mesh.shape[DATA_AXIS]
+    decoding = Decoding(
+        buckets=sampler.buckets(replicas),
+        short=sampler.short_buckets(replicas),
+        replicas=replicas,
+        groups=-(-shapes.groups // hosts),
+        captions=shapes.sizes.captions,
+        chunk=min(config.rollout.decode_steps_per_call, config.rollout.max_completion_length),
+        parameters=everything,
+        prompt=bytes_per_device(calls.state.prompt) * replicas // slots,
+        column=bytes_per_device(calls.state.captions) * replicas / (slots * shapes.sizes.captions * stored),
+        block=policy.kernel.range_block,
+    )
+    return Rollout(work, decoding, *own_bytes, bytes_per_device(calls.params))
+
+
+def decoder_bytes(config: RunConfig, policy: AbstractPolicy) -> int:
+    """What every token goes through: the layers and the output matrix as products take them, cut by ``tensor``. At the
+    least: of the parameters only those that a family lays out anew for decoding are known to be layers."""
+
+    def read(trainable: Params, frozen: Params) -> tuple[Params, jax.Array]:
+        layers, _ = family_of(policy.graphdef).apart(policy.graphdef, trainable, frozen)
+        return layers, nnx.merge(policy.graphdef, trainable, frozen).head()
+
+    numbers = sum(
+        leaf.size for leaf in jax.tree.leaves(jax.eval_shape(read, policy.trainable, policy.frozen))
+    )
+    return numbers * jnp.dtype(config.model.dtype).itemsize // config.mesh.tensor
+
+
+def _seen_before(tokens: int, chunk: int) -> float:
+    """Which share of a prompt's keys lies before a chunk of it, on average: what comes before is all that a chunk's
+    queries see beside the chunk. 1 for a prompt that is computed whole."""
+    chunks = -(-tokens // chunk)
+    return 1.0 if chunks == 1 else (chunks - 1) / (2 * chunks)
