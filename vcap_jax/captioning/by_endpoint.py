@@ -108,7 +108,7 @@ class EndpointCaptioner:
     @property
     def name(self) -> str:
         """The captioner in words."""
-        return f"{self._model} behind an endpoint"
+        return writer_name(self._model)
 
     def captions(
         self, samples: Sequence[Sample], load: Load, *, seed: int, on_bad: Callable[[BadSample], None]
@@ -166,6 +166,11 @@ class EndpointCaptioner:
         return Captioned(
             asked.sample, tuple(t.text for t in texts), lengths=(), truncated=tuple(t.cut for t in texts)
         )
+
+
+def writer_name(model: str) -> str:
+    """A served model as a captioner, in words."""
+    return f"{model} behind an endpoint"
 
 
 def _read(content: str | None, finish_reason: str | None) -> _Text | Failure:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from vcap_jax.captioning.by_endpoint import EndpointCaptioner
+from vcap_jax.captioning.by_endpoint import CAPTIONER, EndpointCaptioner, writer_name
 from vcap_jax.captioning.by_policy import PolicyCaptioner
 from vcap_jax.captioning.settings import (
     checkpoint_config,
@@ -26,6 +26,8 @@ from vcap_jax.data.videos import EvenFrames
 from vcap_jax.parallel.sharding import GROUP_AXES
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.reward.client import model_now
+from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.run.checkpoint_source import checkpoint_source, load_captioner
@@ -163,9 +165,7 @@ class EndpointEngine:
     ) -> None:
         """Raises ConfigError, and JudgeUnavailable if the server does not become ready."""
         self.config = config = endpoint_config(settings)
-        self._endpoint = replace(
-            config.judge, urls=tuple(by.split(",")), model=served_model, api_key_env=api_key_env
-        )
+        self._endpoint = _endpoint(config, by, served_model, api_key_env)
         self._say = say
         self._open: dict[RolloutConfig, EndpointCaptioner] = {}
         self.name = self._captioner(config.rollout).name
@@ -214,6 +214,24 @@ class EndpointEngine:
         for captioner in self._open.values():
             captioner.__exit__()
         self._open.clear()
+
+
+async def serving_now(
+    by: str,
+    settings: Sequence[str],
+    served_model: str | None,
+    api_key_env: str | None,
+    say: Callable[[str], None],
+) -> str | None:
+    """The ``name`` of the engine for what answers at an address now, by its answer or by ``served_model``; None if
+    nothing answers and none is named. Raises ConfigError, and JudgeUnavailable where waiting cannot help."""
+    endpoint = _endpoint(endpoint_config(settings), by, served_model, api_key_env)
+    model = await model_now(endpoint, role=CAPTIONER, say=say) or served_model
+    return None if model is None else writer_name(model)
+
+
+def _endpoint(config: RunConfig, by: str, model: str | None, api_key_env: str | None) -> JudgeConfig:
+    return replace(config.judge, urls=tuple(by.split(",")), model=model, api_key_env=api_key_env)
 
 
 def described(engine: Engine, rollout: RolloutConfig) -> JsonDict:
