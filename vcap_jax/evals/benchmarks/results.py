@@ -17,7 +17,7 @@ from vcap_jax.report.pages import page_templates
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object
 
-RESULTS, ITEMS, WORST = "results.json", "items.jsonl", "worst.html"
+REQUEST, RESULTS, ITEMS, WORST = "request.json", "results.json", "items.jsonl", "worst.html"
 
 _FRAMES = 6
 _EDGE = 360
