@@ -91,7 +91,9 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
                 work.score(captions.of(work.benchmark.samples))
     for work in works:
         say(f"{work.benchmark.name}: {work.folder / RESULTS}" + (" was there" if work.done else ""))
-        if not request.retry_failed and lost(read_json_object(work.folder / RESULTS)):
+        # What a file of captions lacks, it will lack again.
+        row = read_json_object(work.folder / RESULTS)
+        if not request.retry_failed and lost(row, captions=predictions is None):
             say("  the same command with --retry-failed tries again what failed")
     return {work.benchmark.name: work.folder for work in works}
 

@@ -53,11 +53,12 @@ def results_row(
     }
 
 
-def lost(row: JsonObject) -> bool:
-    """Whether something failed in the evaluation that left this results.json: a caption or a question."""
+def lost(row: JsonObject, *, captions: bool = True) -> bool:
+    """Whether something failed in the evaluation that left this results.json: a question or, where these count, a
+    caption."""
     stages = as_object(row.get("stages", {}), "stages")
     asked = any(as_object(stage, name).get("failed") for name, stage in stages.items())
-    return asked or any(row.get(name) for name in ("failed", "incomplete", "captions_failed"))
+    return asked or (captions and any(row.get(name) for name in ("failed", "incomplete", "captions_failed")))
 
 
 def cost(stages: Mapping[str, StageReport]) -> JsonDict:
