@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from vcap_jax.captioning.by_endpoint import CAPTIONER, EndpointCaptioner, writer_name
+from vcap_jax.captioning.by_endpoint import CAPTIONER, EndpointCaptioner, sent_rules, writer_name
 from vcap_jax.captioning.by_policy import PolicyCaptioner
 from vcap_jax.captioning.settings import (
     checkpoint_config,
@@ -75,6 +75,10 @@ class Engine(Protocol):
         """The rules for so many inputs. Raises ValueError for captions that would all be the same."""
         ...
 
+    def rules(self, rollout: RolloutConfig) -> JsonDict:
+        """The sampling rules of ``rollout`` that captions are drawn by."""
+        ...
+
     def captions(
         self,
         samples: Sequence[Sample],
@@ -122,6 +126,10 @@ class PolicyEngine:
         """See ``Engine``."""
         groups = drawing.groups or groups_side_by_side(self.config, drawing.captions, inputs, self._ways)
         return _rollout(self.config, drawing, groups)
+
+    def rules(self, rollout: RolloutConfig) -> JsonDict:
+        """See ``Engine``."""
+        return asdict(rollout.sampling)
 
     def captions(
         self,
@@ -187,6 +195,10 @@ class EndpointEngine:
         del inputs
         return _rollout(self.config, drawing, drawing.groups or 1)
 
+    def rules(self, rollout: RolloutConfig) -> JsonDict:
+        """See ``Engine``."""
+        return dict(sent_rules(rollout.sampling))
+
     def captions(
         self,
         samples: Sequence[Sample],
@@ -241,7 +253,7 @@ def described(engine: Engine, rollout: RolloutConfig) -> JsonDict:
         "writer": engine.name,
         "weights": engine.weights(),
         "captions": rollout.group_size,
-        "sampling": asdict(rollout.sampling),
+        "sampling": engine.rules(rollout),
         "max_completion_length": rollout.max_completion_length,
         "image_prompt": data.image_prompt,
         "video_prompt": data.video_prompt,

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Self
 
+from vcap_jax.captioning.by_endpoint import as_noted_now
 from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.captioning.engines import Drawing, serving_now
 from vcap_jax.configuration import ConfigError
@@ -102,7 +103,8 @@ class RequestedCaptioner:
         captions that are there and depend on something else: they must not be mixed, nor taken for this captioner's.
         """
         drawing = Drawing(temperature=self._request.temperature)
-        remember(folder / CAPTIONER, self._captioner.described(drawing, len(benchmark.samples)))
+        now = self._captioner.described(drawing, len(benchmark.samples))
+        remember(folder / CAPTIONER, now, as_now=as_noted_now)
         if self._files is not None:
             replace_file(folder / CHECKPOINT, (json.dumps({"files": self._files}) + "\n").encode())
 

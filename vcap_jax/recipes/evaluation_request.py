@@ -8,14 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vcap_jax.configuration import ConfigError, load_config, settings
+from vcap_jax.evals.benchmarks.results import REQUEST
 from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import checkpoint_source, named_source
-from vcap_jax.system.json_values import read_json_object
+from vcap_jax.system.json_values import JsonDict, read_json_object
 
-REQUEST, CAPTIONER = "request.json", "captioner.json"
+CAPTIONER = "captioner.json"
+"""In an evaluation's folder, who captioned and how."""
 
 Say = Callable[[str], None]
 Option = str | int | float | bool
@@ -127,11 +129,12 @@ def _noted_step(folder: Path, step: object) -> int | None:
     return int(number) if at and number.isdigit() else None
 
 
-def remember(path: Path, row: Mapping[str, object]) -> None:
-    """Writes what a folder is for, or raises EvaluationRefused if it is for something else."""
+def remember(path: Path, row: Mapping[str, object], *, as_now: Callable[[JsonDict], JsonDict] = dict) -> None:
+    """Writes what a folder is for, or raises EvaluationRefused if it is for something else. as_now: turns a note of an
+    earlier version into one of today."""
     new = json.loads(json.dumps(row))
     if path.exists():
-        old = read_json_object(path)
+        old = as_now(read_json_object(path))
         differing = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
         if differing:
             # Of all that says that it is another captioner, its name says most.

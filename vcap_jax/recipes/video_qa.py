@@ -41,10 +41,9 @@ from vcap_jax.evals.benchmarks.lmms_eval import (
     statistics,
     unread,
 )
-from vcap_jax.evals.benchmarks.results import ITEMS, RESULTS, results_row, told, write_results
+from vcap_jax.evals.benchmarks.results import ITEMS, REQUEST, RESULTS, results_row, told, write_results
 from vcap_jax.evals.protocol import Evaluation, EvaluatorError
 from vcap_jax.evals.statistics import evaluated
-from vcap_jax.recipes.evaluation_request import REQUEST
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.client import model_now
 from vcap_jax.reward.config import JudgeConfig
