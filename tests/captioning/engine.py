@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from PIL import Image
@@ -16,6 +17,7 @@ from vcap_jax.data.pipeline import BadSample
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.json_values import JsonDict
 
 
 class ReadingEngine:
@@ -41,6 +43,9 @@ class ReadingEngine:
             temperature=drawing.temperature,
             groups=drawing.groups or 1,
         )
+
+    def rules(self, rollout: RolloutConfig) -> JsonDict:
+        return asdict(rollout.sampling)
 
     def captions(
         self,

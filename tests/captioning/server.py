@@ -16,13 +16,15 @@ from vcap_jax.system.event_loop import LoopThread
 class Captioning:
     """Answers with the pictures' hash and the seed.
 
-    speechless: pictures that get nothing but blanks; endless: whose captions are cut off.
+    speechless: pictures that get nothing but blanks; endless: whose captions are cut off. lost: requests, by their
+    number, that get a server error.
     """
 
     def __init__(self) -> None:
         self.bodies: list[dict] = []
         self.speechless: set[str] = set()
         self.endless: set[str] = set()
+        self.lost: set[int] = set()
 
     async def models(self, _: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "a-captioner"}]})
@@ -32,6 +34,8 @@ class Captioning:
         if body["messages"] == GREETING:
             return web.json_response({"error": {"message": "no picture"}}, status=400)
         self.bodies.append(body)
+        if len(self.bodies) in self.lost:
+            return web.json_response({"error": {"message": "busy"}}, status=500)
         picture = picture_of(body)
         text = " " if picture in self.speechless else f"Picture {picture}, seed {body['seed']}."
         finish = "length" if picture in self.endless else "stop"

@@ -10,7 +10,9 @@ from tests.captioning.engine import write_pictures
 from tests.captioning.server import Captioning, served
 from tests.patience import GUARD_S
 from vcap_jax.captioning.captioner import Captioner
+from vcap_jax.captioning.engines import Drawing
 from vcap_jax.captioning.inputs import Inputs
+from vcap_jax.configuration import ConfigError
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.world.dataset import write_dataset
 
@@ -57,6 +59,32 @@ def test_several_are_drawn_with_seeds_of_their_own_and_failures_are_told(tmp_pat
         found = sorted(captioner.stream(paths), key=lambda caption: caption.index)
     assert "empty_answer" in str(found[0].error)
     assert found[1].error is None
+
+
+def test_a_sample_that_lacks_some_of_its_captions_has_failed(tmp_path: Path) -> None:
+    paths = write_pictures(tmp_path, 1)
+    captioning = Captioning()
+    captioning.lost = {2, 3}
+    with served(captioning) as url, load(url, "judge.max_tries=1") as captioner:
+        (found,) = captioner.stream(paths, n=4, temperature=0.6)
+    assert len(found.texts) == 2
+    assert str(found.error).startswith("2 of 4 captions are lacking: http_status")
+
+
+def test_what_is_not_sent_is_neither_noted_nor_taken(tmp_path: Path) -> None:
+    (path,) = write_pictures(tmp_path, 1)
+    captioning = Captioning()
+    with served(captioning) as url:
+        with load(url, "rollout.sampling.top_p=0.7") as captioner:
+            captioner.caption(path, temperature=0.4)
+            noted = captioner.described(Drawing(temperature=0.4), 1)["sampling"]
+        (body,) = captioning.bodies
+        assert noted == {"temperature": 0.4, "top_p": 0.7}
+        assert {name: body[name] for name in ("temperature", "top_p")} == noted
+        assert not {"top_k", "repetition_penalty"} & body.keys()
+        for setting in ("rollout.sampling.top_k=5", "rollout.sampling={repetition_penalty: 1.2}"):
+            with pytest.raises(ConfigError, match=r"a served model is asked for temperature and top_p alone"):
+                load(url, setting)
 
 
 def test_a_server_that_is_not_there_is_named() -> None:

@@ -74,6 +74,49 @@ def test_a_broken_file_is_named_and_the_status_says_so(
     assert "4 of 4 inputs captioned" in capsys.readouterr().err
 
 
+def test_an_input_that_lacks_captions_is_asked_about_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    captioning = Captioning()
+    captioning.lost = {3, 4}
+    words = [
+        "in",
+        "-n",
+        "4",
+        "--sample",
+        "--out",
+        "out.jsonl",
+        "judge.max_tries=1",
+        "judge.concurrency=1",
+        *PATIENT,
+    ]
+    with served(captioning) as address:
+        words = ["--by", address, *words]
+        assert main(words) == 1
+        told = capsys.readouterr().err
+        assert "1 of 4 inputs have no caption, or not all" in told
+        assert "not captioned: in/00" in told
+        rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+        assert sorted(len(row["captions"]) for row in rows) == [2, 4, 4, 4]
+        assert main(words) == 1, "and it stays so"
+        assert len(captioning.bodies) == 16
+        assert main([*words, "--retry-failed"]) == 0
+        assert len(captioning.bodies) == 16 + 4
+    rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert [len(row["captions"]) for row in rows] == [4] * 4
+    assert not any("error" in row for row in rows)
+
+
+def test_a_file_of_an_earlier_version_is_taken_up(url: str, folder: Path) -> None:
+    words = ["--by", url, "in", "--quiet", *PATIENT, "--out", "out.jsonl"]
+    assert main(words) == 0
+    about = json.loads(Path("out.jsonl.about.json").read_text())
+    assert about["sampling"].keys() == {"temperature", "top_p"}
+    about["sampling"] |= {"top_k": 50, "repetition_penalty": 1.05}  # which were never sent
+    Path("out.jsonl.about.json").write_text(json.dumps(about))
+    assert main(words) == 0
+
+
 def test_shares_are_joined_by_the_last(url: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--by", url, "in", "--quiet", *PATIENT]
     assert main([*words, "--out", "alone.jsonl"]) == 0

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from vcap_jax.configuration import dump_config
+from vcap_jax.reward.aggregation import RewardWeights
+from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.store import Judgement, JudgementKey, JudgementStore, StoredCandidate
+from vcap_jax.run.config import RunConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = JudgementKey(
@@ -37,8 +41,24 @@ def test_every_candidate_has_a_line_and_standard_error_says_what_they_are_of(tmp
     assert (first["was"], round(first["reward"], 6), first["group"]) == (0.78, 1.08, 3)
     assert (second["place"], second["reward"]) == (1, None)
     assert done.stderr == (
-        "2 candidates of 1 steps, 1 of them without a stored answer that they need (reward null)\n"
+        "2 candidates of 1 steps, 1 of them without a stored answer that they need (reward null); 2 without a local "
+        "pass, where the weight local is of no account\n"
+        "weights: correctness 0.05, completeness 0.1, text_quality 0.01, local 0.1; those not named are the defaults\n"
     )
+    # The run's own weights stand where none are named.
+    own = RunConfig(reward=RewardConfig(weights=RewardWeights(correctness=0.02, text_quality=0.0)))
+    (tmp_path / "config.yaml").write_text(dump_config(own))
+    done = restudied(str(path), "--completeness", "0.1")
+    assert done.returncode == 0, done.stderr
+    assert round(json.loads(done.stdout.splitlines()[0])["reward"], 6) == 0.7
+    assert done.stderr.splitlines()[1] == (
+        "weights: correctness 0.02, completeness 0.1, text_quality 0, local 0.1; those not named are of "
+        f"{tmp_path / 'config.yaml'}"
+    )
+    (tmp_path / "config.yaml").write_text("reward: {weights: {corectness: 1}}")
+    broken = restudied(str(path))
+    assert broken.returncode == 1
+    assert "corectness" in broken.stderr
 
 
 def test_what_is_no_store_and_weights_that_cannot_be_are_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from tests.reward.scripted_judge import Reply, ScriptedJudge
 from vcap_jax.configuration import ConfigError
 from vcap_jax.evals.benchmarks.files import DataMissing
 from vcap_jax.evals.protocol import EvaluatorError, read_items
-from vcap_jax.recipes.evaluate import EvaluationRequest, JudgesConfig, evaluate, split_settings
+from vcap_jax.recipes.evaluate import evaluate
+from vcap_jax.recipes.evaluation_request import EvaluationRequest, JudgesConfig, split_settings
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.store import StoreError, read_judgements
 
@@ -351,3 +353,70 @@ def test_several_benchmarks_have_a_folder_each(
         json.loads((folders["decapbench"] / "results.json").read_text())["metrics"]["dcscore"]["value"] == 0
     )
     assert json.loads((folders["vcapsbench"] / "results.json").read_text())["captions_failed"] == VIDEOS - 1
+
+
+def test_another_judge_scores_the_captions_anew(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    evaluate(requested(server, data, captions, tmp_path / "out"), print)
+    first = figures(tmp_path / "out")
+    other = ScriptedJudge()
+    other.models = ["a-milder-judge"]
+    try:
+        mild = ByStage(other, {"question": lambda prompt: {"analysis": "", "answer": "Yes"}})
+        said: list[str] = []
+        evaluate(requested(other, data, captions, tmp_path / "out"), said.append)
+        assert any("was scored by judge the-judge: it is scored anew" in line for line in said)
+        evaluate(requested(other, data, captions, tmp_path / "out"), print)
+        assert len(mild.asked) == 3 * VIDEOS
+    finally:
+        other.close()
+    row = results(tmp_path / "out")
+    assert row["endpoints"]["judge"]["model"] == "a-milder-judge"  # type: ignore[index,call-overload]
+    assert figures(tmp_path / "out")["cr"] == 100 != first["cr"]
+    # It has gone; whoever asks for it again gets what is there, and the first judge's answers are there too.
+    evaluate(requested(other, data, captions, tmp_path / "out"), print)
+    assert figures(tmp_path / "out")["cr"] == 100
+    evaluate(requested(server, data, captions, tmp_path / "out"), print)
+    assert figures(tmp_path / "out") == first
+    assert len(judge.asked) == 3 * VIDEOS
+
+
+def test_a_reasoner_that_is_named_later_scores_anew(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    request = requested(server, data, captions, tmp_path / "out")
+    evaluate(request, print)
+    reasoner = ScriptedJudge()
+    reasoner.models = ["a-reasoner"]
+    try:
+        ByStage(reasoner, {"question": lambda prompt: {"analysis": "", "answer": "Yes"}})
+        judges = JudgesConfig(judge=request.judges.judge, reasoner=endpoint(reasoner))
+        evaluate(replace(request, judges=judges), print)
+    finally:
+        reasoner.close()
+    assert set(results(tmp_path / "out")["endpoints"]) == {"judge", "reasoner"}  # type: ignore[call-overload]
+    evaluate(request, print)
+    assert set(results(tmp_path / "out")["endpoints"]) == {"judge"}  # type: ignore[call-overload]
+
+
+def test_what_failed_is_tried_again_where_that_is_asked_for(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    judge.fails = lambda number, stage: number % 4 == 0
+    request = requested(server, data, captions, tmp_path / "out", {"max_tries": 1})
+    said: list[str] = []
+    evaluate(request, said.append)
+    assert any("the same command with --retry-failed tries again what failed" in line for line in said)
+    asked = len(judge.asked)
+    gone = results(tmp_path / "out")["stages"]["question"]["failed"]["http_status"]  # type: ignore[index,call-overload]
+    judge.fails = lambda number, stage: False
+    evaluate(request, print)
+    assert len(judge.asked) == asked, "without the option the failures stand"
+    for _ in range(2):
+        evaluate(replace(request, retry_failed=True), print)
+        assert len(judge.asked) == asked + gone > asked, (
+            "only what failed, and once there is nothing, nobody is asked"
+        )
+    evaluate(requested(server, data, captions, tmp_path / "whole"), print)
+    assert figures(tmp_path / "out") == figures(tmp_path / "whole")

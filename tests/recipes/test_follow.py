@@ -12,7 +12,7 @@ import pytest
 from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.recipes import follow as module
-from vcap_jax.recipes.evaluate import EvaluationRequest, JudgesConfig, Say
+from vcap_jax.recipes.evaluation_request import EvaluationRequest, JudgesConfig, Say
 from vcap_jax.recipes.follow import follow
 from vcap_jax.report.evaluations import evaluations_of
 from vcap_jax.report.intervals import Value
@@ -22,6 +22,7 @@ from vcap_jax.system.shutdown import Stopped
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 
 VALUE = Value(value=0.5, low=0.25, high=0.75, n=4, method="m")
+OTHER = Value(value=0.1, low=0.0, high=0.25, n=4, method="m")
 
 
 class Run:
@@ -50,10 +51,12 @@ class Run:
     def evaluated(self, request: EvaluationRequest, say: Say) -> dict[str, Path]:
         """As ``evaluate`` leaves it."""
         assert isinstance(request.step, int)
+        folder = request.out / "capmas"
+        if folder.exists():
+            return {"capmas": folder}
         with Checkpointer(self.folder.checkpoints, read_only=True) as checkpoints:
             checkpoints.existing_step(request.step)
         self.asked.append(request.step)
-        folder = request.out / "capmas"
         folder.mkdir(parents=True)
         row = {"metrics": {"clair": VALUE.row()}, "items": 5, "failed": 1}
         (folder / "results.json").write_text(json.dumps(row))
@@ -73,9 +76,24 @@ def test_every_checkpoint_is_evaluated_once_until_the_run_has_ended(tmp_path: Pa
     ]
     assert found[0].metrics == {"clair": VALUE}
     assert (run.folder.root / "followed" / "step-4" / "capmas" / "results.json").exists()
-    # Begun again, it finds all done.
+    # Begun again, it goes through those that are there, and finds all done.
     assert run.follow() == []
     assert run.asked == [2, 4, 6]
+
+
+def test_another_judge_scores_all_steps_anew_and_those_too_that_are_gone(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.then = [[2], [4], [6], None]
+    run.follow()
+
+    def by_another(request: EvaluationRequest, say: Say) -> dict[str, Path]:
+        path = request.out / "capmas" / "results.json"
+        row = json.loads(path.read_text())
+        path.write_text(json.dumps({**row, "metrics": {"clair": OTHER.row()}}))
+        return {"capmas": path.parent}
+
+    assert follow(run.request, print, evaluated=by_another, wait=run.wait) == [2, 4, 6]
+    assert [r.metrics["clair"] for r in evaluations_of(run.folder)["capmas"]] == [OTHER] * 3
 
 
 def test_a_checkpoint_that_the_run_removes_meanwhile_is_left_out(tmp_path: Path) -> None:

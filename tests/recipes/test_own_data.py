@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.evals.protocol import read_items
 from vcap_jax.grpo import trainer
 from vcap_jax.recipes.grpo import run
 from vcap_jax.recipes.sft import run_sft
 from vcap_jax.report.metrics import deterministic, read_metrics
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.reward.ngrams import CiderD
 from vcap_jax.run.checkpoint_source import checkpoint_source
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import check_inputs
@@ -125,6 +129,31 @@ def test_a_supervised_run_is_told_the_same(data: Path, tmp_path: Path) -> None:
     assert set(judged) == {"start", "trained", "references"}
     assert judged["trained"]["metrics"]["reward"]["n"] == 3
     assert summary["best"]["step"] == 1
+
+
+@pytest.mark.slow
+def test_imitation_of_a_supervised_run_is_that_of_a_training_run(data: Path, tmp_path: Path) -> None:
+    """Words are weighed by how many of the references have them that are trained on, not of those held out."""
+    texts: dict[str, dict[str, tuple[str, ...]]] = {}
+    for share in ("train", "held"):
+        rows = [json.loads(line) for line in (data / share / "manifest.jsonl").open(encoding="utf-8")]
+        texts[share] = {
+            row["id"]: (f"A {share} circle {n} of red beside a blue square.",) for n, row in enumerate(rows)
+        }
+    for name, shares in (("captions", ["train"]), ("references", ["train", "held"])):
+        entries = [PoolEntry(id=k, references=v) for share in shares for k, v in texts[share].items()]
+        ReferencePool(entries).write(tmp_path / f"{name}.jsonl")
+    config = configured(
+        data, held(data), "reward.family=imitation", f"sft.captions={tmp_path / 'captions.jsonl'}"
+    )
+    with pytest.raises(ConfigError, match=r"reward.family imitation .* give the pool with data.references"):
+        run_sft(config, RunFolder.open(tmp_path / "refused", config), say=lambda text: None)
+    config = replace(config, data=replace(config.data, references=str(tmp_path / "references.jsonl")))
+    run_sft(config, RunFolder.open(tmp_path / "run", config), say=lambda text: None)
+    items = read_items(tmp_path / "run" / "evaluations" / "judged" / "trained.items.jsonl")
+    cider = CiderD([*texts["train"].values(), *texts["held"].values()])
+    expected = {item.id: cider.score(item.captions[0], list(texts["held"][item.id])) for item in items}
+    assert {item.id: item.values["cider"] for item in items} == pytest.approx(expected)
 
 
 def test_a_share_of_the_manifest_is_held_out_and_not_trained_on(data: Path) -> None:

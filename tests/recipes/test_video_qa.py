@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tests.reward.scripted_judge import ScriptedJudge
 from vcap_jax.commands.evaluate import main
 from vcap_jax.evals.protocol import EvaluatorError, read_items
 from vcap_jax.recipes.video_qa import VideoQaRequest, evaluate_video_qa
+from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable
 
 ROOT = Path(__file__).parents[2]
@@ -133,6 +135,24 @@ def test_the_harness_is_asked_and_its_samples_read(
     (folder / "results.json").unlink()
     with pytest.raises(EvaluatorError, match="with another limit"):
         evaluate_video_qa(request(server, harness, data, limit=5), said.append)
+
+
+def test_results_that_are_there_are_held_to_the_request(
+    server: ScriptedJudge, harness: Path, data: Path
+) -> None:
+    asked = request(server, harness, data)
+    evaluate_video_qa(asked, print)
+    with pytest.raises(EvaluatorError, match="with another limit"):
+        evaluate_video_qa(request(server, harness, data, limit=5), print)
+    other = JudgeConfig(urls=("http://127.0.0.1:9",), model="a-judge")
+    with pytest.raises(EvaluatorError, match="with another judge"):
+        evaluate_video_qa(replace(asked, judge=other), print)
+    server.models = ["another"]
+    with pytest.raises(EvaluatorError, match="with another model \\('the-judge', now 'another'\\)"):
+        evaluate_video_qa(asked, print)
+    server.stop()
+    evaluate_video_qa(asked, print)
+    assert len(calls(harness)) == 1
 
 
 def test_exit_status_0_without_results_is_a_failure(server: ScriptedJudge, harness: Path, data: Path) -> None:

@@ -36,14 +36,20 @@ def config_for(modality: str, segments: int = 0) -> RunConfig:
 
 
 def writer(
-    config: RunConfig, url: str, samples: list, seed: int = 5, ready_timeout_s: float = GUARD_S, **more
+    config: RunConfig,
+    url: str,
+    samples: list,
+    seed: int = 5,
+    ready_timeout_s: float = GUARD_S,
+    tries: int = 2,
+    **more,
 ) -> EndpointWriter:
     processor = Processor.from_pretrained(BACKBONE_FOLDER)
     return EndpointWriter(
         config,
         JudgeConfig(
             urls=(url,),
-            max_tries=2,
+            max_tries=tries,
             backoff_s=0.01,
             ready_timeout_s=ready_timeout_s,
             deadline_s=GUARD_S,
@@ -52,8 +58,7 @@ def writer(
         load=sample_reader(config, processor),
         load_windows=lambda draw: sample_reader(config, processor, window=draw),
         seed=seed,
-        say=lambda _: None,
-        **more,
+        **{"say": lambda _: None, **more},
     )
 
 
@@ -111,6 +116,21 @@ def test_each_caption_is_a_request_with_a_seed_of_its_own(tmp_path: Path) -> Non
             assert len(bodies) == 10, "with its own seed it would be cut off again: it is asked for once"
         assert sizes == [5, 4]
         assert "2 were cut off" in bad[-1].reason
+
+
+def test_references_that_a_server_did_not_give_are_told(tmp_path: Path) -> None:
+    samples = read_manifest(write_dataset(tmp_path / "data", "image", "served", 1, 0))
+    captioning = Captioning()
+    captioning.lost = {1}
+    said: list[str] = []
+    with (
+        served(captioning) as url,
+        writer(config_for("image"), url, samples, say=said.append, tries=1) as one,
+    ):
+        pool = write_pool(tmp_path / "pool.jsonl", one, samples)
+    assert pool is not None
+    assert len(pool[samples[0].id].references) == 1
+    assert any("gets 1 references: 1 of 2 captions are lacking: http_status" in line for line in said)
 
 
 def test_a_sample_that_cannot_be_read_may_be_refused(tmp_path: Path) -> None:

@@ -36,6 +36,14 @@ def test_other_weights(studied: Path, capsys: pytest.CaptureFixture[str]) -> Non
     )
 
 
+def test_candidates_without_a_local_pass_are_counted(studied: Path) -> None:
+    told = Coverage()
+    for row in restudy(studied, RewardWeights(local=0.5)):
+        told.add(row)
+    assert told.without_local == 3
+    assert str(told).endswith("; 3 without a local pass, where the weight local is of no account")
+
+
 def test_rewards_of_another_family_have_no_such_weights(studied: Path) -> None:
     other = candidate(
         step=9, sample_id="b", family="imitation", components={"cider": 3.0}, verdicts={}, reward=0.3

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -26,8 +26,13 @@ from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.prompts import build_messages
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.system.event_loop import LoopThread
+from vcap_jax.system.json_values import JsonDict, JsonObject
 from vcap_jax.system.shutdown import requested
+
+SENT = ("temperature", "top_p")
+"""The sampling rules that the chat format knows."""
 
 CAPTIONER = Role(
     who="the captioner", settings="judge", addresses="--by", model="--served-model", key="--api-key-env"
@@ -77,7 +82,7 @@ class EndpointCaptioner:
         sampling = rollout.sampling
         self._each = rollout.group_size
         self._fields = {"top_p": sampling.top_p}
-        self.sent = {"temperature": sampling.temperature, **self._fields}
+        self.sent = sent_rules(sampling)
         """The sampling rules that are sent; what is not sent is not claimed."""
         self._endpoint = dataclasses.replace(
             endpoint,
@@ -108,12 +113,13 @@ class EndpointCaptioner:
     @property
     def name(self) -> str:
         """The captioner in words."""
-        return f"{self._model} behind an endpoint"
+        return writer_name(self._model)
 
     def captions(
         self, samples: Sequence[Sample], load: Load, *, seed: int, on_bad: Callable[[BadSample], None]
     ) -> Iterator[Captioned]:
-        """One entry for every sample that an answer came for, in their order; of the others ``on_bad`` is told.
+        """One entry for every sample that an answer came for, in their order; of the others ``on_bad`` is told. One
+        that some of the answers came for has these, and says what is lacking.
 
         As many samples are asked about at once as the servers have places for. A sample's seeds depend on ``seed`` and
         its id. What is in work when a signal comes is the last.
@@ -147,7 +153,7 @@ class EndpointCaptioner:
                 future.cancel()
 
     async def _ask(self, asked: Asked, seed: int) -> Captioned | Failure:
-        """The sample's captions, or the first failure if none of them came."""
+        """The sample's captions, with what kept others from coming; the first failure if none of them came."""
         as_video = asked.media.modality == "video" and await self._client.takes_video()
         shown = await asyncio.to_thread(show, asked.media, None, as_video=as_video)
         messages = build_messages(shown.parts, asked.request)
@@ -161,11 +167,36 @@ class EndpointCaptioner:
 
         results = await asyncio.gather(*(one(k) for k in range(self._each)))
         texts = [result for result in results if isinstance(result, _Text)]
+        failed = [result for result in results if isinstance(result, Failure)]
         if not texts:
-            return next(result for result in results if isinstance(result, Failure))
+            return failed[0]
+        lacking = f"{len(failed)} of {len(results)} captions are lacking: {failed[0]}" if failed else ""
         return Captioned(
-            asked.sample, tuple(t.text for t in texts), lengths=(), truncated=tuple(t.cut for t in texts)
+            asked.sample,
+            tuple(t.text for t in texts),
+            lengths=(),
+            truncated=tuple(t.cut for t in texts),
+            lacking=lacking,
         )
+
+
+def sent_rules(sampling: SamplingConfig) -> dict[str, float]:
+    """The rules that a served model is asked to draw by."""
+    return {name: getattr(sampling, name) for name in SENT}
+
+
+def as_noted_now(noted: JsonObject) -> JsonDict:
+    """What was noted of captions, as it is noted now: of a served model, of which no weights are known, earlier
+    versions noted rules that were not sent."""
+    rules = noted.get("sampling")
+    if noted.get("weights") is not None or not isinstance(rules, Mapping):
+        return dict(noted)
+    return {**noted, "sampling": {name: value for name, value in rules.items() if name in SENT}}
+
+
+def writer_name(model: str) -> str:
+    """A served model as a captioner, in words."""
+    return f"{model} behind an endpoint"
 
 
 def _read(content: str | None, finish_reason: str | None) -> _Text | Failure:

@@ -16,8 +16,8 @@ class Caption:
 
     index: its number among the inputs, from 0. id: its path as it was named, or its manifest row's. files: its
     pictures, or its clip. texts: its captions, as many as were asked for. tokens: of each, the end token included;
-    empty where they are not known. truncated: whether each was cut off by the token budget. error: why there is no
-    caption, else None.
+    empty where they are not known. truncated: whether each was cut off by the token budget. error: why it has failed,
+    else None: there is no caption, or only some of those that were asked for.
     """
 
     index: int
@@ -31,9 +31,11 @@ class Caption:
 
     @property
     def text(self) -> str:
-        """The first caption. Raises ValueError if there is none."""
+        """The first caption. Raises ValueError if the input has failed."""
         if self.error is not None:
-            raise ValueError(f"{self.id} has no caption: {self.error}")
+            raise ValueError(
+                f"{self.id} has {'not all captions' if self.texts else 'no caption'}: {self.error}"
+            )
         return self.texts[0]
 
     @classmethod
@@ -43,7 +45,7 @@ class Caption:
 
     def row(self) -> JsonDict:
         """As JSON: "id", "image", "images" or "video" with the files, and "captions" with "truncated" (and "tokens"),
-        or "error"."""
+        or "error"; both where captions are lacking."""
         files: JsonDict
         if self.modality == "video":
             files = {"video": str(self.files[0])}
@@ -51,12 +53,14 @@ class Caption:
             files = {"image": str(self.files[0])}
         else:
             files = {"images": [str(file) for file in self.files]}
-        if self.error is not None:
-            return {"id": self.id, **files, "error": self.error}
+        error: JsonDict = {} if self.error is None else {"error": self.error}
+        if error and not self.texts:
+            return {"id": self.id, **files, **error}
         tokens: JsonDict = {"tokens": list(self.tokens)} if self.tokens else {}
         return {
             "id": self.id,
             **files,
+            **error,
             "captions": list(self.texts),
             "truncated": list(self.truncated),
             **tokens,
@@ -71,15 +75,15 @@ class Caption:
             names = [as_text(row.get("video", row.get("image")), where)]
         identity, files = as_text(row.get("id"), where), tuple(map(Path, names))
         modality: Literal["image", "video"] = "video" if "video" in row else "image"
-        if "error" in row:
-            error = as_text(row["error"], where)
-            return cls(index=index, id=identity, modality=modality, files=files, error=error)
+        error = as_text(row["error"], where) if "error" in row else None
+        captions = row.get("captions", [] if error is not None else None)
         return cls(
             index=index,
             id=identity,
             modality=modality,
             files=files,
-            texts=tuple(as_text(text, where) for text in as_list(row.get("captions"), where)),
+            texts=tuple(as_text(text, where) for text in as_list(captions, where)),
             tokens=tuple(n for n in as_list(row.get("tokens", []), where) if isinstance(n, int)),
             truncated=tuple(bool(cut) for cut in as_list(row.get("truncated", []), where)),
+            error=error,
         )

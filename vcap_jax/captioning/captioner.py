@@ -243,6 +243,7 @@ def _caption(one: _Indexed, done: Captioned) -> Caption:
         texts=done.captions,
         tokens=done.lengths,
         truncated=done.truncated,
+        error=done.lacking or None,
     )
 
 

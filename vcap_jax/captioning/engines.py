@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from vcap_jax.captioning.by_endpoint import EndpointCaptioner
+from vcap_jax.captioning.by_endpoint import CAPTIONER, EndpointCaptioner, sent_rules, writer_name
 from vcap_jax.captioning.by_policy import PolicyCaptioner
 from vcap_jax.captioning.settings import (
     checkpoint_config,
@@ -26,6 +26,8 @@ from vcap_jax.data.videos import EvenFrames
 from vcap_jax.parallel.sharding import GROUP_AXES
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.reward.client import model_now
+from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.run.checkpoint_source import checkpoint_source, load_captioner
@@ -71,6 +73,10 @@ class Engine(Protocol):
 
     def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
         """The rules for so many inputs. Raises ValueError for captions that would all be the same."""
+        ...
+
+    def rules(self, rollout: RolloutConfig) -> JsonDict:
+        """The sampling rules of ``rollout`` that captions are drawn by."""
         ...
 
     def captions(
@@ -121,6 +127,10 @@ class PolicyEngine:
         groups = drawing.groups or groups_side_by_side(self.config, drawing.captions, inputs, self._ways)
         return _rollout(self.config, drawing, groups)
 
+    def rules(self, rollout: RolloutConfig) -> JsonDict:
+        """See ``Engine``."""
+        return asdict(rollout.sampling)
+
     def captions(
         self,
         samples: Sequence[Sample],
@@ -163,9 +173,7 @@ class EndpointEngine:
     ) -> None:
         """Raises ConfigError, and JudgeUnavailable if the server does not become ready."""
         self.config = config = endpoint_config(settings)
-        self._endpoint = replace(
-            config.judge, urls=tuple(by.split(",")), model=served_model, api_key_env=api_key_env
-        )
+        self._endpoint = _endpoint(config, by, served_model, api_key_env)
         self._say = say
         self._open: dict[RolloutConfig, EndpointCaptioner] = {}
         self.name = self._captioner(config.rollout).name
@@ -186,6 +194,10 @@ class EndpointEngine:
         """See ``Engine``."""
         del inputs
         return _rollout(self.config, drawing, drawing.groups or 1)
+
+    def rules(self, rollout: RolloutConfig) -> JsonDict:
+        """See ``Engine``."""
+        return dict(sent_rules(rollout.sampling))
 
     def captions(
         self,
@@ -216,6 +228,24 @@ class EndpointEngine:
         self._open.clear()
 
 
+async def serving_now(
+    by: str,
+    settings: Sequence[str],
+    served_model: str | None,
+    api_key_env: str | None,
+    say: Callable[[str], None],
+) -> str | None:
+    """The ``name`` of the engine for what answers at an address now, by its answer or by ``served_model``; None if
+    nothing answers and none is named. Raises ConfigError, and JudgeUnavailable where waiting cannot help."""
+    endpoint = _endpoint(endpoint_config(settings), by, served_model, api_key_env)
+    model = await model_now(endpoint, role=CAPTIONER, say=say) or served_model
+    return None if model is None else writer_name(model)
+
+
+def _endpoint(config: RunConfig, by: str, model: str | None, api_key_env: str | None) -> JudgeConfig:
+    return replace(config.judge, urls=tuple(by.split(",")), model=model, api_key_env=api_key_env)
+
+
 def described(engine: Engine, rollout: RolloutConfig) -> JsonDict:
     """What captions depend on beside the inputs and the seed."""
     data = engine.config.data
@@ -223,7 +253,7 @@ def described(engine: Engine, rollout: RolloutConfig) -> JsonDict:
         "writer": engine.name,
         "weights": engine.weights(),
         "captions": rollout.group_size,
-        "sampling": asdict(rollout.sampling),
+        "sampling": engine.rules(rollout),
         "max_completion_length": rollout.max_completion_length,
         "image_prompt": data.image_prompt,
         "video_prompt": data.video_prompt,

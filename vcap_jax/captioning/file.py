@@ -3,6 +3,8 @@
     {"id": "photo.jpg", "image": "photo.jpg", "captions": ["..."], "truncated": [false], "tokens": [57]}
     {"id": "broken.png", "image": "broken.png", "error": "broken.png: not a readable image ..."}
 
+Where only some of the captions of an input came, its row has them and an error, and the input counts as failed.
+
 Rows are appended to a part as captions come, in whatever order that is, and each is safe once it is written. Whichever
 process is last joins the parts in the order of the inputs. ``FILE.about.json`` says who wrote it and how; a file of
 another captioner, other settings or other inputs is never gone on with.
@@ -21,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vcap_jax.captioning.by_endpoint import as_noted_now
 from vcap_jax.captioning.caption import Caption
 from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.captioning.engines import Drawing
@@ -96,7 +99,7 @@ def write_caption_file(
         # removing them.
         with suppress(FileNotFoundError):
             path.rename(earlier_file(path))
-    check_plan(parts, about, what="caption file", error=CaptionFileError)
+    check_plan(parts, about, what="caption file", error=CaptionFileError, as_now=as_noted_now)
     part = part_file(parts, _NAME, job.shard)
     if retry_failed and part.exists() and any("error" in row for row in whole_rows(part)):
         part.rename(partial_file(part))
@@ -237,7 +240,7 @@ def _check_existing(path: Path, about: JsonDict) -> None:
     beside = about_file(path)
     if not beside.is_file():
         raise CaptionFileError(f"{path} is there already, and not of this command: give another --out")
-    theirs = read_json_object(beside)
+    theirs = as_noted_now(read_json_object(beside))
     if theirs != about:
         raise CaptionFileError(
             f"{path} is there already, by {theirs.get('writer')}, and is another one ({differing(theirs, about)} "

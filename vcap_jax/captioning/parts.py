@@ -53,17 +53,25 @@ def partial_file(part: Path) -> Path:
     return part.with_name(part.name + ".partial")
 
 
-def check_plan(parts: Path, wanted: JsonObject, *, what: str, error: type[VCapError]) -> None:
+def check_plan(
+    parts: Path,
+    wanted: JsonObject,
+    *,
+    what: str,
+    error: type[VCapError],
+    as_now: Callable[[JsonDict], JsonDict] = dict,
+) -> None:
     """Makes the folder of parts and its plan, or sees that the parts in it are of the same plan.
 
-    wanted: has "writer", who writes it. what: the file is called in the message. Raises ``error`` for another plan.
+    wanted: has "writer", who writes it. what: the file is called in the message. as_now: turns a plan of an earlier
+    version into one of today. Raises ``error`` for another plan.
     """
     parts.mkdir(parents=True, exist_ok=True)
     plan = parts / _PLAN
     wanted = as_read(wanted)
     if not plan.exists():
         replace_file(plan, (json.dumps(wanted, indent=2, ensure_ascii=False) + "\n").encode())
-    begun = read_json_object(plan)
+    begun = as_now(read_json_object(plan))
     if begun != wanted:
         raise error(
             f"the {what} begun in {parts} is by {begun.get('writer')} and was to be another one "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Literal, TypeAlias
 import jax
 import yaml
 
-from vcap_jax.configuration import load_config, shipped_configs
+from vcap_jax.configuration import ConfigError, load_config, shipped_configs
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.sampler import RolloutConfig
@@ -25,6 +26,8 @@ CAPTIONING_FILE = "captioning.yaml"
 """In a checkpoint folder, how its captioner is asked: settings that an export has of its run."""
 Modality: TypeAlias = Literal["image", "video"]
 _MODALITIES: tuple[Modality, ...] = ("image", "video")
+
+_UNSENT = re.compile(r"\b(top_k|repetition_penalty)\b")
 
 MAX_TOKENS = 2048
 """Tokens of a caption at most, for a checkpoint that says nothing of it."""
@@ -77,7 +80,18 @@ def own_requests(by: str, settings: Sequence[str] = ()) -> dict[Modality, str]:
 
 
 def endpoint_config(settings: Sequence[str] = ()) -> RunConfig:
-    """The settings that a served model is asked with. Raises ConfigError."""
+    """The settings that a served model is asked with. Raises ConfigError, also for sampling rules that the chat format
+    does not know: the server would draw by its own."""
+    for word in settings:
+        if word.startswith(("rollout.sampling", "rollout=")) and (rule := _UNSENT.search(word)):
+            raise ConfigError(
+                [
+                    (
+                        f"rollout.sampling.{rule[0]}: a served model is asked for temperature and top_p alone, as the "
+                        "chat format has it: set it at the server, and leave it out here"
+                    )
+                ]
+            )
     defaults = [f"rollout.max_completion_length={MAX_TOKENS}"]
     return _for_captions(load_config(RunConfig, [], [*defaults, *settings]), settings)
 

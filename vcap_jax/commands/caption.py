@@ -45,7 +45,9 @@ def _parser() -> ArgumentParser:
     parser.add_argument("inputs", nargs="+", metavar="INPUT | section.key=value")
     parser.add_argument("--out", type=Path, help="keep the captions there, as JSON lines")
     parser.add_argument(
-        "--retry-failed", action="store_true", help="try again what has no caption in --out; captions stay"
+        "--retry-failed",
+        action="store_true",
+        help="try again what has no caption in --out, or not all; others stay",
     )
     parser.add_argument("--page", type=Path, help="make an HTML page of them, with the pictures in it")
     parser.add_argument(
@@ -188,14 +190,16 @@ def _show(caption: Caption, *, quiet: bool) -> None:
     if caption.error is not None:
         named = "" if caption.error.startswith(caption.id) else f"{caption.id}: "
         _tell(f"not captioned: {named}{caption.error}")
-    elif not quiet:
+    if not quiet:
         for text in caption.texts:
             print(f"{caption.id}: {text}", flush=True)
 
 
 def _status(failed: int, total: int) -> int:
     if failed:
-        _tell(f'{failed} of {total} inputs have no caption; they are named above and in the rows\' "error"')
+        _tell(
+            f'{failed} of {total} inputs have no caption, or not all; they are named above and in the rows\' "error"'
+        )
     return 1 if failed else 0
 
 

@@ -4,8 +4,9 @@ r"""Lays results of vcap evaluate side by side, with paired differences and the 
     python launch/compare.py base=results/Qwen3-VL-8B-Instruct e1=results/e1 e2=results/e2 --html compared.html
 
 Each folder is what vcap evaluate wrote (its --out), or a folder NAME in it. Differences are to the first folder, over
-the samples that both have, drawn alike, with 95% bootstrap intervals. Results of different judges, modes or texts of
-questions stand side by side without a difference, and what differs is said. The published figures name their judges.
+the samples that both have, drawn alike, with 95% bootstrap intervals. Results of different judges, modes, options or
+texts of questions stand side by side without a difference, and what differs is said. The published figures name their
+judges.
 """
 
 from __future__ import annotations

@@ -53,6 +53,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
     parser.add_argument("--reasoner-model", help="of the reasoner's server, if it serves several")
     parser.add_argument("--reasoner-key-env", help="name of the variable that holds the reasoner's key")
     parser.add_argument("--out", type=Path, help="where results go (default: results/BY)")
+    parser.add_argument(
+        "--retry-failed",
+        action="store_true",
+        help="try again what failed in an evaluation that is complete; captions and answers stay",
+    )
     parser.add_argument("--mode", choices=("official", "strict"), help="of counting (default: strict)")
     parser.add_argument("--prompts", help="folder with texts of your own, STAGE.txt each")
     parser.add_argument("--limit", type=int, help="the first so many samples")
@@ -101,7 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
 
     def work() -> int:
-        from vcap_jax.recipes.evaluate import EvaluationRequest, evaluate, split_settings
+        from vcap_jax.recipes.evaluate import evaluate
+        from vcap_jax.recipes.evaluation_request import EvaluationRequest, split_settings
 
         judges, options, captioner = split_settings(settings_of(args))
         names = tuple(dict.fromkeys(name.strip() for name in args.benchmark.split(",")))
@@ -116,6 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if names != (VIDEO_QA,):
                 raise EvaluatorError(
                     f"{VIDEO_QA} is another program's work and has settings of its own: ask for it alone"
+                )
+            if args.retry_failed:
+                raise EvaluatorError(
+                    f"--retry-failed: the harness of {VIDEO_QA} asks all or nothing: name another --out to ask anew"
                 )
             data = args.data / VIDEO_QA if (args.data / VIDEO_QA).is_dir() else args.data
             asked = VideoQaRequest(
@@ -141,6 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             api_key_env=args.api_key_env,
             temperature=args.temperature,
             seed=args.seed,
+            retry_failed=args.retry_failed,
         )
         if args.follow:
             from vcap_jax.recipes.follow import follow

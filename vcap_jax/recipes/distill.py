@@ -25,7 +25,7 @@ from vcap_jax.evals.config import HELDOUT
 from vcap_jax.parallel.fingerprint import fingerprint
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.recipes.best_of_n import choose_best, score_candidates
-from vcap_jax.recipes.sft import run_sft
+from vcap_jax.recipes.sft import run_sft, training_references
 from vcap_jax.references import PolicyWriter, reference_pool, write_shared_pool
 from vcap_jax.references.command import pool_shares
 from vcap_jax.report.progress import PoolProgress
@@ -208,6 +208,8 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
     if family.asks_judge(config.reward):
         check_judge_domain(base.ctx, samples)
     if family.uses_reference(config.reward):
+        if config.data.holds_out:
+            training_references(config, samples)  # the students' evaluations need them: told before any work
         # By the base or as configured, once for all teachers.
         references = reference_pool(base.ctx, samples)
         samples = [sample for sample in samples if sample.id in references]

@@ -1,15 +1,17 @@
 """Evaluation of a captioner by public benchmarks: captions, then scores, each taken up again where it stopped.
 
 OUT/NAME/request.json     what was asked for; another request for the same folder is refused
+OUT/NAME/captioner.json   who captioned, with which weights and settings; another captioner is refused
 OUT/NAME/captions.jsonl   a line per sample, as it is captioned
 OUT/NAME/answers.sqlite   every answer of the judges, as it comes
 OUT/NAME/items.jsonl      what was measured of each sample, or why nothing was
-OUT/NAME/results.json     the figures; once it is there the evaluation is complete
+OUT/NAME/results.json     the figures; once it is there the evaluation is complete, for the judges that it names
 OUT/NAME/worst.html       the samples with the lowest scores, with their pictures
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import hashlib
 import json
@@ -20,16 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from vcap_jax.captioning.captioner import Captioner
-from vcap_jax.captioning.engines import Drawing
 from vcap_jax.captioning.settings import Modality, own_requests
-from vcap_jax.configuration import ConfigError, load_config, settings
-from vcap_jax.evals.asking import Asker
+from vcap_jax.evals.asking import ROLES, Asker
 from vcap_jax.evals.benchmarks.benchmark import Benchmark
 from vcap_jax.evals.benchmarks.files import read_predictions
 from vcap_jax.evals.benchmarks.results import (
     RESULTS,
     WORST,
+    lost,
     results_row,
     told,
     write_results,
@@ -38,78 +38,20 @@ from vcap_jax.evals.benchmarks.results import (
 from vcap_jax.evals.captioners import PredictionsCaptioner
 from vcap_jax.evals.captions_file import CaptionsFile
 from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
-from vcap_jax.evals.protocol import Captions, EvaluatorError, EvaluatorTools
+from vcap_jax.evals.protocol import Captions, EvaluatorTools
 from vcap_jax.evals.registry import load_evaluator
-from vcap_jax.report.best_checkpoint import AskedStep
-from vcap_jax.report.progress import PoolProgress
-from vcap_jax.report.step_log import replace_file
-from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
-from vcap_jax.system.shutdown import Stopped, requested
-
-Say = Callable[[str], None]
-Option = str | int | float | bool
-
-
-@settings
-class JudgesConfig:
-    """How the endpoints that score are treated."""
-
-    judge: JudgeConfig = JudgeConfig()
-    """Judges, and answers what no reasoner is named for."""
-    reasoner: JudgeConfig = JudgeConfig()
-    """Answers questions from text alone; without urls the judge does."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationRequest:
-    """What is to be evaluated.
-
-    benchmarks: their names. by: a run, a checkpoint folder, an address, or a file of captions (``read_predictions``).
-    data: the folder with the public files of the one benchmark, or with a folder NAME for each of several. out: where
-    results go. judges: see ``JudgesConfig``. options: of the benchmarks, each taken by those that know it. step: which
-    of a run's checkpoints. captioner: its settings, ``section.key=value``. served_model, api_key_env: of a captioner
-    behind an address. temperature: None captions greedily. seed: of the draws.
-    """
-
-    benchmarks: tuple[str, ...]
-    by: str
-    data: Path
-    out: Path
-    judges: JudgesConfig
-    options: Mapping[str, Option] = field(default_factory=dict)
-    step: AskedStep = None
-    captioner: tuple[str, ...] = ()
-    served_model: str | None = None
-    api_key_env: str | None = None
-    temperature: float | None = None
-    seed: int = 0
-
-
-class EvaluationRefused(EvaluatorError):
-    """A request that cannot be fulfilled as it is; nothing was done."""
-
-    resumable = False
-
-
-def split_settings(words: Sequence[str]) -> tuple[JudgesConfig, dict[str, Option], tuple[str, ...]]:
-    """Settings of the judges (``judge.*``, ``reasoner.*``), of the benchmarks (``options.*``), and the captioner's:
-    all others, and ``captioner.*`` for how a served one is asked. Raises ConfigError."""
-    judges, options, captioner = list[str](), dict[str, Option](), list[str]()
-    for word in words:
-        section, _, rest = word.partition(".")
-        if section in ("judge", "reasoner"):
-            judges.append(word)
-        elif section == "options":
-            key, equals, value = rest.partition("=")
-            if not equals:
-                raise ConfigError([f"{word!r}: an option has the form options.key=value"])
-            options[key] = _value(value)
-        elif section == "captioner":
-            captioner.append(f"judge.{rest}")
-        else:
-            captioner.append(word)
-    return load_config(JudgesConfig, (), judges), options, tuple(captioner)
+from vcap_jax.recipes.evaluation_captions import RequestedCaptioner, captions_are_of
+from vcap_jax.recipes.evaluation_request import (
+    CAPTIONER,
+    EvaluationRefused,
+    EvaluationRequest,
+    Say,
+    is_served,
+    remember_request,
+    resolved,
+)
+from vcap_jax.reward.client import model_now
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, read_json_object
 
 
 def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
@@ -120,74 +62,40 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
     raises, and Stopped if a signal came.
     """
     predictions = _predictions(request.by)
-    requests = own_requests(request.by, request.captioner) if predictions is None else {}
+    requests: Mapping[Modality, str] = {}
+    if predictions is None:
+        requests = own_requests(request.by, request.captioner)
+        request = request if is_served(request.by) else resolved(request)
     works = [_Work.made(name, request, predictions, requests, say) for name in request.benchmarks]
+    for work in works:
+        work.done = work.done and not work.to_score_anew(request)
     waiting = [work for work in works if not work.done]
     for work in waiting:
         with Asker(work.benchmark.endpoints, say=say) as asker:
             for role, model in asker.models.items():
                 say(f"{work.benchmark.name}: {role} {model} is ready")
     with ExitStack() as stack:
-        captioner: _Captioner | None = None
+        opened: list[RequestedCaptioner] = []
+
+        def captioner() -> RequestedCaptioner:
+            if not opened:
+                opened.append(stack.enter_context(RequestedCaptioner(request, say)))
+            return opened[0]
+
+        for work in works:
+            if predictions is None and not captions_are_of(request, work.folder, say):
+                captioner().remember(work.folder, work.benchmark)
         for work in waiting:
             with CaptionsFile(work.folder / "captions.jsonl") as captions:
-                if captions.missing(work.benchmark.samples) and captioner is None and predictions is None:
-                    captioner = stack.enter_context(_Captioner(request, say))
                 work.caption(captions, captioner, predictions)
                 work.score(captions.of(work.benchmark.samples))
     for work in works:
         say(f"{work.benchmark.name}: {work.folder / RESULTS}" + (" was there" if work.done else ""))
+        # What a file of captions lacks, it will lack again.
+        row = read_json_object(work.folder / RESULTS)
+        if not request.retry_failed and lost(row, captions=predictions is None):
+            say("  the same command with --retry-failed tries again what failed")
     return {work.benchmark.name: work.folder for work in works}
-
-
-class _Captioner:
-    """A policy or a served model, drawn from as the request says."""
-
-    def __init__(self, request: EvaluationRequest, say: Say) -> None:
-        self._request, self._say = request, say
-
-    def __enter__(self) -> _Captioner:
-        request = self._request
-        self._captioner = Captioner.load(
-            request.by,
-            step=request.step,
-            settings=request.captioner,
-            served_model=request.served_model,
-            api_key_env=request.api_key_env,
-            say=self._say,
-        )
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._captioner.close()
-
-    def described(self, benchmark: Benchmark[object]) -> JsonDict:
-        """What the captions depend on, beside what the request says."""
-        drawing = Drawing(temperature=self._request.temperature)
-        return self._captioner.described(drawing, len(benchmark.samples))
-
-    def fill(self, captions: CaptionsFile, benchmark: Benchmark[object]) -> None:
-        """Captions what is missing. Raises Stopped."""
-        request, samples = self._request, benchmark.samples
-        drawing = Drawing(temperature=request.temperature)
-        index_of = {sample.id: index for index, sample in enumerate(samples)}
-        missing = captions.missing(samples)
-        progress = PoolProgress(self._say, seconds=10)
-        done = len(samples) - len(missing)
-        placed = ((index_of[sample.id], sample) for sample in missing)
-        found = self._captioner.placed(placed, drawing=drawing, seed=request.seed, total=len(missing))
-        for here, caption in enumerate(found, 1):
-            captions.add(
-                Captions(id=caption.id, failure=caption.error)
-                if caption.error is not None
-                else Captions(id=caption.id, texts=caption.texts, tokens=caption.tokens)
-            )
-            progress(f"captions for {benchmark.name}", done + here, len(samples), here)
-        if requested():
-            raise Stopped(
-                f"stopped with {len(samples) - len(captions.missing(samples))} of {len(samples)} captions for "
-                f"{benchmark.name}"
-            )
 
 
 @dataclass(kw_only=True)
@@ -245,7 +153,7 @@ class _Work:
                 )
             if there < len(found):
                 say(f"{name}: {request.by} has captions of {there} of {len(found)} samples")
-        _remember(folder / "request.json", _request_row(request, benchmark, captioner))
+        remember_request(folder, _request_row(request, benchmark, captioner))
         return cls(
             benchmark=benchmark,
             folder=folder,
@@ -254,20 +162,55 @@ class _Work:
             captioner=captioner,
         )
 
+    def to_score_anew(self, request: EvaluationRequest) -> bool:
+        """Whether the figures that are there are not those that are asked for: other judges scored, or what failed is
+        to be tried again. Captions and answers stay. Judges are looked at, and not waited for."""
+        row = read_json_object(self.folder / RESULTS)
+        stored = as_object(row.get("endpoints", {}), f"{self.folder / RESULTS}: endpoints")
+        if before := self._other_judges(stored):
+            self.say(
+                f"{self.benchmark.name}: {self.folder / RESULTS} was scored by {before}: it is scored anew; captions "
+                "stay, and so do the answers of both"
+            )
+            return True
+        return request.retry_failed and lost(row)
+
+    def _other_judges(self, stored: JsonObject) -> str:
+        """Who scored, if it was somebody else than is asked for; else ""."""
+        for role, config in self.benchmark.endpoints.items():
+            was = as_object(stored.get(role, {}), role)
+            now = asyncio.run(model_now(config, role=ROLES[role], say=self.say))
+            if now is None:
+                # It is the same as far as can be seen.
+                same = list(config.urls) == was.get("urls") and config.model in (None, was.get("model"))
+                if same:
+                    self.say(f"{self.benchmark.name}: {role} {was.get('model')} does not answer now")
+            else:
+                same = now == was.get("model")
+            if not same:
+                break
+        else:
+            if stored.keys() <= self.benchmark.endpoints.keys():
+                return ""
+        found = [f"{role} {as_object(of, role).get('model')}" for role, of in stored.items()]
+        return ", ".join(found) or "no judge"
+
     def caption(
-        self, captions: CaptionsFile, captioner: _Captioner | None, predictions: Mapping[str, str] | None
+        self,
+        captions: CaptionsFile,
+        captioner: Callable[[], RequestedCaptioner],
+        predictions: Mapping[str, str] | None,
     ) -> None:
-        """The first stage."""
+        """The first stage. captioner: gives one that is ready."""
         began = time.monotonic()
         missing = captions.missing(self.benchmark.samples)
-        path = self.folder / "captioner.json"
+        path = self.folder / CAPTIONER
         if missing and predictions is not None:
             for one in PredictionsCaptioner(predictions).captions(missing):
                 captions.add(one)
-        elif missing and captioner is not None:
-            # First: captions by other weights must not be mixed with those that are there.
-            _remember(path, captioner.described(self.benchmark))
-            captioner.fill(captions, self.benchmark)
+        elif missing:
+            captioner().remember(self.folder, self.benchmark)  # first: captions of two must not be mixed
+            captioner().fill(captions, self.benchmark)
         if path.exists():
             self.captioner = {**self.captioner, **read_json_object(path)}
         self.seconds["captions"] = time.monotonic() - began
@@ -293,7 +236,7 @@ class _Work:
 
 def _predictions(by: str) -> dict[str, str] | None:
     """The captions of a file; None for a captioner."""
-    if by.startswith(("http://", "https://")) or by == "embedded" or Path(by).is_dir():
+    if is_served(by) or by == "embedded" or Path(by).is_dir():
         return None
     if not Path(by).is_file():
         raise EvaluationRefused(
@@ -318,36 +261,6 @@ def _request_row(request: EvaluationRequest, benchmark: Benchmark[object], capti
     }
 
 
-def _remember(path: Path, row: Mapping[str, object]) -> None:
-    """Writes what a folder is for, or raises EvaluatorError if it is for something else."""
-    new = json.loads(json.dumps(row))
-    if path.exists():
-        old = read_json_object(path)
-        differing = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
-        if differing:
-            key = differing[0]
-            raise EvaluationRefused(
-                f"{path.parent} holds an evaluation with another {key} ({_short(old.get(key))}, now "
-                f"{_short(new.get(key))}): name another --out, or move it away"
-            )
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, (json.dumps(row, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 100 else f"{text[:100]}..."
-
-
 def _digest(texts: Mapping[str, str]) -> str:
     rows = json.dumps(sorted(texts.items()), ensure_ascii=False)
     return hashlib.blake2b(rows.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def _value(text: str) -> Option:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, str | int | float | bool) else text

@@ -14,8 +14,9 @@ from pathlib import Path
 from vcap_jax.configuration import load_config
 from vcap_jax.evals.benchmarks.results import RESULTS
 from vcap_jax.evals.protocol import EvaluatorError
-from vcap_jax.recipes.evaluate import EvaluationRequest, Say, evaluate
-from vcap_jax.report.evaluations import Results, read_results
+from vcap_jax.recipes.evaluate import evaluate
+from vcap_jax.recipes.evaluation_request import EvaluationRequest, Say
+from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
@@ -35,9 +36,11 @@ def follow(
     wait: Callable[[float], None] = time.sleep,
 ) -> list[int]:
     """Evaluates every checkpoint of the run ``request.by`` as it comes, the oldest first, until the run has ended and
-    none is left; the steps that were evaluated. What is evaluated already is not done again.
+    none is left; the steps that figures were made of.
 
-    A checkpoint that the run removes before its turn has come is left out, which is said. ``request.step`` and
+    An earlier follower's steps are gone through once, those too whose checkpoint is gone since: what is there and is
+    what is asked for is not done again, and another judge scores the captions of all of them. A checkpoint that the
+    run removes before its turn has come is left out, which is said. ``request.step`` and
     ``request.out`` are this function's. evaluated: does one. wait: sleeps so many seconds.
     Raises EvaluatorError unless ``request.by`` is a run, and for a benchmark that the run itself evaluates by; what
     ``evaluate`` raises; Stopped if a signal has come.
@@ -51,29 +54,29 @@ def follow(
     if both := sorted(own & set(request.benchmarks)):
         raise EvaluatorError(f"--follow: the run itself evaluates by {', '.join(both)}: leave them out")
     done: list[int] = []
-    lost: set[int] = set()
+    seen: set[int] = set()
     say(f"following {run.root}: {', '.join(request.benchmarks)}")
     while True:
         ended = run.summary.exists()  # before the look: no checkpoint comes after it
-        left = [
-            step for step in _steps(run) if step not in lost and not _known(run, request.benchmarks, step)
-        ]
+        left = sorted({*_steps(run), *_followed(run, request.benchmarks)} - seen)
         if requested():
             raise Stopped(f"stopped following {run.root} after {len(done)} checkpoints")
         if left:
             step = left[0]
-            one = replace(request, step=step, out=run.root / "followed" / f"step-{step}")
+            seen.add(step)
+            one = replace(request, step=step, out=_folder(run) / f"step-{step}")
+            before = _figures(one)
             try:
                 folders = evaluated(one, say)
             except CheckpointError as error:
                 if step in _steps(run):
                     raise
-                lost.add(step)
                 say(f"step {step} is left out: {error}")
                 continue
             for name, folder in folders.items():
                 _results(name, step, folder / RESULTS).write(_file(run, name, step))
-            done.append(step)
+            if _figures(one) != before:
+                done.append(step)
         elif ended:
             return done
         else:
@@ -88,8 +91,22 @@ def _steps(run: RunFolder) -> list[int]:
         return checkpoints.steps()
 
 
-def _known(run: RunFolder, benchmarks: tuple[str, ...], step: int) -> bool:
-    return all(read_results(_file(run, name, step)) is not None for name in benchmarks)
+def _folder(run: RunFolder) -> Path:
+    return run.root / "followed"
+
+
+def _followed(run: RunFolder, benchmarks: tuple[str, ...]) -> set[int]:
+    """Steps that were evaluated before, whatever has become of their checkpoints."""
+    found = {
+        path.parents[1].name for name in benchmarks for path in _folder(run).glob(f"step-*/{name}/{RESULTS}")
+    }
+    return {int(number) for name in found if (number := name.removeprefix("step-")).isdigit()}
+
+
+def _figures(request: EvaluationRequest) -> list[bytes | None]:
+    """What the evaluations of a step came to; None where there is nothing yet."""
+    paths = [request.out / name / RESULTS for name in request.benchmarks]
+    return [path.read_bytes() if path.exists() else None for path in paths]
 
 
 def _file(run: RunFolder, name: str, step: int) -> Path:

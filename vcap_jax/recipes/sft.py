@@ -9,11 +9,13 @@ Face, reference pools, distillation.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
+from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.config import HELDOUT
 from vcap_jax.evals.protocol import OwnData
 from vcap_jax.kernels.attention import require_kernel
@@ -81,14 +83,40 @@ def _heldout(prepared: Prepared, judge: JudgeConfig) -> Iterator[OwnData | None]
     """The held-out samples, scored as a reinforcement-learning run with these settings scores them."""
     ctx = prepared.ctx
     reward = reward_settings(ctx, None, prepared.world)
-    references = None
+    references = pool = None
     if reward_family(ctx.config).uses_reference(reward):
+        # First: the policy may have to write the others.
+        trained = training_references(ctx.config, prepared.samples)
         references = heldout_pool(ctx, prepared.heldout)
+        pool = references if trained is None else trained
     with (
-        reward_session(ctx, reward, references, judge) as session,
-        own_data(ctx, prepared.heldout, references, session=session, reward=reward, pool=references) as own,
+        reward_session(ctx, reward, pool, judge) as session,
+        own_data(ctx, prepared.heldout, references, session=session, reward=reward, pool=pool) as own,
     ):
         yield own
+
+
+def training_references(config: RunConfig, samples: Sequence[Sample]) -> ReferencePool | None:
+    """What a reinforcement-learning run with these settings would train with, where it need not be written first.
+
+    Raises ConfigError where it is needed and is not there: imitation weighs words by how many of these references have
+    them, so by others the reward would be another one.
+    """
+    if config.data.references is not None:
+        return ReferencePool.read(config.data.references)
+    own = ReferencePool.of_samples(samples)
+    if not own.missing(samples):
+        return own
+    if config.reward.family == "imitation":
+        raise ConfigError(
+            [
+                (
+                    "reward.family imitation scores held-out captions by the word frequencies of the references that "
+                    "a run trains on, and there are none: give the pool with data.references, or another reward.family"
+                )
+            ]
+        )
+    return None
 
 
 def _run(prepared: Prepared, own: OwnData | None, trackers: Trackers, begin: float) -> Mapping[str, object]:

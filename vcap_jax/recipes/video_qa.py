@@ -12,6 +12,7 @@ OUT/video-qa/results.json   the figures; once it is there the evaluation is comp
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shlex
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from vcap_jax.captioning.by_endpoint import CAPTIONER
 from vcap_jax.configuration import settings
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.evals.asking import Asker
@@ -39,10 +41,11 @@ from vcap_jax.evals.benchmarks.lmms_eval import (
     statistics,
     unread,
 )
-from vcap_jax.evals.benchmarks.results import ITEMS, RESULTS, results_row, told, write_results
+from vcap_jax.evals.benchmarks.results import ITEMS, REQUEST, RESULTS, results_row, told, write_results
 from vcap_jax.evals.protocol import Evaluation, EvaluatorError
 from vcap_jax.evals.statistics import evaluated
 from vcap_jax.report.step_log import replace_file
+from vcap_jax.reward.client import model_now
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.system.json_values import JsonError, JsonObject, JsonValue, read_json_object
 
@@ -116,6 +119,7 @@ def evaluate_video_qa(request: VideoQaRequest, say: Say) -> Path:
     suites = chosen_suites(options)
     folder = request.out / NAME
     if (folder / RESULTS).exists():
+        _check_done(request, options, suites, folder, say)
         say(f"{NAME}: {folder / RESULTS} was there")
         return folder
     if not request.by.startswith(("http://", "https://")):
@@ -134,8 +138,10 @@ def evaluate_video_qa(request: VideoQaRequest, say: Say) -> Path:
                     f"{suite.name}: {data / suite.folder} does not exist: put the videos there, or let lmms-eval "
                     "download them with options.offline=false"
                 )
-    asked = _harness_request(request, options, suites, folder, python, say)
-    _remember(folder / "request.json", _row(asked, request, options))
+    with Asker({"judge": _endpoint(request)}, say=say) as asker:
+        model = asker.models["judge"]
+    asked = _harness_request(request, options, suites, folder, python, model)
+    _remember(folder / REQUEST, _row(asked, request, options))
     tasks = asked.tasks
     run = find_run(asked.output, tasks)
     began = time.monotonic()
@@ -179,22 +185,42 @@ def harness_python(name: str, say: Say) -> str:
     return str(Path(python).absolute())
 
 
+def _endpoint(request: VideoQaRequest) -> JudgeConfig:
+    return JudgeConfig(
+        urls=(request.by,),
+        model=request.served_model,
+        api_key_env=request.api_key_env,
+        ready_timeout_s=request.ready_timeout_s,
+    )
+
+
+def _check_done(
+    request: VideoQaRequest, options: VideoQaOptions, suites: Sequence[Suite], folder: Path, say: Say
+) -> None:
+    """Raises EvaluatorError if the results in ``folder`` are of another request, or of another model at the address.
+    One that does not answer now is taken to be the one that did."""
+    path = folder / REQUEST
+    if not path.exists():
+        return
+    noted = str(read_json_object(path).get("model"))
+    now = noted
+    if request.by.startswith(("http://", "https://")):
+        now = (
+            asyncio.run(model_now(_endpoint(request), role=CAPTIONER, say=say))
+            or request.served_model
+            or noted
+        )
+    _remember(path, _row(_harness_request(request, options, suites, folder, "", now), request, options))
+
+
 def _harness_request(
     request: VideoQaRequest,
     options: VideoQaOptions,
     suites: Sequence[Suite],
     folder: Path,
     python: str,
-    say: Say,
+    model: str,
 ) -> Request:
-    endpoint = JudgeConfig(
-        urls=(request.by,),
-        model=request.served_model,
-        api_key_env=request.api_key_env,
-        ready_timeout_s=request.ready_timeout_s,
-    )
-    with Asker({"judge": endpoint}, say=say) as asker:
-        model = asker.models["judge"]
     url = request.by.rstrip("/")
     asked = Request(
         python=python,
@@ -310,13 +336,15 @@ def _write(
 
 def _row(asked: Request, request: VideoQaRequest, options: VideoQaOptions) -> dict[str, object]:
     row = {key: value for key, value in asdict(asked).items() if key not in ("python", "output")}
-    return {**row, "judge": list(request.judge.urls), "data": options.data}
+    judge = {"judge": list(request.judge.urls), "judge_model": request.judge.model}
+    return {**row, **judge, "data": options.data}
 
 
 def _remember(path: Path, row: Mapping[str, object]) -> None:
     new = json.loads(json.dumps(row, default=str))
     if path.exists():
         old = read_json_object(path)
+        old.setdefault("judge_model", new["judge_model"])  # earlier versions did not note it
         if differing := sorted(key for key in {*old, *new} if old.get(key) != new.get(key)):
             key = differing[0]
             raise EvaluatorError(

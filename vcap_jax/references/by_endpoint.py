@@ -21,7 +21,7 @@ class EndpointWriter:
     config: prompts, sampling, numbers of references and windows. endpoint: addresses, model, key, limits; its
     own temperature and answer length are replaced by those of the references. load: reads whole samples;
     load_windows: makes a reader of windows. samples: all that the pool is for. seed: of the draws. ended_only: leave
-    out captions that were cut off.
+    out captions that were cut off. say: told of samples that get fewer references, as the server did not answer.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class EndpointWriter:
     ) -> None:
         self._config, self._samples, self._seed, self._ended_only = config, samples, seed, ended_only
         self._load, self._load_windows = load, load_windows
+        self._say = say
         self._rollout = reference_rollout(config)
         self._captioner = EndpointCaptioner(
             endpoint,
@@ -68,11 +69,18 @@ class EndpointWriter:
     ) -> Iterator[Captioned]:
         """See ``Draws``."""
         del first  # a served model's seeds depend on ids
-        return self._captioner.captions(samples, self._load, seed=seed, on_bad=on_bad)
+        return self._told(self._captioner.captions(samples, self._load, seed=seed, on_bad=on_bad))
 
     def windows(
         self, items: Sequence[Sample], draw: WindowDraw, *, seed: int, first: int, on_bad: Report
     ) -> Iterator[Captioned]:
         """See ``Draws``."""
         del first
-        return self._captioner.captions(items, self._load_windows(draw), seed=seed, on_bad=on_bad)
+        load = self._load_windows(draw)
+        return self._told(self._captioner.captions(items, load, seed=seed, on_bad=on_bad))
+
+    def _told(self, found: Iterator[Captioned]) -> Iterator[Captioned]:
+        for done in found:
+            if done.lacking:
+                self._say(f"sample {done.sample.id} gets {len(done.captions)} references: {done.lacking}")
+            yield done

@@ -104,7 +104,7 @@ def write_requested_pool(
     if pool is None:
         say(f"share {request.shard.index} of {request.shard.count} is written; others are still at work")
         return None
-    say(_described(request.path, pool, len(samples), world))
+    say(_described(request.path, pool, len(samples), world, reference_rollout(config).group_size))
     return pool
 
 
@@ -114,10 +114,13 @@ def pool_shares(pool: ReferencePool, world: EmbeddedData) -> FactRow:
     return fact_shares(count_captions(world.train_scenes, {e.id: e.references for e in pool.entries()}))
 
 
-def _described(path: Path, pool: ReferencePool, samples: int, world: EmbeddedData | None) -> str:
+def _described(path: Path, pool: ReferencePool, samples: int, world: EmbeddedData | None, each: int) -> str:
     references = sum(len(entry.references) for entry in pool.entries())
     windows = sum(len(entry.segments) for entry in pool.entries())
     text = f"{path}: {references} references of {len(pool)} of {samples} samples"
+    fewer = sum(len(entry.references) < each for entry in pool.entries())
+    if fewer:
+        text += f", {fewer} of which have fewer than {each}"
     if windows:
         text += f", {windows} windows"
     text += f", digest {pool.digest()}"

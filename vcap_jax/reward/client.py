@@ -344,3 +344,10 @@ class JudgeClient:
         if self._session is None:
             raise RuntimeError("JudgeClient is used outside of `async with`")
         return self._session
+
+
+async def model_now(config: JudgeConfig, *, role: Role = JUDGE, say: Callable[[str], None]) -> str | None:
+    """The model that the endpoints serve now; None if they do not answer now. Nobody is waited for. Raises
+    JudgeUnavailable where waiting cannot help."""
+    async with JudgeClient(config, role=role, say=say) as client:
+        return await client.model() if await client.look() is None else None

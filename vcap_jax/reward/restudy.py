@@ -23,11 +23,13 @@ WEIGHTED = ("witness_adjudicator", "judge")
 class Restudied:
     """A candidate with its reward as it was and as it would be; None where it was, or would be, masked.
 
-    A candidate without a judgement that the new weights need is masked.
+    A candidate without a judgement that the new weights need is masked. without_local: there was no local pass, so
+    that the weight of one, which is above 0, is of no account: images, and videos of a run that asked for none.
     """
 
     candidate: StoredCandidate
     reward: float | None
+    without_local: bool = False
 
 
 def restudy(path: str | Path, weights: RewardWeights) -> Iterator[Restudied]:
@@ -42,7 +44,13 @@ def restudy(path: str | Path, weights: RewardWeights) -> Iterator[Restudied]:
                 f"weights; restudy knows {' and '.join(WEIGHTED)}"
             )
         scores = {name: None if a is None else scores_of(a) for name, a in answers.items()}
-        yield Restudied(candidate=candidate, reward=_reward(candidate, scores, weights))
+        yield Restudied(
+            candidate=candidate,
+            reward=_reward(candidate, scores, weights),
+            without_local=weights.local > 0
+            and "local" not in candidate.verdicts
+            and bool(candidate.verdicts),
+        )
 
 
 def _reward(
@@ -70,24 +78,28 @@ class Coverage:
     """What rewards were computed anew from, counted as they pass by.
 
     candidates, of ``steps``. unanswered: without a stored answer that the weights need, so they are masked.
-    undivided: written by version 2 of the store, in which a sample that occurred several times in a step has the
-    candidates of one group only.
+    without_local: see ``Restudied``. undivided: written by version 2 of the store, in which a sample that occurred
+    several times in a step has the candidates of one group only.
     """
 
     candidates: int = 0
     unanswered: int = 0
+    without_local: int = 0
     undivided: int = 0
     steps: set[int] = field(default_factory=set)
 
     def add(self, row: Restudied) -> None:
         self.candidates += 1
         self.unanswered += row.reward is None
+        self.without_local += row.without_local
         self.undivided += row.candidate.group is None
         self.steps.add(row.candidate.step)
 
     def __str__(self) -> str:
         text = f"{self.candidates} candidates of {len(self.steps)} steps"
         text += f", {self.unanswered} of them without a stored answer that they need (reward null)"
+        if self.without_local:
+            text += f"; {self.without_local} without a local pass, where the weight local is of no account"
         if self.undivided:
             text += (
                 f"; {self.undivided} were stored by a program that kept one group alone of a sample that occurred "

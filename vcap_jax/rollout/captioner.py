@@ -18,13 +18,14 @@ class Captioned:
     """The captions of one sample.
 
     captions: G texts; lengths: their tokens, the end token included, empty where they are not known; truncated: cut
-    off by the token budget.
+    off by the token budget. lacking: why there are fewer captions than were asked for; "" if there are not.
     """
 
     sample: Sample
     captions: tuple[str, ...]
     lengths: tuple[int, ...]
     truncated: tuple[bool, ...]
+    lacking: str = ""
 
 
 class Captioner:

@@ -8,6 +8,7 @@ folder, the origin.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import shlex
 from collections.abc import Sequence
@@ -121,6 +122,30 @@ def lineage(path: str, step: AskedStep = None) -> Lineage:
             ]
         )
     return Lineage(origin=source.folder, runs=tuple(runs))
+
+
+def checkpoint_files(path: str, step: AskedStep = None) -> str | None:
+    """A digest of the names, sizes and times of all files that the captioner at ``path`` is read from; None where a
+    run's checkpoint is not there.
+
+    The same digest means the same parameters. Another one says nothing: files may have been copied. Raises what
+    ``lineage`` raises.
+    """
+    line = lineage(path, step)
+    folders, single = [line.origin], list[Path]()
+    for run in line.runs:
+        folder = RunFolder(run.source.folder)
+        own = "" if run.source.step is None else str(run.source.step)
+        if not (folder.checkpoints / own).is_dir():
+            return None
+        folders.append(folder.checkpoints / own)
+        single.append(folder.config)
+    files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+    rows = []
+    for file in sorted([*files, *single]):
+        about = file.stat()
+        rows.append([str(file), about.st_size, about.st_mtime_ns])
+    return hashlib.blake2b(json.dumps(rows).encode(), digest_size=16).hexdigest()
 
 
 def check_start(config: RunConfig) -> None:

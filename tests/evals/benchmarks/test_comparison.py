@@ -94,6 +94,33 @@ def test_what_is_not_alike_has_no_difference(tmp_path: Path) -> None:
     assert "judge minus base: not computed, the judges (judge gpt-4o; judge qwen) differ" in text
 
 
+def test_other_options_have_no_difference_but_other_samples_do(tmp_path: Path) -> None:
+    asked = {
+        "base": {"mode": "strict", "seed": 0, "limit": 3, "judge": "http://a"},
+        "seed": {"mode": "strict", "seed": 1, "limit": 3},
+        "limit": {"mode": "strict", "seed": 0, "limit": 2, "judge": "http://b", "of_tomorrow": 1},
+        "unknown": None,
+    }
+    folders = {name: leave(tmp_path / name, BASE) for name in asked}
+    for name, options in asked.items():
+        if options is not None:
+            (folders[name] / "vcapsbench" / "request.json").write_text(json.dumps({"options": options}))
+    (comparison,) = compare(read_results(folders))
+    assert [d.unlike for d in comparison.differences] == ["the option seed (0; 1) differ", "", ""]
+
+
+def test_other_frames_of_video_qa_have_no_difference(tmp_path: Path) -> None:
+    folders = {}
+    for name, frames in (("few", 8), ("many", 64)):
+        folder = leave(tmp_path / name, BASE) / "vcapsbench"
+        row = json.loads((folder / "results.json").read_text())
+        (folder / "results.json").write_text(json.dumps(row | {"benchmark": "video-qa"}))
+        (folder / "request.json").write_text(json.dumps({"max_frames": frames, "url": name, "fps": 2.0}))
+        folders[name] = folder
+    (comparison,) = compare(read_results(folders))
+    assert comparison.differences[0].unlike == "the option max_frames (8; 64) differ"
+
+
 def test_a_part_that_one_side_lacks_is_left_out_on_the_other(tmp_path: Path) -> None:
     partial = [
         Item(

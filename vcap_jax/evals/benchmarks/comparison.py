@@ -2,7 +2,9 @@
 
 A difference is over the items that both have, drawn alike (``statistics.paired_differences``), so that easy and hard
 samples cancel. It is computed only between results of the same judge, mode, prompts and options: others stand side by
-side, and what differs is said. Published figures stand apart, each table with its judge.
+side, and what differs is said. Options that say which samples there are, and where files and servers are, may differ;
+results beside which no request.json lies are taken to have the same. Published figures stand apart, each table with
+its judge.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from vcap_jax.evals.benchmarks.benchmark import Benchmark, Mode
 from vcap_jax.evals.benchmarks.lmms_eval import SUITES
 from vcap_jax.evals.benchmarks.lmms_eval import statistics as lmms_statistics
 from vcap_jax.evals.benchmarks.published import PublishedTable, published
-from vcap_jax.evals.benchmarks.results import ITEMS, RESULTS
+from vcap_jax.evals.benchmarks.results import ITEMS, REQUEST, RESULTS
 from vcap_jax.evals.benchmarks.vdc import ASPECTS
 from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorError, Item, read_items
@@ -39,6 +41,18 @@ LOWER_IS_BETTER = frozenset({"ir", "unmatched", "cannot_answer"})
 """Metrics of which less is better."""
 NEITHER = frozenset({"words", "consistent"})
 """Metrics that say nothing of how good a caption is."""
+
+_NO_MATTER = frozenset(
+    {"mode", "limit", "subset", "domain", "data", "pictures", "prompts", "api_key_env"}
+) | {
+    "judge",
+    "judge_model",
+    "reasoner",
+    "reasoner_model",
+}
+"""Options that are compared otherwise (mode, texts, judges), choose samples (pairs do), or say where things are."""
+_OF_THE_HARNESS = ("tasks", "fps", "max_frames", "max_pixels", "qwen3_vl", "max_new_tokens")
+"""What decides the answers of ``VIDEO_QA``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +209,12 @@ def what_differs(first: Result, second: Result) -> str:
         found.append(f"the mode ({first.mode}; {second.mode})")
     if _asked(first) != _asked(second):
         found.append("the texts of the questions")
+    ours, theirs = _options(first), _options(second)
+    found += [
+        f"the option {name} ({ours[name]}; {theirs[name]})"
+        for name in ours
+        if name in theirs and ours[name] != theirs[name]
+    ]
     return " and ".join(found) + " differ" if found else ""
 
 
@@ -223,6 +243,19 @@ def _asked(result: Result) -> JsonDict:
         name: "for captions" if name.startswith("caption") or name in ASPECTS else version
         for name, version in prompts.items()
     }
+
+
+def _options(result: Result) -> JsonDict:
+    """What was asked for beside judge, mode and texts, as far as it changes what a figure means; empty where it was not
+    noted."""
+    path = result.folder / REQUEST
+    if not path.exists():
+        return {}
+    row = read_json_object(path)
+    if result.benchmark == VIDEO_QA:
+        return {name: row[name] for name in _OF_THE_HARNESS if name in row}
+    options = as_object(row.get("options", {}), f"{path}: options")
+    return {name: value for name, value in options.items() if name not in _NO_MATTER}
 
 
 def _both(first: Sequence[Item], second: Sequence[Item]) -> list[tuple[Item, Item]]:

@@ -15,9 +15,9 @@ from vcap_jax.evals.asking import StageReport
 from vcap_jax.evals.protocol import Captions, Evaluation, Item
 from vcap_jax.report.pages import page_templates
 from vcap_jax.report.step_log import replace_file
-from vcap_jax.system.json_values import JsonDict, JsonObject
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_object
 
-RESULTS, ITEMS, WORST = "results.json", "items.jsonl", "worst.html"
+REQUEST, RESULTS, ITEMS, WORST = "request.json", "results.json", "items.jsonl", "worst.html"
 
 _FRAMES = 6
 _EDGE = 360
@@ -51,6 +51,14 @@ def results_row(
         "cost": cost(evaluation.stages),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
     }
+
+
+def lost(row: JsonObject, *, captions: bool = True) -> bool:
+    """Whether something failed in the evaluation that left this results.json: a question or, where these count, a
+    caption."""
+    stages = as_object(row.get("stages", {}), "stages")
+    asked = any(as_object(stage, name).get("failed") for name, stage in stages.items())
+    return asked or (captions and any(row.get(name) for name in ("failed", "incomplete", "captions_failed")))
 
 
 def cost(stages: Mapping[str, StageReport]) -> JsonDict:
