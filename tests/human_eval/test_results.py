@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -124,6 +125,34 @@ def test_agreement_of_people_by_hand(study, records):
     assert results.concordance[Ranking.ACCURACY].value == 1
     assert results.concordance[Ranking.COMPLETENESS].value == 0
     assert results.tau[Ranking.COMPLETENESS].value == -1
+
+
+def test_how_an_annotator_agrees_is_told_with_an_interval_over_items(study):
+    """Two items that everybody decides and ranks alike and two on which anna is alone against three."""
+    names = ("one", "two", "three", "four")
+    propositions = {
+        name: [
+            rows[0].model_copy(update={"image_id": name, "prop_id": f"{name}/{number}"})
+            for number in range(50)
+        ]
+        for name, rows in zip(names, [study.propositions["a"]] * 4, strict=True)
+    }
+    items = {name: study.items["a"].model_copy(update={"id": name}) for name in names}
+    many = dataclasses.replace(study, items=items, propositions=propositions)
+    given, rankings = [], []
+    for annotator in ("anna", "ben", "chris", "dora"):
+        for place, name in enumerate(names):
+            alike = place < 2 or annotator != "anna"
+            given += answers(
+                many, annotator, {one.prop_id: YES if alike else NO for one in propositions[name]}
+            )
+            rankings.append(ranked(name, annotator, *["tuned" if alike else "base"] * 3))
+    results = results_of(items, propositions, Records(answers=tuple(given), rankings=tuple(rankings)))
+    anna = results.annotators[0]
+    # All four drawn items are of one kind in a sixteenth of the draws: more than what lies outside on either side.
+    assert (anna.agreement.value, anna.agreement.low, anna.agreement.high) == (0.5, 0, 1)
+    assert (anna.tau.value, anna.tau.low, anna.tau.high) == (0, -1, 1)
+    assert (anna.agreement.n, anna.tau.n) == (4, 4)
 
 
 def test_a_study_without_rewards_rankings_or_overlap_says_so(tmp_path):

@@ -37,6 +37,7 @@ from vcap_jax.human_eval.reward_agreement import (
     blame_of,
     human_ranks,
     item_agreement,
+    mean_over_items,
     mean_pairs_of,
     mean_value,
     pair_row,
@@ -71,9 +72,9 @@ class ModelRow:
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotatorRow:
-    """One annotator. labels: how often each was given. agreement: share of the propositions that others decided as well
-    on which the label is the same as theirs. tau: mean over items, with others. reward: mean pairwise agreement of this
-    one's overall ranks with the reward, ties counted."""
+    """One annotator. labels: how often each was given. agreement: share of others' answers to the same propositions
+    that have the same label. tau: mean over others' rankings of the same items. reward: mean pairwise agreement of this
+    one's overall ranks with the reward, ties counted. Intervals are over the items that several have."""
 
     annotator: str
     answers: int
@@ -257,25 +258,23 @@ def _over_items(
 
 def _annotator_row(name: str, records: Records, rewards: Mapping[str, Ranks], seed: int) -> AnnotatorRow:
     own = {one.prop_id: one.verdict.label for one in records.answers if one.annotator == name}
-    same = [
-        float(own[one.prop_id] == one.verdict.label)
-        for one in records.answers
-        if one.annotator != name and one.prop_id in own
-    ]
+    same: dict[str, list[float]] = {}
+    for one in records.answers:
+        if one.annotator != name and one.prop_id in own:
+            alike = float(own[one.prop_id] == one.verdict.label)
+            same.setdefault(one.image_id, []).append(alike)
     mine = human_ranks(records, name)
     others: dict[str, list[Ranks]] = {}
-    for one in records.rankings:
-        if one.annotator != name:
-            each = [one.ranks(ranking) for ranking in Ranking]
-            others.setdefault(one.image_id, []).append(
+    for order in records.rankings:
+        if order.annotator != name:
+            each = [order.ranks(ranking) for ranking in Ranking]
+            others.setdefault(order.image_id, []).append(
                 {m: float(np.mean([r[m] for r in each])) for m in each[0]}
             )
-    taus = [
-        tau
+    taus = {
+        item: [tau for other in others.get(item, []) if (tau := kendall_tau(ranks, other)) is not None]
         for item, ranks in mine[OVERALL].items()
-        for other in others.get(item, [])
-        if (tau := kendall_tau(ranks, other)) is not None
-    ]
+    }
     reward = [
         found
         for item, ranks in mine[OVERALL].items()
@@ -287,7 +286,7 @@ def _annotator_row(name: str, records: Records, rewards: Mapping[str, Ranks], se
         answers=len(own),
         rankings=len(mine[OVERALL]),
         labels={label: labels[label] for label in LABELS},
-        agreement=mean_value(same, seed),
-        tau=mean_value(taus, seed),
+        agreement=mean_over_items(same, seed),
+        tau=mean_over_items(taus, seed),
         reward=mean_value(reward, seed),
     )

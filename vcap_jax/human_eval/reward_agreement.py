@@ -15,7 +15,7 @@ from vcap_jax.human_eval.formulas import Ties, average_ranks, pair_outcome
 from vcap_jax.human_eval.planning import Spread, spread_of
 from vcap_jax.human_eval.protocol import Kind, Ranking
 from vcap_jax.human_eval.records import Item, Proposition
-from vcap_jax.report.intervals import Value, mean
+from vcap_jax.report.intervals import Value, mean, ratio
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -53,8 +53,16 @@ def reward_ranks(items: Mapping[str, Item]) -> dict[str, Ranks]:
 
 
 def mean_value(values: Sequence[float], seed: int) -> Value:
-    """The mean with its interval."""
+    """The mean of what items have one of each, with its interval."""
     return mean(np.asarray(values, float), level=LEVEL, resamples=RESAMPLES, seed=seed)
+
+
+def mean_over_items(values: Mapping[str, Sequence[float]], seed: int) -> Value:
+    """The mean of what items have several of, with the interval of items drawn again; items that have none do not
+    count. What one item has several of is not independent."""
+    found = [of for of in values.values() if len(of)]
+    sums, counts = np.array([sum(of) for of in found], float), np.array([len(of) for of in found], float)
+    return ratio(sums, counts, level=LEVEL, resamples=RESAMPLES, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +78,9 @@ class PairRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Blame:
-    """Pairs of captions that the reward orders otherwise than people, and alike: in how many of them the caption that
-    the reward prefers has more confirmed propositions of a kind than the other."""
+    """Pairs of captions that the reward orders otherwise than people, and alike: in which share of them the caption
+    that the reward prefers has more confirmed propositions of a kind than the other. Intervals are over the items that
+    have such pairs."""
 
     kind: Kind
     when_unalike: Value
@@ -146,8 +155,8 @@ def blame_of(
     seed: int,
 ) -> tuple[Blame, ...]:
     """By kind. shares: of each proposition, of the people that confirm it."""
-    more: dict[tuple[Kind, str], list[float]] = {
-        (kind, how): [] for kind in Kind for how in ("agree", "disagree")
+    more: dict[tuple[Kind, str], dict[str, list[float]]] = {
+        (kind, how): {} for kind in Kind for how in ("agree", "disagree")
     }
     for item, ranks in people.items():
         if item not in rewards:
@@ -161,12 +170,13 @@ def blame_of(
                 continue
             preferred, other = (a, b) if rewards[item][a] < rewards[item][b] else (b, a)
             for kind in Kind:
-                more[kind, outcome].append(float(counts[preferred, kind] > counts[other, kind]))
+                found = float(counts[preferred, kind] > counts[other, kind])
+                more[kind, outcome].setdefault(item, []).append(found)
     return tuple(
         Blame(
             kind=kind,
-            when_unalike=mean_value(more[kind, "disagree"], seed),
-            when_alike=mean_value(more[kind, "agree"], seed),
+            when_unalike=mean_over_items(more[kind, "disagree"], seed),
+            when_alike=mean_over_items(more[kind, "agree"], seed),
         )
         for kind in Kind
     )
