@@ -1,4 +1,4 @@
-"""People against the reward: intervals are over items, whatever an item has several of."""
+"""People against the reward: what is a tie, and intervals that are over items, whatever an item has several of."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from itertools import combinations
 
 import pytest
 
+from vcap_jax.human_eval.exchange import Records
 from vcap_jax.human_eval.protocol import Kind
-from vcap_jax.human_eval.records import Proposition
-from vcap_jax.human_eval.reward_agreement import blame_of, mean_over_items
+from vcap_jax.human_eval.records import Proposition, Rankings
+from vcap_jax.human_eval.reward_agreement import (
+    OVERALL,
+    blame_of,
+    human_ranks,
+    mean_over_items,
+    pair_row,
+)
 
 MODELS = "abcde"
 
@@ -23,6 +30,25 @@ def test_what_stands_in_brackets_is_over_items_and_not_over_what_they_have_sever
 def test_an_item_with_more_counts_more_and_one_with_nothing_not_at_all():
     found = mean_over_items({"a": [1.0, 1.0, 1.0], "b": [0.0], "c": []}, seed=0)
     assert (found.value, found.n) == (0.75, 2)
+
+
+def ranked(item, annotator, *rankings):
+    """rankings: the models' ranks by accuracy, completeness and granularity, in the order of MODELS."""
+    ranks = [dict(zip(MODELS, of, strict=False)) for of in rankings]
+    return Rankings(
+        image_id=item, annotator=annotator, accuracy=ranks[0], completeness=ranks[1], granularity=ranks[2]
+    )
+
+
+def test_models_of_one_mean_rank_are_a_tie_whoever_gave_the_ranks():
+    # Ranks of a: 1, 1, 1 and 1, 3, 3; of b: 2, 2, 2 and 2, 1, 1. Both sums are 10, and the means of the annotators'
+    # means, 1 and 7/3 against 2 and 4/3, are not the same number in floating point.
+    anna = ranked("x", "anna", (1, 2, 3), (1, 2, 3), (1, 2, 3))
+    ben = ranked("x", "ben", (1, 2, 3), (3, 1, 2), (3, 1, 2))
+    people = human_ranks(Records(answers=(), rankings=(anna, ben)))[OVERALL]
+    assert people["x"] == {"a": 10 / 6, "b": 10 / 6, "c": 16 / 6}
+    row = pair_row("a", "b", people, {"x": {"a": 2.0, "b": 1.0, "c": 3.0}}, seed=0)
+    assert (row.items, row.ties) == (1, 1)
 
 
 def proposition(item, model, number):

@@ -39,6 +39,7 @@ from vcap_jax.human_eval.reward_agreement import (
     item_agreement,
     mean_over_items,
     mean_pairs_of,
+    mean_ranks,
     mean_value,
     pair_row,
     reward_ranks,
@@ -267,10 +268,7 @@ def _annotator_row(name: str, records: Records, rewards: Mapping[str, Ranks], se
     others: dict[str, list[Ranks]] = {}
     for order in records.rankings:
         if order.annotator != name:
-            each = [order.ranks(ranking) for ranking in Ranking]
-            others.setdefault(order.image_id, []).append(
-                {m: float(np.mean([r[m] for r in each])) for m in each[0]}
-            )
+            others.setdefault(order.image_id, []).append(mean_ranks([order]))
     taus = {
         item: [tau for other in others.get(item, []) if (tau := kendall_tau(ranks, other)) is not None]
         for item, ranks in mine[OVERALL].items()

@@ -14,7 +14,7 @@ from vcap_jax.human_eval.exchange import Records
 from vcap_jax.human_eval.formulas import Ties, average_ranks, pair_outcome
 from vcap_jax.human_eval.planning import Spread, spread_of
 from vcap_jax.human_eval.protocol import Kind, Ranking
-from vcap_jax.human_eval.records import Item, Proposition
+from vcap_jax.human_eval.records import Item, Proposition, Rankings
 from vcap_jax.report.intervals import Value, mean, ratio
 
 RESAMPLES = 2000
@@ -28,18 +28,21 @@ Ranks = Mapping[str, float]
 
 def human_ranks(records: Records, annotator: str | None = None) -> dict[str, dict[str, Ranks]]:
     """Ranks by ranking or "overall", item and model: the mean over annotators, or those of one."""
-    found: dict[str, dict[str, list[Ranks]]] = {order: {} for order in ORDERS}
+    found: dict[str, dict[str, list[Rankings]]] = {order: {} for order in ORDERS}
     for one in records.rankings:
-        if annotator is not None and one.annotator != annotator:
-            continue
-        each: dict[str, Ranks] = {str(ranking): one.ranks(ranking) for ranking in Ranking}
-        each[OVERALL] = {m: float(np.mean([ranks[m] for ranks in each.values()])) for m in one.accuracy}
-        for order, ranks in each.items():
-            found[order].setdefault(one.image_id, []).append(ranks)
+        if annotator is None or one.annotator == annotator:
+            for order in ORDERS:
+                found[order].setdefault(one.image_id, []).append(one)
     return {
-        order: {item: {m: float(np.mean([r[m] for r in rows])) for m in rows[0]} for item, rows in of.items()}
-        for order, of in found.items()
+        order: {item: mean_ranks(rows, order) for item, rows in of.items()} for order, of in found.items()
     }
+
+
+def mean_ranks(rows: Sequence[Rankings], order: str = OVERALL) -> Ranks:
+    """The mean of several people's ranks of one item by a ranking, or of all three. Equal means are equal numbers: a
+    mean of means, in floating point, would tell a third of the ties apart."""
+    each = [one.ranks(ranking) for one in rows for ranking in Ranking if order in (OVERALL, ranking)]
+    return {model: sum(ranks[model] for ranks in each) / len(each) for model in each[0]}
 
 
 def reward_ranks(items: Mapping[str, Item]) -> dict[str, Ranks]:
