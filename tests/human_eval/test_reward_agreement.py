@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import numpy as np
 import pytest
+from scipy.stats import rankdata
 
 from vcap_jax.human_eval.exchange import Records
+from vcap_jax.human_eval.formulas import average_ranks
 from vcap_jax.human_eval.protocol import Kind
 from vcap_jax.human_eval.records import Proposition, Rankings
 from vcap_jax.human_eval.reward_agreement import (
@@ -14,7 +17,9 @@ from vcap_jax.human_eval.reward_agreement import (
     blame_of,
     human_ranks,
     mean_over_items,
+    mean_pairs_of,
     pair_row,
+    spreads_of_agreement,
 )
 
 MODELS = "abcde"
@@ -81,3 +86,42 @@ def test_blame_is_over_items_though_an_item_has_ten_pairs_of_captions():
     assert found.value == pytest.approx(0.5)
     assert (found.low, found.high, found.n) == (0, 1, 4)
     assert blame[Kind.MISSING].when_alike.n == 0
+
+
+def test_the_spread_is_that_of_the_figure_in_the_table_and_not_of_single_annotators():
+    """400 items, two annotators who see captions through noise: as wide as the table says, so wide is foreseen."""
+    rng = np.random.default_rng(0)
+    given, rewards = [], {}
+    for item in range(400):
+        name, quality = str(item), rng.normal(size=len(MODELS))
+        rewards[name] = average_ranks(dict(zip(MODELS, quality + rng.normal(0, 1, 5), strict=True)))
+        for annotator in ("anna", "ben"):
+            seen = [quality + rng.normal(0, 1, 5) for _ in range(3)]
+            given.append(ranked(name, annotator, *[[int(r) for r in rankdata(-one)] for one in seen]))
+    records = Records(answers=(), rankings=tuple(given))
+    table = mean_pairs_of(human_ranks(records)[OVERALL], rewards, 0)["counted"]
+    found = spreads_of_agreement(records, rewards)
+    assert {people: spread.items for people, spread in found.items()} == {1: 400, 2: 400}
+    assert found[2].half_width(400) == pytest.approx((table.high - table.low) / 2, rel=0.06)
+    # One annotator each, the other left out: the same way, with the interval of that table.
+    anna = mean_pairs_of(human_ranks(records, "anna")[OVERALL], rewards, 0)["counted"]
+    assert found[1].half_width(400) == pytest.approx((anna.high - anna.low) / 2, rel=0.06)
+
+
+def test_the_spread_is_told_for_no_more_annotators_than_two_items_have():
+    orders = [(1, 2, 3)] * 3
+    given = [ranked(item, "anna", *orders) for item in "xyz"]
+    given += [ranked(item, "ben", *orders) for item in "xy"] + [ranked("x", "chris", *orders)]
+    rewards = {item: {"a": 1.0, "b": 2.0, "c": 3.0} for item in "xyz"}
+    found = spreads_of_agreement(Records(answers=(), rankings=tuple(given)), rewards)
+    assert {people: spread.items for people, spread in found.items()} == {1: 3, 2: 2}
+
+
+def test_of_many_annotators_some_groups_are_looked_at():
+    orders = [(1, 2, 3)] * 3
+    given = [ranked(item, f"p{who}", *orders) for item in "xy" for who in range(60)]
+    rewards = {"x": {"a": 1.0, "b": 2.0, "c": 3.0}, "y": {"a": 3.0, "b": 2.0, "c": 1.0}}
+    found = spreads_of_agreement(Records(answers=(), rankings=tuple(given)), rewards)
+    assert {people: spread.variance for people, spread in found.items()} == pytest.approx(
+        dict.fromkeys((1, 2, 3), 0.5)
+    )

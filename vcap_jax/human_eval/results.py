@@ -43,7 +43,7 @@ from vcap_jax.human_eval.reward_agreement import (
     mean_value,
     pair_row,
     reward_ranks,
-    spread_of_agreement,
+    spreads_of_agreement,
 )
 from vcap_jax.report.intervals import Value
 
@@ -91,8 +91,8 @@ class Results:
     """Everything that the report shows.
 
     alphas: Krippendorff's, by what it is of. concordance, tau: of people with each other, by ranking, means over items
-    that several have ranked. pairs, mean_pairs: by ranking or "overall", empty without rewards. spread: of the
-    agreement with the reward, for planning; None where it cannot be told.
+    that several have ranked. pairs, mean_pairs: by ranking or "overall", empty without rewards. spreads: of an item's
+    agreement with the reward, for planning, by how many annotators rank it, as far as that can be told.
     """
 
     items: int
@@ -105,7 +105,7 @@ class Results:
     tau: Mapping[Ranking, Value]
     blame: tuple[Blame, ...]
     annotators: tuple[AnnotatorRow, ...]
-    spread: Spread | None
+    spreads: Mapping[int, Spread]
 
 
 def results_of(
@@ -142,7 +142,7 @@ def results_of(
                 {one.annotator for one in records.answers} | {one.annotator for one in records.rankings}
             )
         ),
-        spread=spread_of_agreement(records, rewards),
+        spreads=spreads_of_agreement(records, rewards),
     )
 
 

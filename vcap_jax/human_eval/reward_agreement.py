@@ -3,6 +3,7 @@ reward had counted where they do not. Pure; intervals come from drawing items ag
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ LEVEL = 0.95
 OVERALL = "overall"
 """The mean of the three ranks; the paper does not say which of them its rank is."""
 ORDERS = (*map(str, Ranking), OVERALL)
+ANNOTATORS = (1, 2, 3)
+"""For how many annotators of each item it is told how many items a study needs."""
+MOST_GROUPS = 200
+"""Of annotators of one item, whose mean ranks are looked at."""
 TIES: tuple[Ties, ...] = ("counted", "excluded", "half")
 Ranks = Mapping[str, float]
 
@@ -118,15 +123,42 @@ def _credit(outcome: str, ties: Ties) -> float | None:
     return float(outcome == "agree")
 
 
-def spread_of_agreement(records: Records, rewards: Mapping[str, Ranks]) -> Spread | None:
-    """How the agreement with the reward on an item varies between items and between annotators."""
-    values: dict[str, list[float]] = {}
-    for name in {one.annotator for one in records.rankings}:
-        for item, ranks in human_ranks(records, name)[OVERALL].items():
-            found = item_agreement(ranks, rewards[item], "counted") if item in rewards else None
-            if found is not None:
-                values.setdefault(item, []).append(found)
-    return spread_of(values)
+def spreads_of_agreement(records: Records, rewards: Mapping[str, Ranks]) -> dict[int, Spread]:
+    """How the agreement with the reward differs from item to item, by how many annotators rank each.
+
+    It is what ``mean_pairs_of`` averages: of overall ranks that are means over so many, ties counted. For more
+    annotators than two items have it cannot be told: averaged ranks agree with the reward otherwise than each
+    annotator's own.
+    """
+    rankings: dict[str, list[Rankings]] = {}
+    for one in records.rankings:
+        if one.image_id in rewards:
+            rankings.setdefault(one.image_id, []).append(one)
+    found = {}
+    for people in ANNOTATORS:
+        each = [
+            [
+                agreement
+                for group in _groups(rows, people)
+                if (agreement := item_agreement(mean_ranks(group), rewards[item], "counted")) is not None
+            ]
+            for item, rows in rankings.items()
+        ]
+        spread = spread_of(each)
+        if spread is not None:
+            found[people] = spread
+    return found
+
+
+def _groups(rows: Sequence[Rankings], people: int) -> list[tuple[Rankings, ...]]:
+    """All that so many of those who ranked an item could be, or some of them, drawn at random."""
+    if math.comb(len(rows), people) <= MOST_GROUPS:
+        return list(combinations(rows, people))
+    rng = np.random.default_rng(0)
+    return [
+        tuple(rows[place] for place in rng.choice(len(rows), people, replace=False))
+        for _ in range(MOST_GROUPS)
+    ]
 
 
 def item_agreement(people: Ranks, reward: Ranks, ties: Ties) -> float | None:
