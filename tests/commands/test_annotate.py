@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 
-from tests.human_eval.small_study import small_study, write_small_study
+from tests.human_eval.small_study import change_row, small_study, write_small_study
 from vcap_jax.commands.annotate import main
+from vcap_jax.human_eval.answers import StoredAnswers
+from vcap_jax.human_eval.application.access import read_tokens, write_tokens
 from vcap_jax.human_eval.protocol import Ranking, Step1, Verdict
 from vcap_jax.human_eval.store import AnswerStore
+from vcap_jax.human_eval.study import read_settings
 
 
 @pytest.fixture
@@ -58,6 +62,53 @@ def test_what_cannot_work_is_told_in_a_line_before_work(tmp_path, options, messa
     error = capsys.readouterr().err
     assert message in error
     assert error.startswith("error: ")
+
+
+@pytest.mark.parametrize("fault", ["port", "name", "owner", "source", "changed"])
+def test_what_fails_changes_neither_who_annotates_nor_who_has_which_items(answered, fault, capsys):
+    # As after a start, when everybody has a link.
+    write_tokens(answered, read_tokens(answered, read_settings(answered)))
+    people = ["--annotators", "xenia", "yves"]
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        options = {
+            "port": [*people, "--port", str(other.getsockname()[1])],
+            "name": [*people, "--host", "0.0.0.0"],
+            "owner": ["--annotators", "owner", "anna", "--port", "0"],
+            "source": [*people, "--import", "nothing.json"],
+            "changed": [*people, "--port", "0"],
+        }[fault]
+        if fault == "changed":
+            change_row(answered / "items.jsonl", 1, id="c")
+            for row in (3, 4, 5):
+                change_row(answered / "propositions.jsonl", row, image_id="c")
+        before = contents(answered)
+        assert main([str(answered), *options]) == 1
+    assert contents(answered) == before
+    assert {
+        "port": "cannot be served on",
+        "name": "say with --name",
+        "owner": "give the annotator another name",
+        "source": "nothing.json cannot be read",
+        "changed": "put it back",
+    }[fault] in capsys.readouterr().err
+
+
+def test_a_first_start_that_finds_its_port_taken_leaves_the_folder_as_it_was(tmp_path, capsys):
+    folder = write_small_study(tmp_path)
+    before = {one.name: one.read_bytes() for one in folder.iterdir()}
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert main([str(folder), "--annotators", "xenia", "yves", "--port", port]) == 1
+    assert f"127.0.0.1:{port} cannot be served on" in capsys.readouterr().err
+    assert {one.name: one.read_bytes() for one in folder.iterdir()} == before
+
+
+def contents(folder):
+    """Files by name, and what the store assigns."""
+    with StoredAnswers(folder / "answers.sqlite") as stored:
+        assigned = {name: stored.assigned(name) for name in ("anna", "ben", "xenia", "yves")}
+    files = {one.name: one.read_bytes() for one in folder.iterdir() if "sqlite" not in one.name}
+    return files, assigned
 
 
 def test_without_a_folder_it_says_what_to_give(capsys):

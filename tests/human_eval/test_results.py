@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -9,8 +10,9 @@ import pytest
 
 from tests.human_eval.small_study import small_study, write_small_study
 from vcap_jax.commands import agreement, annotate
-from vcap_jax.human_eval.agreement_report import write_agreement
+from vcap_jax.human_eval.agreement_report import sample_sizes, write_agreement
 from vcap_jax.human_eval.exchange import Records
+from vcap_jax.human_eval.planning import Spread
 from vcap_jax.human_eval.protocol import Kind, Ranking
 from vcap_jax.human_eval.records import Answer, Rankings
 from vcap_jax.human_eval.results import results_of
@@ -126,12 +128,40 @@ def test_agreement_of_people_by_hand(study, records):
     assert results.tau[Ranking.COMPLETENESS].value == -1
 
 
+def test_how_an_annotator_agrees_is_told_with_an_interval_over_items(study):
+    """Two items that everybody decides and ranks alike and two on which anna is alone against three."""
+    names = ("one", "two", "three", "four")
+    propositions = {
+        name: [
+            rows[0].model_copy(update={"image_id": name, "prop_id": f"{name}/{number}"})
+            for number in range(50)
+        ]
+        for name, rows in zip(names, [study.propositions["a"]] * 4, strict=True)
+    }
+    items = {name: study.items["a"].model_copy(update={"id": name}) for name in names}
+    many = dataclasses.replace(study, items=items, propositions=propositions)
+    given, rankings = [], []
+    for annotator in ("anna", "ben", "chris", "dora"):
+        for place, name in enumerate(names):
+            alike = place < 2 or annotator != "anna"
+            given += answers(
+                many, annotator, {one.prop_id: YES if alike else NO for one in propositions[name]}
+            )
+            rankings.append(ranked(name, annotator, *["tuned" if alike else "base"] * 3))
+    results = results_of(items, propositions, Records(answers=tuple(given), rankings=tuple(rankings)))
+    anna = results.annotators[0]
+    # All four drawn items are of one kind in a sixteenth of the draws: more than what lies outside on either side.
+    assert (anna.agreement.value, anna.agreement.low, anna.agreement.high) == (0.5, 0, 1)
+    assert (anna.tau.value, anna.tau.low, anna.tau.high) == (0, -1, 1)
+    assert (anna.agreement.n, anna.tau.n) == (4, 4)
+
+
 def test_a_study_without_rewards_rankings_or_overlap_says_so(tmp_path):
     study = small_study(tmp_path / "study")
     records = Records(answers=tuple(answers(study, "anna", {"a/0": YES})), rankings=())
     results = results_of(study.items, study.propositions, records)
     assert results.pairs == {}
-    assert results.spread is None
+    assert results.spreads == {}
     assert all(math.isnan(value.value) for value in results.alphas.values())
     paths = write_agreement(results, tmp_path / "out", name="x")
     page = paths[0].read_text()
@@ -165,6 +195,21 @@ def test_the_report_escapes_names_and_is_the_same_twice(study, records, tmp_path
         assert one.read_bytes() == two.read_bytes(), one
     assert first[3].read_bytes().startswith(b"\x89PNG")
     assert "http" not in first[0].read_text().replace("http://www.w3.org", "")
+
+
+def test_sizes_are_told_for_as_many_annotators_as_two_items_have(study, records, tmp_path):
+    # One annotator, items a and b. a: anna has tuned first, as the reward, and ben base; b: unalike. So 0.5 and 0 on
+    # average, mean square 0.25, mean 0.25, variance of the two 0.125, of their mean 0.0625.
+    variance = 0.25 - 0.25**2 + 0.0625
+    results = results_of(study.items, study.propositions, records)
+    assert results.spreads == {1: Spread(variance=pytest.approx(variance), items=2)}
+    sizes = {one["half_width"]: one["items"] for one in sample_sizes(results)}
+    assert sizes[0.05] == math.ceil((1.96 / 0.05) ** 2 * variance) == 385
+    page, data, *_ = write_agreement(results, tmp_path, name="x")
+    rows = page.read_text().split("How large a study")[1]
+    assert "<tr><td>1</td><td>385</td>" in rows
+    assert "<tr><td>2</td><td>–</td>" in rows
+    assert json.loads(data.read_text())["spreads"]["1"]["items"] == 2
 
 
 def test_from_exported_records_by_command(study, tmp_path, capsys):

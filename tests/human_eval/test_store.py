@@ -12,7 +12,7 @@ from vcap_jax.human_eval.answers import StoredAnswers
 from vcap_jax.human_eval.errors import Conflict, RuleBroken, StudyError
 from vcap_jax.human_eval.protocol import Ranking, Step1, Step2, Verdict, verdict_of
 from vcap_jax.human_eval.store import AnswerStore
-from vcap_jax.human_eval.study import read_study
+from vcap_jax.human_eval.study import read_settings, read_study
 
 CONSISTENT = Verdict(step1=Step1.CONSISTENT)
 HOLDING = Verdict(step1=Step1.CONSISTENT, step2=Step2.HOLDING)
@@ -177,6 +177,16 @@ def test_a_question_that_changed_after_it_was_asked_is_refused(store, tmp_path):
 def test_another_seed_is_refused(store, tmp_path):
     with pytest.raises(StudyError, match="seed"):
         store.open_study(small_study(tmp_path, seed=3))
+
+
+def test_settings_are_kept_if_the_study_is_taken_in_and_only_then(store, tmp_path):
+    before = (tmp_path / "study.json").read_bytes()
+    more = read_settings(tmp_path).model_copy(update={"annotators": ("anna", "ben", "chris")})
+    with pytest.raises(StudyError, match="seed"):
+        store.open_study(read_study(tmp_path, more.model_copy(update={"seed": 3})))
+    assert (tmp_path / "study.json").read_bytes() == before
+    store.open_study(read_study(tmp_path, more))
+    assert read_settings(tmp_path) == more
 
 
 def test_adjudications_have_versions_and_are_complete(store):

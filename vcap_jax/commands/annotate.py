@@ -62,15 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         from vcap_jax.human_eval.application.server import is_loopback, serve
         from vcap_jax.human_eval.errors import StudyError
-        from vcap_jax.human_eval.study import ITEMS, read_study, write_settings
+        from vcap_jax.human_eval.study import ITEMS, read_study
 
         if args.tasks is not None:
             return _make(args)
         if args.demo and not (args.folder / ITEMS).exists():
             _demo(args)
-        settings = _settings(args)
-        study = read_study(args.folder, settings)
-        write_settings(args.folder, settings)
+        study = read_study(args.folder, _settings(args))
         if ends:
             return _exchange(args, study)
         if not is_loopback(args.host) and not args.name:
@@ -142,10 +140,11 @@ def _exchange(args: argparse.Namespace, study: Study) -> int:
     from vcap_jax.human_eval.store import AnswerStore
     from vcap_jax.human_eval.study import ANSWERS
 
+    source = None if args.source is None else read_records(args.source)
     with AnswerStore(args.folder / ANSWERS) as store:
         store.open_study(study)
-        if args.source is not None:
-            print(f"{take_in(study, store, read_records(args.source))} answers taken in from {args.source}")
+        if source is not None:
+            print(f"{take_in(study, store, source)} answers taken in from {args.source}")
         if args.export is not None:
             records = records_of(study, store)
             for path in export_records(study, records, args.export):

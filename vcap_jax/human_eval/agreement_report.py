@@ -18,14 +18,13 @@ from matplotlib.figure import Figure
 
 from vcap_jax.human_eval.protocol import Kind, Ranking
 from vcap_jax.human_eval.results import LABELS, ModelRow, Results
-from vcap_jax.human_eval.reward_agreement import OVERALL, TIES
+from vcap_jax.human_eval.reward_agreement import ANNOTATORS, OVERALL, TIES
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.pages import page_templates
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import write_summary
 
 HALF_WIDTHS = (0.05, 0.03, 0.02)
-ANNOTATORS = (1, 2, 3)
 _PEOPLE, _REWARD = "#2463a6", "#e07b39"
 
 
@@ -61,13 +60,12 @@ def write_agreement(results: Results, folder: Path, *, name: str) -> list[Path]:
 
 
 def sample_sizes(results: Results) -> list[dict[str, float]]:
-    """Items that the mean agreement with the reward needs, by annotators for each and half width of the interval."""
-    if results.spread is None:
-        return []
+    """Items that the mean agreement with the reward needs, by how many annotators rank each and by half width of the
+    interval; of the mean of all pairs by overall ranks, ties counted. What cannot be told is left out."""
     return [
-        {"half_width": width, "annotators": people, "items": results.spread.items_for(width, people)}
+        {"half_width": width, "annotators": people, "items": spread.items_for(width)}
         for width in HALF_WIDTHS
-        for people in ANNOTATORS
+        for people, spread in results.spreads.items()
     ]
 
 

@@ -1,8 +1,8 @@
 """A study of the embedded world: its scenes, captions of five writers of known skill or of any captioner, and
 propositions whose true verdicts follow from the facts. For the demonstration, for rehearsing a study, and for tests.
 
-What a comparison of two captions finds is worked out from their claims, not asked of a judge; a share of propositions
-is misjudged on purpose, as a judge's would be: what they say of the caption does not hold.
+What a comparison of two captions finds is worked out from their claims, not asked of a judge. As a judge would, it
+overlooks some of a caption's claims, drawn at random, and says that the caption lacks them where another makes them.
 """
 
 from __future__ import annotations
@@ -35,6 +35,14 @@ from vcap_jax.world.vocabulary import Claim, Facts
 
 TRUTH = "truth.jsonl"
 
+OVERLOOKED = 0.15
+"""The chance that a claim of a caption is overlooked there, be it right or wrong: drawn once for the claim, however
+many other captions make it too. If any does, a proposition says that the caption lacks it.
+
+How many propositions do not hold follows from how much captions share: with five writers' captions about a seventh,
+with four about a fifth.
+"""
+
 WRITERS: Mapping[str, WeakSettings | None] = {
     "thorough": None,
     "careful": WeakSettings(omit_object=0.05, omit_fact=0.10, wrong_fact=0.02, invent_object=0.02),
@@ -61,13 +69,12 @@ def write_embedded_study(
     videos: int = 0,
     settings: Settings,
     seed: int = 0,
-    misjudged: float = 0.15,
+    overlooked: float = OVERLOOKED,
     writers: Sequence[str] = tuple(WRITERS),
 ) -> EmbeddedStudy:
     """Writes a study's folder, with ``truth.jsonl`` beside it.
 
-    images, videos: how many scenes of each. misjudged: share of propositions that do not hold of the caption. The same
-    arguments give the same files.
+    images, videos: how many scenes of each. overlooked: see ``OVERLOOKED``. The same arguments give the same files.
     """
     items: list[Item] = []
     propositions: list[Proposition] = []
@@ -78,7 +85,7 @@ def write_embedded_study(
             scene = sample_scene(modality, seed, index, "human-eval")
             item = _write_item(folder, scene, modality, index, seed, writers)
             items.append(item)
-            found = _propositions(item, scene, np.random.default_rng([seed, 77, index]), misjudged)
+            found = _propositions(item, scene, np.random.default_rng([seed, 77, index]), overlooked)
             propositions += found
             truth |= {one.prop_id: verdict for one, verdict in found.items()}
     write_rows(folder / ITEMS, items)
@@ -93,11 +100,11 @@ def propose_from_facts(
     scenes: Mapping[str, Scene],
     *,
     seed: int = 0,
-    misjudged: float = 0.15,
+    overlooked: float = OVERLOOKED,
 ) -> EmbeddedStudy:
     """Writes the propositions of a study whose items are scenes, by their ids, and ``truth.jsonl`` beside them.
 
-    misjudged: share of propositions that do not hold of the caption. Raises StudyError for an item without a scene.
+    overlooked: see ``OVERLOOKED``. Raises StudyError for an item without a scene.
     """
     items = tuple(items)
     propositions: list[Proposition] = []
@@ -107,7 +114,7 @@ def propose_from_facts(
             raise StudyError(
                 f"item {item.id} is no scene of the embedded world: name a judge for its propositions"
             )
-        found = _propositions(item, scenes[item.id], np.random.default_rng([seed, 77, index]), misjudged)
+        found = _propositions(item, scenes[item.id], np.random.default_rng([seed, 77, index]), overlooked)
         propositions += found
         truth |= {one.prop_id: verdict for one, verdict in found.items()}
     _write_propositions(folder, propositions, truth)
@@ -163,7 +170,7 @@ def _write_item(
 
 
 def _propositions(
-    item: Item, scene: Scene, rng: np.random.Generator, misjudged: float
+    item: Item, scene: Scene, rng: np.random.Generator, overlooked: float
 ) -> dict[Proposition, Verdict]:
     """What comparing each ordered pair of captions finds, with the right verdicts.
 
@@ -177,6 +184,7 @@ def _propositions(
     found: dict[Proposition, Verdict] = {}
     for model in item.models:
         said = {question_of(slot): (slot, value) for slot, value in claims[model]}
+        unseen = {claim for claim in claims[model] if rng.random() < overlooked}
         raised: set[Claim] = set()
         for ref in item.models:
             if model == ref:
@@ -186,8 +194,8 @@ def _propositions(
                     continue
                 slot, value = claim
                 other = said.get(question_of(slot))
-                # Where the caption says it as well, only a judge that misreads it would object.
-                if other == claim and rng.random() >= misjudged:
+                # Where the caption says it as well, only a judge that overlooks it would object.
+                if other == claim and claim not in unseen:
                     continue
                 raised.add(claim)
                 against = other is not None and other != claim

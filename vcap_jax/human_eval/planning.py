@@ -1,9 +1,9 @@
-"""How many items and annotators a study needs for an interval of a given width; pure."""
+"""How many items a study needs for an interval of a given width; pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,32 +13,30 @@ _Z = 1.959964
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Variances of a value that annotators give items: between items, and between annotators within one."""
+    """How much a value differs from item to item. variance: of one item's. items: from how many it was found."""
 
-    between: float
-    within: float
+    variance: float
+    items: int
 
-    def half_width(self, items: int, annotators: int) -> float:
-        """Of the 95% interval of the mean over so many items, with so many annotators for each."""
-        return _Z * math.sqrt((self.between + self.within / annotators) / items)
+    def half_width(self, items: int) -> float:
+        """Of the 95% interval of the mean over so many items."""
+        return _Z * math.sqrt(self.variance / items)
 
-    def items_for(self, half_width: float, annotators: int) -> int:
-        """Items that the mean needs for such an interval, with so many annotators for each."""
-        return max(2, math.ceil((_Z / half_width) ** 2 * (self.between + self.within / annotators)))
+    def items_for(self, half_width: float) -> int:
+        """Items that the mean needs for such an interval."""
+        return max(2, math.ceil((_Z / half_width) ** 2 * self.variance))
 
 
-def spread_of(values: Mapping[str, Sequence[float]]) -> Spread | None:
-    """The two variances by one-way analysis of variance, from the values of each item.
+def spread_of(values: Sequence[Sequence[float]]) -> Spread | None:
+    """The spread of a value of which each item has several versions, one as likely as another; None without two items.
 
-    None without two items and without an item that several have. Items may have different numbers of values.
-    Source: Searle, Casella and McCulloch, Variance Components, section 3.6 (unbalanced data).
+    The variance of one item's version: the mean square less the square of the mean, which is itself too large by the
+    variance of the mean over items. Unbiased for any number of versions, however much they depend on each other.
     """
-    groups = [np.asarray(of, float) for of in values.values() if len(of)]
-    total = sum(map(len, groups))
-    if len(groups) < 2 or total == len(groups):
+    groups = [np.asarray(of, float) for of in values if len(of)]
+    if len(groups) < 2:
         return None
-    grand = sum(group.sum() for group in groups) / total
-    within = sum(((group - group.mean()) ** 2).sum() for group in groups) / (total - len(groups))
-    between = sum(len(group) * (group.mean() - grand) ** 2 for group in groups) / (len(groups) - 1)
-    size = (total - sum(len(group) ** 2 for group in groups) / total) / (len(groups) - 1)
-    return Spread(between=max(0.0, float((between - within) / size)), within=float(within))
+    means = np.array([group.mean() for group in groups])
+    squares = float(np.mean([(group**2).mean() for group in groups]))
+    variance = squares - float(means.mean()) ** 2 + float(means.var(ddof=1)) / len(groups)
+    return Spread(variance=max(0.0, variance), items=len(groups))

@@ -37,11 +37,13 @@ from vcap_jax.human_eval.reward_agreement import (
     blame_of,
     human_ranks,
     item_agreement,
+    mean_over_items,
     mean_pairs_of,
+    mean_ranks,
     mean_value,
     pair_row,
     reward_ranks,
-    spread_of_agreement,
+    spreads_of_agreement,
 )
 from vcap_jax.report.intervals import Value
 
@@ -71,9 +73,9 @@ class ModelRow:
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotatorRow:
-    """One annotator. labels: how often each was given. agreement: share of the propositions that others decided as well
-    on which the label is the same as theirs. tau: mean over items, with others. reward: mean pairwise agreement of this
-    one's overall ranks with the reward, ties counted."""
+    """One annotator. labels: how often each was given. agreement: share of others' answers to the same propositions
+    that have the same label. tau: mean over others' rankings of the same items. reward: mean pairwise agreement of this
+    one's overall ranks with the reward, ties counted. Intervals are over the items that several have."""
 
     annotator: str
     answers: int
@@ -89,8 +91,8 @@ class Results:
     """Everything that the report shows.
 
     alphas: Krippendorff's, by what it is of. concordance, tau: of people with each other, by ranking, means over items
-    that several have ranked. pairs, mean_pairs: by ranking or "overall", empty without rewards. spread: of the
-    agreement with the reward, for planning; None where it cannot be told.
+    that several have ranked. pairs, mean_pairs: by ranking or "overall", empty without rewards. spreads: of an item's
+    agreement with the reward, for planning, by how many annotators rank it, as far as that can be told.
     """
 
     items: int
@@ -103,7 +105,7 @@ class Results:
     tau: Mapping[Ranking, Value]
     blame: tuple[Blame, ...]
     annotators: tuple[AnnotatorRow, ...]
-    spread: Spread | None
+    spreads: Mapping[int, Spread]
 
 
 def results_of(
@@ -140,7 +142,7 @@ def results_of(
                 {one.annotator for one in records.answers} | {one.annotator for one in records.rankings}
             )
         ),
-        spread=spread_of_agreement(records, rewards),
+        spreads=spreads_of_agreement(records, rewards),
     )
 
 
@@ -257,25 +259,20 @@ def _over_items(
 
 def _annotator_row(name: str, records: Records, rewards: Mapping[str, Ranks], seed: int) -> AnnotatorRow:
     own = {one.prop_id: one.verdict.label for one in records.answers if one.annotator == name}
-    same = [
-        float(own[one.prop_id] == one.verdict.label)
-        for one in records.answers
-        if one.annotator != name and one.prop_id in own
-    ]
+    same: dict[str, list[float]] = {}
+    for one in records.answers:
+        if one.annotator != name and one.prop_id in own:
+            alike = float(own[one.prop_id] == one.verdict.label)
+            same.setdefault(one.image_id, []).append(alike)
     mine = human_ranks(records, name)
     others: dict[str, list[Ranks]] = {}
-    for one in records.rankings:
-        if one.annotator != name:
-            each = [one.ranks(ranking) for ranking in Ranking]
-            others.setdefault(one.image_id, []).append(
-                {m: float(np.mean([r[m] for r in each])) for m in each[0]}
-            )
-    taus = [
-        tau
+    for order in records.rankings:
+        if order.annotator != name:
+            others.setdefault(order.image_id, []).append(mean_ranks([order]))
+    taus = {
+        item: [tau for other in others.get(item, []) if (tau := kendall_tau(ranks, other)) is not None]
         for item, ranks in mine[OVERALL].items()
-        for other in others.get(item, [])
-        if (tau := kendall_tau(ranks, other)) is not None
-    ]
+    }
     reward = [
         found
         for item, ranks in mine[OVERALL].items()
@@ -287,7 +284,7 @@ def _annotator_row(name: str, records: Records, rewards: Mapping[str, Ranks], se
         answers=len(own),
         rankings=len(mine[OVERALL]),
         labels={label: labels[label] for label in LABELS},
-        agreement=mean_value(same, seed),
-        tau=mean_value(taus, seed),
+        agreement=mean_over_items(same, seed),
+        tau=mean_over_items(taus, seed),
         reward=mean_value(reward, seed),
     )

@@ -3,6 +3,7 @@ reward had counted where they do not. Pure; intervals come from drawing items ag
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,32 +15,39 @@ from vcap_jax.human_eval.exchange import Records
 from vcap_jax.human_eval.formulas import Ties, average_ranks, pair_outcome
 from vcap_jax.human_eval.planning import Spread, spread_of
 from vcap_jax.human_eval.protocol import Kind, Ranking
-from vcap_jax.human_eval.records import Item, Proposition
-from vcap_jax.report.intervals import Value, mean
+from vcap_jax.human_eval.records import Item, Proposition, Rankings
+from vcap_jax.report.intervals import Value, mean, ratio
 
 RESAMPLES = 2000
 LEVEL = 0.95
 OVERALL = "overall"
 """The mean of the three ranks; the paper does not say which of them its rank is."""
 ORDERS = (*map(str, Ranking), OVERALL)
+ANNOTATORS = (1, 2, 3)
+"""For how many annotators of each item it is told how many items a study needs."""
+MOST_GROUPS = 200
+"""Of annotators of one item, whose mean ranks are looked at."""
 TIES: tuple[Ties, ...] = ("counted", "excluded", "half")
 Ranks = Mapping[str, float]
 
 
 def human_ranks(records: Records, annotator: str | None = None) -> dict[str, dict[str, Ranks]]:
     """Ranks by ranking or "overall", item and model: the mean over annotators, or those of one."""
-    found: dict[str, dict[str, list[Ranks]]] = {order: {} for order in ORDERS}
+    found: dict[str, dict[str, list[Rankings]]] = {order: {} for order in ORDERS}
     for one in records.rankings:
-        if annotator is not None and one.annotator != annotator:
-            continue
-        each: dict[str, Ranks] = {str(ranking): one.ranks(ranking) for ranking in Ranking}
-        each[OVERALL] = {m: float(np.mean([ranks[m] for ranks in each.values()])) for m in one.accuracy}
-        for order, ranks in each.items():
-            found[order].setdefault(one.image_id, []).append(ranks)
+        if annotator is None or one.annotator == annotator:
+            for order in ORDERS:
+                found[order].setdefault(one.image_id, []).append(one)
     return {
-        order: {item: {m: float(np.mean([r[m] for r in rows])) for m in rows[0]} for item, rows in of.items()}
-        for order, of in found.items()
+        order: {item: mean_ranks(rows, order) for item, rows in of.items()} for order, of in found.items()
     }
+
+
+def mean_ranks(rows: Sequence[Rankings], order: str = OVERALL) -> Ranks:
+    """The mean of several people's ranks of one item by a ranking, or of all three. Equal means are equal numbers: a
+    mean of means, in floating point, would tell a third of the ties apart."""
+    each = [one.ranks(ranking) for one in rows for ranking in Ranking if order in (OVERALL, ranking)]
+    return {model: sum(ranks[model] for ranks in each) / len(each) for model in each[0]}
 
 
 def reward_ranks(items: Mapping[str, Item]) -> dict[str, Ranks]:
@@ -53,8 +61,16 @@ def reward_ranks(items: Mapping[str, Item]) -> dict[str, Ranks]:
 
 
 def mean_value(values: Sequence[float], seed: int) -> Value:
-    """The mean with its interval."""
+    """The mean of what items have one of each, with its interval."""
     return mean(np.asarray(values, float), level=LEVEL, resamples=RESAMPLES, seed=seed)
+
+
+def mean_over_items(values: Mapping[str, Sequence[float]], seed: int) -> Value:
+    """The mean of what items have several of, with the interval of items drawn again; items that have none do not
+    count. What one item has several of is not independent."""
+    found = [of for of in values.values() if len(of)]
+    sums, counts = np.array([sum(of) for of in found], float), np.array([len(of) for of in found], float)
+    return ratio(sums, counts, level=LEVEL, resamples=RESAMPLES, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +86,9 @@ class PairRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Blame:
-    """Pairs of captions that the reward orders otherwise than people, and alike: in how many of them the caption that
-    the reward prefers has more confirmed propositions of a kind than the other."""
+    """Pairs of captions that the reward orders otherwise than people, and alike: in which share of them the caption
+    that the reward prefers has more confirmed propositions of a kind than the other. Intervals are over the items that
+    have such pairs."""
 
     kind: Kind
     when_unalike: Value
@@ -106,15 +123,42 @@ def _credit(outcome: str, ties: Ties) -> float | None:
     return float(outcome == "agree")
 
 
-def spread_of_agreement(records: Records, rewards: Mapping[str, Ranks]) -> Spread | None:
-    """How the agreement with the reward on an item varies between items and between annotators."""
-    values: dict[str, list[float]] = {}
-    for name in {one.annotator for one in records.rankings}:
-        for item, ranks in human_ranks(records, name)[OVERALL].items():
-            found = item_agreement(ranks, rewards[item], "counted") if item in rewards else None
-            if found is not None:
-                values.setdefault(item, []).append(found)
-    return spread_of(values)
+def spreads_of_agreement(records: Records, rewards: Mapping[str, Ranks]) -> dict[int, Spread]:
+    """How the agreement with the reward differs from item to item, by how many annotators rank each.
+
+    It is what ``mean_pairs_of`` averages: of overall ranks that are means over so many, ties counted. For more
+    annotators than two items have it cannot be told: averaged ranks agree with the reward otherwise than each
+    annotator's own.
+    """
+    rankings: dict[str, list[Rankings]] = {}
+    for one in records.rankings:
+        if one.image_id in rewards:
+            rankings.setdefault(one.image_id, []).append(one)
+    found = {}
+    for people in ANNOTATORS:
+        each = [
+            [
+                agreement
+                for group in _groups(rows, people)
+                if (agreement := item_agreement(mean_ranks(group), rewards[item], "counted")) is not None
+            ]
+            for item, rows in rankings.items()
+        ]
+        spread = spread_of(each)
+        if spread is not None:
+            found[people] = spread
+    return found
+
+
+def _groups(rows: Sequence[Rankings], people: int) -> list[tuple[Rankings, ...]]:
+    """All that so many of those who ranked an item could be, or some of them, drawn at random."""
+    if math.comb(len(rows), people) <= MOST_GROUPS:
+        return list(combinations(rows, people))
+    rng = np.random.default_rng(0)
+    return [
+        tuple(rows[place] for place in rng.choice(len(rows), people, replace=False))
+        for _ in range(MOST_GROUPS)
+    ]
 
 
 def item_agreement(people: Ranks, reward: Ranks, ties: Ties) -> float | None:
@@ -146,8 +190,8 @@ def blame_of(
     seed: int,
 ) -> tuple[Blame, ...]:
     """By kind. shares: of each proposition, of the people that confirm it."""
-    more: dict[tuple[Kind, str], list[float]] = {
-        (kind, how): [] for kind in Kind for how in ("agree", "disagree")
+    more: dict[tuple[Kind, str], dict[str, list[float]]] = {
+        (kind, how): {} for kind in Kind for how in ("agree", "disagree")
     }
     for item, ranks in people.items():
         if item not in rewards:
@@ -161,12 +205,13 @@ def blame_of(
                 continue
             preferred, other = (a, b) if rewards[item][a] < rewards[item][b] else (b, a)
             for kind in Kind:
-                more[kind, outcome].append(float(counts[preferred, kind] > counts[other, kind]))
+                found = float(counts[preferred, kind] > counts[other, kind])
+                more[kind, outcome].setdefault(item, []).append(found)
     return tuple(
         Blame(
             kind=kind,
-            when_unalike=mean_value(more[kind, "disagree"], seed),
-            when_alike=mean_value(more[kind, "agree"], seed),
+            when_unalike=mean_over_items(more[kind, "disagree"], seed),
+            when_alike=mean_over_items(more[kind, "agree"], seed),
         )
         for kind in Kind
     )

@@ -22,7 +22,7 @@ from vcap_jax.human_eval.errors import Conflict, RuleBroken, StudyError
 from vcap_jax.human_eval.protocol import Ranking, Verdict, check_rankings
 from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.store_schema import prepare
-from vcap_jax.human_eval.study import Study
+from vcap_jax.human_eval.study import Study, write_settings
 
 
 def utc_now() -> str:
@@ -57,8 +57,8 @@ class AnswerStore(StoredAnswers):
     def open_study(self, study: Study) -> None:
         """Takes in the study's items, propositions and people; assigns the items that nobody has yet.
 
-        Raises StudyError if an item that is assigned, or the seed, is not what it was: answers would be to another
-        question.
+        Its settings are kept in study.json with that and not before: what is refused changes nothing. Raises
+        StudyError if an item that is assigned, or the seed, is not what it was: answers would be to another question.
         """
         settings = study.settings
         with self._transaction() as db:
@@ -87,6 +87,7 @@ class AnswerStore(StoredAnswers):
                     row_of = (one.prop_id, item.id)
                     db.execute("INSERT INTO propositions VALUES (?, ?) ON CONFLICT DO NOTHING", row_of)
             self._assign(db, study)
+            write_settings(study.folder, settings)
 
     def _assign(self, db: sqlite3.Connection, study: Study) -> None:
         taken = {item for (item,) in db.execute("SELECT DISTINCT item FROM assignments")}

@@ -63,7 +63,7 @@ PERSON = web.RequestKey("person", Person)
 
 
 def read_tokens(folder: Path, settings: Settings) -> dict[str, str]:
-    """Everybody's token, by name; those who have none yet get one. The file is for this user alone.
+    """Everybody's token, by name; those who have none yet get one, which ``write_tokens`` keeps.
 
     Raises StudyError for a file that is no such file.
     """
@@ -77,16 +77,18 @@ def read_tokens(folder: Path, settings: Settings) -> dict[str, str]:
     wanted = [OWNER, *settings.annotators, *([settings.adjudicator] if settings.adjudicator else [])]
     if OWNER in wanted[1:]:
         raise StudyError(f'"{OWNER}" is the one who runs the study: give the annotator another name')
-    fresh = {name: tokens.get(name) or secrets.token_urlsafe(24) for name in wanted}
-    if fresh != tokens:
-        content = json.dumps(fresh, indent=2).encode()
+    return {name: tokens.get(name) or secrets.token_urlsafe(24) for name in wanted}
 
-        def write(temporary: Path) -> None:
-            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-                file.write(content)
 
-        write_through(path, write)
-    return fresh
+def write_tokens(folder: Path, tokens: Mapping[str, str]) -> None:
+    """Keeps everybody's token, in a file that is for this user alone."""
+    content = json.dumps(tokens, indent=2).encode()
+
+    def write(temporary: Path) -> None:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(content)
+
+    write_through(folder / LINKS, write)
 
 
 class Access:

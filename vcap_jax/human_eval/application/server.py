@@ -5,14 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-from collections.abc import AsyncIterator, Callable, Iterable
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
 
 from vcap_jax.human_eval.application import annotator, owner
-from vcap_jax.human_eval.application.access import COOKIE, OWNER, PERSON, Access, Role, read_tokens
+from vcap_jax.human_eval.application.access import (
+    COOKIE,
+    OWNER,
+    PERSON,
+    Access,
+    Role,
+    read_tokens,
+    write_tokens,
+)
 from vcap_jax.human_eval.application.parts import MOST_BYTES, PARTS, Parts, parts
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.store import AnswerStore
@@ -86,21 +95,18 @@ async def serving(
     Raises StudyError if the address is taken or cannot be had, and what reading the study's files raises.
     """
     tokens = read_tokens(study.folder, study.settings)
-    with AnswerStore(study.folder / ANSWERS) as store:
+    # The address is taken before anything is written: a start that fails changes nothing. Who asks early waits.
+    with _listening(host, port) as sockets, AnswerStore(study.folder / ANSWERS) as store:
         await asyncio.to_thread(store.open_study, study)
+        write_tokens(study.folder, tokens)
         hosts = {*LOOPBACK, *names, *([] if _any_address(host) else [host])}
         app = make_app(study, store, tokens=tokens, hosts=hosts)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, host, port)
-            try:
-                await site.start()
-            except OSError as error:
-                raise StudyError(
-                    f"{host}:{port} cannot be served on ({error.strerror or error}): give another --port or --host"
-                ) from error
-            taken = runner.addresses[0][1]
+            for one in sockets:
+                await web.SockSite(runner, one).start()
+            taken = sockets[0].getsockname()[1]
             shown = next(iter(names), "127.0.0.1" if _any_address(host) else host)
             address = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}"
             links = {name: f"{address}/enter/{token}" for name, token in tokens.items()}
@@ -108,6 +114,30 @@ async def serving(
             yield Serving(address=address, links=links)
         finally:
             await runner.cleanup()
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Iterator[list[socket.socket]]:
+    """Sockets that listen on all addresses of a host, on one port. Raises StudyError for an address that is taken."""
+    with contextlib.ExitStack() as opened:
+        sockets: list[socket.socket] = []
+        taken = port
+        try:
+            found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                one = opened.enter_context(socket.socket(family, kind, protocol))
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                one.bind((address[0], taken, *address[2:]))
+                one.listen()
+                taken = one.getsockname()[1]
+                sockets.append(one)
+        except OSError as error:
+            raise StudyError(
+                f"{host}:{port} cannot be served on ({error.strerror or error}): give another --port or --host"
+            ) from error
+        yield sockets
 
 
 def serve(study: Study, *, host: str, port: int, names: Iterable[str], say: Callable[[str], None]) -> None:

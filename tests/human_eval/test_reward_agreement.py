@@ -1,0 +1,127 @@
+"""People against the reward: what is a tie, and intervals that are over items, whatever an item has several of."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import rankdata
+
+from vcap_jax.human_eval.exchange import Records
+from vcap_jax.human_eval.formulas import average_ranks
+from vcap_jax.human_eval.protocol import Kind
+from vcap_jax.human_eval.records import Proposition, Rankings
+from vcap_jax.human_eval.reward_agreement import (
+    OVERALL,
+    blame_of,
+    human_ranks,
+    mean_over_items,
+    mean_pairs_of,
+    pair_row,
+    spreads_of_agreement,
+)
+
+MODELS = "abcde"
+
+
+def test_what_stands_in_brackets_is_over_items_and_not_over_what_they_have_several_of():
+    # Of 4 items two say yes 50 times and two say no. All 4 that are drawn are of one kind once in 16 times, which is
+    # more than the 2.5% outside the interval on either side.
+    found = mean_over_items({"a": [1.0] * 50, "b": [1.0] * 50, "c": [0.0] * 50, "d": [0.0] * 50}, seed=0)
+    assert (found.value, found.low, found.high, found.n) == (0.5, 0, 1, 4)
+
+
+def test_an_item_with_more_counts_more_and_one_with_nothing_not_at_all():
+    found = mean_over_items({"a": [1.0, 1.0, 1.0], "b": [0.0], "c": []}, seed=0)
+    assert (found.value, found.n) == (0.75, 2)
+
+
+def ranked(item, annotator, *rankings):
+    """rankings: the models' ranks by accuracy, completeness and granularity, in the order of MODELS."""
+    ranks = [dict(zip(MODELS, of, strict=False)) for of in rankings]
+    return Rankings(
+        image_id=item, annotator=annotator, accuracy=ranks[0], completeness=ranks[1], granularity=ranks[2]
+    )
+
+
+def test_models_of_one_mean_rank_are_a_tie_whoever_gave_the_ranks():
+    # Ranks of a: 1, 1, 1 and 1, 3, 3; of b: 2, 2, 2 and 2, 1, 1. Both sums are 10, and the means of the annotators'
+    # means, 1 and 7/3 against 2 and 4/3, are not the same number in floating point.
+    anna = ranked("x", "anna", (1, 2, 3), (1, 2, 3), (1, 2, 3))
+    ben = ranked("x", "ben", (1, 2, 3), (3, 1, 2), (3, 1, 2))
+    people = human_ranks(Records(answers=(), rankings=(anna, ben)))[OVERALL]
+    assert people["x"] == {"a": 10 / 6, "b": 10 / 6, "c": 16 / 6}
+    row = pair_row("a", "b", people, {"x": {"a": 2.0, "b": 1.0, "c": 3.0}}, seed=0)
+    assert (row.items, row.ties) == (1, 1)
+
+
+def proposition(item, model, number):
+    return Proposition(
+        image_id=item,
+        prop_id=f"{item}/{model}/{number}",
+        model=model,
+        ref_model="b" if model == "a" else "a",
+        kind=Kind.MISSING,
+        text="x",
+    )
+
+
+def test_blame_is_over_items_though_an_item_has_ten_pairs_of_captions():
+    """The reward turns people's order round everywhere; in two of four items what it prefers omits more, always."""
+    people = {item: {model: float(place) for place, model in enumerate(MODELS)} for item in "wxyz"}
+    rewards = {item: {model: -rank for model, rank in ranks.items()} for item, ranks in people.items()}
+    propositions = {
+        item: [
+            proposition(item, model, number)
+            for place, model in enumerate(MODELS)
+            for number in range(place if item in "wx" else len(MODELS) - place)
+        ]
+        for item in people
+    }
+    shares = {one.prop_id: 1.0 for rows in propositions.values() for one in rows}
+    blame = {one.kind: one for one in blame_of(propositions, shares, people, rewards, 0)}
+    found = blame[Kind.MISSING].when_unalike
+    assert len(list(combinations(MODELS, 2))) == 10
+    assert found.value == pytest.approx(0.5)
+    assert (found.low, found.high, found.n) == (0, 1, 4)
+    assert blame[Kind.MISSING].when_alike.n == 0
+
+
+def test_the_spread_is_that_of_the_figure_in_the_table_and_not_of_single_annotators():
+    """400 items, two annotators who see captions through noise: as wide as the table says, so wide is foreseen."""
+    rng = np.random.default_rng(0)
+    given, rewards = [], {}
+    for item in range(400):
+        name, quality = str(item), rng.normal(size=len(MODELS))
+        rewards[name] = average_ranks(dict(zip(MODELS, quality + rng.normal(0, 1, 5), strict=True)))
+        for annotator in ("anna", "ben"):
+            seen = [quality + rng.normal(0, 1, 5) for _ in range(3)]
+            given.append(ranked(name, annotator, *[[int(r) for r in rankdata(-one)] for one in seen]))
+    records = Records(answers=(), rankings=tuple(given))
+    table = mean_pairs_of(human_ranks(records)[OVERALL], rewards, 0)["counted"]
+    found = spreads_of_agreement(records, rewards)
+    assert {people: spread.items for people, spread in found.items()} == {1: 400, 2: 400}
+    assert found[2].half_width(400) == pytest.approx((table.high - table.low) / 2, rel=0.06)
+    # One annotator each, the other left out: the same way, with the interval of that table.
+    anna = mean_pairs_of(human_ranks(records, "anna")[OVERALL], rewards, 0)["counted"]
+    assert found[1].half_width(400) == pytest.approx((anna.high - anna.low) / 2, rel=0.06)
+
+
+def test_the_spread_is_told_for_no_more_annotators_than_two_items_have():
+    orders = [(1, 2, 3)] * 3
+    given = [ranked(item, "anna", *orders) for item in "xyz"]
+    given += [ranked(item, "ben", *orders) for item in "xy"] + [ranked("x", "chris", *orders)]
+    rewards = {item: {"a": 1.0, "b": 2.0, "c": 3.0} for item in "xyz"}
+    found = spreads_of_agreement(Records(answers=(), rankings=tuple(given)), rewards)
+    assert {people: spread.items for people, spread in found.items()} == {1: 3, 2: 2}
+
+
+def test_of_many_annotators_some_groups_are_looked_at():
+    orders = [(1, 2, 3)] * 3
+    given = [ranked(item, f"p{who}", *orders) for item in "xy" for who in range(60)]
+    rewards = {"x": {"a": 1.0, "b": 2.0, "c": 3.0}, "y": {"a": 3.0, "b": 2.0, "c": 1.0}}
+    found = spreads_of_agreement(Records(answers=(), rankings=tuple(given)), rewards)
+    assert {people: spread.variance for people, spread in found.items()} == pytest.approx(
+        dict.fromkeys((1, 2, 3), 0.5)
+    )
