@@ -21,10 +21,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.human_eval.simulated import annotate
 from vcap_jax.human_eval.answers import StoredAnswers
 from vcap_jax.human_eval.embedded import read_truth
-from vcap_jax.human_eval.exchange import records_of
+from vcap_jax.human_eval.exchange import Records, records_of
 from vcap_jax.human_eval.protocol import Kind
 from vcap_jax.human_eval.results import results_of
-from vcap_jax.human_eval.study import ANSWERS, read_study
+from vcap_jax.human_eval.study import ANSWERS, Study, read_study
+
+
+def decided(folder: Path, study: Study) -> Records | None:
+    """What is decided so far; None where nobody has opened the study."""
+    if not (folder / ANSWERS).exists():
+        return None
+    with StoredAnswers(folder / ANSWERS) as stored:
+        return records_of(study, stored)
 
 
 def main() -> int:
@@ -35,10 +43,11 @@ def main() -> int:
     parser.add_argument("--error", type=float, default=0.1, help="share of wrong labels (default: 0.1)")
     args = parser.parse_args()
     study, truth = read_study(args.folder), read_truth(args.folder)
-    if not (args.folder / ANSWERS).exists():
+    records = decided(args.folder, study)
+    if records is None or not records.answers:
         asyncio.run(annotate(study, truth, args.error))
-    with StoredAnswers(args.folder / ANSWERS) as stored:
-        records = records_of(study, stored)
+        records = decided(args.folder, study)
+    assert records is not None, "annotators leave answers"
     propositions = [one for ones in study.propositions.values() for one in ones]
     results = results_of(study.items, study.propositions, records)
     print(f"{len(study.items)} items, {len(truth)} propositions, {len(records.answers)} answers")
