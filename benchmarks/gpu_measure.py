@@ -126,8 +126,10 @@ def measure_decode(
     model = fitted.model
     params = random_parameters(fill.arguments[0], 0)
     prompt = _prompt(fill.arguments[2], shape, model.config.text.vocab_size)
-    programs = sampler(model, shape, placement).programs(params_mesh(params))
-    state = programs.empty(params, shape.groups, shape.prompt)
+    drawing = sampler(model, shape, placement)
+    programs = drawing.programs(params_mesh(params))
+    widest = drawing.buckets(programs.replicas).widths[-1]
+    state = programs.empty(params, shape.groups, shape.prompt, widest)
     per_fill = shape.groups if shape.groups * shape.prompt <= programs.settings.prefill_chunk else 1
     times = []
     for first in range(0, shape.groups, per_fill):
