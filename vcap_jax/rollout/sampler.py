@@ -58,12 +58,12 @@ class RolloutConfig:
     group that is complete makes room for the next."""
     short_groups: int = Field(default=0, ge=0)
     """Groups decoded side by side, of all processes together, while their captions have at most
-    ``short_length`` tokens, in caches that hold no more. A group with a longer caption waits in the
-    host's memory until all others have ended, and goes on with ``groups_per_batch`` at a time. 0: all
-    caches hold ``max_completion_length`` from the start."""
+    rollout.short_length tokens, in caches that hold no more. A group with a longer caption waits in
+    the host's memory until all others have ended, and goes on with rollout.groups_per_batch at a
+    time. 0: all caches hold captions of any length from the start."""
     short_length: int = Field(default=0, ge=0)
-    """Tokens of a caption that the caches of ``short_groups`` hold: what few captions outgrow. 0 where
-    ``short_groups`` is."""
+    """Tokens of a caption that the caches of rollout.short_groups hold: what few captions outgrow. 0
+    where that is 0."""
     decode_steps_per_call: Annotated[int, FormerName("chunk")] = Field(default=64, ge=1)
     """Tokens decoded per device call; the host looks for finished groups in between."""
     prefill_chunk: int = Field(default=16_384, ge=1)
