@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -36,13 +36,6 @@ VIDEOS = 40
 def question(prompt: str) -> object:
     """Yes or no by the text of the question, the same whenever it is asked."""
     return {"analysis": "", "answer": ("Yes", "No", "Unanswerable")[blake2b(prompt.encode()).digest()[0] % 3]}
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedJudge]:
-    judge = ScriptedJudge()
-    yield judge
-    judge.close()
 
 
 @pytest.fixture

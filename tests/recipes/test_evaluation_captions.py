@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,13 +46,6 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Loaded:
     found = Loaded()
     monkeypatch.setattr(evaluation_captions.Captioner, "load", found.load)
     return found
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedJudge]:
-    judge = ScriptedJudge()
-    yield judge
-    judge.close()
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,13 +55,6 @@ for task, rows in samples.items():
 """
 
 ROWS = [mlvu(0, "B", "B", "B"), mlvu(1, "(b)", "", "B"), mlvu(2, FAILED, "D", "D"), mlvu(3, "C", "C", "A")]
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedJudge]:
-    judge = ScriptedJudge()
-    yield judge
-    judge.close()
 
 
 @pytest.fixture
