@@ -64,6 +64,13 @@ def test_settings_that_are_younger_than_studies_on_disk_change_no_folder(full):
     assert tracked.tasks["image/e1/0"].folder == full.tasks["image/e1/0"].folder
 
 
+def test_how_far_captions_are_padded_changes_no_folder(full):
+    padded = plan(quick=False, seeds=(0,), overrides=["grpo.caption_buckets=[32]", "sft.caption_buckets=[]"])
+    assert padded.configs["image/e1/0"].grpo.caption_buckets == (32,)
+    for key, task in padded.tasks.items():
+        assert task.folder == full.tasks[key].folder
+
+
 def test_an_arm_changes_what_it_names_and_nothing_else(full):
     base = full.configs["image/e1/0"]
     assert full.configs["image/imitation/0"].reward.family == "imitation"

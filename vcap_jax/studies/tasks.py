@@ -186,8 +186,11 @@ def _decides(config: RunConfig) -> JsonDict:
     for name in ("ahead", "short_groups", "short_length", "offload"):
         if not rollout[name]:
             del rollout[name]
+    grpo = as_object(told["grpo"], "grpo")
     if not config.grpo.advantages.per_component:
-        del as_object(as_object(told["grpo"], "grpo")["advantages"], "grpo.advantages")["per_component"]
+        del as_object(grpo["advantages"], "grpo.advantages")["per_component"]
+    # How far captions are padded decides no more than rounding does.
+    grpo["caption_buckets"] = as_object(told["sft"], "sft")["caption_buckets"] = []
     reward = as_object(told["reward"], "reward")
     for name in ("claim_differences", "balanced"):
         if config.reward.family != name:
