@@ -18,8 +18,9 @@ COMMANDS = (
     ("Training", ("launch/train.py", "launch/sft.py", "launch/distill.py", "launch/self_improve.py")),
     (
         "Captions and checkpoints",
-        ("launch/caption.py", "launch/references.py", "launch/convert.py", "launch/restudy.py"),
+        ("launch/caption.py", "launch/references.py", "launch/convert.py"),
     ),
+    ("Rewards", ("launch/score.py", "launch/restudy.py")),
     (
         "Evaluation",
         (

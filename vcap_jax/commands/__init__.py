@@ -17,6 +17,7 @@ COMMANDS = {
     "propose": "have a judge list what captions miss or get wrong",
     "annotate": "let people judge and rank captions in the browser",
     "agreement": "tables and figure of what people said, and of the reward",
+    "score": "score captions that are there already by the reward",
     "restudy": "compute rewards anew from stored judgements, with other weights",
     "plan": "compile a run for hardware that is not there: memory and speed",
     "target": "print what is known of a hardware target",

@@ -8,13 +8,10 @@ reward that grows with them has grown too easily.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
-from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.config import JUDGED, EvaluatorConfig
 from vcap_jax.evals.protocol import (
     Captioner,
@@ -25,26 +22,16 @@ from vcap_jax.evals.protocol import (
     NothingToEvaluate,
     OwnData,
 )
+from vcap_jax.evals.scoring import Scored, scored
 from vcap_jax.evals.statistics import evaluated, mean
-from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, compared_with
+from vcap_jax.reward.group import CandidateScore
 from vcap_jax.reward.ngrams import tokens
-from vcap_jax.reward.segments import Segment
-from vcap_jax.reward.session import RewardSession
-from vcap_jax.system.errors import VCapError
-from vcap_jax.system.shutdown import Stopped
 
 REWARD, FAILED = "reward", "judge_failed"
 OTHER = "other/"
 """Before the names of what another judge gave."""
 NOT_SCORED = "Not scored"
-_UNDER_WAY = 32
-"""Samples whose pictures are held at once."""
-_LOOK_EVERY_S = 1.0
-"""Between two looks at whether the run was asked to end, while scores are waited for."""
 _GRAM = 4
-
-Pending = tuple[Captions, "Future[GroupScores] | str", "Future[GroupScores] | None"]
-"""Captions, and what becomes of them by the run's judge and by another; a text says why nobody was asked."""
 
 
 class Judged:
@@ -79,74 +66,30 @@ class Judged:
     def evaluate(self, captioner: Captioner) -> Evaluation:
         """See the class. Raises JudgeUnavailable where a judge is gone for too long, Stopped if a signal has come."""
         captions = captioner.captions(self._own.samples)
-        items = tuple(self._items(captions))
-        names = dict.fromkeys(name for item in items for name in item.values)
-        return Evaluation(metrics=evaluated(items, {name: mean(name) for name in names}), items=items)
+        return evaluation(map(judged_item, scored(self._own, captions)))
 
-    def _items(self, captions: Sequence[Captions]) -> Iterator[Item]:
-        """In order; few samples are under way at a time, for each holds its pictures."""
-        under_way: deque[Pending] = deque()
-        for index, (sample, one) in enumerate(zip(self._own.samples, captions, strict=True)):
-            under_way.append(self._asked(sample, one, index))
-            if len(under_way) == _UNDER_WAY:
-                yield self._item(*under_way.popleft())
-        while under_way:
-            yield self._item(*under_way.popleft())
 
-    def _asked(self, sample: Sample, captions: Captions, index: int) -> Pending:
-        own = self._own
-        if captions.failure is not None:
-            return captions, captions.failure, None
-        reference: str | None = None
-        references: tuple[str, ...] = ()
-        segments: tuple[Segment, ...] = ()
-        try:
-            media = own.media(sample)
-            if own.references is not None:
-                # Always of step 0: whatever the policy has learnt, it is compared with the same.
-                reference, segments = compared_with(own.references, sample.id, seed=own.seed, step=0)
-                references = own.references[sample.id].references
-        except (VCapError, KeyError) as error:
-            return captions, str(error.args[0] if isinstance(error, KeyError) else error), None
-        group = GroupForReward(
-            sample_id=sample.id,
-            step=0,
-            index=index,
-            media=media,
-            reference=reference,
-            captions=captions.texts,
-            references=references,
-            reference_segments=segments,
-        )
-        other = None if own.other is None else own.other.submit(group, trained_on=False)
-        return captions, own.session.submit(group, trained_on=False), other
+def evaluation(items: Iterable[Item]) -> Evaluation:
+    """The means over ``judged_item``s, with their intervals."""
+    items = tuple(items)
+    names = dict.fromkeys(name for item in items for name in item.values)
+    return Evaluation(metrics=evaluated(items, {name: mean(name) for name in names}), items=items)
 
-    def _item(
-        self, captions: Captions, scored: Future[GroupScores] | str, other: Future[GroupScores] | None
-    ) -> Item:
-        if captions.failure is not None:
-            return Item(id=captions.id, captions=(), failure=captions.failure)
-        values = _text_values(captions)
-        if isinstance(scored, str):
-            values |= {FAILED: 1.0}
-            return Item(id=captions.id, captions=captions.texts, values=values, notes={NOT_SCORED: scored})
-        candidates = self._result(scored, self._own.session).candidates
-        values = _score_values(candidates) | values
-        if other is not None and self._own.other is not None:
-            theirs = self._result(other, self._own.other).candidates
-            values |= {OTHER + name: value for name, value in _score_values(theirs).items()}
-        return Item(id=captions.id, captions=captions.texts, values=values, notes=_notes(candidates[0]))
 
-    def _result(self, future: Future[GroupScores], session: RewardSession) -> GroupScores:
-        while not wait([future], timeout=_LOOK_EVERY_S).done:
-            if self._own.stop():
-                self._give_up(session)
-        return future.result()
-
-    def _give_up(self, session: RewardSession) -> NoReturn:
-        # Its answers are in the store, so what has been asked is not asked again.
-        gone = session.unreachable
-        raise Stopped("stopped in an evaluation" + ("" if gone is None else f" while {gone}"))
+def judged_item(scored: Scored) -> Item:
+    """The values of a sample, see ``Judged``; a failure where nobody could caption it."""
+    captions = scored.captions
+    if captions.failure is not None:
+        return Item(id=captions.id, captions=(), failure=captions.failure)
+    values = _text_values(captions)
+    if scored.scores is None:
+        notes = {NOT_SCORED: str(scored.unasked)}
+        return Item(id=captions.id, captions=captions.texts, values=values | {FAILED: 1.0}, notes=notes)
+    candidates = scored.scores.candidates
+    values = _score_values(candidates) | values
+    if scored.other is not None:
+        values |= {OTHER + name: value for name, value in _score_values(scored.other.candidates).items()}
+    return Item(id=captions.id, captions=captions.texts, values=values, notes=_notes(candidates[0]))
 
 
 def repetition(text: str) -> float:

@@ -37,8 +37,8 @@ from vcap_jax.run.setup import heldout_samples, manifest_samples
 from vcap_jax.sft.targets import caption_pool
 from vcap_jax.system.errors import VCapError
 
-Work = Literal["training", "supervised", "distillation", "captions"]
-"""What the inputs are for: launch/train.py and self_improve.py, sft.py, distill.py, references.py."""
+Work = Literal["training", "supervised", "distillation", "captions", "scores"]
+"""What the inputs are for: launch/train.py and self_improve.py, sft.py, distill.py, references.py, score.py."""
 
 _HUB = re.compile(r"(?:https?://(?:www\.)?huggingface\.co/)?([\w.-]+/[\w.-]+)(?:/(?:tree|blob)/.*)?/?")
 
@@ -71,10 +71,10 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
             family_at(lineage(config.model.path, config.model.step).origin, config.model.family)
             check_start(config)
             checks.adapter()
-    if work in ("training", "distillation") or (work == "supervised" and config.data.holds_out):
+    if work in ("training", "distillation", "scores") or (work == "supervised" and config.data.holds_out):
         with noted():
             checks.reward()
-    if work != "captions":
+    if work not in ("captions", "scores"):
         with noted():
             named = load_evaluators(config.evaluation, config.modality)
             best = config.logging.keep_best
@@ -88,7 +88,7 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
             check_trackers(config.trackers)
     with noted():
         samples = checks.manifest()
-        if work != "captions":
+        if work not in ("captions", "scores"):
             checks.heldout(samples)
         count = config.world.train_scenes if samples is None else len(samples)
         if work in ("training", "distillation"):

@@ -104,6 +104,7 @@ _ARMS = (
         0.2, 0.1, "reward.family=judge", name="judge_noise_20", label="VLM as judge, misses 20%, invents 10%"
     ),
     Arm(name="grpo_2", label="GRPO, two updates for each step", overrides=("grpo.num_iterations=2",)),
+    Arm(name="ahead", label="GRPO, captions drawn one step ahead", overrides=("rollout.ahead=1",)),
     _update("dapo", "DAPO (two updates)"),
     _update("gspo", "GSPO (two updates)"),
     _update("dr_grpo", "Dr. GRPO"),
@@ -188,9 +189,10 @@ _STUDIES = (
         name="updates",
         title="Other on-policy updates",
         about="The paper trains with GRPO and leaves others open (its limitation iii). DAPO and GSPO update twice. All "
-        "have GRPO's learning rate.",
-        arms={"image": ("e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo")},
-        rows=("base", "e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo"),
+        "have GRPO's learning rate. In one row captions are drawn while the step before is judged and learned from, "
+        "by weights one step old.",
+        arms={"image": ("e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo", "ahead")},
+        rows=("base", "e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo", "ahead"),
     ),
 )
 STUDIES: Mapping[str, Study] = {study.name: study for study in _STUDIES}

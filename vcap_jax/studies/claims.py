@@ -346,6 +346,13 @@ def _updates(claim: Stated) -> Iterator[Claim]:
             paper="limitation iii leaves it open",
             tests=(same(row, against, "f1", 0.02),),
         )
+    yield claim(
+        name="captions drawn one step ahead teach as well",
+        statement="drawn by weights one step old, and weighed by the ratio of the two policies: the same F1 within "
+        "2 points",
+        paper="not in the paper; rollout.ahead of this project",
+        tests=(same("ahead", "e1", "f1", 0.02),),
+    )
 
 
 def _theory(claim: Stated, modality: Modality) -> Iterator[Claim]:

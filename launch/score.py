@@ -1,0 +1,11 @@
+"""``vcap score`` from a clone that is not installed."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from vcap_jax.commands.score import main
+
+if __name__ == "__main__":
+    sys.exit(main())

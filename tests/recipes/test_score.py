@@ -1,0 +1,150 @@
+"""Captions of anybody's scored by a scripted judge: every figure by hand, nothing asked twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.reward.scripted_judge import QUALITY, Reply, ScriptedJudge, candidate_of, prompt_text, verdict
+from vcap_jax.commands.score import main
+from vcap_jax.configuration import ConfigError, load_config
+from vcap_jax.evals.protocol import EvaluatorError
+from vcap_jax.recipes.score import ScoreRequest, score
+from vcap_jax.reward.aggregation import RewardWeights
+from vcap_jax.reward.family import FamilyError
+from vcap_jax.reward.restudy import restudy
+from vcap_jax.run.config import RunConfig
+
+
+def write_lines(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Three pictures, two of which somebody captioned, one of them twice."""
+    for name in "abc":
+        Image.new("RGB", (32, 32), (10, 200, ord(name))).save(tmp_path / f"{name}.png")
+    rows = [{"id": name, "image": f"{name}.png", "references": [f"A weak {name}."]} for name in "abc"]
+    write_lines(tmp_path / "manifest.jsonl", *rows)
+    write_lines(
+        tmp_path / "captions.jsonl",
+        {"id": "b", "captions": ["one two three", "one"]},
+        {"id": "a", "captions": ["one two"]},
+        {"id": "c", "error": "not readable"},
+        {"id": "z", "captions": ["of no sample"]},
+    )
+    return tmp_path
+
+
+def configured(data: Path, server: ScriptedJudge, *settings: str) -> RunConfig:
+    own = [f"data.manifest={data / 'manifest.jsonl'}", f"judge.urls=[{server.url}]"]
+    return load_config(RunConfig, [], [*own, "judge.backoff_s=0.01", "judge.max_tries=2", *settings])
+
+
+def by_words(body: dict[str, Any], n: int) -> Reply:
+    """Correctness is the number of words."""
+    del n
+    return verdict({**QUALITY, "Correctness": len(candidate_of(body).split())})
+
+
+def scored(config: RunConfig, data: Path) -> tuple[list[dict[str, Any]], Any, list[str]]:
+    said: list[str] = []
+    request = ScoreRequest(captions=data / "captions.jsonl", folder=data / "scores")
+    summary = score(config, request, say=said.append)
+    rows = (data / "scores" / "rewards.jsonl").read_text().splitlines()
+    assert summary == json.loads((data / "scores" / "summary.json").read_text())
+    return [json.loads(row) for row in rows], summary, said
+
+
+def test_every_caption_gets_the_reward_that_training_would_give(data: Path, server: ScriptedJudge) -> None:
+    server.answer = by_words
+    rows, summary, said = scored(configured(data, server), data)
+    # The manifest's order; 0.05, 0.04 and 0.01 are the paper's weights.
+    places = [(row["id"], row["place"], row["caption"]) for row in rows]
+    assert places == [("a", 0, "one two"), ("b", 0, "one two three"), ("b", 1, "one")]
+    rest = 0.04 * QUALITY["Completeness"] + 0.01 * QUALITY["Text Quality"]
+    assert [row["reward"] for row in rows] == pytest.approx([0.05 * words + rest for words in (2, 3, 1)])
+    assert [row["components"]["correctness"] for row in rows] == [2, 3, 1]
+    assert all("A weak" in prompt_text(body) for body in server.bodies)
+    # Means over samples: both have two words on average.
+    assert summary["metrics"]["correctness"]["value"] == 2
+    assert (summary["captions"], summary["samples"], summary["not_scored"]) == (3, 2, 0)
+    assert summary["judge"] == "the-judge"
+    assert any("1 ids that the manifest lacks, the first: 'z'" in line for line in said)
+    assert any("captions of 2 of the manifest's 3 images" in line for line in said)
+    weights = RewardWeights(correctness=1.0, completeness=0.0, text_quality=0.0)
+    again = {
+        (r.candidate.sample_id, r.candidate.index): r.reward
+        for r in restudy(data / "scores" / "judgements.sqlite", weights)
+    }
+    assert again == {("a", 0): 2.0, ("b", 0): 3.0, ("b", 1): 1.0}
+
+
+def test_what_has_an_answer_is_not_asked_again(data: Path, server: ScriptedJudge) -> None:
+    def broken(body: dict[str, Any], n: int) -> Reply:
+        return Reply(content="I cannot say.") if candidate_of(body) == "one" else by_words(body, n)
+
+    server.answer = broken
+    rows, summary, _ = scored(configured(data, server), data)
+    assert rows[2]["reward"] is None
+    assert "failure" in rows[2]
+    assert summary["not_scored"] == 1
+    server.bodies.clear()
+    server.answer = by_words
+    rows, summary, _ = scored(configured(data, server, "reward.weights.correctness=0.1"), data)
+    assert [candidate_of(body) for body in server.bodies] == ["one"]
+    assert summary["not_scored"] == 0
+    rest = 0.04 * QUALITY["Completeness"] + 0.01 * QUALITY["Text Quality"]
+    assert [row["reward"] for row in rows] == pytest.approx([0.1 * words + rest for words in (2, 3, 1)])
+
+
+def test_references_of_a_pool_come_before_the_manifests_own(data: Path, server: ScriptedJudge) -> None:
+    pool = write_lines(data / "pool.jsonl", {"id": "a", "references": ["From the pool."]})
+    scored(configured(data, server, f"data.references={pool}"), data)
+    asked = {candidate_of(body): prompt_text(body) for body in server.bodies}
+    assert "From the pool." in asked["one two"]
+    assert "A weak b." in asked["one"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "named"),
+    [
+        ({"manifest": None}, ConfigError, "data.manifest is null"),
+        ({"captions": [{"id": "y", "captions": ["y"]}]}, EvaluatorError, "its first id is 'y'"),
+        ({"references": False}, FamilyError, "2 of 2 samples have none, the first: 'a'"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused_before_a_folder_is_made(
+    data: Path, server: ScriptedJudge, change: dict[str, Any], error: type[Exception], named: str
+) -> None:
+    settings = ["data.manifest=null"] if "manifest" in change else []
+    if "captions" in change:
+        write_lines(data / "captions.jsonl", *change["captions"])
+    if "references" in change:
+        write_lines(data / "manifest.jsonl", *({"id": n, "image": f"{n}.png"} for n in "abc"))
+    with pytest.raises(error, match=named):
+        scored(configured(data, server, *settings), data)
+    assert not (data / "scores").exists()
+    assert not server.bodies
+
+
+def test_the_command_ends_with_1_where_something_is_not_scored(
+    data: Path, server: ScriptedJudge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--captions", str(data / "captions.jsonl"), "--out", str(data / "scores")]
+    config = Path(__file__).resolve().parents[2] / "configs" / "paper" / "image.yaml"
+    words += ["--config", str(config), f"data.manifest={data / 'manifest.jsonl'}"]
+    words += [f"judge.urls=[{server.url}]", "judge.backoff_s=0.01", "judge.max_tries=1"]
+    server.answer = lambda body, n: Reply(content="I cannot say.")
+    assert main(words) == 1
+    assert "3 captions of 2 samples, 3 not scored" in capsys.readouterr().out
+    server.answer = by_words
+    assert main(words) == 0
+    with pytest.raises(SystemExit):
+        main(words[2:])

@@ -1,0 +1,110 @@
+"""Captions of samples, scored by a reward: few samples at a time, in order, whatever becomes of each."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import NoReturn
+
+from vcap_jax.data.manifest import Sample
+from vcap_jax.evals.protocol import Captions, OwnData
+from vcap_jax.reward.group import GroupForReward, GroupScores, compared_with
+from vcap_jax.reward.segments import Segment
+from vcap_jax.reward.session import RewardSession
+from vcap_jax.system.errors import VCapError
+from vcap_jax.system.shutdown import Stopped
+
+_UNDER_WAY = 32
+"""Samples whose pictures are held at once."""
+_LOOK_EVERY_S = 1.0
+"""Between two looks at whether the run was asked to end, while scores are waited for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """A sample's captions and what they earned.
+
+    scores: by the reward. other: by another judge, where there is one. unasked: why nobody was asked; then there are no
+    scores.
+    """
+
+    captions: Captions
+    scores: GroupScores | None = None
+    other: GroupScores | None = None
+    unasked: str | None = None
+
+
+_Asked = tuple[Captions, "Future[GroupScores] | str", "Future[GroupScores] | None"]
+"""Captions, and what becomes of them by the reward and by another judge; a text says why nobody was asked."""
+
+
+def scored(own: OwnData, captions: Sequence[Captions], *, kept: bool = False) -> Iterator[Scored]:
+    """The captions of ``own.samples``, one entry for each, with their scores, in order.
+
+    Few samples are under way at a time, for each holds its pictures. kept: whether the store of ``own.session`` keeps
+    what every caption earned, so that weights can be changed later (``reward.restudy``); answers it keeps in any case.
+    Raises JudgeUnavailable where the judge is gone for too long, Stopped if a signal has come.
+    """
+    under_way: deque[_Asked] = deque()
+    for index, (sample, one) in enumerate(zip(own.samples, captions, strict=True)):
+        under_way.append(_asked(own, sample, one, index, kept))
+        if len(under_way) == _UNDER_WAY:
+            yield _scored(own, *under_way.popleft())
+    while under_way:
+        yield _scored(own, *under_way.popleft())
+
+
+def _asked(own: OwnData, sample: Sample, captions: Captions, index: int, kept: bool) -> _Asked:
+    if captions.failure is not None:
+        return captions, captions.failure, None
+    reference: str | None = None
+    references: tuple[str, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    try:
+        media = own.media(sample)
+        if own.references is not None:
+            # Always of step 0: whatever the policy has learnt, it is compared with the same.
+            reference, segments = compared_with(own.references, sample.id, seed=own.seed, step=0)
+            references = own.references[sample.id].references
+    except (VCapError, KeyError) as error:
+        return captions, str(error.args[0] if isinstance(error, KeyError) else error), None
+    group = GroupForReward(
+        sample_id=sample.id,
+        step=0,
+        index=index,
+        media=media,
+        reference=reference,
+        captions=captions.texts,
+        references=references,
+        reference_segments=segments,
+    )
+    other = None if own.other is None else own.other.submit(group, trained_on=False)
+    return captions, own.session.submit(group, trained_on=kept), other
+
+
+def _scored(
+    own: OwnData,
+    captions: Captions,
+    scores: Future[GroupScores] | str,
+    other: Future[GroupScores] | None,
+) -> Scored:
+    if isinstance(scores, str):
+        return Scored(captions=captions, unasked=scores)
+    given = _result(own, scores, own.session)
+    theirs = None if other is None or own.other is None else _result(own, other, own.other)
+    return Scored(captions=captions, scores=given, other=theirs)
+
+
+def _result(own: OwnData, future: Future[GroupScores], session: RewardSession) -> GroupScores:
+    while not wait([future], timeout=_LOOK_EVERY_S).done:
+        if own.stop():
+            _give_up(session)
+    return future.result()
+
+
+def _give_up(session: RewardSession) -> NoReturn:
+    # Its answers are in the store, so what has been asked is not asked again.
+    gone = session.unreachable
+    raise Stopped("stopped in an evaluation" + ("" if gone is None else f" while {gone}"))

@@ -1,0 +1,203 @@
+"""The reward of captions that are there already, whoever wrote them: no policy is loaded, nothing is trained.
+
+What a training run would have given them, by the same family, weights, references, instructions and judge. The folder
+holds ``rewards.jsonl`` (a line for each caption), ``summary.json`` (means over samples with their intervals, failures,
+who judged), ``config.yaml`` and ``judgements.sqlite``: answers that are in it are not asked for again, and
+``launch/restudy.py`` reckons with other weights.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from vcap_jax.configuration import ConfigError, dump_config
+from vcap_jax.data.examples import media_loader
+from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.manifest import Sample, read_manifest
+from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.data.videos import EvenFrames, FrameSampling
+from vcap_jax.evals.captions_file import read_captions
+from vcap_jax.evals.judged import FAILED, evaluation, judged_item
+from vcap_jax.evals.protocol import Captions, EvaluatorError, Item, OwnData
+from vcap_jax.evals.scoring import Scored, scored
+from vcap_jax.report.progress import PoolProgress
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.summary import write_summary
+from vcap_jax.reward.family import FamilyError
+from vcap_jax.reward.group import CandidateScore
+from vcap_jax.reward.session import RewardSession
+from vcap_jax.run.checkpoint_source import configured_processor, lineage
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.inputs import check_inputs
+from vcap_jax.run.judge import answering_judge, reward_family
+from vcap_jax.run.judge_domain import judge_domain
+from vcap_jax.run.judge_record import noted_judge
+from vcap_jax.system.shutdown import requested
+
+REWARDS = "rewards.jsonl"
+_STORE = "judgements.sqlite"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRequest:
+    """captions: a file as ``launch/caption.py`` and evaluations write it. folder: of the results."""
+
+    captions: Path
+    folder: Path
+
+
+def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None]) -> Mapping[str, object]:
+    """Scores every caption of the file; returns the summary. Called again, it asks only what has no answer yet.
+
+    Raises what ``check_inputs`` raises, EvaluatorError for captions that are of none of the samples, JudgeUnavailable
+    and its kinds, RunFolderError for another judge than the folder's, and Stopped if a signal came.
+    """
+    begin = time.monotonic()
+    # Every row may be captioned, those that a run holds out as well.
+    config = replace(config, data=replace(config.data, heldout_share=0.0, heldout=None))
+    if config.data.manifest is None:
+        raise ConfigError(
+            ["data.manifest is null: name the manifest of the pictures or videos that were captioned"]
+        )
+    for note in check_inputs(config, "scores", policy=False):
+        say(note)
+    family = reward_family(config)
+    there = read_captions(request.captions)
+    samples = _captioned(config, there, request.captions, say)
+    pool = _references(config, samples) if family.uses_reference(config.reward) else None
+    frames = _frames(config)
+    request.folder.mkdir(parents=True, exist_ok=True)
+    folder = RunFolder(request.folder)
+    replace_file(folder.config, dump_config(config).encode())
+    progress = PoolProgress(say, seconds=10)
+    with ExitStack() as stack:
+        judge = stack.enter_context(answering_judge(config, folder, say))
+        asks = family.asks_judge(config.reward)
+        if asks and not config.judge.urls:
+            domain = judge_domain(samples, threads=config.data.threads)
+            if domain.warning is not None:
+                say(f"warning: {domain.warning}")
+        store = folder.root / _STORE if config.judge.store is None else Path(config.judge.store).absolute()
+        session = stack.enter_context(
+            RewardSession(
+                config.reward,
+                replace(judge, store=str(store)),
+                seed=config.seed,
+                references={} if pool is None else {e.id: e.references for e in pool.entries()},
+                say=say,
+            )
+        )
+        session.wait_until_ready()
+        own = OwnData(
+            samples=tuple(samples),
+            references=pool,
+            session=session,
+            media=_media(config, frames),
+            seed=config.seed,
+            stop=requested,
+        )
+        lines, items = [], list[Item]()
+        for one in scored(own, [there[sample.id] for sample in samples], kept=True):
+            lines += [json.dumps(row, ensure_ascii=False) + "\n" for row in _rows(one)]
+            items.append(judged_item(one))
+            progress("scored", len(items), len(samples), len(items))
+        asked = session.statistics()
+    replace_file(folder.root / REWARDS, "".join(lines).encode())
+    found = evaluation(items)
+    summary: dict[str, object] = {
+        "captions": len(lines),
+        "samples": len(samples),
+        "not_scored": sum(json.loads(line)["reward"] is None for line in lines),
+        "metrics": {name: value.row() for name, value in found.metrics.items()},
+        "family": config.reward.family,
+        "weights": asdict(config.reward.weights),
+        "judge": noted_judge(folder) if asks else None,
+        "requests": asked.requests,
+        "prompt_tokens": asked.prompt_tokens,
+        "seconds": time.monotonic() - begin,
+    }
+    write_summary(folder.summary, summary)
+    for name, value in found.metrics.items():
+        if name != FAILED:
+            say(f"{name} {value.value:.4g} ({value.low:.4g} to {value.high:.4g})")
+    say(
+        f"{len(lines)} captions of {len(samples)} samples, {summary['not_scored']} not scored: {request.folder}"
+    )
+    return summary
+
+
+def _captioned(
+    config: RunConfig, there: Mapping[str, Captions], path: Path, say: Callable[[str], None]
+) -> list[Sample]:
+    """The samples that have captions, in the manifest's order."""
+    assert config.data.manifest is not None
+    rows = [sample for sample in read_manifest(config.data.manifest) if sample.modality == config.modality]
+    samples = [s for s in rows if s.id in there and there[s.id].failure is None]
+    if not samples:
+        first = next(iter(there), None)
+        raise EvaluatorError(
+            f"{path} has captions of none of the {len(rows)} {config.modality}s of {config.data.manifest}: its first "
+            f"id is {first!r}, the manifest's {rows[0].id!r}"
+        )
+    known = {sample.id for sample in rows}
+    if strange := [name for name in there if name not in known]:
+        say(f"left out: captions of {len(strange)} ids that the manifest lacks, the first: {strange[0]!r}")
+    failed = sum(there[name].failure is not None for name in there if name in known)
+    if failed or len(samples) + failed < len(rows):
+        say(f"captions of {len(samples)} of the manifest's {len(rows)} {config.modality}s")
+    return samples
+
+
+def _references(config: RunConfig, samples: Sequence[Sample]) -> ReferencePool:
+    """What captions are compared with: of ``data.references``, else the manifest's own. Raises FamilyError for none."""
+    given = {s.id: PoolEntry(id=s.id, references=s.references) for s in samples if s.references}
+    if config.data.references is not None:
+        pool = ReferencePool.read(config.data.references)
+        given |= {s.id: pool[s.id] for s in samples if s.id in pool}
+    if missing := [sample.id for sample in samples if sample.id not in given]:
+        raise FamilyError(
+            f"reward.family {config.reward.family} compares with references, and {len(missing)} of {len(samples)} "
+            f"samples have none, the first: {missing[0]!r}. Write some (launch/references.py --out POOL) and give "
+            "data.references=POOL, or set reward.use_reference=false"
+        )
+    return ReferencePool(given.values())
+
+
+def _frames(config: RunConfig) -> FrameSampling:
+    """Which frames of a video the judge sees: those that the policy of ``model.path`` would."""
+    if config.modality == "image":
+        return EvenFrames()
+    return configured_processor(config, lineage(config.model.path, config.model.step).origin).video
+
+
+def _media(config: RunConfig, frames: FrameSampling) -> Callable[[Sample], EncodedMedia]:
+    load = media_loader(
+        image_prompt=config.data.image_prompt,
+        video_prompt=config.data.video_prompt,
+        settings=config.data.judge_media,
+        frames=frames,
+    )
+    return lambda sample: load(sample).media
+
+
+def _rows(one: Scored) -> Iterator[Mapping[str, object]]:
+    """A line for each caption of a sample."""
+    texts = one.captions.texts
+    candidates: Sequence[CandidateScore | None] = [None] * len(texts)
+    if one.scores is not None:
+        candidates = one.scores.candidates
+    for place, (text, candidate) in enumerate(zip(texts, candidates, strict=True)):
+        row: dict[str, object] = {"id": one.captions.id, "place": place, "caption": text, "reward": None}
+        if candidate is None:
+            yield row | {"failure": one.unasked}
+            continue
+        row |= {"reward": candidate.reward, "components": dict(candidate.components)}
+        if candidate.failure is not None:
+            row["failure"] = f"{candidate.failure.reason}: {candidate.failure.detail}"
+        yield row | {"notes": {heading: note for heading, note in candidate.notes.items() if note}}
