@@ -168,3 +168,16 @@ def test_the_command_tells_what_waits(model: Path, capsys: pytest.CaptureFixture
     assert "ok\t16.6 GiB of pinned host memory for each GPU" in told
     preflight.main([*arguments, *settings])
     assert "pinned" not in capsys.readouterr().out
+
+
+def test_groups_that_wait_for_long_caches_are_asked_of_the_host(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--target", "h800x8", "--config", "configs/paper/video.yaml", "model.path=8B"]
+    preflight.main([*arguments, "rollout.short_groups=32", "rollout.short_length=2048"])
+    told = capsys.readouterr().out
+    assert "221 of them for a step's groups if all outgrow short caches" in told
+    preflight.main(arguments)
+    assert "outgrow" not in capsys.readouterr().out
+    preflight.main(
+        [*arguments, "rollout.short_groups=32", "rollout.short_length=2048", "data.max_frames=null"]
+    )
+    assert "PROBLEM\trollout.short_groups\tdata.max_frames and" in capsys.readouterr().out

@@ -68,10 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         waiting = waiting_bytes(config, devices)
     except (VCapError, ValueError) as error:
         return say("rollout.offload", told(error))
-    if args.host_memory:
-        wrong |= say(*host_memory(config, args.judges, waiting=waiting * (devices or 1)))
-    elif target is not None:
-        wrong |= say(*host_memory(config, args.judges, target, waiting=waiting * (devices or 1)))
+    if args.host_memory or target is not None:
+        try:
+            outgrown = outgrown_groups(config)
+        except VCapError as error:
+            return say("rollout.short_groups", told(error))
+        asked = None if args.host_memory else target
+        wrong |= say(
+            *host_memory(config, args.judges, asked, waiting=waiting * (devices or 1), outgrown=outgrown)
+        )
     if pool := pinned_pool(config, waiting, devices, target):
         wrong |= say(*pool)
     return wrong
@@ -128,12 +133,19 @@ def group_counts(config: RunConfig, devices: int) -> tuple[str, str]:
 
 
 def host_memory(
-    config: RunConfig, judges: int, target: Hardware | None = None, *, waiting: int = 0
+    config: RunConfig,
+    judges: int,
+    target: Hardware | None = None,
+    *,
+    waiting: int = 0,
+    outgrown: int = 0,
 ) -> tuple[str, str]:
     """What is known to be needed of the memory of this host, against what it has (or this job, if that is less); of a
-    target, against what its hosts have. waiting: bytes of ``rollout.offload``."""
+    target, against what its hosts have. waiting: bytes of ``rollout.offload``; outgrown: of groups that wait for long
+    caches."""
     needs = {
         f"what waits while captions are drawn (rollout.offload={list(config.rollout.offload)})": waiting,
+        f"groups that outgrow caches for {config.rollout.short_length} tokens (rollout.short_length)": outgrown,
         "hidden states that wait for the backward pass (model.remat=offload)": offloaded_bytes(config),
         "the copy that a checkpoint is written from": saved_bytes(config),
         f"media caches of {judges} judge servers": judges * JUDGE_CACHES[config.modality],
@@ -143,6 +155,8 @@ def host_memory(
     what = f"{total / GIB:.0f} GiB of {whose}'s memory"
     if waiting:
         what += f", {waiting / GIB:.0f} of them for what waits while captions are drawn"
+    if outgrown:
+        what += f", {outgrown / GIB:.0f} of them for a step's groups if all outgrow short caches"
     if has is None or total <= has:
         return what, ""
     parts = ", ".join(f"{need / GIB:.0f} for {name}" for name, need in needs.items() if need)
@@ -162,6 +176,17 @@ def waiting_bytes(config: RunConfig, devices: int | None) -> int:
     mesh = config if devices else replace(config, mesh=MeshConfig())
     count = (devices or 1) * (config.distributed.processes or 1 if devices else 1)
     return sum(of_each(mesh, model_of(config.model), count).values())
+
+
+def outgrown_groups(config: RunConfig) -> int:
+    """Bytes of this process's memory if all of its groups of a step outgrow short caches. Raises PlanningError for a
+    model, or a largest prompt, whose sizes are not to be found."""
+    if not config.rollout.short_groups:
+        return 0
+    from vcap_jax.plan.abstract import model_of
+    from vcap_jax.plan.outgrown import outgrown_bytes
+
+    return outgrown_bytes(config, model_of(config.model))
 
 
 def pinned_pool(
