@@ -15,6 +15,7 @@ from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.recipes import sft
 from vcap_jax.recipes.sft import run_sft
 from vcap_jax.references import PoolError
 from vcap_jax.report.evaluations import Results
@@ -24,6 +25,7 @@ from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.run.checkpoint_source import load_captioner
 from vcap_jax.run.config import LoggingConfig, RunConfig
+from vcap_jax.run.setup import prepare
 from vcap_jax.sft.config import SFTConfig
 from vcap_jax.world.captions import full_caption
 from vcap_jax.world.dataset import read_scenes, write_dataset
@@ -105,6 +107,20 @@ def test_a_run_learns_and_leaves_what_other_commands_take(config, left_alone) ->
     base = load_captioner(config, "embedded", Placement.build(MeshConfig(fsdp=1)))
     moved = zip(weights(config, left_alone), jax.tree.leaves(base.trainable), strict=True)
     assert any(not np.array_equal(ours, np.asarray(theirs)) for ours, theirs in moved)
+
+
+def test_the_starting_policy_does_not_stay_on_the_devices(config, tmp_path, monkeypatch) -> None:
+    """Its float32 parameters would lie beside those that are trained for the whole run."""
+    loaded = []
+
+    def kept(*arguments, **options):
+        loaded.append(prepare(*arguments, **options))
+        return loaded[-1]
+
+    monkeypatch.setattr(sft, "prepare", kept)
+    short = dataclasses.replace(config, sft=dataclasses.replace(config.sft, max_steps=1))
+    run_sft(short, RunFolder.open(tmp_path / "run", short), say=lambda _: None)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(loaded[0].ctx.policy.trainable))
 
 
 def test_killed_and_resumed_is_bit_for_bit_the_same(config, left_alone, tmp_path, monkeypatch) -> None:

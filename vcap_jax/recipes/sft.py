@@ -19,6 +19,7 @@ from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.config import HELDOUT
 from vcap_jax.evals.protocol import OwnData
 from vcap_jax.kernels.attention import require_kernel
+from vcap_jax.parallel.host_memory import free
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.references import heldout_pool, remember_pool
 from vcap_jax.report.evaluations import evaluations_of
@@ -232,6 +233,8 @@ def _train(
             between=partial(evaluations.after_step, total=total, log=log),
         )
         try:
+            # The state has a copy of its own, and nobody asks for the starting policy any more.
+            free(policy.trainable)
             return training.run(state)
         except BaseException as error:
             # Before anything is closed: the others may be waiting for this process, and closing for them.
