@@ -5,11 +5,16 @@ from __future__ import annotations
 import importlib.util
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import quick_compile
+
+if TYPE_CHECKING:
+    from tests.reward.scripted_judge import ScriptedJudge
 
 # The tests use small shapes on the CPU. Eight simulated devices serve the sharding tests; all these settings are
 # read when JAX is first imported, which no test module has done yet.
@@ -61,3 +66,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         from tests.live_reference import require_torchvision
 
         require_torchvision()
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedJudge]:
+    """A scripted judge over HTTP."""
+    from tests.reward.scripted_judge import ScriptedJudge
+
+    judge = ScriptedJudge()
+    yield judge
+    judge.close()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.evals.benchmarks.by_stage import ByStage, block
 from tests.human_eval.small_study import CAPTIONS, write_small_study
@@ -17,13 +14,6 @@ from vcap_jax.human_eval.propose import Missing, Proposals, Wrong, judge_media, 
 from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.study import Settings, read_study
 from vcap_jax.world.vocabulary import VIDEO_FPS, VIDEO_FRAMES
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedJudge]:
-    judge = ScriptedJudge()
-    yield judge
-    judge.close()
 
 
 def item() -> Item:

@@ -187,7 +187,7 @@ class OptimizerPrograms:
 
     def _apply(self, state: TrainState, gradients: Params) -> tuple[TrainState, dict[str, jax.Array]]:
         """One optimizer update; the state is donated."""
-        norm = optax.global_norm(gradients)
+        norm = optax.tree.norm(gradients)
         updates, opt_state = self._optimizer.update(gradients, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         return TrainState(state.step + 1, params, opt_state), {"grad_norm": norm}

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-
-from tests.reward.scripted_judge import ScriptedJudge
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedJudge]:
-    judge = ScriptedJudge()
-    yield judge
-    judge.close()
 
 
 @pytest.fixture
