@@ -51,9 +51,11 @@ def _ablation(name: str, label: str) -> Arm:
     return Arm(name=name, label=label, fragments=(f"ablations/{name}.yaml",))
 
 
-def _noise(miss: float, invent: float, *more: str, name: str, label: str) -> Arm:
+def _noise(
+    miss: float, invent: float, *more: str, name: str, label: str, fragments: tuple[str, ...] = ()
+) -> Arm:
     errors = (f"world.judge_perception.miss={miss}", f"world.judge_perception.invent={invent}")
-    return Arm(name=name, label=label, overrides=(*errors, *more))
+    return Arm(name=name, label=label, fragments=fragments, overrides=(*errors, *more))
 
 
 def _update(name: str, label: str) -> Arm:
@@ -103,6 +105,20 @@ _ARMS = (
     _noise(
         0.2, 0.1, "reward.family=judge", name="judge_noise_20", label="VLM as judge, misses 20%, invents 10%"
     ),
+    _noise(
+        0.2,
+        0.1,
+        fragments=("rewards/claim_differences.yaml",),
+        name="claim_differences_noise_20",
+        label="claim differences, misses 20%, invents 10%",
+    ),
+    _noise(
+        0.2,
+        0.1,
+        fragments=("rewards/balanced.yaml",),
+        name="balanced_noise_20",
+        label="precision, recall and text, misses 20%, invents 10%",
+    ),
     Arm(name="grpo_2", label="GRPO, two updates for each step", overrides=("grpo.num_iterations=2",)),
     Arm(name="ahead", label="GRPO, captions drawn one step ahead", overrides=("rollout.ahead=1",)),
     _update("dapo", "DAPO (two updates)"),
@@ -124,6 +140,8 @@ _FAMILIES = ("e1", "imitation", "vqa", "judge", "random")
 _DIMENSIONS = ("no_correctness", "no_completeness", "no_text_quality")
 _BESIDE = ("references", "base")
 _RIVALS = ("claim_differences", "balanced")
+_NOISE = ("noise_10", "noise_20", "noise_40")
+_RIVALS_NOISE = ("claim_differences_noise_20", "balanced_noise_20")
 
 _STUDIES = (
     Study(
@@ -181,9 +199,10 @@ _STUDIES = (
     Study(
         name="noise",
         title="A judge that errs",
-        about="The judge misses visible facts and confirms false claims, always the same ones of a picture.",
-        arms={"image": ("e1", "noise_10", "noise_20", "noise_40", "judge", "judge_noise_20")},
-        rows=("references", "e1", "noise_10", "noise_20", "noise_40", "judge", "judge_noise_20"),
+        about="The judge misses visible facts and confirms false claims, always the same ones of a picture. The rivals "
+        "ask such a judge more than the witness-adjudicator does.",
+        arms={"image": ("e1", *_NOISE, "judge", "judge_noise_20", *_RIVALS, *_RIVALS_NOISE)},
+        rows=("references", "e1", *_NOISE, "judge", "judge_noise_20", *_RIVALS, *_RIVALS_NOISE),
     ),
     Study(
         name="updates",

@@ -335,6 +335,17 @@ def _noise(claim: Stated) -> Iterator[Claim]:
         paper="Appendix, Comparison of Reference Roles: errors of a judge alone are a hidden channel",
         tests=(more("noise_20", "judge_noise_20", "f1"),),
     )
+    for rival, what in (
+        ("claim_differences", "counted claim differences"),
+        ("balanced", "precision, recall and text in balance"),
+    ):
+        yield claim(
+            name=f"witness above {rival.replace('_', ' ')} when the judge errs",
+            statement=f"with the same errors the witness-adjudicator ends at a higher F1 than {what}",
+            paper="not in the paper; the rivals ask about every claim, and get more wrong answers",
+            tests=(more("noise_20", f"{rival}_noise_20", "f1"),),
+            source="ours",
+        )
 
 
 def _updates(claim: Stated) -> Iterator[Claim]:
