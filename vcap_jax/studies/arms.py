@@ -97,6 +97,16 @@ _ARMS = (
         fragments=("ablations/no_reference.yaml",),
         overrides=("world.judge_perception.attention=9",),
     ),
+    Arm(
+        name="greedy_witness",
+        label="references drawn greedily",
+        overrides=("references.sampling.temperature=0",),
+    ),
+    Arm(
+        name="hot_witness",
+        label="references at temperature 1.5",
+        overrides=("references.sampling.temperature=1.5",),
+    ),
     Arm(name="cut_1", label="references cut to 1 sentence", cut=1),
     Arm(name="cut_2", label="references cut to 2 sentences", cut=2),
     _noise(0.1, 0.05, name="noise_10", label="judge misses 10%, invents 5%"),
@@ -133,6 +143,8 @@ ACCOMPANY: Mapping[str, tuple[str, str]] = {
     "base": ("e1", "base"),
     "references_e2": ("e2", "references of e2, by e1"),
     "references_e3": ("e3", "references of e3, by e2"),
+    "references_greedy": ("greedy_witness", "references, drawn greedily"),
+    "references_hot": ("hot_witness", "references, at temperature 1.5"),
 }
 """Rows that come with an arm's runs: the arm and a label."""
 
@@ -177,6 +189,22 @@ _STUDIES = (
         about="The base's references cut to their first sentences, whole (the row e1), and written by e1 (the row e2).",
         arms={"image": ("cut_1", "cut_2", "e1", "e2"), "video": ("cut_1", "cut_2", "e1", "e2")},
         rows=("cut_1", "cut_2", "e1", "e2"),
+    ),
+    Study(
+        name="witnesses",
+        title="Other witnesses by the same captioner",
+        about="The base's references of every study are drawn at temperature 1.1. Here they are its likeliest texts, "
+        "or drawn at 1.5: other things are mentioned, more of them wrong. All else is as for e1.",
+        arms={"image": ("e1", "greedy_witness", "hot_witness")},
+        rows=(
+            "base",
+            "references_greedy",
+            "greedy_witness",
+            "references",
+            "e1",
+            "references_hot",
+            "hot_witness",
+        ),
     ),
     Study(
         name="distillation",
