@@ -102,18 +102,24 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
             seed=config.seed,
             stop=requested,
         )
-        lines, items = [], list[Item]()
-        for one in scored(own, [there[sample.id] for sample in samples], kept=True):
-            lines += [json.dumps(row, ensure_ascii=False) + "\n" for row in _rows(one)]
-            items.append(judged_item(one))
-            progress("scored", len(items), len(samples), len(items))
+        captions = lost = 0
+        items: list[Item] = []
+        partial = folder.root / f".{REWARDS}.partial"
+        with partial.open("w", encoding="utf-8") as file:
+            for one in scored(own, [there[sample.id] for sample in samples], kept=True):
+                for row in _rows(one):
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                    captions, lost = captions + 1, lost + (row["reward"] is None)
+                # Of a million samples only the numbers are held.
+                items.append(replace(judged_item(one), captions=(), notes={}))
+                progress("scored", len(items), len(samples), len(items))
+        partial.replace(folder.root / REWARDS)
         asked = session.statistics()
-    replace_file(folder.root / REWARDS, "".join(lines).encode())
     found = evaluation(items)
     summary: dict[str, object] = {
-        "captions": len(lines),
+        "captions": captions,
         "samples": len(samples),
-        "not_scored": sum(json.loads(line)["reward"] is None for line in lines),
+        "not_scored": lost,
         "metrics": {name: value.row() for name, value in found.metrics.items()},
         "family": config.reward.family,
         "weights": asdict(config.reward.weights),
@@ -126,9 +132,7 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
     for name, value in found.metrics.items():
         if name != FAILED:
             say(f"{name} {value.value:.4g} ({value.low:.4g} to {value.high:.4g})")
-    say(
-        f"{len(lines)} captions of {len(samples)} samples, {summary['not_scored']} not scored: {request.folder}"
-    )
+    say(f"{captions} captions of {len(samples)} samples, {lost} not scored: {request.folder}")
     return summary
 
 
