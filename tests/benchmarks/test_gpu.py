@@ -90,6 +90,7 @@ def test_bytes_a_token_cannot_do_without():
     assert read["captions"] == 16 * 768 * token
 
 
+@pytest.mark.slow
 def test_measures_decoding_and_updates():
     placement = gpu_programs.one_device(jax.devices()[0])
     model = small_model(placement)
@@ -233,6 +234,7 @@ class Deaf(attention.Chunked):
         return super().forward(queries, keys, values, None, causal=causal)
 
 
+@pytest.mark.slow
 def test_checks_of_attention_find_a_wrong_kernel():
     groups = ((96, 2, 64, (96, 31)), (64, 3, 32, (50, 0)))
     right = gpu_correctness.attention_checks(attention.Chunked(queries=64, scores=1 << 13, whole=0), groups)

@@ -43,6 +43,7 @@ def overrides_of(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatc
         ("distill", ["--teacher", "self"]),
         ("self_improve", ["--rounds", "3"]),
         ("references", ["--out", "pool.jsonl"]),
+        ("score", ["--captions", "c.jsonl", "--out", "scores"]),
         ("evaluate", ["--benchmark", "capmas", "--by", "runs/x", "--data", "d"]),
         ("preflight", ["--devices", "6"]),
         ("plan", ["--hardware", "h800x8", "--modality", "image"]),

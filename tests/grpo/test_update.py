@@ -209,6 +209,7 @@ def test_a_micro_batch_is_split_over_the_devices(whole) -> None:
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_captions_drawn_ahead_are_weighed_by_the_ratio_of_the_two_policies() -> None:
     """The gradient is that of the clipped objective on log-probabilities of either policy, each computed alone."""
     step = drawn(2)

@@ -154,6 +154,7 @@ def same_steps(here: Path, there: Path, steps: int, *, evaluated: bool = True) -
             assert value == pytest.approx(other[name], rel=2e-3, abs=2e-6, nan_ok=True), (name, one["step"])
 
 
+@pytest.mark.slow
 def test_two_processes_follow_one_and_a_killed_run_goes_on_elsewhere(data, tmp_path):
     """The two have in the host's memory what can wait there, the one has not: nothing else is different."""
     folder = tmp_path / "shared"

@@ -193,6 +193,7 @@ def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, left_alone):
     assert_the_same(folder, left_alone)
 
 
+@pytest.mark.slow
 def test_captions_drawn_ahead_are_found_again_after_a_kill(tmp_path):
     """The checkpoint holds what the weights before it have drawn."""
     alone, folder = tmp_path / "alone", tmp_path / "killed"
@@ -207,6 +208,7 @@ def test_captions_drawn_ahead_are_found_again_after_a_kill(tmp_path):
     assert_the_same(folder, alone)
 
 
+@pytest.mark.slow
 def test_what_waits_in_the_hosts_memory_changes_nothing_that_is_computed(tmp_path, left_alone, monkeypatch):
     """Stopped by SIGTERM, with everything on the host that can be, and resumed here, where it is seen to lie there."""
     folder, offload = tmp_path / "waiting", "rollout.offload=[optimizer,reference,parameters]"
@@ -279,6 +281,7 @@ def test_a_used_folder_is_refused_without_resume(left_alone, monkeypatch, capsys
     assert "--resume" in said
 
 
+@pytest.mark.slow
 def test_video_runs_with_the_local_term(tmp_path):
     folder = tmp_path / "video"
     train_here(folder, "video", "max_steps=2", "rollout.max_completion_length=112")

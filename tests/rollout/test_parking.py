@@ -71,6 +71,7 @@ def test_short_caches_are_of_the_size_that_is_asked_for(policy):
     assert sampler.buckets(1).widths == (20, 40)
 
 
+@pytest.mark.slow
 def test_every_shape_of_short_and_long_caches_is_warm(policy, compiled, waited):
     graphdef, params, frozen = policy
     settings = SHORT | {"decode_steps_per_call": 8, "groups_per_batch": 1}

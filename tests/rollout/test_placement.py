@@ -124,6 +124,7 @@ def test_a_model_cut_by_tensor_draws_the_same_captions(eight: dict) -> None:
     assert eight["tensor"]["tokens"] == eight["one"]["tokens"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", [MeshConfig(fsdp=4), MeshConfig(fsdp=2, tensor=2)], ids=["fsdp", "tensor"])
 def test_groups_that_outgrow_short_caches_on_several_devices_draw_the_same(
     eight: dict, mesh: MeshConfig, monkeypatch: pytest.MonkeyPatch

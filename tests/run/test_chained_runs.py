@@ -92,6 +92,7 @@ def adapted(tmp_path_factory, full) -> Path:
     return left_by(tmp_path_factory.mktemp("runs") / "adapted", config(full, lora=LORA))
 
 
+@pytest.mark.slow
 def test_a_start_is_the_captioner_it_names_at_any_depth(full, tmp_path) -> None:
     """The second trains the vision tower too, the third freezes it again: what each holds is found."""
     second = left_by(tmp_path / "second", config(full, frozen=("text.embed_tokens",)), 5)
@@ -229,6 +230,7 @@ def test_a_line_that_leads_nowhere_is_refused(full, tmp_path) -> None:
         load_captioner(RunConfig(), str(run), PLACEMENT)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_run_is_trained_and_resumed_after_the_first_went_on(full, tmp_path) -> None:
     """Supervised, two steps; adapters alone move, and the start of the summary is that of the pinned step."""
     write_dataset(tmp_path / "data", "image", "sft", 4, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -124,9 +126,15 @@ def test_share_score_keeps_ten_for_all_and_zero_for_none() -> None:
     assert share_score(0, 0) == UNTESTED
 
 
+@functools.cache
+def facts_of(number: int) -> Facts:
+    """Of a scene; drawing one takes longer than judging a hundred captions of it."""
+    return scene_facts(sample_image_scene(5, number))
+
+
 def random_case(rng: np.random.Generator) -> tuple[Facts, list[Claim], list[Claim], Verdict]:
     """Facts, a candidate of mixed worth, a reference of mixed worth, and the verdict of the picture."""
-    facts = scene_facts(sample_image_scene(5, int(rng.integers(10**6))))
+    facts = facts_of(int(rng.integers(300)))
 
     def mixed(keep: float, wrong: float) -> list[Claim]:
         said = [(slot, value) for slot, value in facts.items() if rng.random() < keep]
