@@ -100,6 +100,7 @@ def test_what_holds_no_captioner_is_told(tmp_path: Path) -> None:
         Captioner.load("embedded", settings=["rollout.group_sizes=2"])
 
 
+@pytest.mark.slow
 def test_a_real_policy_captions_pictures_and_clips_alone_as_in_company(tmp_path: Path) -> None:
     write_dataset(tmp_path / "image", "image", "captioned", 3, seed=0)
     write_dataset(tmp_path / "video", "video", "captioned", 1, seed=0)

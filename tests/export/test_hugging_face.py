@@ -120,6 +120,7 @@ def test_a_lora_run_is_exported_merged(lora_run, tmp_path):
     assert {name.split(".")[-2] for name in moved} == {"q_proj", "up_proj"}
 
 
+@pytest.mark.slow
 def test_the_command_says_what_rounding_leaves_of_adapters(lora_run, tmp_path):
     """Adapters a thousand times smaller than the random ones lose much of what they add to bfloat16 matrices."""
     run = RunFolder(tmp_path / "run")

@@ -77,6 +77,7 @@ def test_a_step_drawn_ahead_has_another_pass_and_two_steps_prompts(tmp_path: Pat
     assert more_held == 2 * held > 0
 
 
+@pytest.mark.slow
 def test_short_caches_have_programs_of_their_own(tmp_path: Path) -> None:
     """Four groups: all at once up to 4 tokens, then two at a time up to 8."""
     device = jax.devices("cpu")[0]

@@ -290,6 +290,7 @@ def test_video_runs_with_the_local_term(tmp_path):
     assert all("reward/local/correctness" in row for row in rows)
 
 
+@pytest.mark.slow
 def test_user_data_with_broken_files(tmp_path):
     """Photographs of any size, one truncated and one missing: reported by name and skipped, nothing else lost."""
     from PIL import Image

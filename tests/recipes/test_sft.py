@@ -109,6 +109,7 @@ def test_a_run_learns_and_leaves_what_other_commands_take(config, left_alone) ->
     assert any(not np.array_equal(ours, np.asarray(theirs)) for ours, theirs in moved)
 
 
+@pytest.mark.slow
 def test_the_starting_policy_does_not_stay_on_the_devices(config, tmp_path, monkeypatch) -> None:
     """Its float32 parameters would lie beside those that are trained for the whole run."""
     loaded = []

@@ -56,6 +56,7 @@ def writer(prepared: Prepared) -> PolicyWriter:
     )
 
 
+@pytest.mark.slow
 def test_two_processes_write_what_one_does(prepared, writer, tmp_path) -> None:
     alone = write_pool(tmp_path / "alone.jsonl", writer, prepared.samples)
     assert alone is not None

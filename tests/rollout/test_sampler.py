@@ -237,6 +237,7 @@ def test_nothing_is_compiled_once_a_bucket_is_warm(policy, warm):
     assert compiles.count == 0
 
 
+@pytest.mark.slow
 def test_no_decode_call_is_compiled_once_a_bucket_is_warm_on_two_devices(policy, compiled):
     """Whatever shapes the captions come to; and after the first step nothing at all is."""
     graphdef, whole, _ = policy

@@ -49,6 +49,7 @@ def is_cut(sharding: NamedSharding) -> bool:
     return bool({"fsdp", "odd"} & set(jax.tree.leaves(tuple(sharding.spec))))
 
 
+@pytest.mark.slow
 def test_parameters_for_one_process_are_cast_before_they_are_sent() -> None:
     """What each of several processes gets: the decoder in the type of the products, sent in it, and captions as from
     the parameters themselves."""
