@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Sharding
 
+from vcap_jax.kernels import attention
 from vcap_jax.kernels.attention import Kernel
 from vcap_jax.models.family import (
     Features,
@@ -157,6 +159,16 @@ def abstract_parameters(config: RunConfig, model: Model, kernel: Kernel) -> Abst
     return AbstractPolicy(
         graphdef, trainable, frozen, reference if config.grpo.objective.beta > 0 else None, kernel
     )
+
+
+def parameters_anywhere(config: RunConfig, model: Model) -> AbstractPolicy:
+    """``abstract_parameters`` where only sizes are asked for: with the attention kernel that every device has."""
+    settings = config.model
+    kernel = attention.choose(
+        "dense", platform="cpu", dtype=jnp.dtype(settings.dtype), head_sizes=model.spec.head_sizes
+    )
+    plain = dataclasses.replace(settings, attention="dense", decode_attention="dense")
+    return abstract_parameters(dataclasses.replace(config, model=plain), model, kernel)
 
 
 def cast(tree: Tree, dtype: str) -> Tree:

@@ -10,18 +10,15 @@ byte.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 from jax.stages import Lowered
 
-from vcap_jax.kernels import attention
 from vcap_jax.parallel.sharding import Rule, axis_sizes, dotted_path, partition
-from vcap_jax.plan.abstract import Model, abstract_parameters
+from vcap_jax.plan.abstract import Model, parameters_anywhere
 from vcap_jax.plan.errors import PlanningError
 from vcap_jax.rollout.sampler import Offloaded
 from vcap_jax.run.config import RunConfig
@@ -132,12 +129,7 @@ def waiting_bytes(config: RunConfig, model: Model, devices: int) -> dict[Offload
 
     Raises ValueError if the mesh does not fit them.
     """
-    settings = config.model
-    kernel = attention.choose(
-        "dense", platform="cpu", dtype=jnp.dtype(settings.dtype), head_sizes=model.spec.head_sizes
-    )
-    plain = dataclasses.replace(settings, attention="dense", decode_attention="dense")
-    policy = abstract_parameters(dataclasses.replace(config, model=plain), model, kernel)
+    policy = parameters_anywhere(config, model)
     moments = jax.eval_shape(build_optimizer(config.optimizer, _ENDLESS).init, policy.trainable)
     sizes, rules = axis_sizes(config.mesh, devices), model.family.partition_rules
     trees = named(config.rollout.offload, policy.trainable, moments, policy.reference)

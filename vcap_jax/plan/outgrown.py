@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from vcap_jax.kernels import attention
 from vcap_jax.plan.abstract import (
     Model,
-    abstract_parameters,
     abstract_prompt,
     bytes_per_device,
     largest_sizes,
+    parameters_anywhere,
     placed,
 )
 from vcap_jax.rollout.decoding import DATA_AXIS
@@ -23,6 +21,7 @@ from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.config import RunConfig
 
 _SLOTS = 2
+"""Short caches are of more groups than long ones, so at least of two."""
 
 
 def outgrown_bytes(config: RunConfig, model: Model) -> int:
@@ -34,15 +33,10 @@ def outgrown_bytes(config: RunConfig, model: Model) -> int:
     """
     if not config.rollout.short_groups:
         return 0
-    settings = config.model
-    kernel = attention.choose(
-        "dense", platform="cpu", dtype=jnp.dtype(settings.dtype), head_sizes=model.spec.head_sizes
-    )
-    plain = dataclasses.replace(settings, attention="dense", decode_attention="dense")
-    policy = abstract_parameters(dataclasses.replace(config, model=plain), model, kernel)
+    policy = parameters_anywhere(config, model)
     mesh = local_mesh(1, jax.local_devices(backend="cpu")[:1])
     trained = (policy.trainable, policy.frozen)
-    types = tuple(own_types(policy.graphdef, tree, settings.dtype) for tree in trained)
+    types = tuple(own_types(policy.graphdef, tree, config.model.dtype) for tree in trained)
     narrow = jax.tree.map(lambda x, dtype: jax.ShapeDtypeStruct(x.shape, dtype), trained, types)
     params, frozen = placed(narrow, NamedSharding(mesh, PartitionSpec()))
     sizes = largest_sizes(config, model)

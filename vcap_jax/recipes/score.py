@@ -71,6 +71,10 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
     there = read_captions(request.captions)
     samples = _captioned(config, there, request.captions, say)
     pool = _references(config, samples) if family.uses_reference(config.reward) else None
+    if config.reward.family == "imitation":
+        say(
+            "reward.family imitation weighs words by how many of the references that are given here have them"
+        )
     frames = _frames(config)
     request.folder.mkdir(parents=True, exist_ok=True)
     folder = RunFolder(request.folder)
