@@ -14,22 +14,27 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+from tests.rollout.rollout_server import RolloutServer
 from tests.signals import in_foreground
 from vcap_jax.configuration import load_config
 from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.grpo.waiting import WaitingState
+from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.recipes.grpo import run
 from vcap_jax.report.metrics import deterministic, read_metrics
+from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.rollout.slots import Slots
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.folders import open_run
 from vcap_jax.training.checkpoint import Checkpointer
+from vcap_jax.world.backbone import BACKBONE_FOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -108,6 +113,31 @@ def weights(run_dir: Path, step: int) -> dict[str, np.ndarray]:
 
     walk(restored)
     return flat
+
+
+def test_servers_draw_all_captions_of_a_run(tmp_path, monkeypatch):
+    """References and held-out captions too; each of a run's parameters is given once, and a lost server is no end."""
+
+    def never(*args, **kwargs):
+        raise AssertionError("the sampler drew")
+
+    monkeypatch.setattr(GroupSampler, "stream_batches", never)
+    with RolloutServer(Processor.from_pretrained(BACKBONE_FOLDER)) as server:
+        server.crash_at = 30  # in the first step
+        settings = ["max_steps=2", "rollout.engine=vllm", f"rollout.vllm.urls=[{server.url}]"]
+        said = train_here(tmp_path / "run", "image", *settings, f"rollout.vllm.weights_dir={tmp_path / 'w'}")
+        drawn = Counter(chat["n"] for chat in server.chats)
+        loads = len(server.weights)
+    assert f"captions are drawn by vLLM at {server.url}" in said
+    assert "is back and was given the weights again" in said
+    # 12 references and 4 of held-out scenes, 4 captions of each before and after, 2 steps of 4 groups.
+    assert drawn[1] == 12 + 4
+    assert drawn[4] >= 4 + 2 * 4 + 4
+    # The start's, of two steps, those of the end, and once more after the crash.
+    assert loads == 1 + 2 + 1 + 1
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all(row["rollout/mismatch_mean"] > 0 for row in rows)
 
 
 def test_a_run_leaves_what_it_promises(left_alone):

@@ -55,6 +55,12 @@ def test_a_used_folder_is_not_written_to_without_resume(tmp_path: Path) -> None:
         RunFolder.open(tmp_path / "notes.txt", Config())
 
 
+def test_a_name_that_checkpoints_cannot_be_read_under_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"lr\[1e-5\] has one of .* choose another name with --run-dir"):
+        RunFolder.open(tmp_path / "lr[1e-5]", Config())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_resuming_the_same_run(tmp_path: Path) -> None:
     RunFolder.open(tmp_path, Config())
     assert RunFolder.open(tmp_path, Config(), resume=True).resumed

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,22 @@ from tests.patience import GUARD_S
 from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.system.event_loop import LoopThread
+
+
+class _Gone(Exception):
+    """Whoever asked gets no answer."""
+
+
+@web.middleware
+async def _broken(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except _Gone:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
 
 
 class RolloutServer:
@@ -49,18 +65,25 @@ class RolloutServer:
         self.chats: list[dict[str, Any]] = []
         self.weights: list[dict[str, np.ndarray]] = []
         self.version = "default"
+        self.crash_at: int | None = None
+        """After so many chats it is gone, for as long as it takes to be asked twice how it is."""
+        self.away = 0
 
     def __enter__(self) -> RolloutServer:
         self._loop = LoopThread("rollout server")
         self.url = self._loop.run(self._start(), GUARD_S)
         return self
 
+    def start_anew(self) -> None:
+        """As after a crash and a new start: it no longer has the weights that it was given."""
+        self.version = "default"
+
     def __exit__(self, *exc: object) -> None:
         self._loop.run(self._runner.cleanup(), GUARD_S)
         self._loop.close()
 
     async def _start(self) -> str:
-        app = web.Application(client_max_size=2**26)
+        app = web.Application(client_max_size=2**26, middlewares=[_broken])
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._completion)
         app.router.add_post("/v1/chat/completions", self._chat)
@@ -104,12 +127,21 @@ class RolloutServer:
 
     async def _info(self, request: web.Request) -> web.Response:
         self.calls.append(request.path)
+        if self.away:
+            self.away -= 1
+            raise _Gone
         return web.json_response({"weight_version": self.version})
 
     async def _chat(self, request: web.Request) -> web.Response:
         body = await request.json()
         self.calls.append("chat")
         self.chats.append(body)
+        if self.crash_at is not None and len(self.chats) > self.crash_at:
+            self.crash_at = None
+            self.away = 2
+            self.start_anew()
+        if self.away:
+            raise _Gone
         answer = {
             "prompt_token_ids": self._prompt_of(body).tolist(),
             "choices": [self._choice(body, index) for index in range(body["n"])],

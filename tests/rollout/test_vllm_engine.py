@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
@@ -25,10 +26,12 @@ from vcap_jax.models.policy import Policy, split_adapters, split_model
 from vcap_jax.models.qwen3_vl.family import HEAD
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.qwen3_vl.weights import to_public
-from vcap_jax.rollout.engine import RolloutBatch, RolloutError
+from vcap_jax.rollout.engine import ReadSamples, RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_engine import VllmEngine
+from vcap_jax.rollout.vllm_request import group_seed
 from vcap_jax.rollout.vllm_weights import WeightFiles
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
@@ -71,13 +74,19 @@ def batches(policy) -> list[RolloutBatch]:
 
 
 def engine(
-    policy: Policy, folder: Path, *servers: RolloutServer, seed: int = 0, dtype: str = "float32", **settings
+    policy: Policy,
+    folder: Path,
+    *servers: RolloutServer,
+    seed: int = 0,
+    dtype: str = "float32",
+    say: Callable[[str], None] = print,
+    **settings,
 ) -> VllmEngine:
     vllm = VllmConfig(
         urls=tuple(server.url for server in servers), weights_dir=str(folder), timeout_s=GUARD_S, **settings
     )
     config = RolloutConfig(group_size=3, max_completion_length=6, engine="vllm", vllm=vllm)
-    return VllmEngine(policy, config, seed=seed, dtype=dtype)
+    return VllmEngine(policy, config, seed=seed, dtype=dtype, say=say)
 
 
 def test_a_step_is_weights_then_caches_then_groups(policy, batches, tmp_path):
@@ -90,7 +99,9 @@ def test_a_step_is_weights_then_caches_then_groups(policy, batches, tmp_path):
             group.index: group
             for group in rollout.stream(policy.trainable, batches, step=0, ended=told.append)
         }
-        assert server.calls == [*STEP, *["chat"] * 5, "/weight_info"]
+        assert server.calls[:5] == STEP
+        # Every group counts only with its weights' name after it.
+        assert sorted(server.calls[5:]) == ["/weight_info"] * 5 + ["chat"] * 5
         assert sorted((c.index, c.place, len(c.tokens)) for c in told) == [
             (index, place, groups[index].lengths[place]) for index in range(5) for place in range(3)
         ]
@@ -200,14 +211,132 @@ def test_a_server_without_development_routes_is_refused(policy, tmp_path):
         rollout.connect()
 
 
-def test_a_server_that_lost_its_weights_is_noticed(policy, batches, tmp_path):
+def drawn(rollout: VllmEngine, params, batches: list[RolloutBatch], step: int = 0) -> dict[int, np.ndarray]:
+    return {group.index: group.tokens for group in rollout.stream(params, batches, step=step)}
+
+
+def test_a_server_lost_in_mid_step_is_waited_for_and_given_the_weights_again(policy, batches, tmp_path):
+    said: list[str] = []
+    with (
+        RolloutServer(policy.processor) as lost,
+        RolloutServer(policy.processor) as kept,
+        engine(policy, tmp_path, lost, kept, say=said.append) as rollout,
+    ):
+        rollout.connect()
+        undisturbed = drawn(rollout, policy.trainable, batches)
+        lost.crash_at = len(lost.chats) + 1
+        again = drawn(rollout, policy.trainable, batches)
+        assert again.keys() == undisturbed.keys()
+        for index, tokens in undisturbed.items():
+            np.testing.assert_array_equal(again[index], tokens)
+        assert (len(lost.weights), len(kept.weights)) == (2, 1)
+        for name, array in lost.weights[0].items():
+            np.testing.assert_array_equal(lost.weights[1][name], array)
+        assert lost.version == kept.version
+    assert [text for text in said if text.startswith("lost: ") and "outage_timeout_s" in text]
+    assert "is back and was given the weights again" in said[-1]
+
+
+def test_a_group_of_a_server_that_was_started_anew_does_not_count(policy, batches, tmp_path):
+    """Its answer came from other weights: the server was back before anybody missed it."""
     with RolloutServer(policy.processor) as server, engine(policy, tmp_path, server) as rollout:
         rollout.connect()
-        groups = rollout.stream(policy.trainable, batches, step=0)
+        undisturbed = drawn(rollout, policy.trainable, batches)
+        chats = len(server.chats)
+        server.start_anew()
+        again = drawn(rollout, policy.trainable, batches)
+        for index, tokens in undisturbed.items():
+            np.testing.assert_array_equal(again[index], tokens)
+        assert len(server.weights) == 2
+        assert len(server.chats) > chats + 5  # some were asked for twice
+
+
+def test_a_server_that_is_lost_with_every_try_ends_the_step(policy, batches, tmp_path):
+    def breaks(request, answer):
+        server.start_anew()
+
+    with (
+        RolloutServer(policy.processor, on_chat=breaks) as server,
+        engine(policy, tmp_path, server, attempts=2) as rollout,
+    ):
+        rollout.connect()
+        with pytest.raises(RolloutError, match=r"sent 2 times \(rollout\.vllm\.attempts\).*--resume"):
+            drawn(rollout, policy.trainable, batches)
+
+
+def test_a_server_that_another_run_uses_is_refused(policy, batches, tmp_path):
+    with (
+        RolloutServer(policy.processor) as server,
+        engine(policy, tmp_path, server) as one,
+        engine(policy, tmp_path, server) as other,
+    ):
+        one.connect()
+        other.connect()
+        groups = one.stream(policy.trainable, batches, step=0)
         next(groups)
-        server.version = "default"  # as after a restart
-        with pytest.raises(RolloutError, match="'default' instead of"):
-            list(groups)
+        drawn(other, policy.trainable, batches)
+        with pytest.raises(RolloutError, match="another run uses it"):
+            drawn(one, policy.trainable, batches)
+
+
+def read(batches: list[RolloutBatch]) -> list[ReadSamples]:
+    """The batches' samples, with indices of their own."""
+    first = 0
+    samples = []
+    for batch in batches:
+        samples.append(
+            ReadSamples(batch.examples, [100 + first + i for i in range(len(batch.examples))], first)
+        )
+        first += len(batch.examples)
+    return samples
+
+
+def test_captions_of_samples_are_drawn_by_rules_of_their_own(policy, batches, tmp_path):
+    with RolloutServer(policy.processor) as server, engine(policy, tmp_path, server) as rollout:
+        rollout.connect()
+        greedy = RolloutConfig(
+            group_size=1, max_completion_length=4, sampling=SamplingConfig(temperature=0.0)
+        )
+        source = rollout.drawing(greedy)
+        groups = list(source.captions(policy.trainable, read(batches), seed=7))
+        assert sorted(group.index for group in groups) == list(range(5))
+        assert all(group.tokens.shape == (1, 4) for group in groups)
+        assert {(chat["n"], chat["max_tokens"], chat["temperature"]) for chat in server.chats} == {
+            (1, 4, 0.0)
+        }
+        assert sorted(chat["seed"] for chat in server.chats) == sorted(
+            group_seed(7, 0, 100 + index) for index in range(5)
+        )
+        # The same parameters are given once, whoever draws with them; others again.
+        drawn(rollout, policy.trainable, batches)
+        assert len(server.weights) == 1
+        drawn(rollout, jax.tree.map(lambda x: x + 1, policy.trainable), batches, step=1)
+        assert len(server.weights) == 2
+        with pytest.raises(RolloutError, match="3 captions of each sample at temperature 0"):
+            rollout.drawing(dataclasses.replace(greedy, group_size=3))
+
+
+def test_no_more_samples_are_read_than_are_under_way(policy, batches, tmp_path):
+    """A manifest may have a million of them."""
+    with (
+        RolloutServer(policy.processor) as server,
+        engine(policy, tmp_path, server, concurrency=2) as rollout,
+    ):
+        rollout.connect()
+        asked = []
+
+        def endless() -> Iterator[ReadSamples]:
+            while True:
+                asked.append(len(asked))
+                yield ReadSamples(batches[0].examples[:1], [asked[-1]], asked[-1])
+
+        groups = rollout.drawing(RolloutConfig(group_size=1, max_completion_length=4)).captions(
+            policy.trainable, endless(), seed=0
+        )
+        for told in range(6):
+            next(groups)
+            assert len(asked) <= told + 3
+        groups.close()
 
 
 def test_an_overloaded_server_is_asked_again(policy, batches, tmp_path):

@@ -13,7 +13,8 @@ from aiohttp.test_utils import TestServer
 
 from tests.fake_clock import FakeClock
 from vcap_jax.rollout.engine import RolloutError
-from vcap_jax.rollout.vllm_server import VllmServer
+from vcap_jax.rollout.vllm_config import VllmConfig
+from vcap_jax.rollout.vllm_server import ServerLost, VllmServer
 
 
 def ask(
@@ -29,9 +30,7 @@ def ask(
             server = VllmServer(
                 str(served.make_url("")),
                 session,
-                timeout_s=600,
-                load_timeout_s=300,
-                attempts=3,
+                VllmConfig(outage_timeout_s=60),
                 say=said.append,
                 clock=clock,
             )
@@ -91,6 +90,56 @@ def test_another_try_is_told_with_its_reason(clock: FakeClock) -> None:
         "503: queue full: asked again in 1 s, 2 of 3 tries left",
         "503: queue full: asked again in 2 s, 1 of 3 tries left",
     ]
+
+
+def test_a_lost_server_is_told_from_one_that_refuses(clock: FakeClock) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if (await request.json())["how"] == "gone":
+            assert request.transport is not None
+            request.transport.abort()
+        return web.Response(status=400, text="no")
+
+    async def both(server: VllmServer) -> None:
+        with pytest.raises(ServerLost, match=r"/v1/chat/completions failed: the server closed"):
+            await server.complete({"how": "gone"})
+        with pytest.raises(RolloutError, match="answered 400: no") as refused:
+            await server.complete({"how": "refused"})
+        assert not isinstance(refused.value, ServerLost)
+
+    assert ask(answer, clock, both) == []
+
+
+def test_a_lost_server_is_waited_for_until_it_answers(clock: FakeClock) -> None:
+    asked = []
+
+    async def starting(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        clock.advance(5)
+        return (
+            web.Response(status=503) if len(asked) < 6 else web.json_response({"weight_version": "default"})
+        )
+
+    said = ask(starting, clock, lambda server: server.back())
+    assert asked == ["/weight_info"] * 6
+    assert said
+    assert all("answered 503" in text for text in said)
+    assert all(text.endswith("; giving up after 60 s (rollout.vllm.outage_timeout_s)") for text in said)
+
+
+def test_a_server_that_stays_away_ends_the_step(clock: FakeClock) -> None:
+    async def gone(_: web.Request) -> web.Response:
+        clock.advance(5)
+        return web.Response(status=502, text="nobody there")
+
+    async def wait(server: VllmServer) -> None:
+        with pytest.raises(
+            RolloutError,
+            match=r"not answer for 60 s \(rollout\.vllm\.outage_timeout_s\).*nobody there.*--resume",
+        ) as end:
+            await server.back()
+        assert not isinstance(end.value, ServerLost)
+
+    ask(gone, clock, wait)
 
 
 @pytest.fixture

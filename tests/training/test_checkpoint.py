@@ -44,6 +44,14 @@ def assert_equal(a: Any, b: Any) -> None:
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.parametrize("name", ["lr[1e-5]", "what?", "a*b"])
+def test_a_name_that_checkpoints_cannot_be_read_under_is_refused(tmp_path: Path, name: str) -> None:
+    """Orbax would tell of a complete checkpoint and find none of its arrays."""
+    with pytest.raises(CheckpointError, match=r"one of \* \? \[ in it, which Orbax takes for a pattern"):
+        Checkpointer(tmp_path / name / "checkpoints")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_state_comes_back_bit_for_bit_and_the_last_ones_and_those_that_stay_are_kept(
     tmp_path: Path,
 ) -> None:

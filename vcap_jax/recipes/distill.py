@@ -41,7 +41,7 @@ from vcap_jax.run.evaluation import Evaluations
 from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
-from vcap_jax.run.setup import Prepared, prepare
+from vcap_jax.run.setup import Prepared, drawing, prepare
 from vcap_jax.system.json_values import JsonDict, as_object, read_json_object
 
 _SEED = 8_000_009
@@ -211,35 +211,37 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         if config.data.holds_out:
             training_references(config, samples)  # the students' evaluations need them: told before any work
         # By the base or as configured, once for all teachers.
-        references = reference_pool(base.ctx, samples)
+        with drawing(base) as ready:
+            references = reference_pool(ready.ctx, samples)
         samples = [sample for sample in samples if sample.id in references]
     source = _source(config, teacher)
     taught = base
     if teacher.source is not None:
         taught = whole.prepare(teacher.source)
-    subrun_ctx = dataclasses.replace(taught.ctx, folder=RunFolder(stage))
-
-    writer = PolicyWriter(
-        taught.ctx,
-        taught.ctx.policy.trainable,
-        samples,
-        name=teacher.name,
-        seed=config.seed + _SEED,
-        rollout=dataclasses.replace(config.rollout, group_size=candidates),
-        ended_only=True,
-    )
-    drawn = write_shared_pool(taught.ctx, stage / "candidates.jsonl", writer, samples)
-    written = writer.provenance
-    del writer  # and with it this process's copy of the teacher
-    told: dict[str, object] = {"teacher": str(source), "weights": written.weights}
-    evaluations = Evaluations(subrun_ctx, taught.world)
-    measured = evaluations.of_policy("teacher", taught.ctx.policy.trainable)
+    told: dict[str, object] = {"teacher": str(source)}
+    with drawing(taught) as ready:
+        writer = PolicyWriter(
+            ready.ctx,
+            ready.ctx.policy.trainable,
+            samples,
+            name=teacher.name,
+            seed=config.seed + _SEED,
+            rollout=dataclasses.replace(config.rollout, group_size=candidates),
+            ended_only=True,
+        )
+        drawn = write_shared_pool(ready.ctx, stage / "candidates.jsonl", writer, samples)
+        written = writer.provenance
+        told["weights"] = written.weights
+        del writer  # and with it this process's copy of the teacher
+        evaluations = Evaluations(dataclasses.replace(ready.ctx, folder=RunFolder(stage)), ready.world)
+        measured = evaluations.of_policy("teacher", ready.ctx.policy.trainable)
     if HELDOUT in measured:
         told["heldout"] = fact_row(measured[HELDOUT].metrics)
     told["evaluations"] = evaluations.summary()
     scored = stage / "scores.jsonl"
     if not processes.on_process_0(f"scores of {teacher.name}", scored.exists):
-        _score(subrun_ctx, taught, whole.judge, drawn, samples, references, scored)
+        stage_ctx = dataclasses.replace(taught.ctx, folder=RunFolder(stage))
+        _score(stage_ctx, taught, whole.judge, drawn, samples, references, scored)
 
     def choose() -> None:
         best, selection = choose_best(scored, drawn)

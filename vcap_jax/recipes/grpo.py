@@ -34,10 +34,9 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import fact_row, shares_table, write_summary
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.session import RewardSession
-from vcap_jax.rollout.engine import RolloutEngine
 from vcap_jax.run.checks import check_run
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import RunContext, rollout_engine
+from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import REFERENCES, START, TRAINED, Evaluations
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
@@ -45,7 +44,7 @@ from vcap_jax.run.keeping_best import best_row
 from vcap_jax.run.log import RunLog, SilentLog
 from vcap_jax.run.own_data import own_data
 from vcap_jax.run.resume import resume
-from vcap_jax.run.setup import prepare
+from vcap_jax.run.setup import drawing, prepare
 from vcap_jax.run.trackers import Trackers, run_trackers
 from vcap_jax.run.warm_up import compile_decoding
 from vcap_jax.training.optimizer import TrainState, build_optimizer, learning_rate_schedule
@@ -82,12 +81,11 @@ def run(
             answering_judge(config, folder, say, processes, second=config.second_judge)
         )
         # -- data, starting policy ------------------------------------------------------------------------
-        prepared = prepare(config, folder, say, processes=processes)
+        # Those who draw are asked for before there is any other work: servers may not answer.
+        prepared = stack.enter_context(drawing(prepare(config, folder, say, processes=processes)))
         ctx, samples, world = prepared.ctx, prepared.samples, prepared.world
         if family.asks_judge(config.reward):
             check_judge_domain(ctx, samples)
-        # Before there is any other work: its servers may not answer.
-        engine = stack.enter_context(rollout_engine(ctx))
 
         # -- references -----------------------------------------------------------------------------------
         pool = reference_pool(ctx, samples) if family.uses_reference(config.reward) else None
@@ -121,7 +119,7 @@ def run(
         evaluations.of_references()
 
         # -- training -------------------------------------------------------------------------------------
-        state = _train(ctx, samples, pool, engine, session, second, world, evaluations, trackers)
+        state = _train(ctx, samples, pool, session, second, world, evaluations, trackers)
 
         # -- the trained policy, evaluated ------------------------------------------------------------------
         steps = config.total_steps(len(samples))
@@ -171,7 +169,6 @@ def _train(
     ctx: RunContext,
     samples: Sequence[Sample],
     pool: ReferencePool | None,
-    engine: RolloutEngine,
     session: RewardSession,
     second: SecondJudge | None,
     world: EmbeddedData | None,
@@ -227,7 +224,7 @@ def _train(
             data=data,
             collector=Collector(
                 policy=ctx.own_policy,
-                engine=engine,
+                engine=ctx.engine,
                 session=session,
                 pool=pool,
                 batcher=ctx.batcher(config.grpo.groups_per_micro_batch // processes.count),

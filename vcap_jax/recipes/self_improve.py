@@ -26,9 +26,10 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import FactRow, read_fact_row, shares_table, write_summary
 from vcap_jax.run.checkpoint_source import checkpoint_source
 from vcap_jax.run.config import RunConfig
+from vcap_jax.run.context import RunContext
 from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family
-from vcap_jax.run.setup import prepare
+from vcap_jax.run.setup import drawing, prepare
 from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
 
 
@@ -108,23 +109,24 @@ def _references_by(
         config, folder, say, captioner=source.path, step=source.step, judged=False, processes=processes
     )
 
-    def write(path: Path, samples: list[Sample]) -> None:
+    def write(ctx: RunContext, path: Path, samples: list[Sample]) -> None:
         say(f"{source} writes references for {len(samples)} samples: {path}")
         references = PolicyWriter(
-            prepared.ctx,
-            prepared.ctx.policy.trainable,
+            ctx,
+            ctx.policy.trainable,
             samples,
             name=f"{writer} at step {source.step}",
             seed=reference_seed(config),
             rollout=reference_rollout(config),
             segments=config.references.segments,
         )
-        write_shared_pool(prepared.ctx, path, references, samples)
+        write_shared_pool(ctx, path, references, samples)
 
-    write(pool, prepared.samples)
-    if prepared.world is not None:
-        # The run finds them there, as it would have written the base's.
-        write(heldout, read_manifest(prepared.world.heldout))
+    with drawing(prepared) as ready:
+        write(ready.ctx, pool, ready.samples)
+        if ready.world is not None:
+            # The run finds them there, as it would have written the base's.
+            write(ready.ctx, heldout, read_manifest(ready.world.heldout))
 
 
 def _rows(finished: Mapping[str, JsonObject]) -> dict[str, FactRow]:

@@ -39,7 +39,7 @@ from vcap_jax.run.keeping_best import best_row
 from vcap_jax.run.log import SilentLog
 from vcap_jax.run.own_data import own_data
 from vcap_jax.run.resume import resume
-from vcap_jax.run.setup import Prepared, prepare
+from vcap_jax.run.setup import Prepared, drawing, prepare
 from vcap_jax.run.trackers import Trackers, run_trackers
 from vcap_jax.sft.step import SFTPrograms
 from vcap_jax.sft.targets import Targets, caption_pool, tokenise_targets
@@ -74,7 +74,9 @@ def run_sft(
         judge = None
         if config.data.holds_out:  # a supervised run asks a judge for nothing else
             judge = stack.enter_context(answering_judge(config, folder, say, processes))
-        prepared = prepare(config, folder, say, judged=False, processes=processes)
+        prepared = stack.enter_context(
+            drawing(prepare(config, folder, say, judged=False, processes=processes))
+        )
         own = None if judge is None else stack.enter_context(_heldout(prepared, judge))
         return _run(prepared, own, trackers, begin)
 

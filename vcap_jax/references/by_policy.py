@@ -64,7 +64,8 @@ class PolicyWriter(CaptionWriter):
             weights=captioner.weights(),
             seed=seed,
             settings=caption_settings(config, rollout, segments)
-            | {"dtype": config.model.dtype, "ended_only": ended_only},
+            | {"dtype": config.model.dtype, "ended_only": ended_only}
+            | ({} if ctx.servers is None else {"engine": "vllm"}),
             asked=asked_digest(samples),
         )
         super().__init__(config, _Draws(ctx, captioner), provenance, segments=segments, ended_only=ended_only)

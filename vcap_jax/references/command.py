@@ -21,7 +21,7 @@ from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import checkpoint_source, configured_processor, lineage, starting_source
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import check_checkpoint, check_inputs
-from vcap_jax.run.setup import prepare, read_samples, sample_reader
+from vcap_jax.run.setup import drawing, prepare, read_samples, sample_reader
 from vcap_jax.world.splits import EmbeddedData
 
 
@@ -87,20 +87,21 @@ def write_requested_pool(
         captioner = source.path if source.run else request.captioner
         prepared = prepare(config, folder, say, captioner=captioner, step=source.step, judged=False)
         samples, world = prepared.samples, prepared.world
-        writer = PolicyWriter(
-            prepared.ctx,
-            prepared.ctx.policy.trainable,
-            samples,
-            name=str(source),
-            seed=reference_seed(config),
-            rollout=reference_rollout(config),
-            segments=config.references.segments,
-            ended_only=request.ended_only,
-        )
-        say(f"references by {source}, weights {writer.provenance.weights}")
-        pool = write_pool(
-            request.path, writer, samples, shard=request.shard, on_progress=progress, on_bad=on_bad
-        )
+        with drawing(prepared) as ready:
+            writer = PolicyWriter(
+                ready.ctx,
+                ready.ctx.policy.trainable,
+                samples,
+                name=str(source),
+                seed=reference_seed(config),
+                rollout=reference_rollout(config),
+                segments=config.references.segments,
+                ended_only=request.ended_only,
+            )
+            say(f"references by {source}, weights {writer.provenance.weights}")
+            pool = write_pool(
+                request.path, writer, samples, shard=request.shard, on_progress=progress, on_bad=on_bad
+            )
     if pool is None:
         say(f"share {request.shard.index} of {request.shard.count} is written; others are still at work")
         return None

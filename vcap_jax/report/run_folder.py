@@ -19,6 +19,7 @@ from vcap_jax.configuration import current_names, dump_config, parse_yaml, plain
 from vcap_jax.report.idle_run import empty, idle, lock
 from vcap_jax.report.step_log import read_rows, replace_file
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.folder_names import taken_for_a_pattern
 from vcap_jax.system.json_values import (
     JsonDict,
     JsonObject,
@@ -147,13 +148,15 @@ class RunFolder:
             remedies: dotted key -> what to do instead of changing it.
 
         Raises:
-            RunFolderError: the folder is not empty and ``resume`` was not given; it holds something that is
-                no run; or the configuration differs in keys that make it another run; all are named, with
-                both values.
+            RunFolderError: checkpoints could not be read under its name; the folder is not empty and ``resume``
+                was not given; it holds something that is no run; or the configuration differs in keys that make
+                it another run; all are named, with both values.
         """
         root = Path(root)
         if root.exists() and not root.is_dir():
             raise RunFolderError(f"{root} is a file; name a folder with --run-dir")
+        if (wrong := taken_for_a_pattern(root)) is not None:
+            raise RunFolderError(f"{wrong}; choose another name with --run-dir")
         folder = cls(root)
         # A leading dot marks the leftovers of a process killed while it wrote: they are no run.
         used = root.is_dir() and any(not entry.name.startswith(".") for entry in root.iterdir())

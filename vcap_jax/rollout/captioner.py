@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vcap_jax.data.batching import PromptBatcher
@@ -10,6 +10,7 @@ from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, PipelineSettings
 from vcap_jax.models.policy import Params, Policy
+from vcap_jax.rollout.engine import CaptionSource, ReadSamples
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, SampledGroup
 
 
@@ -28,27 +29,54 @@ class Captioned:
     lacking: str = ""
 
 
+@dataclass(frozen=True)
+class SamplerCaptions:
+    """Captions by the JAX sampler, on this process's devices (implements ``CaptionSource``).
+
+    frozen: the parameters that are not trained. batcher: makes device batches of the prompts.
+    """
+
+    sampler: GroupSampler
+    frozen: Params
+    batcher: PromptBatcher
+
+    @property
+    def groups(self) -> int:
+        """See ``CaptionSource``."""
+        return self.batcher.groups
+
+    def captions(
+        self, params: Params, samples: Iterable[ReadSamples], *, seed: int
+    ) -> Iterator[SampledGroup]:
+        """See ``CaptionSource``."""
+
+        def batches() -> Iterator[PromptGroups]:
+            for read in samples:
+                prompt, features = self.batcher.batch(params, read.examples)
+                yield PromptGroups(prompt, features, read.indices, read.places)
+
+        yield from self.sampler.stream_batches(params, self.frozen, batches(), seed=seed, step=0)
+
+
 class Captioner:
     """Captions samples in manifest order, several side by side.
 
-    load: reads a sample (``data.examples.example_loader``). sampler: its group size is the number of captions per
-    sample. batcher: makes device batches of the prompts. threads: samples read at the same time. on_bad_sample: see
+    policy: whose words the captions are in. source: draws them; its group size is the number of captions per sample.
+    load: reads a sample (``data.examples.example_loader``). threads: samples read at the same time. on_bad_sample: see
     ``PipelineSettings``.
     """
 
     def __init__(
         self,
         policy: Policy,
-        sampler: GroupSampler,
+        source: CaptionSource,
         load: Callable[[Sample], Example],
         *,
-        batcher: PromptBatcher,
         threads: int = 2,
         on_bad_sample: OnBadSample = "skip",
     ) -> None:
-        self._policy, self._sampler, self._load = policy, sampler, load
-        self._batcher, self._threads = batcher, threads
-        self._on_bad_sample = on_bad_sample
+        self._policy, self._source, self._load = policy, source, load
+        self._threads, self._on_bad_sample = threads, on_bad_sample
 
     def run(
         self,
@@ -75,29 +103,27 @@ class Captioner:
         if indices is None:
             indices = range(first, first + len(samples))
         index_of = {sample.id: index for sample, index in zip(samples, indices, strict=True)}
-        batches = self._batches(params, samples, order, index_of, on_bad=on_bad, stop=stop)
-        groups = self._sampler.stream_batches(params, self._policy.frozen, batches, seed=seed, step=0)
+        read = self._read(samples, order, index_of, on_bad=on_bad, stop=stop)
         done: dict[int, SampledGroup] = {}
         told = 0
-        for group in groups:
+        for group in self._source.captions(params, read, seed=seed):
             done[group.index] = group
             # In the order of the manifest, whichever is complete first.
             while told in done:
                 yield self._captioned(order[told], done.pop(told))
                 told += 1
 
-    def _batches(
+    def _read(
         self,
-        params: Params,
         samples: Sequence[Sample],
         order: list[Example],
         index_of: Mapping[str, int],
         *,
         on_bad: Callable[[BadSample], None] | None,
         stop: Callable[[], bool],
-    ) -> Iterator[PromptGroups]:
-        """Encoded prompts, a batch at a time; a group is known by where it stands in ``order``, which grows."""
-        size = self._batcher.groups
+    ) -> Iterator[ReadSamples]:
+        """What can be read; a group is known by where it stands in ``order``, which grows."""
+        size = self._source.groups
         settings = PipelineSettings(
             batch_groups=size,
             shuffle=False,
@@ -109,11 +135,9 @@ class Captioner:
         for batch in GroupIterator(samples, self._load, settings, on_skip=on_bad):
             if stop():
                 return
-            prompt, features = self._batcher.batch(params, batch.examples)
-            start = len(order)
+            first = len(order)
             order.extend(batch.examples)
-            ids = [index_of[example.sample.id] for example in batch.examples]
-            yield PromptGroups(prompt, features, ids, range(start, len(order)))
+            yield ReadSamples(batch.examples, [index_of[e.sample.id] for e in batch.examples], first)
 
     def _captioned(self, example: Example, group: SampledGroup) -> Captioned:
         texts = self._policy.texts(group.tokens, group.lengths)

@@ -35,6 +35,41 @@ class RolloutBatch:
         return len(self.examples)
 
 
+@dataclass(frozen=True)
+class ReadSamples:
+    """Samples to be captioned that were read together.
+
+    indices: of each, what its draws depend on. first: where the first one stands among those that are captioned; its
+    group is known by that.
+    """
+
+    examples: Sequence[Example]
+    indices: Sequence[int]
+    first: int
+
+    @property
+    def places(self) -> range:
+        return range(self.first, self.first + len(self.examples))
+
+
+class CaptionSource(Protocol):
+    """Draws captions of samples, under rules of its own, from the given parameters. groups: samples that are best read
+    together."""
+
+    @property
+    def groups(self) -> int: ...
+
+    def captions(
+        self, params: Params, samples: Iterable[ReadSamples], *, seed: int
+    ) -> Iterator[SampledGroup]:
+        """Yields every group once, as soon as its last caption has ended; ``index`` is its place.
+
+        samples: read as there is room for them, to the end. A group depends on (seed, its index) and the parameters.
+        Raises RolloutError.
+        """
+        ...
+
+
 class RolloutEngine(Protocol):
     """Draws the captions of a step's groups from the given parameters."""
 

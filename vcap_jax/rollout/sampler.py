@@ -78,9 +78,8 @@ class RolloutConfig:
     """Captions decoded side by side below which slots and captions shrink no more."""
     sampling: SamplingConfig = Field(default_factory=SamplingConfig)
     engine: Literal["jax", "vllm"] = "jax"
-    """Who draws the captions that are trained on: "jax" (this package's sampler) or "vllm" (a
-    server that is given the weights of every step; references and held-out captions are the
-    sampler's in both cases)."""
+    """Who draws captions, those that are trained on, references and held-out ones: "jax" (this
+    package's sampler) or "vllm" (servers that are given the weights of every step)."""
     vllm: VllmConfig = Field(default_factory=VllmConfig)
     ahead: int = Field(default=0, ge=0, le=1)
     """Steps that captions are drawn ahead. With 1 the next step's captions are drawn while the judge

@@ -43,10 +43,13 @@ class VllmConfig:
     timeout_s: float = Field(default=600.0, gt=0)
     """Seconds for one group, from sending it to its last caption."""
     attempts: int = Field(default=3, ge=1)
-    """How often a group is sent before the run ends, if the connection breaks or the server is
-    overloaded."""
+    """How often a group is sent before the run ends, if its server is lost or overloaded."""
     load_timeout_s: float = Field(default=300.0, gt=0)
     """Seconds for one server to read new weights."""
+    outage_timeout_s: float = Field(default=600.0, ge=0)
+    """Seconds that a server that is lost in the middle of a step is waited for. When it is back it
+    is given the weights again, and the groups that it owes are sent once more. After them the run
+    ends, to be resumed."""
     importance_cap: float = Field(default=2.0, ge=1, allow_inf_nan=True)
     """Upper bound C of the weights min(p_trainer / p_server, C) that correct for the mismatch; p
     are probabilities under the sampling rules (grpo.sampled_logprobs)."""

@@ -1,7 +1,8 @@
-"""vLLM servers as the rollout engine: every step they are given the new weights and asked for its groups.
+"""vLLM servers as the rollout engine: they are given the weights and asked for groups.
 
-Weights and requests of different steps never mix. A step begins when every server holds its weights,
-and nothing computed with older ones. It ends with the check that they still hold them.
+Weights and requests of different steps never mix. Groups are asked for when every server holds their
+weights, and a group counts only if its server still holds them after its answer. A server that is lost,
+or was started anew, is waited for, given the weights again, and asked again for the groups that it owes.
 
 Seeds depend on (run seed, step, group). But a server's arithmetic depends on what shares a batch. So a
 resumed run's captions may differ from an undisturbed run's in a rare token. The JAX sampler is the
@@ -11,28 +12,34 @@ engine for runs that must repeat bit for bit.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import queue
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import aiohttp
+import jax
 import jax.numpy as jnp
 
 from vcap_jax.data.examples import Example
 from vcap_jax.models.family import Params, VllmFamily, VllmProcessor
 from vcap_jax.models.policy import Policy
-from vcap_jax.rollout.engine import RolloutBatch, RolloutError
+from vcap_jax.rollout.engine import ReadSamples, RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig, SampledCaption, SampledGroup
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
-from vcap_jax.rollout.vllm_server import VllmServer
+from vcap_jax.rollout.vllm_server import ServerLost, VllmServer
 from vcap_jax.rollout.vllm_weights import WeightFiles
 from vcap_jax.system.event_loop import LoopThread
 
 _log = logging.getLogger(__name__)
+
+_READ_TOGETHER = 8
+"""Samples that are read at a time where captions alone are wanted."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,26 @@ class ServedModel:
 
     url: str
     model: str
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A group that a server is to draw. index: what its draws depend on; place: what it is known by; tries: how often
+    its server was lost with it."""
+
+    example: Example
+    index: int
+    place: int
+    server: VllmServer
+    tries: int = 0
+
+
+class _Done(NamedTuple):
+    """asked: the group that has come or been lost; None once a server is back that was lost. server: whose."""
+
+    server: VllmServer
+    asked: _Asked | None
+    result: Future[SampledGroup | None]
 
 
 class VllmEngine:
@@ -70,19 +97,15 @@ class VllmEngine:
             )
         self._processor, self._settings, self._seed = processor, config.vllm, seed
         self._say = say
-        self._rules = GroupRules(
-            sampling=config.sampling,
-            group_size=config.group_size,
-            max_tokens=config.max_completion_length,
-            end_ids=processor.eos_token_ids,
-            banned_ids=processor.banned_token_ids,
-        )
+        self._rules = self._rules_of(config)
         self._weights = WeightFiles(
             Path(config.vllm.weights_dir), policy.graphdef, policy.frozen, dtype=jnp.dtype(dtype)
         )
         self._loop = LoopThread("rollout engine")
         self._session: aiohttp.ClientSession | None = None
         self._servers: Sequence[VllmServer] = ()
+        self._given: list[weakref.ref[jax.Array]] | None = None
+        self._version, self._versions = "", 0
         self._adapters_kept: float | None = None
 
     def __enter__(self) -> Self:
@@ -103,28 +126,40 @@ class VllmEngine:
         step: int,
         ended: Callable[[SampledCaption], None] | None = None,
     ) -> Iterator[SampledGroup]:
-        """See ``RolloutEngine``. All groups are under way at once, as far as ``concurrency`` allows. A server answers
+        """See ``RolloutEngine``. So many groups are under way at once as ``concurrency`` allows. A server answers
         for a whole group, so its captions are told together."""
-        version = f"{self._weights.folder.name}-step-{step}"
-        self._load(params, version)
-        arrived: queue.SimpleQueue[Future[SampledGroup]] = queue.SimpleQueue()
-        futures: list[Future[SampledGroup]] = []
-        try:
+
+        def asked() -> Iterator[list[_Asked]]:
             for batch in batches:
-                for index, example in zip(batch.indices, batch.examples, strict=True):
-                    future = self._loop.submit(self._group(example, index, step))
-                    future.add_done_callback(arrived.put)
-                    futures.append(future)
-            for _ in range(len(futures)):
-                group = arrived.get().result()
-                if ended is not None:
-                    for caption in group.by_caption():
-                        ended(caption)
-                yield group
-        finally:
-            for future in futures:
-                future.cancel()
-        self._loop.run(self._expect(version))
+                pairs = zip(batch.indices, batch.examples, strict=True)
+                yield [self._asked(example, index, index) for index, example in pairs]
+
+        for group in self._groups(params, asked(), self._rules, seed=self._seed, step=step):
+            if ended is not None:
+                for caption in group.by_caption():
+                    ended(caption)
+            yield group
+
+    def captions(
+        self, params: Params, samples: Iterable[ReadSamples], rules: GroupRules, *, seed: int
+    ) -> Iterator[SampledGroup]:
+        """See ``CaptionSource``, by these rules."""
+
+        def asked() -> Iterator[list[_Asked]]:
+            for read in samples:
+                drawn = zip(read.examples, read.indices, read.places, strict=True)
+                yield [self._asked(*one) for one in drawn]
+
+        yield from self._groups(params, asked(), rules, seed=seed, step=0)
+
+    def drawing(self, config: RolloutConfig) -> VllmCaptions:
+        """Captions of samples by the rules of ``config``. Raises RolloutError for rules that servers refuse."""
+        if config.sampling.temperature == 0 and config.group_size > 1:
+            raise RolloutError(
+                f"{config.group_size} captions of each sample at temperature 0 would all be the same, and vLLM refuses "
+                "to draw them: ask for 1"
+            )
+        return VllmCaptions(self, self._rules_of(config))
 
     def measured(self) -> Mapping[str, float]:
         """See ``RolloutEngine``. ``rollout/adapters_kept``: the share of what adapters add that the servers' weights
@@ -138,55 +173,176 @@ class VllmEngine:
         self._loop.close(last=self._session.close if self._session is not None else None)
         self._weights.close()
 
-    def _load(self, params: Params, version: str) -> None:
-        folder, self._adapters_kept = self._weights.write(params, version)
+    def _rules_of(self, config: RolloutConfig) -> GroupRules:
+        return GroupRules(
+            sampling=config.sampling,
+            group_size=config.group_size,
+            max_tokens=config.max_completion_length,
+            end_ids=self._processor.eos_token_ids,
+            banned_ids=self._processor.banned_token_ids,
+        )
+
+    def _asked(self, example: Example, index: int, place: int) -> _Asked:
+        # In turn, and not whoever is free: which server draws a group is part of what its captions depend on.
+        return _Asked(example, index, place, self._servers[index % len(self._servers)])
+
+    def _groups(
+        self, params: Params, batches: Iterator[list[_Asked]], rules: GroupRules, *, seed: int, step: int
+    ) -> Iterator[SampledGroup]:
+        """The groups of ``batches``, which are read while fewer than ``concurrency`` are under way."""
+        self._give(params)
+        arrived: queue.SimpleQueue[_Done] = queue.SimpleQueue()
+        owed: dict[VllmServer, list[_Asked]] = {}
+        """Of servers that are waited for: the groups that they were lost with."""
+        futures: set[Future[SampledGroup | None]] = set()
+
+        def begin(
+            work: Coroutine[object, object, SampledGroup | None], server: VllmServer, asked: _Asked | None
+        ) -> None:
+            future = self._loop.submit(work)
+            futures.add(future)
+            future.add_done_callback(lambda done: arrived.put(_Done(server, asked, done)))
+
+        def ask(asked: _Asked) -> None:
+            begin(self._group(asked, rules, group_seed(seed, step, asked.index)), asked.server, asked)
+
+        more = True
         try:
-            self._loop.run(self._load_everywhere(folder, version))
+            while True:
+                while more and len(futures) + sum(map(len, owed.values())) < self._settings.concurrency:
+                    batch = next(batches, None)
+                    more = batch is not None
+                    for asked in batch or ():
+                        ask(asked)
+                if not futures:
+                    break
+                done = arrived.get()
+                futures.discard(done.result)
+                if done.asked is None:  # the server is back
+                    done.result.result()
+                    self._give_again(params, done.server, len(owed[done.server]))
+                    for asked in owed.pop(done.server):
+                        ask(asked)
+                    continue
+                try:
+                    group = done.result.result()
+                except ServerLost as error:
+                    again = self._once_more(done.asked, error)
+                    if done.server not in owed:
+                        begin(self._back(done.server, error), done.server, None)
+                    owed.setdefault(done.server, []).append(again)
+                    continue
+                assert group is not None
+                yield group
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _once_more(self, asked: _Asked, error: ServerLost) -> _Asked:
+        if asked.tries + 1 >= self._settings.attempts:
+            raise RolloutError(
+                f"sample {asked.example.sample.id}: its group was sent {self._settings.attempts} times "
+                f"(rollout.vllm.attempts), and its server was lost each time, last: {error}. Continue with --resume"
+            ) from error
+        return dataclasses.replace(asked, tries=asked.tries + 1)
+
+    # -- weights -----------------------------------------------------------------------------------------------
+
+    def _give(self, params: Params) -> None:
+        """Gives all servers these parameters, unless they are the ones that they were given last."""
+        leaves = jax.tree.leaves(params)
+        if self._given is not None and list(map(id, leaves)) == [id(ref()) for ref in self._given]:
+            return
+        if not self._servers:
+            raise RolloutError("the rollout servers were not checked: call connect first")
+        self._given = None
+        self._version = f"{self._weights.folder.name}-{self._versions}"
+        self._versions += 1
+        self._load(params, self._servers)
+        self._given = [weakref.ref(leaf) for leaf in leaves]
+
+    def _give_again(self, params: Params, server: VllmServer, groups: int) -> None:
+        """Gives a server that is back the parameters it had, if it lost them. groups: that it owes."""
+        try:
+            self._loop.run(server.expect(self._version))
+            told = "with its weights"
+        except ServerLost:
+            self._load(params, [server])
+            told = "and was given the weights again"
+        self._say(f"the rollout server at {server.url} is back {told}: {groups} groups are asked of it again")
+
+    def _load(self, params: Params, servers: Sequence[VllmServer]) -> None:
+        folder, self._adapters_kept = self._weights.write(params, self._version)
+        try:
+            self._loop.run(self._load_into(servers, folder, self._version))
         finally:
             self._weights.remove(folder)
+
+    async def _load_into(self, servers: Sequence[VllmServer], folder: Path, version: str) -> None:
+        async def surely(server: VllmServer) -> None:
+            for _ in range(self._settings.attempts - 1):
+                try:
+                    await server.load(folder, version)
+                except ServerLost as error:
+                    await self._back(server, error)
+                else:
+                    return
+            await server.load(folder, version)
+
+        await asyncio.gather(*map(surely, servers))
+
+    # -- in the event loop -------------------------------------------------------------------------------------
 
     async def _connect(self) -> tuple[ServedModel, ...]:
         settings = self._settings
         if self._session is None:
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
             self._slots = asyncio.Semaphore(settings.concurrency)
-        servers = [
-            VllmServer(
-                url,
-                self._session,
-                timeout_s=settings.timeout_s,
-                load_timeout_s=settings.load_timeout_s,
-                attempts=settings.attempts,
-                say=self._say,
-            )
-            for url in settings.urls
-        ]
+        servers = [VllmServer(url, self._session, settings, say=self._say) for url in settings.urls]
         token = self._processor.eos_token_ids[0]
         models = await asyncio.gather(*(server.check(token) for server in servers))
         self._servers = servers
         return tuple(ServedModel(s.url, model) for s, model in zip(servers, models, strict=True))
 
-    async def _load_everywhere(self, folder: Path, version: str) -> None:
-        if not self._servers:
-            raise RolloutError("the rollout servers were not checked: call connect first")
-        await asyncio.gather(*(server.load(folder, version) for server in self._servers))
+    async def _back(self, server: VllmServer, error: ServerLost) -> None:
+        self._say(
+            f"lost: {error}; waiting for it at most {self._settings.outage_timeout_s:g} s "
+            "(rollout.vllm.outage_timeout_s)"
+        )
+        await server.back()
 
-    async def _expect(self, version: str) -> None:
-        await asyncio.gather(*(server.expect(version) for server in self._servers))
-
-    async def _group(self, example: Example, index: int, step: int) -> SampledGroup:
-        # In turn, and not whoever is free: which server draws a group is part of what its captions depend on.
-        server = self._servers[index % len(self._servers)]
+    async def _group(self, asked: _Asked, rules: GroupRules, seed: int) -> SampledGroup:
+        server, example = asked.server, asked.example
         async with self._slots:
             body = await asyncio.to_thread(
                 group_request,
                 example.prompt,
                 example.request,
-                self._rules,
+                rules,
                 self._processor,
                 model=server.model,
-                seed=group_seed(self._seed, step, index),
+                seed=seed,
             )
             answer = await server.complete(body)
+            await server.expect(self._version)
         name = f"sample {example.sample.id} at {server.url}"
-        return read_group(answer, example.prompt, self._rules, index=index, name=name)
+        return read_group(answer, example.prompt, rules, index=asked.place, name=name)
+
+
+@dataclass(frozen=True)
+class VllmCaptions:
+    """Captions by the servers of ``engine`` (implements ``CaptionSource``). rules: how they are drawn."""
+
+    engine: VllmEngine
+    rules: GroupRules
+
+    @property
+    def groups(self) -> int:
+        """See ``CaptionSource``: so many are read together that no server waits for the next."""
+        return _READ_TOGETHER
+
+    def captions(
+        self, params: Params, samples: Iterable[ReadSamples], *, seed: int
+    ) -> Iterator[SampledGroup]:
+        """See ``CaptionSource``."""
+        yield from self.engine.captions(params, samples, self.rules, seed=seed)

@@ -14,6 +14,8 @@ from typing import Any
 import aiohttp
 
 from vcap_jax.rollout.engine import RolloutError
+from vcap_jax.rollout.vllm_config import VllmConfig
+from vcap_jax.rollout.vllm_weights import VERSIONS
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.connection_errors import broken_connection
 from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, parse_json
@@ -22,33 +24,43 @@ from vcap_jax.system.waiting import EVERY_S, Waiting, telling
 # Worth another try: the request was not processed, or not by its own fault.
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 _SHOWN = 500
-_ANSWER, _LOAD = "rollout.vllm.timeout_s", "rollout.vllm.load_timeout_s"
+_ANSWER, _LOAD, _OUTAGE = (
+    f"rollout.vllm.{name}" for name in ("timeout_s", "load_timeout_s", "outage_timeout_s")
+)
+_FIRST_PROBE_S, _LONGEST_PROBE_S = 0.5, 5.0
 _QUIET_S = 60.0
 """A server that answers no group for so long is worth a word; a single group often takes as long."""
 
 
-class VllmServer:
-    """Speaks to the server at ``url`` through ``session``; every method raises RolloutError.
+class ServerLost(RolloutError):
+    """A server is gone, broken, or was started anew since it was given weights: it is worth waiting for."""
 
-    timeout_s: for one group; load_timeout_s: for reading weights; attempts: tries per group. say: where messages about
-    waiting for it go.
+
+class VllmServer:
+    """Speaks to the server at ``url`` through ``session``; every method raises RolloutError, and ServerLost where the
+    server itself is gone.
+
+    settings: how long each request may take, and how often a group is sent. say: where messages about waiting for it
+    go.
     """
 
     def __init__(
         self,
         url: str,
         session: aiohttp.ClientSession,
+        settings: VllmConfig,
         *,
-        timeout_s: float,
-        load_timeout_s: float,
-        attempts: int,
         say: Callable[[str], None],
         clock: Clock | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._session = session
-        self._limits = {_ANSWER: timeout_s, _LOAD: load_timeout_s}
-        self._attempts = attempts
+        self._limits = {
+            _ANSWER: settings.timeout_s,
+            _LOAD: settings.load_timeout_s,
+            _OUTAGE: settings.outage_timeout_s,
+        }
+        self._attempts = settings.attempts
         self._say, self._clock = say, Clock() if clock is None else clock
         self._groups = 0
         self._quiet = self._waiting(_ANSWER, _QUIET_S)
@@ -105,13 +117,36 @@ class VllmServer:
         await self.expect(version)
 
     async def expect(self, version: str) -> None:
-        """Raises RolloutError unless the server holds this version."""
+        """Raises ServerLost if the server was started anew since it was given this version, RolloutError if another
+        run has given it its own."""
         held = await self.version()
-        if held != version:
+        if held == version:
+            return
+        if held.startswith(VERSIONS):
             raise RolloutError(
-                f"{self.url} holds weights {held!r} instead of {version!r}: it was restarted, or another run uses "
-                "it; a rollout server must serve one run alone. Continue with --resume"
+                f"{self.url} holds weights {held!r} instead of {version!r}: another run uses it; a rollout server must "
+                "serve one run alone. End the other run, and continue with --resume"
             )
+        raise ServerLost(f"{self.url} holds weights {held!r} instead of {version!r}: it was started anew")
+
+    async def back(self) -> None:
+        """Returns when the server answers. Raises RolloutError if it does not for ``outage_timeout_s``."""
+        began, wait, limit_s = self._clock.now(), _FIRST_PROBE_S, self._limits[_OUTAGE]
+        waiting = self._waiting(_OUTAGE)
+        while True:
+            try:
+                await self._request("GET", "/weight_info", _ANSWER, development=True)
+                return
+            except ServerLost as error:
+                left_s = began + limit_s - self._clock.now()
+                if left_s <= 0:
+                    raise RolloutError(
+                        f"the rollout server at {self.url} did not answer for {limit_s:g} s ({_OUTAGE}); last seen: "
+                        f"{error}. Start it again, and continue with --resume"
+                    ) from error
+                waiting.tell(str(error))
+            await self._clock.sleep(min(wait, left_s))
+            wait = min(2 * wait, _LONGEST_PROBE_S)
 
     async def version(self) -> str:
         """What the server calls the weights it holds."""
@@ -186,6 +221,7 @@ class VllmServer:
                 reason = f"answered {status}: {text[:_SHOWN].strip()}"
             except aiohttp.ClientError as error:
                 reason = f"failed: {broken_connection(error)}"
+                raise ServerLost(f"rollout server: {method} {self.url}{path} {reason}") from error
             except TimeoutError:
                 reason = f"did not answer within {self._limits[limit]:g} s ({limit})"
             except json.JSONDecodeError as error:
@@ -204,4 +240,5 @@ class VllmServer:
                     f"{attempts} tries left"
                 )
                 await self._clock.sleep(wait)
-        raise RolloutError(f"rollout server: {method} {self.url}{path} {reason}")
+        failed = ServerLost if status >= 500 else RolloutError
+        raise failed(f"rollout server: {method} {self.url}{path} {reason}")

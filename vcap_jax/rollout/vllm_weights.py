@@ -14,6 +14,9 @@ from vcap_jax.models.family import GraphDef, Params, VllmFamily, family_of
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.system.private_folders import ExposedFolder, private_folder
 
+VERSIONS = "vcap-rollout-"
+"""What the names of all weights begin with that runs give to servers."""
+
 
 class WrittenWeights(NamedTuple):
     """folder: of a version. adapters_kept: the share of what adapters add that its numbers keep, see
@@ -41,7 +44,7 @@ class WeightFiles:
     def __init__(self, root: Path, graphdef: GraphDef, frozen: Params, *, dtype: np.dtype) -> None:
         self._graphdef, self._frozen, self._dtype = graphdef, frozen, dtype
         try:
-            self.folder = private_folder(root, "vcap-rollout-")
+            self.folder = private_folder(root, VERSIONS)
         except ExposedFolder as error:
             raise RolloutError(
                 f"{error}, so others could exchange the weights that the rollout servers read; set "
@@ -63,7 +66,7 @@ class WeightFiles:
         if size > free:
             raise RolloutError(
                 f"{self.folder} has {free / 1e9:.1f} GB free, the weights need {size / 1e9:.1f} GB; "
-                f"remove what killed runs left in {self.folder.parent}/vcap-rollout-*, or set "
+                f"remove what killed runs left in {self.folder.parent}/{VERSIONS}*, or set "
                 "rollout.vllm.weights_dir to a larger folder"
             )
         unfinished, finished = self.folder / f".{version}", self.folder / version

@@ -25,6 +25,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
     check_settings(config)
     grpo = config.grpo
     _check_engine(config, processes)
+    _check_ahead(config, processes)
     if grpo.groups_per_step % processes.count:
         raise ConfigError(
             [
@@ -118,6 +119,7 @@ def check_sft_run(config: RunConfig, processes: Processes) -> None:
     """Raises ConfigError for settings that supervised fine-tuning cannot be done with by these processes, on their
     devices. A step is made of whole micro-batches, so what fits them fits it."""
     sft = config.sft
+    _check_engine(config, processes)
     _check_gradient_type("sft", config.model.param_dtype, sft.groups_per_step, sft.groups_per_micro_batch)
     groups = {"sft.groups_per_micro_batch": sft.groups_per_micro_batch}
     embedded = config.data.manifest is None
@@ -189,6 +191,7 @@ def _check_frozen(config: RunConfig) -> None:
 
 
 def _check_engine(config: RunConfig, processes: Processes) -> None:
+    """Raises ConfigError for an engine that these processes cannot draw with."""
     if config.rollout.engine == "vllm" and processes.count > 1:
         raise ConfigError(
             [
@@ -198,6 +201,9 @@ def _check_engine(config: RunConfig, processes: Processes) -> None:
                 )
             ]
         )
+
+
+def _check_ahead(config: RunConfig, processes: Processes) -> None:
     if config.rollout.ahead and processes.count > 1:
         raise ConfigError(
             [

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +20,8 @@ from vcap_jax.models.policy import Policy
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.parallel.sharding import GROUP_AXES, Placement
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.rollout.captioner import Captioner
-from vcap_jax.rollout.engine import JaxEngine, RolloutEngine
+from vcap_jax.rollout.captioner import Captioner, SamplerCaptions
+from vcap_jax.rollout.engine import CaptionSource, JaxEngine, RolloutEngine
 from vcap_jax.rollout.placement import own_types
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.vllm_engine import VllmEngine
@@ -36,6 +35,7 @@ class RunContext:
     placement: on the devices of all processes; ``own_placement``, ``own_policy`` and ``own_params`` are on this
         process's devices alone, where it captions at its own pace. With one process the two are the same.
     sampler: draws captions as training does. load: reads a sample. say: where messages to the user go.
+    servers: draw captions in the sampler's place, where ``rollout.engine`` says so (``run.setup.drawing``).
     """
 
     config: RunConfig
@@ -46,6 +46,7 @@ class RunContext:
     load: Callable[[Sample], Example]
     say: Callable[[str], None]
     processes: Processes = ALONE
+    servers: VllmEngine | None = None
 
     @cached_property
     def own_placement(self) -> Placement:
@@ -84,18 +85,30 @@ class RunContext:
         self, sampler: GroupSampler | None = None, load: Callable[[Sample], Example] | None = None
     ) -> Captioner:
         """Captions samples with the run's sampling rules and reading, or with others."""
-        sampler = sampler or self.sampler
-        # Pictures are looked at in batches as training looks at them, however many groups decode side by side.
-        ways = math.prod(self.own_placement.mesh.shape[axis] for axis in GROUP_AXES)
-        micro = -(-self.config.grpo.groups_per_micro_batch // (self.processes.count * ways)) * ways
         return Captioner(
             self.own_policy,
-            sampler,
+            self._source(sampler or self.sampler),
             load or self.load,
-            batcher=self.batcher(min(sampler.config.groups_per_batch, micro)),
             threads=self.config.data.threads,
             on_bad_sample=self.config.data.on_bad_sample,
         )
+
+    def _source(self, sampler: GroupSampler) -> CaptionSource:
+        """Who draws captions by the rules of ``sampler``."""
+        if self.servers is not None:
+            return self.servers.drawing(sampler.config)
+        # Pictures are looked at in batches as training looks at them, however many groups decode side by side.
+        ways = math.prod(self.own_placement.mesh.shape[axis] for axis in GROUP_AXES)
+        micro = -(-self.config.grpo.groups_per_micro_batch // (self.processes.count * ways)) * ways
+        groups = min(sampler.config.groups_per_batch, micro)
+        return SamplerCaptions(sampler, self.own_policy.frozen, self.batcher(groups))
+
+    @property
+    def engine(self) -> RolloutEngine:
+        """Who draws the captions that are trained on."""
+        if self.servers is not None:
+            return self.servers
+        return JaxEngine(self.sampler, self.own_policy.frozen, self.config.seed)
 
     def own_file(self, name: str) -> Path:
         """``own_file`` of this process."""
@@ -120,19 +133,3 @@ def group_sampler(policy: Policy, rollout: RolloutConfig, processes: Processes =
         end_ids=policy.processor.eos_token_ids,
         banned_ids=policy.processor.banned_token_ids,
     )
-
-
-@contextmanager
-def rollout_engine(ctx: RunContext) -> Iterator[RolloutEngine]:
-    """Who draws the captions that are trained on, as configured; raises RolloutError if it cannot."""
-    config = ctx.config
-    if config.rollout.engine == "jax":
-        ctx.say("captions are drawn by the JAX sampler")
-        yield JaxEngine(ctx.sampler, ctx.own_policy.frozen, config.seed)
-        return
-    with VllmEngine(
-        ctx.policy, config.rollout, seed=config.seed, dtype=config.model.dtype, say=ctx.say
-    ) as engine:
-        for server in engine.connect():
-            ctx.say(f"captions are drawn by vLLM at {server.url}, model {server.model}")
-        yield engine

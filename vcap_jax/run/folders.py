@@ -37,7 +37,15 @@ JUDGE_MAY_DIFFER = (
 """Of ``judge``: where it is, how long it is waited for and how requests travel. The rest decides scores: who judges,
 how it draws, what it is shown, how much it may write."""
 
-ROLLOUT_SERVERS_MAY_DIFFER = ("urls", "weights_dir", "concurrency", "timeout_s", "attempts", "load_timeout_s")
+ROLLOUT_SERVERS_MAY_DIFFER = (
+    "urls",
+    "weights_dir",
+    "concurrency",
+    "timeout_s",
+    "attempts",
+    "load_timeout_s",
+    "outage_timeout_s",
+)
 """Of ``rollout.vllm``: where the servers are and how long they are waited for."""
 
 MAY_DIFFER = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.examples import Example, example_loader
@@ -13,6 +14,7 @@ from vcap_jax.data.media import TimeWindow
 from vcap_jax.models.family import Processor
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.rollout.vllm_engine import VllmEngine
 from vcap_jax.run.checkpoint_source import load_captioner, load_start
 from vcap_jax.run.checks import check_same_attention, mesh_placement
 from vcap_jax.run.config import RunConfig
@@ -67,6 +69,26 @@ def prepare(
     sampler = group_sampler(policy, config.rollout, processes)
     ctx = RunContext(config, folder, policy, placement, sampler, load, say, processes)
     return Prepared(ctx, samples, world, heldout)
+
+
+@contextmanager
+def drawing(prepared: Prepared) -> Iterator[Prepared]:
+    """The same with those ready who draw captions, as ``rollout.engine`` says. Servers hold one policy at a time: of
+    two that are prepared, one is done with before the other draws.
+
+    Raises RolloutError for a server that does not answer, or that is not set up as it must be.
+    """
+    ctx = prepared.ctx
+    if ctx.config.rollout.engine == "jax":
+        ctx.say("captions are drawn by the JAX sampler")
+        yield prepared
+        return
+    with VllmEngine(
+        ctx.policy, ctx.config.rollout, seed=ctx.config.seed, dtype=ctx.config.model.dtype, say=ctx.say
+    ) as servers:
+        for server in servers.connect():
+            ctx.say(f"captions are drawn by vLLM at {server.url}, model {server.model}")
+        yield replace(prepared, ctx=replace(ctx, servers=servers))
 
 
 def read_samples(

@@ -27,6 +27,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 from vcap_jax.models.family import Params
 from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.system.errors import VCapError, system_message
+from vcap_jax.system.folder_names import taken_for_a_pattern
 from vcap_jax.system.json_values import JsonObject, JsonValue
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
 from vcap_jax.training.optimizer import TrainState
@@ -102,6 +103,8 @@ class Checkpointer:
         if keep < 1:
             raise ValueError(f"keep is {keep}; at least the latest checkpoint must be kept")
         self.folder = Path(folder).absolute()
+        if not read_only and (wrong := taken_for_a_pattern(self.folder)) is not None:
+            raise CheckpointError(f"{wrong}; choose another name")
         if read_only and not self.folder.is_dir():
             raise CheckpointError(f"{self.folder} does not exist: give the checkpoints folder of a run")
         self._manager = ocp.CheckpointManager(
