@@ -44,6 +44,7 @@ from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.slots import PromptGroups
+from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_request import group_request
 from vcap_jax.rollout.vllm_server import VllmServer
 from vcap_jax.run.model_loading import load_policy
@@ -171,7 +172,9 @@ def vllm(folder: Path, policy: Policy, examples: Sequence[Example], options: arg
 
 async def _ask(url: str, policy: Policy, examples: Sequence[Example], options: argparse.Namespace) -> Side:
     async with aiohttp.ClientSession() as session:
-        server = VllmServer(url, session, timeout_s=1200, load_timeout_s=120, attempts=1, say=print)
+        server = VllmServer(
+            url, session, VllmConfig(timeout_s=1200, load_timeout_s=120, attempts=1), say=print
+        )
         await server.check(policy.processor.eos_token_ids[0])
 
         async def one(index: int, sampling: SamplingConfig, captions: int, tokens: int) -> list[list[int]]:

@@ -53,6 +53,7 @@ from vcap_jax.models.qwen3_vl.processing import collate
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig, SampledGroup
 from vcap_jax.rollout.sampling import SamplingConfig, sampling_scores
+from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
 from vcap_jax.rollout.vllm_server import VllmServer
 from vcap_jax.run.config import RunConfig
@@ -187,7 +188,7 @@ def rules_of(policy: Policy, sampling: SamplingConfig, captions: int, tokens: in
 async def ask(url: str, policy: Policy, examples: Sequence[Example], rules: GroupRules) -> list[SampledGroup]:
     """The server's captions of all examples, through the requests of the rollout engine."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=16)) as session:
-        server = VllmServer(url, session, timeout_s=600, load_timeout_s=60, attempts=1, say=print)
+        server = VllmServer(url, session, VllmConfig(load_timeout_s=60, attempts=1), say=print)
         await server.check(policy.processor.eos_token_ids[0])
 
         async def one(index: int, example: Example) -> SampledGroup:

@@ -29,6 +29,13 @@ def test_a_video_sentence_keeps_its_time():
     assert cut("", "video", 1) == ""
 
 
+@pytest.mark.parametrize("modality", ["image", "video"])
+@pytest.mark.parametrize("text", ["[0.0 - 2.0]", "..."])
+def test_what_has_no_sentence_stays(modality, text):
+    """A policy drawing at temperature 1 writes such a reference once in a while; a pool may hold no empty one."""
+    assert cut(text, modality, 1).strip()
+
+
 def test_nothing_at_all_is_refused():
     with pytest.raises(ValueError, match="keep at least one"):
         cut("A. B.", "image", 0)

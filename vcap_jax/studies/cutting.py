@@ -21,11 +21,12 @@ def cut_entries(entries: Iterable[PoolEntry], modality: Modality, sentences: int
 
 
 def cut(text: str, modality: Modality, sentences: int) -> str:
-    """The first ``sentences`` sentences of a caption, with the time range that a video's sentence stands in."""
+    """The first ``sentences`` sentences of a caption, with the time range that a video's sentence stands in. A text
+    without a sentence, such as a time range alone, stays as it is: a reference is never empty."""
     if sentences < 1:
         raise ValueError(f"{sentences} sentences: keep at least one")
     if modality == "image":
-        return " ".join(split_sentences(text)[:sentences])
+        return " ".join(split_sentences(text)[:sentences]) or text
     lines: list[str] = []
     left = sentences
     for line in text.splitlines():
@@ -38,4 +39,4 @@ def cut(text: str, modality: Modality, sentences: int) -> str:
         if kept:
             lines.append(f"{header}{bracket} {' '.join(kept)}".strip())
             left -= len(kept)
-    return "\n".join(lines)
+    return "\n".join(lines) or text
