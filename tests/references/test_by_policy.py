@@ -109,6 +109,7 @@ def test_a_sample_that_nothing_was_said_of_is_reported(prepared) -> None:
             config=prepared.ctx.config,
             policy=SimpleNamespace(frozen={}),
             sampler=None,
+            servers=None,
             own_params=lambda params: params,
             captioner=lambda sampler: Speaking(),
         )

@@ -117,6 +117,36 @@ def test_killed_anywhere_it_goes_on_and_does_nothing_twice(tmp_path: Path, lives
     ]
 
 
+def test_samples_that_got_nothing_are_tried_again_when_it_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "pool.jsonl"
+
+    class Down(Writer):
+        """As an endpoint that answers for the first and the sixth sample alone."""
+
+        def whole(self, samples, first, on_bad):
+            return (written for written in super().whole(samples, first, on_bad) if written.index in (0, 5))
+
+    first = write_pool(path, Down(), SAMPLES)
+    assert first is not None
+    assert [entry.id for entry in first.entries()] == ["v0", "v5"]
+    untouched = Writer()
+    same = write_pool(path, untouched, SAMPLES)
+    assert same is not None
+    assert same.digest() == first.digest()
+    assert untouched.asked == []
+    again, bad = Writer(), []
+    pool = write_pool(path, again, SAMPLES, retry_failed=True, on_bad=bad.append)
+    whole = write_pool(tmp_path / "alone.jsonl", Writer(), SAMPLES)
+    assert pool is not None
+    assert whole is not None
+    assert pool.digest() == whole.digest()
+    assert ReferencePool.read(path).header == pool.header
+    assert [b.id for b in bad] == [UNREADABLE]
+    assert {0, 5}.isdisjoint(again.asked)
+    with pytest.raises(PoolError, match="holds another pool"):
+        write_pool(path, Writer(weights="others"), SAMPLES, retry_failed=True)
+
+
 def test_parts_of_another_writer_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "pool.jsonl"
     with pytest.raises(Killed):

@@ -52,10 +52,17 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         action="store_true",
         help="leave out captions that the token budget cut off: for pools to fine-tune on (launch/sft.py)",
     )
+    parser.add_argument(
+        "--retry-failed",
+        action="store_true",
+        help="of a pool that is complete: try again the samples that got no references",
+    )
     parser.add_argument("--shard", type=shard, help="INDEX/COUNT: this process's share of the samples")
     args = parser.parse_intermixed_args(arguments)
     if args.out is None and not (args.help_config or args.print_config):
         parser.error("--out is required: where the pool goes")
+    if args.retry_failed and args.shard is not None:
+        parser.error("--retry-failed goes over a whole pool: leave --shard out")
     return args
 
 
@@ -82,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             endpoint=endpoint,
             shard=Shard(index=index, count=count),
             ended_only=args.ended_only,
+            retry_failed=args.retry_failed,
         )
         write_requested_pool(config, request, say=lambda text: print(text, flush=True))
         return 0

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vcap_jax.captioning.parts import Shard
+from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.references.by_endpoint import EndpointWriter
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
-from vcap_jax.references.writing import write_pool
+from vcap_jax.references.writing import ReferenceWriter, write_pool
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
@@ -30,7 +31,8 @@ class PoolRequest:
     """captioner, step: a checkpoint (``load_captioner``), by default ``model.path``; or endpoint: a server.
 
     path: of the pool; an embedded world is rendered into ``data/`` beside it. shard: this process's
-    share. ended_only: leave out captions that the token budget cut off.
+    share. ended_only: leave out captions that the token budget cut off. retry_failed: of a complete pool, try again
+    the samples that got no entry.
     """
 
     path: Path
@@ -39,6 +41,7 @@ class PoolRequest:
     endpoint: JudgeConfig | None = None
     shard: Shard = field(default_factory=Shard)
     ended_only: bool = False
+    retry_failed: bool = False
 
 
 def write_requested_pool(
@@ -61,6 +64,17 @@ def write_requested_pool(
     def on_bad(bad: BadSample) -> None:
         say(f"skipped sample {bad.id}: {bad.reason}")
 
+    def write(writer: ReferenceWriter, samples: Sequence[Sample]) -> ReferencePool | None:
+        return write_pool(
+            request.path,
+            writer,
+            samples,
+            shard=request.shard,
+            retry_failed=request.retry_failed,
+            on_progress=progress,
+            on_bad=on_bad,
+        )
+
     if request.endpoint is not None:
         samples, world = read_samples(config, folder, say)
         processor = configured_processor(config, lineage(config.model.path, config.model.step).origin)
@@ -75,9 +89,7 @@ def write_requested_pool(
             say=say,
         ) as served:
             say(f"references by {served.provenance.writer}, drawn by temperature and top_p alone")
-            pool = write_pool(
-                request.path, served, samples, shard=request.shard, on_progress=progress, on_bad=on_bad
-            )
+            pool = write(served, samples)
     else:
         if request.captioner is None and request.step is None:
             source = starting_source(config)
@@ -99,9 +111,7 @@ def write_requested_pool(
                 ended_only=request.ended_only,
             )
             say(f"references by {source}, weights {writer.provenance.weights}")
-            pool = write_pool(
-                request.path, writer, samples, shard=request.shard, on_progress=progress, on_bad=on_bad
-            )
+            pool = write(writer, samples)
     if pool is None:
         say(f"share {request.shard.index} of {request.shard.count} is written; others are still at work")
         return None

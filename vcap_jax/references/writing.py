@@ -9,9 +9,10 @@ give the same pool.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
@@ -39,6 +40,7 @@ from vcap_jax.system.json_values import (
     as_number,
     as_whole,
 )
+from vcap_jax.system.shutdown import raise_if_requested, requested
 
 
 class PoolError(VCapError, RuntimeError):
@@ -85,12 +87,14 @@ def write_pool(
     samples: Sequence[Sample],
     *,
     shard: Shard | None = None,
+    retry_failed: bool = False,
     on_progress: Callable[[str, int, int, int], None] | None = None,
     on_bad: Callable[[BadSample], None] | None = None,
 ) -> ReferencePool | None:
     """Writes the pool, or this process's part of it; goes on where an interrupted attempt left off.
 
-    samples: all of them, whatever the shard. on_progress: told (what, done, total, done by this process) after every
+    samples: all of them, whatever the shard. retry_failed: of a pool that is complete, try again the samples that got
+    no entry. on_progress: told (what, done, total, done by this process) after every
     caption. on_bad: told of samples that get no entry, as they cannot be read or nothing was said of them.
     Returns the pool, or None while parts of other processes are missing. A signal ends it, with Stopped, once the
     captions in work are written.
@@ -98,12 +102,13 @@ def write_pool(
     """
     shard = shard or Shard()
     provenance = writer.provenance
+    report = on_bad or (lambda bad: None)
     if path.exists():
-        return _existing(path, provenance)
+        pool = _existing(path, provenance)
+        return _retried(path, pool, writer, samples, report) if retry_failed else pool
     parts = parts_folder(path)
     check_plan(parts, asdict(provenance), what="pool", error=PoolError)
     first, last = shard.span(len(samples))
-    report = on_bad or (lambda bad: None)
     jobs: list[tuple[str, int, int, Callable[[int], Iterator[Written]]]] = [
         ("whole", first, last, lambda index: writer.whole(samples[index:last], index, report))
     ]
@@ -201,14 +206,61 @@ def _join(
         raise
     if not whole:
         raise PoolError(f"none of {len(samples)} samples could be captioned, so {path} is not written")
-    pool = ReferencePool(
+    entries = [
         PoolEntry(id=samples[index].id, references=_texts(row), segments=tuple(windows.get(index, ())))
         for index, row in whole.items()
-    )
-    pool.write(path, provenance, created=datetime.now(UTC).isoformat(timespec="seconds"))
-    pool = ReferencePool.read(path)
+    ]
+    pool = _written(path, entries, provenance)
     shutil.rmtree(parts, ignore_errors=True)
     return pool
+
+
+def _written(path: Path, entries: Iterable[PoolEntry], provenance: Provenance) -> ReferencePool:
+    ReferencePool(entries).write(path, provenance, created=datetime.now(UTC).isoformat(timespec="seconds"))
+    return ReferencePool.read(path)
+
+
+def _retried(
+    path: Path,
+    pool: ReferencePool,
+    writer: ReferenceWriter,
+    samples: Sequence[Sample],
+    report: Callable[[BadSample], None],
+) -> ReferencePool:
+    """The pool with entries for those of the samples that had none and get one now. What came before a signal is kept:
+    Stopped is raised once it is written."""
+    entries = {entry.id: entry for entry in pool.entries()}
+    missing = [index for index, sample in enumerate(samples) if sample.id not in entries]
+    for first, last in _stretches(missing):
+        texts = {w.index: w.references for w in writer.whole(samples[first:last], first, report)}
+        windows: dict[int, list[Segment]] = {}
+        per = writer.segments
+        if per and texts:
+            for found in writer.windows(samples[first:last], first * per, report):
+                assert found.window is not None
+                segment = Segment(start=found.window.start, end=found.window.end, references=found.references)
+                windows.setdefault(found.index // per, []).append(segment)
+        if per and requested():
+            break  # windows may be lacking: these are tried again
+        for index, references in texts.items():
+            entry = PoolEntry(
+                id=samples[index].id, references=references, segments=tuple(windows.get(index, ()))
+            )
+            entries[entry.id] = entry
+        if requested():
+            break
+    if len(entries) > len(pool):
+        ordered = [entries[sample.id] for sample in samples if sample.id in entries]
+        pool = _written(path, ordered, writer.provenance)
+    raise_if_requested(f"stopped with {len(samples) - len(pool)} samples still without references")
+    return pool
+
+
+def _stretches(indices: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Runs of neighbouring indices, as first and one past the last."""
+    for _, run in groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0]):
+        found = [index for _, index in run]
+        yield found[0], found[-1] + 1
 
 
 def _texts(row: JsonObject) -> tuple[str, ...]:
