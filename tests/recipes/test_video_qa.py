@@ -140,7 +140,7 @@ def test_results_that_are_there_are_held_to_the_request(
     with pytest.raises(EvaluatorError, match="with another judge"):
         evaluate_video_qa(replace(asked, judge=other), print)
     server.models = ["another"]
-    with pytest.raises(EvaluatorError, match="with another model \\('the-judge', now 'another'\\)"):
+    with pytest.raises(EvaluatorError, match=r'with another model \("the-judge", now "another"\)'):
         evaluate_video_qa(asked, print)
     server.stop()
     evaluate_video_qa(asked, print)

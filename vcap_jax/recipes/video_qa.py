@@ -13,7 +13,6 @@ OUT/video-qa/results.json   the figures; once it is there the evaluation is comp
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shlex
 import shutil
@@ -44,10 +43,10 @@ from vcap_jax.evals.benchmarks.lmms_eval import (
 from vcap_jax.evals.benchmarks.results import ITEMS, REQUEST, RESULTS, results_row, told, write_results
 from vcap_jax.evals.protocol import Evaluation, EvaluatorError
 from vcap_jax.evals.statistics import evaluated
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.recipes.evaluation_request import remember
 from vcap_jax.reward.client import model_now
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.system.json_values import JsonError, JsonObject, JsonValue, read_json_object
+from vcap_jax.system.json_values import JsonDict, JsonError, JsonObject, JsonValue, read_json_object
 
 NAME = "video-qa"
 
@@ -141,7 +140,7 @@ def evaluate_video_qa(request: VideoQaRequest, say: Say) -> Path:
     with Asker({"judge": _endpoint(request)}, say=say) as asker:
         model = asker.models["judge"]
     asked = _harness_request(request, options, suites, folder, python, model)
-    _remember(folder / REQUEST, _row(asked, request, options))
+    _remember(folder / REQUEST, asked, request, options)
     tasks = asked.tasks
     run = find_run(asked.output, tasks)
     began = time.monotonic()
@@ -210,7 +209,7 @@ def _check_done(
             or request.served_model
             or noted
         )
-    _remember(path, _row(_harness_request(request, options, suites, folder, "", now), request, options))
+    _remember(path, _harness_request(request, options, suites, folder, "", now), request, options)
 
 
 def _harness_request(
@@ -334,23 +333,12 @@ def _write(
     say(f"{NAME}: {folder / RESULTS}, {folder / ITEMS}")
 
 
-def _row(asked: Request, request: VideoQaRequest, options: VideoQaOptions) -> dict[str, object]:
+def _remember(path: Path, asked: Request, request: VideoQaRequest, options: VideoQaOptions) -> None:
+    """Notes what a folder is for. Raises EvaluationRefused if it is for something else."""
     row = {key: value for key, value in asdict(asked).items() if key not in ("python", "output")}
-    judge = {"judge": list(request.judge.urls), "judge_model": request.judge.model}
-    return {**row, **judge, "data": options.data}
+    row |= {"judge": list(request.judge.urls), "judge_model": request.judge.model, "data": options.data}
 
+    def as_now(noted: JsonDict) -> JsonDict:
+        return {"judge_model": row["judge_model"], **noted}  # earlier versions did not note it
 
-def _remember(path: Path, row: Mapping[str, object]) -> None:
-    new = json.loads(json.dumps(row, default=str))
-    if path.exists():
-        old = read_json_object(path)
-        old.setdefault("judge_model", new["judge_model"])  # earlier versions did not note it
-        if differing := sorted(key for key in {*old, *new} if old.get(key) != new.get(key)):
-            key = differing[0]
-            raise EvaluatorError(
-                f"{path.parent} holds an evaluation with another {key} ({old.get(key)!r:.80}, now "
-                f"{new.get(key)!r:.80}): name another --out, or move it away"
-            )
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, (json.dumps(new, indent=2, ensure_ascii=False) + "\n").encode())
+    remember(path, row, as_now=as_now)
