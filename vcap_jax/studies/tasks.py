@@ -186,6 +186,8 @@ def _decides(config: RunConfig) -> JsonDict:
     for name in ("ahead", "short_groups", "short_length", "offload"):
         if not rollout[name]:
             del rollout[name]
+    # How long a server is waited for decides nothing.
+    del as_object(rollout["vllm"], "rollout.vllm")["outage_timeout_s"]
     grpo = as_object(told["grpo"], "grpo")
     if not config.grpo.advantages.per_component:
         del as_object(grpo["advantages"], "grpo.advantages")["per_component"]
