@@ -323,6 +323,9 @@ class VllmEngine:
                 model=server.model,
                 seed=seed,
             )
+            # Before: one that was started anew must not begin with the weights it came up with, and answer when it has
+            # been given the right ones. After: another run may have given it its own.
+            await server.expect(self._version)
             answer = await server.complete(body)
             await server.expect(self._version)
         name = f"sample {example.sample.id} at {server.url}"
