@@ -76,6 +76,10 @@ def test_every_caption_gets_the_reward_that_training_would_give(data: Path, serv
     assert summary["metrics"]["correctness"]["value"] == 2
     assert (summary["captions"], summary["samples"], summary["not_scored"]) == (3, 2, 0)
     assert summary["judge"] == "the-judge"
+    page = (data / "scores" / "rewards.html").read_text()
+    assert "A weak a." in page
+    assert "one two three</p>" in page
+    assert page.count("<article") == page.count('src="data:image/png') == 2
     assert any("1 ids that the manifest lacks, the first: 'z'" in line for line in said)
     assert any("captions of 2 of the manifest's 3 images" in line for line in said)
     weights = RewardWeights(correctness=1.0, completeness=0.0, text_quality=0.0)

@@ -1,9 +1,10 @@
 """The reward of captions that are there already, whoever wrote them: no policy is loaded, nothing is trained.
 
 What a training run would have given them, by the same family, weights, references, instructions and judge. The folder
-holds ``rewards.jsonl`` (a line for each caption), ``summary.json`` (means over samples with their intervals, failures,
-who judged), ``config.yaml`` and ``judgements.sqlite``: answers that are in it are not asked for again, and
-``launch/restudy.py`` reckons with other weights.
+holds ``rewards.jsonl`` (a line for each caption), ``rewards.html`` (the lowest and the highest, with their pictures),
+``summary.json`` (means over samples with their intervals, failures, who judged), ``config.yaml`` and
+``judgements.sqlite``: answers that are in it are not asked for again, and ``launch/restudy.py`` reckons with other
+weights.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from vcap_jax.evals.captions_file import read_captions
 from vcap_jax.evals.judged import FAILED, evaluation, judged_item
 from vcap_jax.evals.protocol import Captions, EvaluatorError, Item, OwnData
 from vcap_jax.evals.scoring import Scored, scored
+from vcap_jax.recipes.score_page import RewardsPage
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
@@ -40,7 +42,7 @@ from vcap_jax.run.judge_domain import judge_domain
 from vcap_jax.run.judge_record import noted_judge
 from vcap_jax.system.shutdown import requested
 
-REWARDS = "rewards.jsonl"
+REWARDS, PAGE = "rewards.jsonl", "rewards.html"
 _STORE = "judgements.sqlite"
 
 
@@ -83,10 +85,11 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
     with ExitStack() as stack:
         judge = stack.enter_context(answering_judge(config, folder, say))
         asks = family.asks_judge(config.reward)
+        warning = None
         if asks and not config.judge.urls:
-            domain = judge_domain(samples, threads=config.data.threads)
-            if domain.warning is not None:
-                say(f"warning: {domain.warning}")
+            warning = judge_domain(samples, threads=config.data.threads).warning
+        if warning is not None:
+            say(f"warning: {warning}")
         store = folder.root / _STORE if config.judge.store is None else Path(config.judge.store).absolute()
         session = stack.enter_context(
             RewardSession(
@@ -106,6 +109,7 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
             seed=config.seed,
             stop=requested,
         )
+        page = RewardsPage(own)
         captions = lost = 0
         items: list[Item] = []
         partial = folder.root / f".{REWARDS}.partial"
@@ -115,11 +119,19 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
                     captions, lost = captions + 1, lost + (row["reward"] is None)
                 # Of a million samples only the numbers are held.
-                items.append(replace(judged_item(one), captions=(), notes={}))
+                item = judged_item(one)
+                page.add(one, item)
+                items.append(replace(item, captions=(), notes={}))
                 progress("scored", len(items), len(samples), len(items))
         partial.replace(folder.root / REWARDS)
         asked = session.statistics()
     found = evaluation(items)
+    page.draw(
+        folder.root / PAGE,
+        title=f"Rewards of {request.captions.name}",
+        metrics=found.metrics,
+        warning=warning,
+    )
     summary: dict[str, object] = {
         "captions": captions,
         "samples": len(samples),
@@ -136,7 +148,9 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
     for name, value in found.metrics.items():
         if name != FAILED:
             say(f"{name} {value.value:.4g} ({value.low:.4g} to {value.high:.4g})")
-    say(f"{captions} captions of {len(samples)} samples, {lost} not scored: {request.folder}")
+    say(
+        f"{captions} captions of {len(samples)} samples, {lost} not scored: {request.folder}, to look at: {PAGE}"
+    )
     return summary
 
 

@@ -64,17 +64,17 @@ class MetricChange:
     change: Value
 
 
-def most_telling(gains: Mapping[str, float | None], most: int) -> list[str]:
-    """At most ``most`` samples, half of them for their losses and half for their gains, then those without a score.
+def most_telling(values: Mapping[str, float | None], most: int) -> list[str]:
+    """At most ``most`` samples: half of them those of the lowest values, half the highest, then those without a value.
 
-    gains: by sample. In order: the largest loss first, the largest gain last, those without a score behind.
+    values: by sample, such as gains or rewards. In order: the lowest first, the highest last, those without one behind.
     """
-    scored = sorted((gain, name) for name, gain in gains.items() if gain is not None)
-    if len(scored) > most:
+    known = sorted((value, name) for name, value in values.items() if value is not None)
+    if len(known) > most:
         half = most // 2
-        scored = scored[:half] + scored[len(scored) - (most - half) :]
-    unscored = [name for name, gain in gains.items() if gain is None]
-    return [name for _, name in scored] + unscored[: most - len(scored)]
+        known = known[:half] + known[len(known) - (most - half) :]
+    unknown = [name for name, value in values.items() if value is None]
+    return [name for _, name in known] + unknown[: most - len(known)]
 
 
 def write_before_after_page(

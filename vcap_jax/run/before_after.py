@@ -57,7 +57,7 @@ class BeforeAfterPage:
         if references is not None and sample.id in references:
             reference, _ = compared_with(references, sample.id, seed=self._own.seed, step=0)
         if sample.id not in self._frames:
-            self._frames[sample.id] = _shown(self._own, sample)
+            self._frames[sample.id] = shown_frames(self._own, sample)
         return Pair(
             id=sample.id,
             before=_side(before),
@@ -68,7 +68,8 @@ class BeforeAfterPage:
         )
 
 
-def _shown(own: OwnData, sample: Sample) -> tuple[SampleFrame, ...]:
+def shown_frames(own: OwnData, sample: Sample) -> tuple[SampleFrame, ...]:
+    """A sample's pictures for a page; none where they can no longer be read."""
     try:
         media: EncodedMedia = own.media(sample)
     except VCapError:  # it was captioned, and is gone since
