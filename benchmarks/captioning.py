@@ -3,12 +3,12 @@
     python benchmarks/captioning.py --torch-python /path/to/python --vllm /opt/vllm/bin/vllm --out runs/captioning
 
 The small random Qwen3-VL of ``small_policy.py`` in float32 captions --pictures pictures greedily, one caption of
-exactly --tokens tokens each, from the files to the texts. This package is asked as users ask it (``Captioner.stream``),
-vLLM through the same captioner with the server's address, ``generate`` batch by batch, with the quickest of the batch
-sizes. Weights are loaded and programs compiled before. Every round has pictures of its own, so that no server remembers
-any; at least four captions in five must be the same (see ``same_share``). The three never run side by side. This package and ``generate`` take turns,
---rounds times, vLLM captions as often behind them; the least time of each is reported, since what else a machine does
-only adds to it.
+exactly --tokens tokens each, from the files to the texts. This package is asked as users ask it
+(``Captioner.stream``), vLLM through the same captioner with the server's address, ``generate`` batch by batch, with
+the quickest of the batch sizes. Weights are loaded and programs compiled before. Every round has pictures of its own,
+so that no server remembers any; at least four captions in five must be the same (see ``same_share``). The three never
+run side by side. This package and ``generate`` take turns, --rounds times, vLLM captions as often behind them; the
+least time of each is reported, since what else a machine does only adds to it.
 """
 
 from __future__ import annotations
