@@ -29,7 +29,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import aiohttp
 import jax
 import numpy as np
 
@@ -46,7 +45,7 @@ from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.slots import PromptGroups
 from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_request import group_request
-from vcap_jax.rollout.vllm_server import VllmServer
+from vcap_jax.rollout.vllm_server import VllmServer, rollout_session
 from vcap_jax.run.model_loading import load_policy
 from vcap_jax.training.compile_counter import CompileCounter
 
@@ -171,7 +170,7 @@ def vllm(folder: Path, policy: Policy, examples: Sequence[Example], options: arg
 
 
 async def _ask(url: str, policy: Policy, examples: Sequence[Example], options: argparse.Namespace) -> Side:
-    async with aiohttp.ClientSession() as session:
+    async with rollout_session() as session:
         server = VllmServer(
             url, session, VllmConfig(timeout_s=1200, load_timeout_s=120, attempts=1), say=print
         )

@@ -39,7 +39,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import aiohttp
 import jax
 import numpy as np
 from flax import nnx
@@ -55,7 +54,7 @@ from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig, SampledGroup
 from vcap_jax.rollout.sampling import SamplingConfig, sampling_scores
 from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
-from vcap_jax.rollout.vllm_server import VllmServer
+from vcap_jax.rollout.vllm_server import VllmServer, rollout_session
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import checkpoint_folder, load_policy
 from vcap_jax.world.config import WorldConfig
@@ -187,7 +186,7 @@ def rules_of(policy: Policy, sampling: SamplingConfig, captions: int, tokens: in
 
 async def ask(url: str, policy: Policy, examples: Sequence[Example], rules: GroupRules) -> list[SampledGroup]:
     """The server's captions of all examples, through the requests of the rollout engine."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=16)) as session:
+    async with rollout_session() as session:
         server = VllmServer(url, session, VllmConfig(load_timeout_s=60, attempts=1), say=print)
         await server.check(policy.processor.eos_token_ids[0])
 

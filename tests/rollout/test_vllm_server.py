@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from tests.fake_clock import FakeClock
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.rollout.vllm_config import VllmConfig
-from vcap_jax.rollout.vllm_server import ServerLost, VllmServer
+from vcap_jax.rollout.vllm_server import ServerLost, VllmServer, rollout_session
 
 
 def ask(
@@ -145,3 +145,25 @@ def test_a_server_that_stays_away_ends_the_step(clock: FakeClock) -> None:
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
+
+
+def test_a_server_that_closes_kept_connections_is_not_taken_for_a_lost_one() -> None:
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # As vLLM: the answer promises to keep the connection, and a request that comes after a rest is cut off.
+        await reader.readuntil(b"\r\n\r\n")
+        body = b'{"weight_version": "one"}'
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: keep-alive\r\n")
+        writer.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+        await reader.read(1)
+        writer.transport.abort()
+
+    async def run() -> None:
+        served = await asyncio.start_server(once, "127.0.0.1", 0)
+        port = served.sockets[0].getsockname()[1]
+        async with served, rollout_session() as session:
+            server = VllmServer(f"http://127.0.0.1:{port}", session, VllmConfig(), say=print)
+            for _ in range(3):
+                await server.complete({"messages": []})
+
+    asyncio.run(run())

@@ -32,7 +32,7 @@ from vcap_jax.models.policy import Policy
 from vcap_jax.rollout.engine import ReadSamples, RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig, SampledCaption, SampledGroup
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
-from vcap_jax.rollout.vllm_server import ServerLost, VllmServer
+from vcap_jax.rollout.vllm_server import ServerLost, VllmServer, rollout_session
 from vcap_jax.rollout.vllm_weights import WeightFiles
 from vcap_jax.system.event_loop import LoopThread
 
@@ -296,7 +296,7 @@ class VllmEngine:
     async def _connect(self) -> tuple[ServedModel, ...]:
         settings = self._settings
         if self._session is None:
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+            self._session = rollout_session()
             self._slots = asyncio.Semaphore(settings.concurrency)
         servers = [VllmServer(url, self._session, settings, say=self._say) for url in settings.urls]
         token = self._processor.eos_token_ids[0]

@@ -36,6 +36,15 @@ class ServerLost(RolloutError):
     """A server is gone, broken, or was started anew since it was given weights: it is worth waiting for."""
 
 
+def rollout_session() -> aiohttp.ClientSession:
+    """A session for ``VllmServer``s, to be opened in a running event loop.
+
+    A connection serves one request: vLLM closes a kept one after five seconds of rest, and a group sent on it just then
+    would look like a lost server.
+    """
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True))
+
+
 class VllmServer:
     """Speaks to the server at ``url`` through ``session``; every method raises RolloutError, and ServerLost where the
     server itself is gone.
