@@ -433,27 +433,6 @@ def test_a_weights_folder_that_others_can_exchange_is_refused(policy, tmp_path):
         tmp_path.chmod(0o700)
 
 
-@pytest.mark.parametrize(
-    "url", ["http://10.0.0.1:8100", "https://127.0.0.1:8100", "http://judge.example:8100"]
-)
-def test_addresses_beyond_loopback_are_refused(url):
-    with pytest.raises(
-        ValueError, match=rf"urls\.1\n.*must be http://127\.0\.0\.1:PORT .*input_value='{url}'"
-    ):
-        VllmConfig(urls=("http://127.0.0.1:8100", url))
-
-
-def test_loopback_addresses_pass():
-    VllmConfig(urls=("http://127.0.0.1:8100", "http://localhost:8100", "http://[::1]:8100"))
-
-
-def test_settings_name_what_is_wrong():
-    with pytest.raises(ValueError, match=r"rollout\.vllm\.urls is empty"):
-        RolloutConfig(engine="vllm")
-    with pytest.raises(ValueError, match=r"importance_cap\n.*greater than or equal to 1.*input_value=0\.5"):
-        VllmConfig(importance_cap=0.5)
-
-
 def test_a_folder_that_is_too_small_is_named(policy, tmp_path, monkeypatch):
     with RolloutServer(policy.processor) as server, engine(policy, tmp_path, server) as rollout:
         rollout.connect()

@@ -1,0 +1,29 @@
+"""Settings of the rollout servers: which addresses are taken, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.rollout.vllm_config import VllmConfig
+
+
+@pytest.mark.parametrize(
+    "url", ["http://10.0.0.1:8100", "https://127.0.0.1:8100", "http://judge.example:8100"]
+)
+def test_addresses_beyond_loopback_are_refused(url):
+    with pytest.raises(
+        ValueError, match=rf"urls\.1\n.*must be http://127\.0\.0\.1:PORT .*input_value='{url}'"
+    ):
+        VllmConfig(urls=("http://127.0.0.1:8100", url))
+
+
+def test_loopback_addresses_pass():
+    VllmConfig(urls=("http://127.0.0.1:8100", "http://localhost:8100", "http://[::1]:8100"))
+
+
+def test_settings_name_what_is_wrong():
+    with pytest.raises(ValueError, match=r"rollout\.vllm\.urls is empty"):
+        RolloutConfig(engine="vllm")
+    with pytest.raises(ValueError, match=r"importance_cap\n.*greater than or equal to 1.*input_value=0\.5"):
+        VllmConfig(importance_cap=0.5)
