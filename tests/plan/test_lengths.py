@@ -58,6 +58,18 @@ def test_captions_of_the_longest_length_cost_what_the_largest_shape_costs() -> N
     assert more == 64 * (1000 + 2 * (full - 1000))
 
 
+def test_a_longest_caption_is_read_as_far_as_it_is_written() -> None:
+    """Two groups of two captions of 64 tokens by a kernel that goes by lengths, 8 tokens a call, in blocks of 8."""
+    by_length = decoding(ONE, groups=2, block=8)
+    moved, through = by_length.moved(64, 64)
+    # Before call k there are 8 k columns; its own tokens lie in a block beside them.
+    columns = sum(8 * (k + 1) for k in range(8)) * 8
+    assert through == 64
+    assert moved == 64 * 1000 + 64 * 2 * 10 + 4 * columns * 0.5
+    # With the largest caches throughout it would be nearly twice the captions.
+    assert columns / (64 * 64) == pytest.approx(0.56, abs=0.01)
+
+
 def test_shorter_captions_and_more_slots_cost_less() -> None:
     sizes = decoding(SEVERAL)
     full = sizes.read(Shape(2, 2, 64))

@@ -16,8 +16,9 @@ from vcap_jax.models.policy import ModelConfig
 from vcap_jax.plan import targets
 from vcap_jax.plan.abstract import abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import used_memory
-from vcap_jax.plan.planning import Plan, layout, make_plan
+from vcap_jax.plan.planning import layout, make_plan
 from vcap_jax.plan.remedies import changes, try_changes
+from vcap_jax.plan.result import Plan
 from vcap_jax.plan.tables import as_json, render, table
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, hardware
@@ -99,7 +100,10 @@ def test_the_roofline_takes_the_slowest(plan: Plan) -> None:
     gradient = next(row for row in plan.rows if row.name == "gradient")
     assert gradient.compiled.cost.flops / 989e12 == gradient.compute
     assert gradient.compiled.cost.sent > 0  # parameters are gathered
-    assert plan.step_seconds == pytest.approx(sum(row.seconds * row.count for row in plan.rows))
+    # Of decoding see below.
+    assert plan.decoding_longest is not None
+    others = sum(row.seconds * row.count for row in plan.rows if not row.decodes)
+    assert plan.step_seconds == pytest.approx(others + plan.decoding_longest.seconds)
 
 
 def test_no_program_takes_less_than_it_must(plan: Plan) -> None:
@@ -113,9 +117,9 @@ def test_no_program_takes_less_than_it_must(plan: Plan) -> None:
     gradient, forward = rows["gradient"].floor, rows["log-probabilities"].compiled.cost.flops
     assert gradient is not None
     assert gradient.flops == min(3 * forward, rows["gradient"].compiled.cost.flops)
-    assert plan.floor_seconds == pytest.approx(
-        sum(row.floor.seconds * row.count for row in plan.rows if row.floor)
-    )
+    assert plan.decoding_longest is not None
+    others = sum(row.floor.seconds * row.count for row in plan.rows if row.floor and not row.decodes)
+    assert plan.floor_seconds == pytest.approx(others + plan.decoding_longest.at_least)
     assert plan.step_seconds is not None
     assert plan.floor_seconds < plan.step_seconds
 
@@ -136,13 +140,26 @@ def test_a_token_reads_the_layers_once_each_prompt_once_and_every_caption(
     assert decode.floor.moved == 4 * (numbers + 2 * 2)
 
 
-def test_captions_of_many_lengths_take_less_than_the_longest(plan: Plan) -> None:
-    """8 tokens are both the mean and the longest here: the run's two rounds, with the columns that they reach."""
-    decode = next(row for row in plan.rows if row.name.startswith("decode"))
-    assert plan.spread is not None
-    assert (plan.spread.mean, plan.spread.longest, plan.spread.through) == (8, 8, decode.count)
-    assert plan.spread.seconds == pytest.approx(decode.seconds * decode.count, rel=0.01)
-    assert f"goes through {plan.spread.through} tokens" in render(plan)
+def test_a_steps_decoding_is_that_of_the_runs_own_rounds(plan: Plan) -> None:
+    """8 tokens are the mean and the longest here, and the least columns that a cache has: so two rounds of 8 tokens,
+    all with the largest caches."""
+    decode = next(row for row in plan.rows if row.decodes)
+    longest = plan.decoding_longest
+    assert longest is not None
+    assert (longest.mean, longest.longest, longest.through) == (8, 8, decode.count)
+    assert longest.seconds == pytest.approx(decode.seconds * decode.count, rel=0.01)
+    assert decode.floor is not None
+    assert longest.at_least == pytest.approx(decode.floor.seconds * decode.count, rel=0.01)
+    assert plan.decoding_usual == longest
+    assert plan.usual_seconds == plan.step_seconds
+    assert f"for {longest.through} tokens one after the" in render(plan)
+
+
+def test_decoding_that_computes_longer_than_it_reads_counts_with_the_largest_caches(plan: Plan) -> None:
+    computing = dataclasses.replace(plan, decoding_longest=None, decoding_usual=None)
+    assert computing.step_seconds == pytest.approx(sum(row.seconds * row.count for row in plan.rows))
+    assert computing.usual_seconds is None
+    assert "Decoding is not bound by memory" in render(computing)
 
 
 def test_a_plan_can_be_read_and_kept(plan: Plan) -> None:

@@ -115,12 +115,12 @@ class Decoding:
         prompts = going.any(2).sum((1, 2)) * self.prompt
         return float((captions + prompts).max())
 
-    def moved(self, mean: float, longest: int, largest: float) -> tuple[float, int]:
+    def moved(self, mean: float, longest: int, largest: float = 0.0) -> tuple[float, int]:
         """Bytes that a step's decoding moves on a device, and the tokens that it goes through one after the other, with
         captions of that mean length and that longest one.
 
         largest: bytes that a token of the largest shape moves. What that is above what must be read is taken to shrink
-        as caches do.
+        as caches do. 0: nothing is moved that need not be read.
         """
         full = next(reversed(list(self.buckets.shapes())))
         caches = self.read(full) - self.parameters

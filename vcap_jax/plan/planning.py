@@ -4,176 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import jax
 
 from vcap_jax.kernels.attention import Kernel
 from vcap_jax.models.widths import columns_for
 from vcap_jax.plan import targets
-from vcap_jax.plan.abstract import Sizes, abstract_policy, largest_sizes, model_of
-from vcap_jax.plan.compiled import Compiled, compile_program
+from vcap_jax.plan.abstract import abstract_policy, largest_sizes, model_of
+from vcap_jax.plan.compiled import compile_program
 from vcap_jax.plan.costs import Cost
 from vcap_jax.plan.errors import PlanningError
 from vcap_jax.plan.offload import Waiting, check_sending
 from vcap_jax.plan.programs import step_programs
+from vcap_jax.plan.result import LONGEST_CAPTION, MEAN_CAPTION, DecodingTime, Floor, Layout, Plan, Row
 from vcap_jax.plan.work import FORWARD, Shapes, Step, Work
 from vcap_jax.run.checks import check_target
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, gpus
 
-SAMPLES = {"image": 29_000, "video": 13_000}
-"""Of the paper's training sets (Appendix, Training Data)."""
-MEAN_CAPTION = {"image": 1500, "video": 2000}
-LONGEST_CAPTION = {"image": 2048, "video": 4096}
-"""Tokens of a caption on average, and of the longest of a step: estimates, they depend on the policy."""
-
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """Who works where. policy: the hardware of policy and update; judge: chips beside it, 0 for a judge elsewhere.
-
-    groups: of a step. batch: decoded side by side; short: with short caches, 0 if there are none. micro: of a
-    micro-batch. note: what was changed to divide evenly.
-    """
-
-    hardware: Hardware
-    policy: Hardware
-    judge: int
-    groups: int
-    batch: int
-    micro: int
-    short: int = 0
-    note: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Floor:
-    """What one run of a program takes at the least on a device, however it is written. flops: of products. moved: bytes
-    between memory and cores. seconds: of the slowest unit, links included, at its peak."""
-
-    flops: float
-    moved: float
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One program in the plan. resident: bytes per device that stay in memory beside it; peak: everything together.
-    compute, memory, links, host: seconds of one run if that alone counted; products at the bfloat16 peak. floor: None
-    where it is not known."""
-
-    name: str
-    phase: str
-    count: float
-    resident: int
-    compiled: Compiled
-    peak: int
-    compute: float
-    memory: float
-    links: float
-    host: float
-    floor: Floor | None = None
-
-    @property
-    def reached(self) -> float | None:
-        """The share of the floor that the program reaches at best; None where no floor is known."""
-        return None if self.floor is None else self.floor.seconds / self.seconds
-
-    @property
-    def seconds(self) -> float:
-        """The roofline: the slowest of the four."""
-        return max(self.compute, self.memory, self.links, self.host)
-
-    @property
-    def bound(self) -> str:
-        times = {"compute": self.compute, "memory": self.memory, "links": self.links, "host": self.host}
-        return max(times, key=lambda name: times[name])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spread:
-    """A step's decoding with captions of many lengths (``lengths.Decoding``): tokens of a caption on average and of the
-    longest; seconds at the roofline, instead_of: if all were the longest allowed; through: tokens drawn one after the
-    other."""
-
-    mean: int
-    longest: int
-    seconds: float
-    instead_of: float
-    through: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """A planned run. capacity: bytes a device may use. resident: per phase, what the bytes are.
-
-    spread: decoding with captions of the estimated lengths, if it was compiled and memory bounds it.
-    waiting: what lies in the host's memory through the rollout; None if nothing does.
-    left_out: programs of a step that were not compiled. With any of them the rows are no whole step: ``fits`` speaks
-    of those that were compiled, and there is no time of a step.
-    """
-
-    config: RunConfig
-    layout: Layout
-    sizes: Sizes
-    kernel: str
-    decoding: str
-    decoded: int
-    capacity: int
-    resident: dict[str, dict[str, int]]
-    rows: tuple[Row, ...]
-    spread: Spread | None = None
-    waiting: Waiting | None = None
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def peak(self) -> int:
-        return max(row.peak for row in self.rows)
-
-    @property
-    def fits(self) -> bool:
-        return self.peak <= self.capacity and (self.waiting is None or self.waiting.fits)
-
-    @property
-    def step_seconds(self) -> float | None:
-        """At the roofline, with the copies of what waits in the host's memory as if nothing hid them; None if not every
-        program was compiled."""
-        return None if self.left_out else sum(row.seconds * row.count for row in self.rows) + self.copying
-
-    @property
-    def usual_seconds(self) -> float | None:
-        """Of a step at the roofline whose captions have the estimated lengths, all else as it is; None if that is not
-        known."""
-        if self.step_seconds is None or self.spread is None:
-            return None
-        return self.step_seconds + self.spread.seconds - self.spread.instead_of
-
-    @property
-    def floor_seconds(self) -> float | None:
-        """Of a step whose programs all take what they must; None if not every program was compiled. One without a
-        floor counts as it is."""
-        if self.left_out:
-            return None
-        programs = sum((row.floor.seconds if row.floor else row.seconds) * row.count for row in self.rows)
-        return programs + self.copying
-
-    @property
-    def copying(self) -> float:
-        """Seconds of a step's copies to and from the host's memory."""
-        return 0.0 if self.waiting is None else self.waiting.seconds
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return SAMPLES[self.config.modality] // self.layout.groups
-
-    @property
-    def caption_tokens(self) -> int:
-        """Of a step, at the estimated mean length."""
-        mean = min(MEAN_CAPTION[self.config.modality], self.sizes.caption_tokens)
-        return self.layout.groups * self.sizes.captions * mean
 
 
 def layout(config: RunConfig, hardware: Hardware, policy_devices: int | None) -> Layout:
@@ -311,7 +160,8 @@ def make_plan(
         capacity=capacity_of(laid.policy, fraction),
         resident={phase: dict(what) for phase, what in step.resident.items()},
         rows=tuple(rows),
-        spread=_spread(config, step, rows, laid.policy),
+        decoding_longest=_decoding_time(step, rows, laid.policy, decoded, decoded),
+        decoding_usual=_decoding_time(step, rows, laid.policy, *_usual_lengths(config)),
         waiting=_waiting(step, rows, laid),
         left_out=tuple(left_out),
     )
@@ -329,19 +179,26 @@ def _waiting(step: Step, rows: Sequence[Row], laid: Layout) -> Waiting | None:
     )
 
 
-def _spread(config: RunConfig, step: Step, rows: Sequence[Row], hardware: Hardware) -> Spread | None:
-    decodes = [row for row in rows if row.name.split()[0] == "decode"]
+def _usual_lengths(config: RunConfig) -> tuple[int, int]:
+    """Tokens of a caption on average and of the longest."""
+    longest = min(LONGEST_CAPTION[config.modality], config.rollout.max_completion_length)
+    return min(MEAN_CAPTION[config.modality], longest), longest
+
+
+def _decoding_time(
+    step: Step, rows: Sequence[Row], hardware: Hardware, mean: int, longest: int
+) -> DecodingTime | None:
+    decodes = [row for row in rows if row.decodes]
     if not decodes or any(row.bound != "memory" for row in decodes):
         return None
-    longest = min(LONGEST_CAPTION[config.modality], config.rollout.max_completion_length)
-    mean = min(MEAN_CAPTION[config.modality], longest)
     moved, through = step.decoding.moved(mean, longest, decodes[0].compiled.cost.moved)
-    return Spread(
+    least, _ = step.decoding.moved(mean, longest)
+    return DecodingTime(
         mean=mean,
         longest=longest,
-        seconds=moved / hardware.chip.bandwidth,
-        instead_of=sum(row.seconds * row.count for row in decodes),
         through=through,
+        seconds=moved / hardware.chip.bandwidth,
+        at_least=least / hardware.chip.bandwidth,
     )
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import get_args
 
 from vcap_jax.models.lora import LoraConfig
-from vcap_jax.plan.planning import Plan, Say, make_plan
+from vcap_jax.plan.planning import Say, make_plan
+from vcap_jax.plan.result import Plan
 from vcap_jax.rollout.sampler import Offloaded
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, larger

@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from vcap_jax.plan.offload import POOL, POOL_VARIABLE, Waiting
-from vcap_jax.plan.planning import MEAN_CAPTION, SAMPLES, Plan, Row
 from vcap_jax.plan.remedies import Trial
+from vcap_jax.plan.result import MEAN_CAPTION, SAMPLES, Plan, Row
 from vcap_jax.system.hardware import GIB
 
 _COUNTING = """\
 Bytes are the compiler's own. FLOPs, bytes moved and sent are counted from the compiled program, loops times their
-trip counts, decoding per token with the largest cache (a run begins with smaller ones); attention kernels' FLOPs are
-computed from the shapes that they are given (by formula). Kernels that are not known are marked, not in the time.
+trip counts, decoding in the table per token with the largest caches; attention kernels' FLOPs are computed from the
+shapes that they are given (by formula). Kernels that are not known are marked, not in the time.
 At least: parameters, caches and whatever else comes in read once, results written once, nothing between them moved; a
 gradient of three forward passes, without what is computed twice to save memory; other products, and what is sent, as
 they are. Reached: that time, of the program's at best."""
@@ -173,31 +173,36 @@ def _program(plan: Plan, row: Row) -> list[str]:
 def _times(plan: Plan) -> str:
     if plan.step_seconds is None:
         return f"Not compiled, of a step: {', '.join(plan.left_out)}.\nSo there is no time of a step.\n{_COUNTING}"
-    by_phase = {
-        phase: sum(r.seconds * r.count for r in plan.rows if r.phase == phase)
-        for phase in ("rollout", "update")
-    }
-    rollout, update = (max(seconds, 1e-12) for seconds in by_phase.values())
+    rollout, update = (max(plan.phase_seconds(phase), 1e-12) for phase in ("rollout", "update"))
     step, epoch = plan.step_seconds, plan.step_seconds * plan.steps_per_epoch / 3600
     tokens, modality = plan.caption_tokens, plan.config.modality
-    spread, estimate = plan.spread, ""
     copies = f" + copies {plan.copying:.1f} s" if plan.waiting else ""
-    if spread is not None:
-        estimate = f"""
-Estimate: with captions of {spread.mean:,} tokens on average and {spread.longest:,} at most, slots refilled and
-shapes that shrink, decoding goes through {spread.through:,} tokens in {spread.seconds:.1f} s instead of
-{spread.instead_of:.1f} s, and a step with all else as above takes {plan.usual_seconds:.1f} s at best."""
     mean = min(MEAN_CAPTION[modality], plan.sizes.caption_tokens)
     return f"""\
 At the roofline (programs one after the other, each as long as its slowest unit takes at its peak): rollout
 {rollout:.1f} s + update {update:.1f} s{copies} = {step:.1f} s a step;
 {plan.floor_seconds:.1f} s a step if every program took what it must;
 {plan.steps_per_epoch} steps ({SAMPLES[modality]:,} {modality}s) = {epoch:.1f} h an epoch.
+{_decoding(plan)}
 Estimate: the longest captions have {plan.decoded:,} tokens, and all of them {mean:,} on average, so
-{tokens / rollout:,.0f} caption tokens/s in rollout and {tokens / update:,.0f} in the update at best.{estimate}
+{tokens / rollout:,.0f} caption tokens/s in rollout and {tokens / update:,.0f} in the update at best.
 Estimate: at half the roofline {2 * step:.0f} s a step and {2 * epoch:.0f} h an epoch. Neither compiled nor counted:
 the judge (it works while captions are drawn), data, checkpoints.
 {_COUNTING}"""
+
+
+def _decoding(plan: Plan) -> str:
+    longest, usual = plan.decoding_longest, plan.decoding_usual
+    if longest is None or usual is None:
+        return "Decoding is not bound by memory: every token counts with the largest caches."
+    largest = sum(row.seconds * row.count for row in plan.rows if row.decodes)
+    return f"""\
+Decoding, all captions of {longest.longest:,} tokens: {longest.seconds:.1f} s for {longest.through:,} tokens one after
+the other, through the run's own scheduler, with caches as long as captions are by then. If every token had the largest
+caches, it would be {largest:.1f} s.
+Estimate: with captions of {usual.mean:,} tokens on average and {usual.longest:,} at most, slots refilled and shapes
+that shrink, it is {usual.seconds:.1f} s for {usual.through:,} tokens one after the other, and a step with all else as
+above {plan.usual_seconds:.1f} s at best."""
 
 
 def _verdict(plan: Plan) -> str:
@@ -285,7 +290,10 @@ def as_json(plan: Plan, trials: Sequence[Trial] = ()) -> Mapping[str, object]:
         "estimates": {
             "decoded_tokens": plan.decoded,
             "caption_tokens": plan.caption_tokens,
-            "spread": None if plan.spread is None else dataclasses.asdict(plan.spread),
+            "decoding": {
+                name: None if time is None else dataclasses.asdict(time)
+                for name, time in (("longest", plan.decoding_longest), ("usual", plan.decoding_usual))
+            },
             # Bytes per second, where no maker gives them.
             **({"host_link": laid.policy.chip.host_link} if laid.policy.chip.host_link_estimated else {}),
         },
