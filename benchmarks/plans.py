@@ -29,13 +29,14 @@ def groups(at_once: int) -> list[str]:
 
 
 OFFLOAD = ["rollout.offload=[optimizer,reference]"]
+OFFLOAD_ALL = ["rollout.offload=[optimizer,reference,parameters]"]
 SHORT = ["rollout.short_groups=32", "rollout.short_length=2048"]
 
 PLANS = {
     "image-6xh800": [*SHARED, "--modality", "image", *groups(18)],
     "video-6xh800": [*SHARED, "--modality", "video", *groups(6)],
     "image-6xh800-offload": [*SHARED, "--modality", "image", *groups(36), *OFFLOAD],
-    "video-6xh800-offload": [*SHARED, "--modality", "video", *groups(12), *OFFLOAD],
+    "video-6xh800-offload": [*SHARED, "--modality", "video", *groups(18), *OFFLOAD_ALL],
     "image-8xh800": [*NODE, "--modality", "image"],
     "video-8xh800": [*NODE, "--modality", "video"],
     "video-8xh800-short": [*NODE, "--modality", "video", *SHORT],
@@ -55,14 +56,13 @@ them where the mask is causal.
 *At least* is a step whose programs read what comes in once, write what goes out once and compute
 nothing twice. *Usual lengths* is the step at the roofline with captions spread around the estimated
 mean, through the run's own scheduler; all else is as in the step with the longest. A dash: the plan
-is older than the figure, and of `groups_per_batch` 8. With *offload* optimizer and reference wait in
-the host's memory while captions are drawn, with *short* twice the groups decode in caches for 2,048
+is older than the figure. With *offload* optimizer and reference (videos: parameters too) wait in the
+host's memory while captions are drawn, with *short* twice the groups decode in caches for 2,048
 tokens first ([rollout](../rollout.md#more-groups-while-captions-are-short)); neither is turned on
 by itself.
 
-Nobody reaches these times. Strictly no lower bound is decoding, which is counted with the largest
-cache for every token: a run has that in the second half of its longest captions, and smaller ones
-before.
+Nobody reaches these times. Decoding goes through the run's own scheduler, with caches as long as
+captions are by then; the tables of programs show a token with the largest ones.
 """
 
 

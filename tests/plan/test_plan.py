@@ -51,7 +51,7 @@ def plan(config: RunConfig) -> Plan:
 
 
 def test_every_program_of_a_step_is_there_as_often_as_a_step_runs_it(plan: Plan) -> None:
-    counts = {row.name.split()[0]: row.count for row in plan.rows}
+    counts = {row.kind: row.count for row in plan.rows}
     assert counts == {
         "copy": 1,
         "vision": 4,
@@ -81,7 +81,7 @@ def test_bytes_are_those_of_the_state(plan: Plan) -> None:
     assert known + 0.9 * state < vision.peak < known + 1.1 * state + vision.compiled.arguments
     for row in rows.values():
         # What a run keeps of a program's results is in the table of what stays.
-        results = 0 if row.name.split()[0] == "copy" else row.compiled.results
+        results = 0 if row.kind == "copy" else row.compiled.results
         assert row.peak == pytest.approx(
             row.resident + results + row.compiled.temporaries, abs=row.compiled.arguments + 1
         )
@@ -102,12 +102,12 @@ def test_the_roofline_takes_the_slowest(plan: Plan) -> None:
     assert gradient.compiled.cost.sent > 0  # parameters are gathered
     # Of decoding see below.
     assert plan.decoding_longest is not None
-    others = sum(row.seconds * row.count for row in plan.rows if not row.decodes)
+    others = sum(row.seconds * row.count for row in plan.rows if row.kind != "decode")
     assert plan.step_seconds == pytest.approx(others + plan.decoding_longest.seconds)
 
 
 def test_no_program_takes_less_than_it_must(plan: Plan) -> None:
-    rows = {row.name.split()[0]: row for row in plan.rows}
+    rows = {row.kind: row for row in plan.rows}
     for name, row in rows.items():
         assert row.floor is not None, name
         assert row.reached is not None
@@ -118,7 +118,7 @@ def test_no_program_takes_less_than_it_must(plan: Plan) -> None:
     assert gradient is not None
     assert gradient.flops == min(3 * forward, rows["gradient"].compiled.cost.flops)
     assert plan.decoding_longest is not None
-    others = sum(row.floor.seconds * row.count for row in plan.rows if row.floor and not row.decodes)
+    others = sum(row.floor.seconds * row.count for row in plan.rows if row.floor and row.kind != "decode")
     assert plan.floor_seconds == pytest.approx(others + plan.decoding_longest.at_least)
     assert plan.step_seconds is not None
     assert plan.floor_seconds < plan.step_seconds
@@ -143,7 +143,7 @@ def test_a_token_reads_the_layers_once_each_prompt_once_and_every_caption(
 def test_a_steps_decoding_is_that_of_the_runs_own_rounds(plan: Plan) -> None:
     """8 tokens are the mean and the longest here, and the least columns that a cache has: so two rounds of 8 tokens,
     all with the largest caches."""
-    decode = next(row for row in plan.rows if row.decodes)
+    decode = next(row for row in plan.rows if row.kind == "decode")
     longest = plan.decoding_longest
     assert longest is not None
     assert (longest.mean, longest.longest, longest.through) == (8, 8, decode.count)

@@ -4,6 +4,7 @@ can be.
     python launch/plan.py --hardware h800x8 --modality image --policy-devices 6
     python launch/plan.py --hardware v5p-16 --modality video --json plan.json
     python launch/plan.py --hardware h100x1 --modality image 'model.lora={rank: 64, alpha: 128}'
+    python launch/plan.py --hardware h800x8 --modality image --faster    # what would save time?
 
 Any CPU machine will do; it needs the package's ``plan`` extra. The configuration is the paper's
 (configs/paper, for TPUs configs/tpu) unless --config is given; anything in it can be set as section.key=value. No
@@ -52,6 +53,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "--programs", help="compile only these, by first word: vision,prefill,decode,gradient,..."
     )
     parser.add_argument("--no-trials", action="store_true", help="do not look for changes if it does not fit")
+    parser.add_argument(
+        "--faster",
+        action="store_true",
+        help="if it fits, look for changes that make a step quicker: each compiles some programs",
+    )
     parser.add_argument("--json", type=Path, help="write the plan there as well")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     return parser.parse_intermixed_args(arguments)
@@ -65,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from vcap_jax.configuration import load_config, shipped_configs
     from vcap_jax.plan.planning import make_plan
     from vcap_jax.plan.remedies import try_changes
+    from vcap_jax.plan.speedups import try_speedups
     from vcap_jax.plan.tables import as_json, render
     from vcap_jax.run.config import RunConfig
     from vcap_jax.system.hardware import hardware
@@ -89,10 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say=say,
         )
         trials = []
+        given = {"fraction": args.memory_fraction, "policy_devices": args.policy_devices, "say": say}
         if plan.peak > plan.capacity and not args.no_trials:
-            trials = try_changes(
-                plan, config, fraction=args.memory_fraction, policy_devices=args.policy_devices, say=say
-            )
+            trials = try_changes(plan, config, **given)
+        elif args.faster and plan.fits and not plan.left_out:
+            trials = try_speedups(plan, plan.config, **given)
         print(render(plan, trials))
         if args.json:
             args.json.parent.mkdir(parents=True, exist_ok=True)

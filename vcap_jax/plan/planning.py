@@ -188,7 +188,7 @@ def _usual_lengths(config: RunConfig) -> tuple[int, int]:
 def _decoding_time(
     step: Step, rows: Sequence[Row], hardware: Hardware, mean: int, longest: int
 ) -> DecodingTime | None:
-    decodes = [row for row in rows if row.decodes]
+    decodes = [row for row in rows if row.kind == "decode"]
     if not decodes or any(row.bound != "memory" for row in decodes):
         return None
     moved, through = step.decoding.moved(mean, longest, decodes[0].compiled.cost.moved)

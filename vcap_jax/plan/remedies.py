@@ -99,7 +99,7 @@ def try_changes(
 
     Only the programs that were too large are compiled, and all of them for a change that mends these.
     """
-    too_large = frozenset(row.name.split()[0] for row in plan.rows if row.peak > plan.capacity)
+    too_large = frozenset(row.kind for row in plan.rows if row.peak > plan.capacity)
     trials = []
     for change in changes(config, plan.layout.hardware, policy_devices):
         say(f"trying {change.name}")

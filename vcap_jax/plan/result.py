@@ -64,8 +64,9 @@ class Row:
     floor: Floor | None = None
 
     @property
-    def decodes(self) -> bool:
-        return self.name.split()[0] == "decode"
+    def kind(self) -> str:
+        """The first word of the name."""
+        return self.name.split()[0]
 
     @property
     def reached(self) -> float | None:
@@ -133,19 +134,14 @@ class Plan:
     def step_seconds(self) -> float | None:
         """At the roofline, with the copies of what waits in the host's memory as if nothing hid them; None if not every
         program was compiled."""
-        return (
-            None
-            if self.left_out
-            else self.phase_seconds("rollout") + self.phase_seconds("update") + self.copying
-        )
+        if self.left_out:
+            return None
+        return sum(total for total, _ in self.program_seconds().values()) + self.copying
 
     def phase_seconds(self, phase: str) -> float:
         """Of the rollout or the update, at the roofline, those of its programs that were compiled."""
-        rows = [row for row in self.rows if row.phase == phase]
-        if self.decoding_longest is None:
-            return sum(row.seconds * row.count for row in rows)
-        decoding = self.decoding_longest.seconds if any(row.decodes for row in rows) else 0.0
-        return decoding + sum(row.seconds * row.count for row in rows if not row.decodes)
+        names = {row.kind for row in self.rows if row.phase == phase}
+        return sum(total for name, (total, _) in self.program_seconds().items() if name in names)
 
     @property
     def usual_seconds(self) -> float | None:
@@ -161,10 +157,18 @@ class Plan:
         floor counts as it is."""
         if self.left_out:
             return None
-        longest = self.decoding_longest
-        rows = [row for row in self.rows if longest is None or not row.decodes]
-        programs = sum((row.floor.seconds if row.floor else row.seconds) * row.count for row in rows)
-        return programs + (0.0 if longest is None else longest.at_least) + self.copying
+        return sum(least for _, least in self.program_seconds().values()) + self.copying
+
+    def program_seconds(self) -> dict[str, tuple[float, float]]:
+        """Of each kind of program (``Row.kind``): its seconds of a step at the roofline, and at the least."""
+        found: dict[str, tuple[float, float]] = {}
+        for row in self.rows:
+            total, least = found.get(row.kind, (0.0, 0.0))
+            floor = row.floor.seconds if row.floor else row.seconds
+            found[row.kind] = (total + row.seconds * row.count, least + floor * row.count)
+        if self.decoding_longest is not None and "decode" in found:
+            found["decode"] = (self.decoding_longest.seconds, self.decoding_longest.at_least)
+        return found
 
     @property
     def copying(self) -> float:

@@ -184,6 +184,7 @@ At the roofline (programs one after the other, each as long as its slowest unit 
 {plan.floor_seconds:.1f} s a step if every program took what it must;
 {plan.steps_per_epoch} steps ({SAMPLES[modality]:,} {modality}s) = {epoch:.1f} h an epoch.
 {_decoding(plan)}
+{_most(plan)}
 Estimate: the longest captions have {plan.decoded:,} tokens, and all of them {mean:,} on average, so
 {tokens / rollout:,.0f} caption tokens/s in rollout and {tokens / update:,.0f} in the update at best.
 Estimate: at half the roofline {2 * step:.0f} s a step and {2 * epoch:.0f} h an epoch. Neither compiled nor counted:
@@ -195,7 +196,7 @@ def _decoding(plan: Plan) -> str:
     longest, usual = plan.decoding_longest, plan.decoding_usual
     if longest is None or usual is None:
         return "Decoding is not bound by memory: every token counts with the largest caches."
-    largest = sum(row.seconds * row.count for row in plan.rows if row.decodes)
+    largest = sum(row.seconds * row.count for row in plan.rows if row.kind == "decode")
     return f"""\
 Decoding, all captions of {longest.longest:,} tokens: {longest.seconds:.1f} s for {longest.through:,} tokens one after
 the other, through the run's own scheduler, with caches as long as captions are by then. If every token had the largest
@@ -203,6 +204,18 @@ caches, it would be {largest:.1f} s.
 Estimate: with captions of {usual.mean:,} tokens on average and {usual.longest:,} at most, slots refilled and shapes
 that shrink, it is {usual.seconds:.1f} s for {usual.through:,} tokens one after the other, and a step with all else as
 above {plan.usual_seconds:.1f} s at best."""
+
+
+def _most(plan: Plan) -> str:
+    """Where the next second is: the programs that take most of a step, and most above what they must."""
+    seconds = {name: total for name, (total, _) in plan.program_seconds().items()}
+    above = {name: total - least for name, (total, least) in plan.program_seconds().items()}
+
+    def largest(of: Mapping[str, float]) -> str:
+        names = sorted(of, key=lambda name: -of[name])[:3]
+        return ", ".join(f"{name} {of[name]:.1f} s" for name in names)
+
+    return f"Most of a step: {largest(seconds)}. Above what they must take: {largest(above)}."
 
 
 def _verdict(plan: Plan) -> str:
@@ -233,7 +246,8 @@ def _trials(plan: Plan, trials: Sequence[Trial]) -> str:
         ]
         for trial in trials
     ]
-    return "Tried, the fitting first:\n" + table(["change", "peak GiB", "fits", "s a step at best"], rows)
+    title = "Tried for a quicker step, the quickest first" if plan.fits else "Tried, the fitting first"
+    return f"{title}:\n" + table(["change", "peak GiB", "fits", "s a step at best"], rows)
 
 
 def as_json(plan: Plan, trials: Sequence[Trial] = ()) -> Mapping[str, object]:

@@ -1,0 +1,152 @@
+"""What to change for a quicker step when a run fits: found by compiling each change, not by guessing.
+
+Only changes that leave what is computed as it is: what the backward pass computes again, how many groups decode side
+by side, and what waits in the host's memory to make room for that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from vcap_jax.models.remat import Remat
+from vcap_jax.plan.planning import Say, make_plan
+from vcap_jax.plan.remedies import Trial
+from vcap_jax.plan.result import Plan
+from vcap_jax.rollout.sampler import Offloaded
+from vcap_jax.run.config import RunConfig
+
+LESS_AGAIN: tuple[Remat, ...] = ("offload", "layer", "attention", "dots", "dots_attention", "none")
+"""From what computes most a second time to what computes nothing so, and needs most memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quicker:
+    """A change that may save time. programs: first words of the names of those that it alters, which are compiled."""
+
+    name: str
+    config: RunConfig
+    programs: frozenset[str]
+
+
+def backward_changes(config: RunConfig) -> list[Quicker]:
+    """Every policy of the backward pass that computes less again, the least memory first."""
+    names = LESS_AGAIN[LESS_AGAIN.index(config.model.remat) + 1 :]
+    gradient = frozenset({"gradient"})
+    return [
+        Quicker(
+            name=f"model.remat={name}",
+            config=dataclasses.replace(config, model=dataclasses.replace(config.model, remat=name)),
+            programs=gradient,
+        )
+        for name in names
+    ]
+
+
+def rollout_changes(config: RunConfig, ways: int) -> list[list[Quicker]]:
+    """More groups side by side: for each number that saves a round, the most first, with as little as possible in the
+    host's memory first. ways: replicas that decode. Nothing where there are short caches, with rounds of their own."""
+    if config.rollout.short_groups:
+        return []
+    groups, at_once = config.grpo.groups_per_step, config.rollout.groups_per_batch
+    programs = frozenset({"copy", "vision", "prefill", "decode"})
+    found: list[list[Quicker]] = []
+    rounds = -(-groups // at_once)
+    for fewer in range(1, rounds):
+        slots = -(-groups // (fewer * ways))
+        batch = slots * ways
+        if batch <= at_once or (found and f"={batch}" in found[-1][0].name):
+            continue
+        found.append(
+            [
+                Quicker(
+                    name=f"rollout.groups_per_batch={batch}" + _offloading(config, waiting),
+                    config=dataclasses.replace(
+                        config,
+                        rollout=dataclasses.replace(config.rollout, groups_per_batch=batch, offload=waiting),
+                    ),
+                    programs=programs,
+                )
+                for waiting in _offloads(config)
+            ]
+        )
+    return found
+
+
+def _offloads(config: RunConfig) -> Iterator[tuple[Offloaded, ...]]:
+    """What waits today, and more and more of what may."""
+    waiting = config.rollout.offload
+    yield waiting
+    if config.rollout.engine != "jax":
+        return
+    may_wait = [name for name in get_args(Offloaded) if name != "reference" or config.grpo.objective.beta > 0]
+    for name in may_wait:
+        if name not in waiting:
+            waiting = (*waiting, name)
+            yield waiting
+
+
+def _offloading(config: RunConfig, waiting: Sequence[str]) -> str:
+    return "" if tuple(waiting) == config.rollout.offload else f" 'rollout.offload=[{', '.join(waiting)}]'"
+
+
+def try_speedups(
+    plan: Plan, config: RunConfig, *, fraction: float | None, policy_devices: int | None, say: Say,
+    make: Callable[..., Plan] = make_plan,
+) -> list[Trial]:  # fmt: skip
+    """Tries what may make the step of a plan that fits quicker; the quickest first, those that do not fit last.
+
+    Only the programs that a change alters are compiled; the others count as in ``plan``. Of what waits in the host's
+    memory the least that makes room is taken.
+    """
+    machine = plan.layout.hardware
+    ways = plan.layout.policy.devices // config.mesh.tensor
+    trials: list[Trial] = []
+
+    def tried(change: Quicker) -> Plan | None:
+        say(f"trying {change.name}")
+        try:
+            part = make(
+                change.config,
+                machine,
+                only=change.programs,
+                policy_devices=policy_devices,
+                fraction=fraction,
+                say=say,
+            )
+        except ValueError as error:
+            say(f"{change.name} is not possible: {error}")
+            return None
+        whole = joined(plan, part)
+        seconds = whole.step_seconds if whole.fits else None
+        trials.append(
+            Trial(change=change.name, peak=whole.peak, capacity=whole.capacity, step_seconds=seconds)
+        )
+        return whole
+
+    for change in backward_changes(config):
+        whole = tried(change)
+        if whole is not None and not whole.fits:
+            break
+    for alternatives in rollout_changes(config, ways):
+        if any((whole := tried(change)) is not None and whole.fits for change in alternatives):
+            break
+    return sorted(trials, key=lambda t: (t.step_seconds is None, t.step_seconds or 0.0, t.peak))
+
+
+def joined(plan: Plan, part: Plan) -> Plan:
+    """``part``, of which some programs were not compiled, with these as ``plan`` has them."""
+    compiled = {row.kind for row in part.rows}
+    kept = [row for row in plan.rows if row.kind not in compiled]
+    order = {name: at for at, name in enumerate(row.kind for row in plan.rows)}
+    rows = sorted([*kept, *part.rows], key=lambda row: order[row.kind])
+    decoding = part if "decode" in compiled else plan
+    return dataclasses.replace(
+        part,
+        rows=tuple(rows),
+        left_out=(),
+        decoding_longest=decoding.decoding_longest,
+        decoding_usual=decoding.decoding_usual,
+    )
