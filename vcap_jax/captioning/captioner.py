@@ -287,8 +287,8 @@ def _by_size(inputs: Sequence[_Indexed], pixels: dict[Path, np.ndarray]) -> list
                 try:
                     with Image.open(file) as opened:
                         width, height = opened.size
-                except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-                    return 0  # told of when it is read
+                except Exception:
+                    return 0  # of any kind for damaged files; told of when it is read
             total += width * height
         return total
 

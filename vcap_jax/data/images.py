@@ -28,8 +28,11 @@ def decode_image(path: str | Path) -> np.ndarray:
             opened.load()
             upright = ImageOps.exif_transpose(opened)
             return np.array(to_rgb(upright))
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        # Pillow raises any of these for damaged files, depending on the format.
+    except MemoryError:
+        raise
+    except Exception as error:
+        # Depending on the format, Pillow raises nearly anything for damaged files: RuntimeError for AVIF,
+        # NotImplementedError for DDS, TypeError for orientation among broken EXIF entries.
         raise MediaError(
             f"{source}: not a readable image ({error}): replace the file or drop the row"
         ) from error
