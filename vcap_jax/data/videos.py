@@ -133,24 +133,17 @@ def _opened(source: Path) -> av.container.InputContainer:
     return av.open(str(source.absolute()))
 
 
-def _moving(container: av.container.InputContainer) -> av.video.VideoStream | None:
+def _moving(source: Path, container: av.container.InputContainer) -> av.video.VideoStream:
     """The first stream of moving pictures. The cover of a song, or of a film, is a video stream as well."""
     covers = Disposition.attached_pic | Disposition.timed_thumbnails
-    return next((s for s in container.streams.video if not s.disposition & covers), None)
-
-
-def _decoded(container: av.container.InputContainer) -> av.video.VideoStream:
-    """The stream of moving pictures, which an index has been made of, to be decoded by several threads."""
-    stream = _moving(container)
-    assert stream is not None
-    stream.thread_type = "AUTO"
-    return stream
+    for stream in container.streams.video:
+        if not stream.disposition & covers:
+            return stream
+    raise MediaError(f"{source}: holds no video stream: replace the file or drop the row")
 
 
 def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
-    stream = _moving(container)
-    if stream is None:
-        raise MediaError(f"{source}: holds no video stream: replace the file or drop the row")
+    stream = _moving(source, container)
     count, end = 0, 0
     shown: dict[int, bool] = {}
     timed = True
@@ -221,7 +214,7 @@ def _declared_seconds(stream: av.video.VideoStream) -> float:
 def _first_frame(source: Path) -> av.VideoFrame | None:
     """Shows the size of the pictures, and how they are to be turned. (Raw streams cannot be rewound.)"""
     with _opened(source) as container:
-        return next(container.decode(_moving(container)), None)
+        return next(container.decode(_moving(source, container)), None)
 
 
 def _key_indices(ticks: tuple[int, ...] | None, shown: dict[int, bool]) -> tuple[int, ...]:
@@ -235,7 +228,8 @@ def _by_time(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarray]:
     """Yields wanted frames as long as they are found at their times; stops at the first that is not."""
     assert index.ticks is not None
     with _opened(index.path) as container:
-        stream = _decoded(container)
+        stream = _moving(index.path, container)
+        stream.thread_type = "AUTO"
         decoder = container.decode(stream)
         last = -1
         for wanted in indices:
@@ -255,7 +249,8 @@ def _by_count(index: VideoIndex, indices: Sequence[int], found: int) -> Iterator
     """Yields the wanted frames from number ``found`` on, counting frames from the start of the file."""
     wanted = set(indices[found:])
     with _opened(index.path) as container:
-        stream = _decoded(container)
+        stream = _moving(index.path, container)
+        stream.thread_type = "AUTO"
         for number, frame in enumerate(container.decode(stream)):
             if number in wanted:
                 yield _pixels(frame, index)
