@@ -52,3 +52,9 @@ def test_half_a_character_is_refused_and_a_whole_one_is_not(tmp_path: Path) -> N
         path.write_text(f'{{"id": "a"}}\n{text}\n')
         with pytest.raises(ManifestError, match=r"rows\.jsonl:2: '\\ud.*' is half of a character"):
             list(read_objects(path, "manifest"))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"id": "ü"}\n', encoding="utf-8-sig")
+    assert list(read_objects(path, "manifest")) == [(1, {"id": "ü"})]

@@ -27,7 +27,7 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
         if is_address(str(path)):
             raise ManifestError(f"the {what} {path} is an address: download it and give the file's path")
         raise ManifestError(f"the {what} {path} does not exist: check the path")
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8-sig") as lines:  # some editors begin a file with a byte order mark
         number = 0
         try:
             for number, line in enumerate(lines, 1):
