@@ -52,7 +52,10 @@ def tokenise_targets(
         ]
         if found := [int(token) for row in tokens for token in row[:-1][np.isin(row[:-1], special)]]:
             token = processor.tokenizer.decode(found[:1], skip_special_tokens=False)
-            problem = f"a caption of sample {sample.id} holds {token}, which is no text to the policy: it would learn to end there, or to write what it may not. Take it out of the captions"
+            problem = (
+                f"a caption of sample {sample.id} holds {token}, which is no text to the policy: it would learn "
+                "to end there, or to write what it may not. Take it out of the captions"
+            )
             raise ConfigError([problem])
         pairs = zip(tokens, pool[sample.id].references, strict=True)
         fitting = [(row, text) for row, text in pairs if len(row) <= max_tokens]
