@@ -34,6 +34,7 @@ from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorTools
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.system.json_values import rows_of
 from vcap_jax.world.as_benchmarks import write_capmas, write_decapbench, write_dream1k, write_vcapsbench
 from vcap_jax.world.captions import WeakSettings, weak_caption
 from vcap_jax.world.dataset import read_scenes
@@ -91,7 +92,7 @@ def written_in(run: Path) -> tuple[dict[str, Scene], dict[str, Captions]]:
         ("trained", "trained policy"),
     ):
         path = folder.evaluation("heldout") / f"{when}.items.jsonl"
-        rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        rows = map(json.loads, rows_of(path.read_text(encoding="utf-8")))
         found[name] = {row["id"]: row["captions"][0] for row in rows}
     return scenes, found
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from vcap_jax.captioning.engines import Drawing, Pixels
+from vcap_jax.captioning.engines import Drawing, Pixels, opened
 from vcap_jax.captioning.settings import drawn_by
 from vcap_jax.data.errors import MediaError, NoUsableSamplesError
-from vcap_jax.data.images import decode_image
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.rollout.captioner import Captioned
@@ -77,7 +76,7 @@ class ReadingEngine:
     def _said(self, path: Path, pixels: Pixels) -> str:
         if path.suffix == ".mp4":
             return f"clip {path.name}"
-        picture = pixels[path] if path in pixels else decode_image(path)
+        picture = opened(pixels, path)
         return f"{picture.shape} {picture.mean():.1f}"
 
     def close(self) -> None:

@@ -39,6 +39,16 @@ def test_pictures_in_memory_are_as_those_on_disk(tmp_path: Path) -> None:
         captioner.caption(grey / 255)
 
 
+def test_a_picture_in_memory_is_turned_as_its_file_is(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the picture was taken with the camera on its side
+    Image.new("RGB", (40, 20)).save(tmp_path / "a.jpg", exif=exif)
+    captioner = Captioner(ReadingEngine())
+    with Image.open(tmp_path / "a.jpg") as picture:
+        assert captioner.caption(picture) == captioner.caption(tmp_path / "a.jpg")
+        assert "(40, 20, 3)" in captioner.caption(picture)
+
+
 def test_a_stream_goes_on_without_what_cannot_be_read(tmp_path: Path) -> None:
     paths = write_pictures(tmp_path, 4)
     paths[1].write_bytes(b"no picture")
@@ -69,6 +79,34 @@ def test_a_stream_of_any_length_is_read_as_it_is_needed(tmp_path: Path) -> None:
     assert [caption.index for caption in found] == list(range(10))
     assert read <= 4096
     stream.close()
+
+
+def test_a_stream_goes_on_without_a_picture_in_memory_that_is_none(tmp_path: Path) -> None:
+    paths = write_pictures(tmp_path, 3)
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(paths[1])
+    paths[1].write_bytes(paths[1].read_bytes()[:2000])
+    pictures = [Image.open(path) for path in paths]  # Pillow reads no pixels yet
+    found = sorted(Captioner(ReadingEngine()).stream(pictures), key=lambda caption: caption.index)
+    assert [caption.error is None for caption in found] == [True, False, True]
+    assert "picture 1: not a usable picture" in str(found[1].error)
+
+
+def test_no_more_pictures_in_memory_are_held_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcap_jax.captioning.captioner._HELD_BYTES", 10 * 8 * 9 * 3)
+    engine, made = ReadingEngine(), 0
+
+    def pictures() -> Iterator[np.ndarray]:
+        nonlocal made
+        for _ in range(100):
+            made += 1
+            yield np.zeros((9, 8, 3), np.uint8)
+
+    stream = Captioner(engine).stream(pictures())
+    next(stream)
+    assert made <= 11
+    assert [next(stream).index for _ in range(99)] == list(range(1, 100))
+    assert {len(batch) for batch in engine.batches} == {10}
 
 
 def test_pictures_of_one_size_are_captioned_side_by_side(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,15 @@ def test_a_link_back_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "a" / "again").symlink_to(tmp_path / "a" / "b")
     names = [Path(sample.id).relative_to(tmp_path / "a") for sample in Inputs([tmp_path / "a"])]
     assert list(map(str, names)) == ["again/000.png", "again/001.png", "b/000.png", "b/001.png"]
+
+
+def test_a_name_that_is_not_utf8_is_told_before_work(tmp_path: Path) -> None:
+    (path, *_) = write_pictures(tmp_path / "folder", 1)
+    try:
+        os.rename(path, os.fsencode(tmp_path / "folder") + b"/caf\xe9.png")  # noqa: PTH104
+    except OSError:
+        pytest.skip("this file system takes names of UTF-8 alone")
+    with pytest.raises(InputsError, match=r"caf\\udce9\.png' is not UTF-8: rename it"):
+        Inputs([tmp_path / "folder"]).counted()
+    with pytest.raises(InputsError, match="is not UTF-8"):
+        Inputs(list((tmp_path / "folder").iterdir()))

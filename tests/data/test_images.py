@@ -72,3 +72,12 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     floating = save(tmp_path, Image.new("F", (3, 3)), "f.tiff")
     with pytest.raises(MediaError, match=r"f\.tiff.*floating-point"):
         decode_image(floating)
+
+
+def test_whatever_pillow_raises_for_a_damaged_file_names_the_file(tmp_path: Path) -> None:
+    path = save(tmp_path, Image.new("RGB", (8, 8)), "a.dds")
+    header = bytearray(path.read_bytes())
+    header[80:84] = bytes(4)  # flags of no pixel format: NotImplementedError
+    path.write_bytes(header)
+    with pytest.raises(MediaError, match=r"a\.dds: not a readable image"):
+        decode_image(path)

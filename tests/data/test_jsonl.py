@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from vcap_jax.data.jsonl import last_row, one_edit_apart
+from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.jsonl import last_row, one_edit_apart, read_objects
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,20 @@ def test_what_a_kill_tore_off_is_cut_away(tmp_path: Path, content: str, row, lef
 )
 def test_one_edit(a: str, b: str, apart: bool) -> None:
     assert one_edit_apart(a, b) == one_edit_apart(b, a) == apart
+
+
+def test_half_a_character_is_refused_and_a_whole_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(r'{"id": "\ud83d\ude00", "text": "\\ud83d, \u2028"}' + "\n")
+    assert list(read_objects(path, "manifest")) == [(1, {"id": "😀", "text": "\\ud83d, \u2028"})]
+    # A reference cut in the middle of an emoji; a name of a file that is not UTF-8, as os.listdir gives it.
+    for text in (r'{"references": ["so happy \ud83d"]}', r'{"caf\udce9": 1}'):
+        path.write_text(f'{{"id": "a"}}\n{text}\n')
+        with pytest.raises(ManifestError, match=r"rows\.jsonl:2: '\\ud.*' is half of a character"):
+            list(read_objects(path, "manifest"))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"id": "ü"}\n', encoding="utf-8-sig")
+    assert list(read_objects(path, "manifest")) == [(1, {"id": "ü"})]

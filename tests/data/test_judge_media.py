@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vcap_jax.data.errors import MediaError
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, VideoSource, encode_picture
 from vcap_jax.data.media import JudgeMedia, TimeWindow
 
@@ -112,3 +113,11 @@ def test_frames_without_a_source_are_no_video() -> None:
             pictures=(picture_only,),
             source=VideoSource(frames=1, fps=1.0),
         ).video()
+
+
+def test_a_picture_that_no_jpeg_can_hold_is_a_bad_sample() -> None:
+    long = np.zeros((65_501, 130, 3), np.uint8)
+    with pytest.raises(MediaError, match=r"130 x 65501 pixels.*judge_media\.max_edge"):
+        encode_picture(long, JudgeMediaSettings())
+    assert encode_picture(long, JudgeMediaSettings(max_edge=1000)).mime == "image/jpeg"
+    assert encode_picture(long, JudgeMediaSettings(format="png")).mime == "image/png"

@@ -3,8 +3,10 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.data.media_files import decode_video, level, write_video
 from vcap_jax.data.errors import MediaError
@@ -124,3 +126,32 @@ def test_a_truncated_file_is_named(tmp_path: Path, front: bool, share: float) ->
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
     with pytest.raises(MediaError, match="cut"):
         decode_video(path, VideoSettings(fps=10))
+
+
+def test_a_cover_is_no_video(tmp_path: Path) -> None:
+    song, cover = tmp_path / "song.mp4", tmp_path / "cover.jpg"
+    with av.open(str(tmp_path / "song.mp3"), "w") as container:
+        stream = container.add_stream("mp3", rate=44_100, layout="mono")
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 44_100), np.int16), format="s16", layout="mono")
+        silence.sample_rate = 44_100
+        container.mux(stream.encode(silence))
+        container.mux(stream.encode(None))
+    Image.new("RGB", (64, 48)).save(cover)
+    # An ID3v2.3 tag with one frame, the attached picture (https://id3.org/id3v2.3.0).
+    body = b"\0image/jpeg\0\3\0" + cover.read_bytes()
+    frame = b"APIC" + struct.pack(">IH", len(body), 0) + body
+    size = bytes((len(frame) >> shift) & 127 for shift in (21, 14, 7, 0))
+    song.write_bytes(b"ID3\3\0\0" + size + frame + (tmp_path / "song.mp3").read_bytes())
+    with av.open(str(song)) as container:
+        assert len(container.streams.video) == 1
+    with pytest.raises(MediaError, match=r"song\.mp4: holds no video stream"):
+        index_video(song)
+
+
+def test_a_name_with_a_colon_is_a_files_not_a_protocols(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_video(tmp_path / "a.mp4", 3).rename(tmp_path / "12:30.mp4")
+    monkeypatch.chdir(tmp_path)
+    index = index_video("12:30.mp4")
+    assert len(list(read_frames(index, [0, 2]))) == 2

@@ -92,3 +92,10 @@ def test_a_schema_of_many_words_leaves_them_to_the_reader() -> None:
     assert "enum" not in many.text
     row = ", ".join(f'"P{k}": "60"' for k in range(20))
     assert reason_of(read_answer(f"{{{row}}}", "stop", many)) == "bad_answer"
+
+
+def test_half_a_character_in_an_answer_reaches_no_file() -> None:
+    found = read_answer(r'{"facts": [{"fact": "so happy \ud83d", "relevance": 1}]}', None, typed(Facts))
+    assert isinstance(found, Answered)
+    assert found.row == {"facts": [{"fact": "so happy ?", "relevance": 1}]}
+    assert found.value.facts[0].fact == "so happy ?"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
-from vcap_jax.evals.protocol import Captions, Evaluation, Item, mean_of, measured, ratio_of
+from vcap_jax.evals.protocol import Captions, Evaluation, Item, mean_of, measured, ratio_of, read_items
 
 GIVEN = [
     Captions(id="a", texts=("one two", "one"), tokens=(2, 1)),
@@ -44,3 +45,10 @@ def test_a_failure_has_no_value_and_a_value_is_finite() -> None:
         Captions(id="a")
     with pytest.raises(ValueError, match="give captions, or why there are none"):
         Captions(id="a", texts=("x",), failure="no answer")
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x1c", "\r\n", "\x00", "\\u2028"])
+def test_a_caption_with_any_line_mark_comes_back_from_a_file(mark: str, tmp_path: Path) -> None:
+    items = [Item(id=name, captions=(f"Two{mark}lines.", mark), values={"n": 1.0}) for name in ("a", "b")]
+    (tmp_path / "items.jsonl").write_text("".join(item.line() for item in items), encoding="utf-8")
+    assert read_items(tmp_path / "items.jsonl") == items

@@ -7,6 +7,7 @@ import pytest
 
 from vcap_jax.evals.protocol import Item
 from vcap_jax.evals.statistics import (
+    Columns,
     Sums,
     average,
     average_of_present,
@@ -88,7 +89,7 @@ def test_no_items_measure_nothing() -> None:
 
 
 def test_sums_are_for_each_resample() -> None:
-    sums = Sums(ITEMS[:3], np.array([[1, 1, 1], [2, 0, 1]]))
+    sums = Sums(Columns(ITEMS[:3]), np.array([[1, 1, 1], [2, 0, 1]]))
     assert sums.total("right").tolist() == [3, 2]
     assert sums.number("recall").tolist() == [2, 3]
 
@@ -104,3 +105,20 @@ def test_items_of_one_cluster_are_drawn_together() -> None:
     other = [item(one.id, v=1 - one.values["v"]) for one in items]
     change = paired_differences(items, other, {"v": mean("v")}, cluster=lambda name: name[0])["v"]
     assert (change.value, change.low, change.high, change.n) == (0, -1, 1, 2)
+
+
+def test_draws_are_made_once_for_all_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = 0
+    generator = np.random.default_rng
+
+    def counted(seed: int) -> np.random.Generator:
+        nonlocal made
+        made += 1
+        return generator(seed)
+
+    monkeypatch.setattr(intervals.np.random, "default_rng", counted)
+    statistics = {"first": mean("right"), "second": mean("recall"), "nothing": mean("none")}
+    together = evaluated(ITEMS, statistics)
+    assert made == 1
+    assert together["second"] == evaluated(ITEMS, {"second": statistics["second"]})["second"]
+    assert math.isnan(together["nothing"].value)

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from vcap_jax.human_eval.exchange import Records
 from vcap_jax.human_eval.formulas import average_ranks
 from vcap_jax.human_eval.protocol import Kind
-from vcap_jax.human_eval.records import Proposition, Rankings
+from vcap_jax.human_eval.records import Caption, Item, Proposition, Rankings
 from vcap_jax.human_eval.reward_agreement import (
     OVERALL,
     blame_of,
@@ -19,8 +19,11 @@ from vcap_jax.human_eval.reward_agreement import (
     mean_over_items,
     mean_pairs_of,
     pair_row,
+    reward_ranks,
     spreads_of_agreement,
 )
+from vcap_jax.reward.aggregation import RewardWeights, weighted_reward
+from vcap_jax.reward.scores import Scores
 
 MODELS = "abcde"
 
@@ -54,6 +57,21 @@ def test_models_of_one_mean_rank_are_a_tie_whoever_gave_the_ranks():
     assert people["x"] == {"a": 10 / 6, "b": 10 / 6, "c": 16 / 6}
     row = pair_row("a", "b", people, {"x": {"a": 2.0, "b": 1.0, "c": 3.0}}, seed=0)
     assert (row.items, row.ties) == (1, 1)
+
+
+def test_rewards_that_rounding_alone_tells_apart_are_a_tie():
+    weights = RewardWeights()
+    scores = [(0, 6, 4), (4, 1, 4), (0, 0, 4)]
+    rewards = [
+        weighted_reward(
+            Scores(analysis="", correctness=c, completeness=k, third=t, third_key="Text Quality"), weights
+        )
+        for c, k, t in scores
+    ]
+    assert rewards[0] != rewards[1]
+    captions = tuple(Caption(model=m, text="x", reward=r) for m, r in zip(MODELS, rewards, strict=False))
+    found = reward_ranks({"x": Item(id="x", image="x.png", captions=captions)})
+    assert found["x"] == {"a": 1.5, "b": 1.5, "c": 3.0}
 
 
 def proposition(item, model, number):

@@ -28,6 +28,9 @@ from vcap_jax.system.shutdown import Stopped
         ([None, 0.2, None], 1),
         ([None, 0.0, 0.0], 1),
         ([-1.0, None], 0),
+        # Equal but for the rounding of their sums: scores of 0, 6, 4 and of 4, 1, 4.
+        ([0.05 * 4 + 0.04 * 1 + 0.01 * 4, 0.05 * 0 + 0.04 * 6 + 0.01 * 4], 0),
+        ([0.05 * 0 + 0.04 * 6 + 0.01 * 4, 0.05 * 4 + 0.04 * 1 + 0.01 * 4], 0),
         ([None, None], None),
         ([], None),
     ],

@@ -1,9 +1,25 @@
 """What servers of OpenAI's API are called and answer with."""
 
-from vcap_jax.reward.http_answers import base_url
+import json
+
+import pytest
+
+from vcap_jax.reward.http_answers import base_url, read_completion
 
 
 def test_addresses() -> None:
     assert base_url("http://h:1") == base_url("http://h:1/") == "http://h:1/v1"
     assert base_url("https://h/v1/") == "https://h/v1"
     assert base_url("https://h/v1beta/openai") == "https://h/v1beta/openai"
+
+
+@pytest.mark.parametrize("content", ["so happy \ud83d", [{"type": "text", "text": "so happy \ud83d"}]])
+def test_half_a_character_in_an_answer_reaches_no_file(content: object) -> None:
+    answer = read_completion(json.dumps({"choices": [{"message": {"content": content}}]}).encode())
+    assert answer is not None
+    assert answer.text == "so happy ?"
+
+
+def test_counts_that_are_none_make_no_completion() -> None:
+    body = b'{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": Infinity}}'
+    assert read_completion(body) is None

@@ -75,6 +75,13 @@ def test_ranks_of_ties_are_shared() -> None:
     assert row["second_judge/spearman"] == pytest.approx(ranks)
 
 
+def test_rewards_that_rounding_alone_tells_apart_are_equal() -> None:
+    same = [candidate(r) for r in (0.05 * 8 + 0.04 * 5, 0.05 * 4 + 0.04 * 10, 0.6)]
+    assert len({one.reward for one in same}) > 1
+    row = agreement([(one, candidate(0.1 * k)) for k, one in enumerate(same)])
+    assert not {"second_judge/pearson", "second_judge/spearman"} & row.keys()
+
+
 def test_what_is_not_defined_is_left_out() -> None:
     assert agreement([]) == {"second_judge/count": 0}
     assert agreement([(candidate(None), candidate(0.5))]) == {"second_judge/count": 0}

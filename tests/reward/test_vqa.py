@@ -147,3 +147,8 @@ def test_files_that_cannot_be_used(tmp_path: Path, settings: Any) -> None:
         load_vqa_template(str(tmp_path / "t.txt"))
     with pytest.raises(TemplateError, match="cannot read"):
         load_vqa_template(str(tmp_path / "absent"))
+
+
+def test_half_a_character_in_an_answer_reaches_no_file() -> None:
+    answers = parse_answers(r'{"Q1": "B", "Q2": "three \ud83d"}', QUESTIONS, "stop")
+    assert answers == {"Q1": "B", "Q2": "three ?"}

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.models.qwen3_vl.processing import Processor
@@ -46,6 +48,13 @@ def test_what_does_not_fit_is_left_out_whole_and_counted(processor: Processor) -
     assert targets.too_long == 2
     with pytest.raises(ValueError, match=r"none of 1 samples.*raise sft\.max_caption_tokens"):
         tokenise_targets(pool(a=(SHORT, LONG)), samples("a"), processor, fits - 1)
+
+
+@pytest.mark.parametrize("token", ["<|im_end|>", "<|image_pad|>", "<|im_start|>"])
+def test_a_special_token_in_a_caption_is_refused_by_name(processor: Processor, token: str) -> None:
+    # As datasets have it whose answers were decoded with their special tokens.
+    with pytest.raises(ConfigError, match=rf"caption of sample b holds {re.escape(token)}"):
+        tokenise_targets(pool(a=(SHORT,), b=(LONG, SHORT + token)), samples("a", "b"), processor, 64)
 
 
 def test_padding() -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, starmap
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias, overload
@@ -15,10 +15,10 @@ import numpy as np
 from PIL import Image
 
 from vcap_jax.captioning.caption import Caption
-from vcap_jax.captioning.engines import Drawing, EndpointEngine, Engine, PolicyEngine, described
+from vcap_jax.captioning.engines import Drawing, EndpointEngine, Engine, Pixels, PolicyEngine, described
 from vcap_jax.captioning.inputs import Inputs, file_sample
 from vcap_jax.data.errors import MediaError, NoUsableSamplesError
-from vcap_jax.data.images import to_rgb
+from vcap_jax.data.images import upright_rgb
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.report.best_checkpoint import AskedStep
@@ -28,7 +28,8 @@ from vcap_jax.system.json_values import JsonDict
 from vcap_jax.system.shutdown import requested
 
 Input: TypeAlias = "str | Path | Image.Image | np.ndarray"
-"""A picture or a clip: its path, or a picture's pixels (uint8 [H, W, 3] or [H, W])."""
+"""A picture or a clip: its path, or a picture in memory, of Pillow (turned as its camera has noted, like a file) or
+pixels (uint8 [H, W, 3] or [H, W])."""
 
 Batch: TypeAlias = (
     "list[str] | list[Path] | list[Image.Image] | list[np.ndarray] | list[Input] | tuple[Input, ...]"
@@ -36,6 +37,10 @@ Batch: TypeAlias = (
 
 _AHEAD = 32
 """Inputs that are laid out together, in groups decoded at a time: enough that batches of one size are full."""
+_COUNTED = 4096
+"""Inputs that are counted before it is said how many are decoded at a time: more need no closer count."""
+_HELD_BYTES = 2**30
+"""Of pictures in memory that are laid out together, but for the groups decoded at a time, which always are."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,7 @@ class Captioner:
         size are captioned side by side: see ``Caption.index``. Captions depend on seed and index, not on what is
         captioned beside them. Raises ValueError for several captions that would all be the same.
         """
-        pixels: dict[Path, np.ndarray] = {}
+        pixels: dict[Path, np.ndarray | MediaError] = {}
         samples = iter(inputs) if isinstance(inputs, Inputs) else _samples(inputs, pixels)
         drawing = Drawing(captions=n, sample=sample, temperature=temperature)
         yield from self.placed(enumerate(samples), drawing=drawing, seed=seed, pixels=pixels)
@@ -150,25 +155,21 @@ class Captioner:
         drawing: Drawing,
         seed: int = 0,
         total: int | None = None,
-        pixels: dict[Path, np.ndarray] | None = None,
+        pixels: dict[Path, np.ndarray | MediaError] | None = None,
     ) -> Iterator[Caption]:
         """``stream`` of samples with their indices. total: how many there are, if that is known. pixels: pictures that
         are in memory, by the name of their sample's file; forgotten once captioned. Ends early when a signal has come,
         with what was in work."""
         pixels = {} if pixels is None else pixels
-        source = iter(samples)
-        # More than are laid out together need no closer count.
-        first = list(islice(source, 4096 if total is None else min(total, 4096)))
-        rollout = self._engine.rollout(drawing, len(first) if total is None else total)
-        size = _AHEAD * rollout.groups_per_batch
-
-        def everything() -> Iterator[tuple[int, Sample]]:
-            yield from first
-            first.clear()
-            yield from source
-
-        rest = everything()
-        while chunk := [_Indexed(index, sample) for index, sample in islice(rest, size)]:
+        source = starmap(_Indexed, samples)
+        first: list[_Indexed] = []
+        if total is None:
+            first, ended = _next(source, _COUNTED, pixels)
+            total = len(first) if ended else _COUNTED
+        rollout = self._engine.rollout(drawing, total)
+        groups = rollout.groups_per_batch
+        rest = chain(first, source)
+        while chunk := _next(rest, _AHEAD * groups, pixels, least=groups)[0]:
             for modality in ("image", "video"):
                 alike = [one for one in chunk if one.sample.modality == modality]
                 if modality == "image":
@@ -190,7 +191,7 @@ class Captioner:
         inputs: Sequence[_Indexed],
         rollout: RolloutConfig,
         seed: int,
-        pixels: dict[Path, np.ndarray],
+        pixels: Pixels,
     ) -> Iterator[Caption]:
         """Of one modality. Names may occur twice, so inside they are the indices."""
         by_index = {str(one.index): one for one in inputs}
@@ -247,7 +248,24 @@ def _caption(one: _Indexed, done: Captioned) -> Caption:
     )
 
 
-def _samples(inputs: Iterable[Input], pixels: dict[Path, np.ndarray]) -> Iterator[Sample]:
+def _next(
+    source: Iterator[_Indexed], most: int, pixels: Pixels, *, least: int = 1
+) -> tuple[list[_Indexed], bool]:
+    """The next inputs, and whether there are no more: ``most``, or fewer where pictures in memory fill the room, but
+    at least so many."""
+    found: list[_Indexed] = []
+    held = 0
+    while len(found) < most and (held < _HELD_BYTES or len(found) < least):
+        one = next(source, None)
+        if one is None:
+            return found, True
+        found.append(one)
+        pictures = (pixels.get(file) for file in one.sample.files)
+        held += sum(picture.nbytes for picture in pictures if isinstance(picture, np.ndarray))
+    return found, False
+
+
+def _samples(inputs: Iterable[Input], pixels: dict[Path, np.ndarray | MediaError]) -> Iterator[Sample]:
     """A sample for each; pictures in memory are put into ``pixels`` under a name of their own."""
     for index, item in enumerate(inputs):
         if isinstance(item, str | Path):
@@ -255,7 +273,10 @@ def _samples(inputs: Iterable[Input], pixels: dict[Path, np.ndarray]) -> Iterato
             yield file_sample(path, str(item))
             continue
         name = Path(f"picture {index}")
-        pixels[name] = _rgb(item, str(name))
+        try:
+            pixels[name] = _rgb(item, str(name))
+        except MediaError as error:
+            pixels[name] = error
         yield Sample(id=str(name), images=(name,))
 
 
@@ -263,8 +284,10 @@ def _rgb(picture: Image.Image | np.ndarray, name: str) -> np.ndarray:
     """uint8 [H, W, 3]. Raises MediaError for an array of another kind."""
     if isinstance(picture, Image.Image):
         try:
-            return np.array(to_rgb(picture))
-        except (OSError, ValueError) as error:
+            return upright_rgb(picture)
+        except MemoryError:
+            raise
+        except Exception as error:  # of any kind for damaged files, which Pillow reads as late as here
             raise MediaError(f"{name}: not a usable picture ({error})") from error
     if picture.dtype != np.uint8 or picture.shape[2:] not in ((), (3,)) or picture.ndim < 2:
         raise MediaError(
@@ -274,21 +297,24 @@ def _rgb(picture: Image.Image | np.ndarray, name: str) -> np.ndarray:
     return picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=2)
 
 
-def _by_size(inputs: Sequence[_Indexed], pixels: dict[Path, np.ndarray]) -> list[_Indexed]:
+def _by_size(inputs: Sequence[_Indexed], pixels: Pixels) -> list[_Indexed]:
     """Pictures of one size beside each other, so that batches are padded little and share their programs. Only headers
     are read."""
 
     def area(one: _Indexed) -> int:
         total = 0
         for file in one.sample.files:
-            if file in pixels:
-                height, width = pixels[file].shape[:2]
+            held = pixels.get(file)
+            if isinstance(held, MediaError):
+                return 0  # told of when it is read
+            if held is not None:
+                height, width = held.shape[:2]
             else:
                 try:
                     with Image.open(file) as opened:
                         width, height = opened.size
-                except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-                    return 0  # told of when it is read
+                except Exception:
+                    return 0  # of any kind for damaged files; told of when it is read
             total += width * height
         return total
 

@@ -18,6 +18,7 @@ from vcap_jax.captioning.settings import (
     endpoint_config,
     groups_side_by_side,
 )
+from vcap_jax.data.errors import MediaError
 from vcap_jax.data.examples import example_loader, media_loader
 from vcap_jax.data.images import decode_image
 from vcap_jax.data.manifest import Sample
@@ -39,8 +40,8 @@ from vcap_jax.run.inputs import check_checkpoint
 from vcap_jax.run.setup import sample_reader
 from vcap_jax.system.json_values import JsonDict
 
-Pixels = Mapping[Path, np.ndarray]
-"""Pictures that are in memory, by the names that stand for them."""
+Pixels = Mapping[Path, np.ndarray | MediaError]
+"""Pictures that are in memory, by the names that stand for them; why there is none of those that cannot be used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +152,7 @@ class PolicyEngine:
             video_prompt=data.video_prompt,
             buckets=data.buckets,
             judged=False,
-            open_image=partial(_open, pixels),
+            open_image=partial(opened, pixels),
         )
         return self._drawn[rollout].captions(samples, seed=seed, indices=indices, load=load, on_bad=on_bad)
 
@@ -217,7 +218,7 @@ class EndpointEngine:
             video_prompt=data.video_prompt,
             settings=data.judge_media,
             frames=EvenFrames(fps=data.fps or EvenFrames.fps, most=data.max_frames or EvenFrames.most),
-            open_image=partial(_open, pixels),
+            open_image=partial(opened, pixels),
         )
         return self._captioner(rollout).captions(samples, load, seed=seed, on_bad=on_bad)
 
@@ -275,5 +276,11 @@ def _rollout(config: RunConfig, drawing: Drawing, groups: int) -> RolloutConfig:
     )
 
 
-def _open(pixels: Pixels, path: Path) -> np.ndarray:
-    return pixels[path] if path in pixels else decode_image(path)
+def opened(pixels: Pixels, path: Path) -> np.ndarray:
+    """A picture in memory or on disk, uint8 [H, W, 3]. Raises MediaError."""
+    held = pixels.get(path)
+    if held is None:
+        return decode_image(path)
+    if isinstance(held, MediaError):
+        raise held
+    return held

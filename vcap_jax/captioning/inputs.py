@@ -67,7 +67,7 @@ class Inputs:
             )
 
     def __iter__(self) -> Iterator[Sample]:
-        """Raises ManifestError for a row that is no sample."""
+        """Raises ManifestError for a row that is no sample, InputsError for a file's name that is not UTF-8."""
         for sample in self._all():
             if sample is not None:
                 yield sample
@@ -122,6 +122,8 @@ def _in_folder(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Sample | 
             if path.resolve() not in above:
                 yield from _in_folder(path, above)
         elif path.suffix.lower() in VIDEO_SUFFIXES or path.suffix.lower() in _image_suffixes():
+            if (problem := _unwritable(path)) is not None:
+                raise InputsError(problem)
             yield file_sample(path)
         else:
             yield None
@@ -137,6 +139,17 @@ def _problem(path: Path) -> str | None:
         return f"{path} is an address: download it and give the file's path"
     if not path.exists():
         return f"{path} does not exist"
+    if (unwritable := _unwritable(path)) is not None:
+        return unwritable
     if path.is_dir() or path.suffix.lower() in (VIDEO_SUFFIXES | MANIFEST_SUFFIXES | _image_suffixes()):
         return None
     return f"{path} is neither picture, clip, folder nor manifest (.jsonl) by its name: rename it, or leave it out"
+
+
+def _unwritable(path: Path) -> str | None:
+    """What is wrong with a name that is no UTF-8: captions could not be kept by it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return f"the name of {str(path)!a} is not UTF-8: rename it"
+    return None

@@ -26,13 +26,24 @@ def decode_image(path: str | Path) -> np.ndarray:
     try:
         with Image.open(source) as opened:
             opened.load()
-            upright = ImageOps.exif_transpose(opened)
-            return np.array(to_rgb(upright))
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        # Pillow raises any of these for damaged files, depending on the format.
+            return upright_rgb(opened)
+    except MemoryError:
+        raise
+    except Exception as error:
+        # Depending on the format, Pillow raises nearly anything for damaged files: RuntimeError for AVIF,
+        # NotImplementedError for DDS, TypeError for orientation among broken EXIF entries.
         raise MediaError(
             f"{source}: not a readable image ({error}): replace the file or drop the row"
         ) from error
+
+
+def upright_rgb(image: Image.Image) -> np.ndarray:
+    """A picture of any mode, turned as its camera has noted: uint8 [H, W, 3].
+
+    Raises:
+        ValueError: floating-point pixels, whose range is not known. Damaged pictures raise whatever Pillow does.
+    """
+    return np.array(to_rgb(ImageOps.exif_transpose(image)))
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,6 +11,8 @@ from vcap_jax.data.errors import ManifestError
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, parse_json
 
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
+_MAYBE_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
@@ -18,13 +21,13 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
     what: what the file is called in errors, for example "manifest".
 
     Raises:
-        ManifestError: no such file, not UTF-8, or a line that is not a JSON object.
+        ManifestError: no such file, not UTF-8, a line that is not a JSON object, or one with half of a character.
     """
     if not path.is_file():
         if is_address(str(path)):
             raise ManifestError(f"the {what} {path} is an address: download it and give the file's path")
         raise ManifestError(f"the {what} {path} does not exist: check the path")
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8-sig") as lines:  # some editors begin a file with a byte order mark
         number = 0
         try:
             for number, line in enumerate(lines, 1):
@@ -40,6 +43,11 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
                     kind = type(value).__name__
                     raise ManifestError(
                         f"{path}:{number}: a {kind}, not a JSON object: write one object per line"
+                    )
+                if _MAYBE_HALF.search(line) and (half := _HALF.search(json.dumps(value, ensure_ascii=False))):
+                    raise ManifestError(
+                        f"{path}:{number}: {half[0]!a} is half of a character, which no text can hold: write the "
+                        "whole one, or leave it out; of a file's name, rename the file to UTF-8"
                     )
                 yield number, value
         except UnicodeDecodeError as error:

@@ -16,10 +16,13 @@ from PIL import Image
 from pydantic import Field
 
 from vcap_jax.configuration import settings
+from vcap_jax.data.errors import MediaError
 from vcap_jax.data.media import JudgeFrame, JudgeVideo, TimeWindow, frames_in_window
 
 SMALL_EDGE = 128
 _TICKS_PER_S = 1000.0
+_LONGEST_JPEG = 65_500
+"""Pixels of a side, the most that libjpeg writes."""
 
 
 @settings
@@ -131,7 +134,10 @@ def encode_picture(
     seconds: float | None = None,
     index: int | None = None,
 ) -> EncodedPicture:
-    """Scales (if asked) and compresses a uint8 [H, W, 3] RGB picture. seconds, index: of a video's frame."""
+    """Scales (if asked) and compresses a uint8 [H, W, 3] RGB picture. seconds, index: of a video's frame.
+
+    Raises MediaError for a picture that its format cannot hold.
+    """
     image = Image.fromarray(pixels)
     longest = max(image.size)
     if settings.max_edge and longest > settings.max_edge:
@@ -141,6 +147,11 @@ def encode_picture(
     kind = settings.format
     if kind == "auto":
         kind = "png" if max(image.size) <= SMALL_EDGE else "jpeg"
+    if kind == "jpeg" and max(image.size) > _LONGEST_JPEG:
+        raise MediaError(
+            f"a picture of {image.width} x {image.height} pixels, where a JPEG for the judge has at most "
+            f"{_LONGEST_JPEG} a side: scale the picture down or set data.judge_media.max_edge"
+        )
     buffer = io.BytesIO()
     if kind == "png":
         image.save(buffer, "PNG", compress_level=6)

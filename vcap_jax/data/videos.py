@@ -15,6 +15,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+from av.stream import Disposition
 
 from vcap_jax.data.errors import MediaError
 from vcap_jax.models.family import FrameSampling
@@ -57,7 +58,7 @@ def index_video(path: str | Path) -> VideoIndex:
     if not source.is_file():
         raise MediaError(f"{source}: no such file: correct the path in the manifest")
     try:
-        with av.open(str(source)) as container:
+        with _opened(source) as container:
             return _index(source, container)
     except (av.FFmpegError, ValueError, OSError, EOFError) as error:
         if isinstance(error, MediaError):
@@ -127,10 +128,22 @@ def _unreadable(source: Path, error: Exception) -> MediaError:
     return MediaError(f"{source}: not a readable video ({error}): replace the file or drop the row")
 
 
+def _opened(source: Path) -> av.container.InputContainer:
+    # FFmpeg takes what stands before a colon of a relative name for a protocol ("12:30.mp4").
+    return av.open(str(source.absolute()))
+
+
+def _moving(source: Path, container: av.container.InputContainer) -> av.video.VideoStream:
+    """The first stream of moving pictures. The cover of a song, or of a film, is a video stream as well."""
+    covers = Disposition.attached_pic | Disposition.timed_thumbnails
+    for stream in container.streams.video:
+        if not stream.disposition & covers:
+            return stream
+    raise MediaError(f"{source}: holds no video stream: replace the file or drop the row")
+
+
 def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
-    if not container.streams.video:
-        raise MediaError(f"{source}: holds no video stream: replace the file or drop the row")
-    stream = container.streams.video[0]
+    stream = _moving(source, container)
     count, end = 0, 0
     shown: dict[int, bool] = {}
     timed = True
@@ -200,8 +213,8 @@ def _declared_seconds(stream: av.video.VideoStream) -> float:
 
 def _first_frame(source: Path) -> av.VideoFrame | None:
     """Shows the size of the pictures, and how they are to be turned. (Raw streams cannot be rewound.)"""
-    with av.open(str(source)) as container:
-        return next(container.decode(container.streams.video[0]), None)
+    with _opened(source) as container:
+        return next(container.decode(_moving(source, container)), None)
 
 
 def _key_indices(ticks: tuple[int, ...] | None, shown: dict[int, bool]) -> tuple[int, ...]:
@@ -214,8 +227,8 @@ def _key_indices(ticks: tuple[int, ...] | None, shown: dict[int, bool]) -> tuple
 def _by_time(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarray]:
     """Yields wanted frames as long as they are found at their times; stops at the first that is not."""
     assert index.ticks is not None
-    with av.open(str(index.path)) as container:
-        stream = container.streams.video[0]
+    with _opened(index.path) as container:
+        stream = _moving(index.path, container)
         stream.thread_type = "AUTO"
         decoder = container.decode(stream)
         last = -1
@@ -235,8 +248,8 @@ def _by_time(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarray]:
 def _by_count(index: VideoIndex, indices: Sequence[int], found: int) -> Iterator[np.ndarray]:
     """Yields the wanted frames from number ``found`` on, counting frames from the start of the file."""
     wanted = set(indices[found:])
-    with av.open(str(index.path)) as container:
-        stream = container.streams.video[0]
+    with _opened(index.path) as container:
+        stream = _moving(index.path, container)
         stream.thread_type = "AUTO"
         for number, frame in enumerate(container.decode(stream)):
             if number in wanted:

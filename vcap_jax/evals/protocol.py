@@ -29,7 +29,7 @@ from vcap_jax.report.intervals import Value, mean, ratio
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.json_values import JsonObject
+from vcap_jax.system.json_values import JsonObject, rows_of
 from vcap_jax.world.splits import EmbeddedData
 
 _log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Item:
 
 def read_items(path: Path) -> list[Item]:
     """The items of a file of ``Item.line``. Raises OSError, and ValueError for other lines."""
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    rows = map(json.loads, rows_of(path.read_text(encoding="utf-8")))
     return [
         Item(
             id=row["id"],

@@ -13,7 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from vcap_jax.evals.protocol import Item
-from vcap_jax.report.intervals import Value, resampled
+from vcap_jax.report.intervals import Value, resampled_together
+
+
+class Columns:
+    """Values of items as arrays, each made once, when it is first asked for."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = items
+        self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def of(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """[S]: the value of each item, 0 where there is none; and 1 where there is one."""
+        if name not in self._known:
+            values = np.array([item.values.get(name, 0.0) for item in self._items], np.float64)
+            there = np.array([name in item.values for item in self._items], np.float64)
+            self._known[name] = (values, there)
+        return self._known[name]
 
 
 class Sums:
@@ -22,8 +38,8 @@ class Sums:
     counts: how often each item is drawn, [R, S]. An item without a value of some name enters none of its sums.
     """
 
-    def __init__(self, items: Sequence[Item], counts: np.ndarray) -> None:
-        self._items, self._counts = items, counts
+    def __init__(self, columns: Columns, counts: np.ndarray) -> None:
+        self._columns, self._counts = columns, counts
         self._known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     def total(self, name: str) -> np.ndarray:
@@ -36,8 +52,7 @@ class Sums:
 
     def _both(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         if name not in self._known:
-            values = np.array([item.values.get(name, 0.0) for item in self._items], np.float64)
-            there = np.array([name in item.values for item in self._items], np.float64)
+            values, there = self._columns.of(name)
             self._known[name] = (self._counts @ values, self._counts @ there)
         return self._known[name]
 
@@ -97,11 +112,13 @@ def evaluated(
     """Each statistic over the items without failure, with its interval over clusters (``intervals.resampled``)."""
     whole = [item for item in items if item.failure is None]
     number, places = _places(whole, cluster)
+    columns = Columns(whole)
 
-    def measured(statistic: Statistic) -> Value:
-        return resampled(lambda counts: statistic(Sums(whole, counts[:, places])), number)
+    def measured(counts: np.ndarray) -> dict[str, np.ndarray]:
+        sums = Sums(columns, counts[:, places])
+        return {name: statistic(sums) for name, statistic in statistics.items()}
 
-    return {name: measured(statistic) for name, statistic in statistics.items()}
+    return resampled_together(measured, number)
 
 
 def paired_differences(
@@ -121,15 +138,13 @@ def paired_differences(
     common = [name for name in ours if name in theirs]
     a, b = [ours[name] for name in common], [theirs[name] for name in common]
     number, places = _places(a, cluster)
+    before, after = Columns(a), Columns(b)
 
-    def difference(statistic: Statistic) -> Value:
-        def of(counts: np.ndarray) -> np.ndarray:
-            drawn = counts[:, places]
-            return statistic(Sums(b, drawn)) - statistic(Sums(a, drawn))
+    def differences(counts: np.ndarray) -> dict[str, np.ndarray]:
+        earlier, later = Sums(before, counts[:, places]), Sums(after, counts[:, places])
+        return {name: statistic(later) - statistic(earlier) for name, statistic in statistics.items()}
 
-        return resampled(of, number)
-
-    return {name: difference(statistic) for name, statistic in statistics.items()}
+    return resampled_together(differences, number)
 
 
 def changes_of_means(

@@ -32,6 +32,9 @@ from vcap_jax.configuration import settings
 
 Array = np.ndarray | jax.Array
 
+_ROUNDING = 1e-9
+"""Rewards that differ by no more are equal where flat groups are dropped."""
+
 
 @settings
 class AdvantageConfig:
@@ -127,6 +130,10 @@ def group_advantages(
     highest = xp.where(valid, rewards, -xp.inf).max(axis=1)
     flat = ~skipped & (lowest == highest)
     if config.drop_flat:
+        # Equal sums of different scores may differ by their rounding. That makes no advantage, but it would keep them
+        # in the loss.
+        spread = xp.where(skipped, xp.inf, highest) - xp.where(skipped, 0.0, lowest)
+        flat = spread <= _ROUNDING
         contributes = contributes & ~flat[:, None]
     # Equal rewards may differ from their own rounded mean by one bit, which the division would blow up.
     centred = xp.where(valid & ~flat[:, None], rewards - mean[:, None], 0.0)

@@ -17,6 +17,7 @@ from vcap_jax.human_eval.planning import Spread, spread_of
 from vcap_jax.human_eval.protocol import Kind, Ranking
 from vcap_jax.human_eval.records import Item, Proposition, Rankings
 from vcap_jax.report.intervals import Value, mean, ratio
+from vcap_jax.reward.aggregation import comparable
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -51,10 +52,14 @@ def mean_ranks(rows: Sequence[Rankings], order: str = OVERALL) -> Ranks:
 
 
 def reward_ranks(items: Mapping[str, Item]) -> dict[str, Ranks]:
-    """Ranks under the reward, by item; only items whose captions all have one."""
+    """Ranks under the reward, by item, equal rewards sharing one; only items whose captions all have one."""
     found: dict[str, Ranks] = {}
     for item in items.values():
-        rewards = {caption.model: caption.reward for caption in item.captions if caption.reward is not None}
+        rewards = {
+            caption.model: comparable(caption.reward)
+            for caption in item.captions
+            if caption.reward is not None
+        }
         if len(rewards) == len(item.captions):
             found[item.id] = average_ranks(rewards)
     return found

@@ -22,6 +22,7 @@ from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, Pipeli
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.step_log import naming, replace_file
+from vcap_jax.reward.aggregation import comparable
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
@@ -51,8 +52,8 @@ class Selection:
 
 def best_candidate(rewards: Sequence[float | None]) -> int | None:
     """Index of the highest reward, the first among equals; None if none has a score."""
-    scored = [index for index, reward in enumerate(rewards) if reward is not None]
-    return max(scored, key=lambda index: (rewards[index], -index), default=None)
+    scored = {index: comparable(reward) for index, reward in enumerate(rewards) if reward is not None}
+    return max(scored, key=lambda index: (scored[index], -index), default=None)
 
 
 def score_candidates(
@@ -205,7 +206,8 @@ def choose_best(scores: Path, candidates: ReferencePool) -> tuple[ReferencePool,
         if best is None:
             without += 1
             continue
-        ties += known.count(max(known)) > 1
+        equal = [comparable(reward) for reward in known]
+        ties += equal.count(max(equal)) > 1
         bests.append(max(known))
         entries.append(PoolEntry(id=identity, references=(candidates[identity].references[best],)))
     if not entries:

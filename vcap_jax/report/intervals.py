@@ -6,7 +6,7 @@ What is drawn again is the sample, never a claim, a question or a caption: those
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Self
 
@@ -102,22 +102,38 @@ def resampled(
     the same seed can be compared draw by draw. Source: Efron and Tibshirani, An Introduction to the Bootstrap,
     chapter 13.
     """
+    return resampled_together(
+        lambda counts: {"": statistic(counts)}, samples, level=level, resamples=resamples, seed=seed
+    )[""]
+
+
+def resampled_together(
+    statistics: Callable[[np.ndarray], Mapping[str, np.ndarray]],
+    samples: int,
+    *,
+    level: float = 0.95,
+    resamples: int = 4000,
+    seed: int = 0,
+) -> dict[str, Value]:
+    """``resampled`` of several statistics of the same samples, by name: each has the value and the interval that it has
+    alone, and the draws are made once."""
     method = f"percentile bootstrap over samples, {level:.0%}, {resamples} resamples"
     nothing = Value(value=math.nan, low=math.nan, high=math.nan, n=samples, method=method)
-    if samples == 0:
-        return nothing
-    value = float(statistic(np.ones((1, samples), np.int64))[0])
-    if math.isnan(value):
-        return nothing
+    whole = {name: float(of[0]) for name, of in statistics(np.ones((1, samples), np.int64)).items()}
+    measured = [name for name, value in whole.items() if not math.isnan(value)]
+    found = dict.fromkeys(whole, nothing)
+    if samples == 0 or not measured:
+        return found
     # How often each sample is drawn is all a resample says, so S counts stand for S drawn samples. They are drawn in
     # blocks, which gives the same draws as all at once: those of 100,000 samples would take 3 GB.
     generator, chances = np.random.default_rng(seed), np.full(samples, 1 / samples)
     block = max(1, BLOCK // samples)
-    values = np.concatenate(
-        [
-            statistic(generator.multinomial(samples, chances, size=min(block, resamples - first)))
-            for first in range(0, resamples, block)
-        ]
-    )
-    low, high = np.quantile(values[~np.isnan(values)], [(1 - level) / 2, (1 + level) / 2])
-    return Value(value=value, low=float(low), high=float(high), n=samples, method=method)
+    drawn = [
+        statistics(generator.multinomial(samples, chances, size=min(block, resamples - first)))
+        for first in range(0, resamples, block)
+    ]
+    for name in measured:
+        values = np.concatenate([of[name] for of in drawn])
+        low, high = np.quantile(values[~np.isnan(values)], [(1 - level) / 2, (1 + level) / 2])
+        found[name] = Value(value=whole[name], low=float(low), high=float(high), n=samples, method=method)
+    return found

@@ -126,7 +126,7 @@ def _claim(given: object) -> CaptionClaim | Failure:
         return Failure(
             reason="bad_answer", detail=f"{head(repr(list(values.values())))} is no text, true and visible"
         )
-    return CaptionClaim(claim=_readable(claim), true=true, visible=visible)
+    return CaptionClaim(claim=claim, true=true, visible=visible)
 
 
 def _unit(given: object) -> ReferenceUnit | Failure:
@@ -138,12 +138,7 @@ def _unit(given: object) -> ReferenceUnit | Failure:
         return Failure(
             reason="bad_answer", detail=f"{head(repr(list(values.values())))} is no text and covered"
         )
-    return ReferenceUnit(unit=_readable(unit), covered=covered)
-
-
-def _readable(text: str) -> str:
-    """Without lone surrogates, which an escape can write and no file can hold."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return ReferenceUnit(unit=unit, covered=covered)
 
 
 def balance_answer(balance: Balance) -> JsonObject:

@@ -170,8 +170,7 @@ def _side(given: object) -> Side | Failure:
         return Failure(
             reason="bad_score", detail=f"Severity is {head(repr(severity))}, where {wanted} is asked for"
         )
-    readable = claim.encode("utf-8", "replace").decode("utf-8")
-    return Side(claim=readable, error=cast(Error, error), severity=severity)
+    return Side(claim=claim, error=cast(Error, error), severity=severity)
 
 
 def differences_answer(differences: Sequence[Difference]) -> JsonObject:

@@ -63,15 +63,15 @@ def read_completion(raw: bytes) -> Completion | None:
             prompt_token_ids=None if ids is None else tuple(int(i) for i in ids),
             id=str(payload.get("id") or "") or None,
         )
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError, OverflowError):
         return None
 
 
 def _text_of(content: object) -> str | None:
-    """Message content as text; some servers give a list of parts."""
+    """Message content as text, without lone surrogates, which no file can hold; some servers give a list of parts."""
     if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else None
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return content.encode("utf-8", "replace").decode("utf-8") if isinstance(content, str) else None
 
 
 def retry_after_seconds(header: str | None) -> float | None:

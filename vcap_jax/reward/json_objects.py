@@ -1,8 +1,8 @@
 """JSON objects in what a model really writes.
 
 Accepted around them: code fences, prose before and after, a ``<think>`` block, a comma after the last entry, raw line
-breaks inside strings. An answer that the server reports as cut off, filtered or aborted is refused, and so is one that
-stops inside an object or holds one that does not parse.
+breaks inside strings. Lone surrogates become question marks. An answer that the server reports as cut off, filtered or
+aborted is refused, and so is one that stops inside an object or holds one that does not parse.
 """
 
 from __future__ import annotations
@@ -58,8 +58,26 @@ def _without_thought(text: str) -> str | None:
     return None if "<think>" in spoken.split("{", 1)[0] else spoken
 
 
+def _pairs(pairs: list[tuple[str, object]]) -> KeyedPairs:
+    return KeyedPairs((_writable_text(key), _writable(value)) for key, value in pairs)
+
+
+def _writable(value: object) -> object:
+    """The same; objects inside it are ``_pairs``' already."""
+    if isinstance(value, str):
+        return _writable_text(value)
+    if isinstance(value, list) and not isinstance(value, KeyedPairs):
+        return [_writable(inner) for inner in value]
+    return value
+
+
+def _writable_text(text: str) -> str:
+    """Without lone surrogates: an escape can write one, and whoever writes the answer to a file would fail."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 # strict=False: models write raw line breaks into the analysis.
-_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=KeyedPairs)
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_pairs)
 
 
 def _objects(text: str) -> list[KeyedPairs] | Failure:

@@ -118,9 +118,7 @@ def _validated(pairs: KeyedPairs, score_keys: Sequence[str]) -> Scores | Failure
     analysis = values[ANALYSIS_KEY]
     if not isinstance(analysis, str):
         return refuse("bad_analysis", f"{ANALYSIS_KEY} is a {type(analysis).__name__}, not a string")
-    # An escaped lone surrogate is legal JSON and would break whoever writes the analysis to a file.
-    readable = analysis.encode("utf-8", "replace").decode("utf-8")
-    return _scores(readable, scores)
+    return _scores(analysis, scores)
 
 
 def _scores(analysis: str, values: dict[str, int]) -> Scores:

@@ -18,6 +18,7 @@ from statistics import fmean
 
 import numpy as np
 
+from vcap_jax.reward.aggregation import comparable
 from vcap_jax.reward.config import RewardConfig, SecondJudgeConfig
 from vcap_jax.reward.endpoint import Role
 from vcap_jax.reward.family import FamilyError, load_family
@@ -53,7 +54,9 @@ def agreement(pairs: Sequence[tuple[CandidateScore, CandidateScore]]) -> Row:
             abs(a[name] - b[name]) for a, b in pairs_of if name in a and name in b
         )
     if both:
-        first, second = zip(*((float(a.reward or 0), float(b.reward or 0)) for a, b in both), strict=True)
+        first, second = zip(
+            *((comparable(a.reward or 0.0), comparable(b.reward or 0.0)) for a, b in both), strict=True
+        )
         row[f"{PREFIX}difference_reward"] = fmean(abs(a - b) for a, b in zip(first, second, strict=True))
         if len(both) >= _LEAST_FOR_CORRELATION:
             for name, a, b in (("pearson", first, second), ("spearman", _ranks(first), _ranks(second))):

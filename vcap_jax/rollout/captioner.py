@@ -99,30 +99,31 @@ class Captioner:
         """
         if not samples:
             return
-        order: list[Example] = []
+        # Those in work alone: with its pixels a long video takes 150 MB.
+        in_work: dict[int, Example] = {}
         if indices is None:
             indices = range(first, first + len(samples))
         index_of = {sample.id: index for sample, index in zip(samples, indices, strict=True)}
-        read = self._read(samples, order, index_of, on_bad=on_bad, stop=stop)
+        read = self._read(samples, in_work, index_of, on_bad=on_bad, stop=stop)
         done: dict[int, SampledGroup] = {}
         told = 0
         for group in self._source.captions(params, read, seed=seed):
             done[group.index] = group
             # In the order of the manifest, whichever is complete first.
             while told in done:
-                yield self._captioned(order[told], done.pop(told))
+                yield self._captioned(in_work.pop(told), done.pop(told))
                 told += 1
 
     def _read(
         self,
         samples: Sequence[Sample],
-        order: list[Example],
+        in_work: dict[int, Example],
         index_of: Mapping[str, int],
         *,
         on_bad: Callable[[BadSample], None] | None,
         stop: Callable[[], bool],
     ) -> Iterator[ReadSamples]:
-        """What can be read; a group is known by where it stands in ``order``, which grows."""
+        """What can be read; a group is known by its number among these, and what was read by that in ``in_work``."""
         size = self._source.groups
         settings = PipelineSettings(
             batch_groups=size,
@@ -132,12 +133,13 @@ class Captioner:
             prefetch=2 * size,
             on_bad_sample=self._on_bad_sample,
         )
+        first = 0
         for batch in GroupIterator(samples, self._load, settings, on_skip=on_bad):
             if stop():
                 return
-            first = len(order)
-            order.extend(batch.examples)
+            in_work.update(enumerate(batch.examples, first))
             yield ReadSamples(batch.examples, [index_of[e.sample.id] for e in batch.examples], first)
+            first += len(batch.examples)
 
     def _captioned(self, example: Example, group: SampledGroup) -> Captioned:
         texts = self._policy.texts(group.tokens, group.lengths)

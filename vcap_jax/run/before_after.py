@@ -11,6 +11,7 @@ from vcap_jax.evals.protocol import Item, OwnData
 from vcap_jax.report.before_after import MetricChange, Pair, Side, most_telling, write_before_after_page
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.samples import SampleFrame
+from vcap_jax.reward.aggregation import comparable
 from vcap_jax.reward.group import compared_with
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.judge_domain import domain_warning
@@ -97,9 +98,10 @@ def _without_zeros(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def _gain(before: Item, after: Item) -> float | None:
+    """In reward; 0 where only the rounding of its sum differs. None unless both were scored."""
     if REWARD not in before.values or REWARD not in after.values:
         return None
-    return after.values[REWARD] - before.values[REWARD]
+    return comparable(after.values[REWARD] - before.values[REWARD])
 
 
 def _counts(gains: Mapping[str, float | None]) -> str:

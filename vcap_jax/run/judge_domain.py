@@ -117,8 +117,8 @@ def _is_world_picture(path: Path) -> bool | None:
                 return False
             image.draft("RGB", (_EDGE, _EDGE))
             return is_world_image(np.asarray(to_rgb(image)))
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError):
-        return None  # Pillow raises any of these for damaged files, depending on the format
+    except Exception:
+        return None  # Pillow raises nearly anything for damaged files, depending on the format
 
 
 def _is_world_clip(path: Path) -> bool:

@@ -24,6 +24,7 @@ from vcap_jax.system.json_values import (
     as_text,
     as_whole,
     parse_json,
+    rows_of,
 )
 from vcap_jax.system.shutdown import Stopped, requested
 
@@ -128,7 +129,7 @@ class PolicyCaptioner:
         if not self._path.exists():
             return {}
         where, kept = str(self._path), {}
-        for line in self._path.read_text(encoding="utf-8").splitlines():
+        for line in rows_of(self._path.read_text(encoding="utf-8")):
             row = as_object(parse_json(line), where)
             kept[as_whole(row.get("seed", 0), f"{where}: seed"), as_text(row["id"], f"{where}: id")] = row
         return kept

@@ -35,9 +35,11 @@ def tokenise_targets(
 ) -> Targets:
     """The pool's captions of ``samples``; samples without any that fits are not in the result.
 
-    max_tokens: of a caption, the end token included. Raises ConfigError if not a single one is left.
+    max_tokens: of a caption, the end token included. Raises ConfigError if not a single one is left, and for one that
+    holds a special token of the tokenizer.
     """
     end = processor.eos_token_ids[0]
+    special = np.array([*processor.eos_token_ids, *processor.banned_token_ids], np.int32)
     captions: dict[str, tuple[np.ndarray, ...]] = {}
     texts: dict[str, tuple[str, ...]] = {}
     too_long = 0
@@ -48,6 +50,13 @@ def tokenise_targets(
             np.array([*processor.tokenizer(text, add_special_tokens=False)["input_ids"], end], np.int32)
             for text in pool[sample.id].references
         ]
+        if found := [int(token) for row in tokens for token in row[:-1][np.isin(row[:-1], special)]]:
+            token = processor.tokenizer.decode(found[:1], skip_special_tokens=False)
+            problem = (
+                f"a caption of sample {sample.id} holds {token}, which is no text to the policy: it would learn "
+                "to end there, or to write what it may not. Take it out of the captions"
+            )
+            raise ConfigError([problem])
         pairs = zip(tokens, pool[sample.id].references, strict=True)
         fitting = [(row, text) for row, text in pairs if len(row) <= max_tokens]
         too_long += len(tokens) - len(fitting)

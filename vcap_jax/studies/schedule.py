@@ -22,7 +22,15 @@ from vcap_jax.studies.perform import write_task
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.versions import code_version
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.json_values import JsonDict, as_number, as_object, as_text, as_whole, parse_json
+from vcap_jax.system.json_values import (
+    JsonDict,
+    as_number,
+    as_object,
+    as_text,
+    as_whole,
+    parse_json,
+    rows_of,
+)
 from vcap_jax.system.shutdown import finishing, raise_if_requested
 from vcap_jax.world.splits import prepare_embedded_data
 
@@ -180,7 +188,7 @@ def _noted(out: Path) -> list[JsonDict]:
     path = out / "seconds.jsonl"
     if not path.exists():
         return []
-    return [as_object(parse_json(line), str(path)) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [as_object(parse_json(line), str(path)) for line in rows_of(path.read_text(encoding="utf-8"))]
 
 
 def _ready(waiting: list[Task], running: list[_Running], plan: Plan, out: Path) -> list[Task]:

@@ -38,6 +38,12 @@ def read_json_object(path: Path) -> JsonDict:
     return as_object(value, str(path))
 
 
+def rows_of(text: str) -> list[str]:
+    """The lines of JSON Lines that are not blank. ``str.splitlines`` cuts at characters that JSON leaves as they are
+    inside a text, such as U+2028 and U+0085."""
+    return [line for line in text.split("\n") if line.strip()]
+
+
 def as_object(value: object, where: str) -> JsonDict:
     """A JSON object, the same one. where: what it is and where it stands, for the message. Raises JsonError."""
     if not isinstance(value, dict):

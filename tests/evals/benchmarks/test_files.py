@@ -53,3 +53,11 @@ def test_names_meet_with_or_without_folder_and_ending() -> None:
     found = captioner.captions(samples)
     assert [one.texts for one in found] == [("A cat.",), ("A dog.",), ("A car.",), ()]
     assert found[3].failure == "the predictions have no caption of it"
+
+
+def test_marks_that_json_leaves_as_they_are_divide_no_lines(tmp_path: Path) -> None:
+    path = tmp_path / "captions"
+    path.write_text(
+        '{"id": "a.jpg", "caption": "Two\u2028lines."}\n{"id": "b.jpg", "caption": "A\x85dog."}\n'
+    )
+    assert read_predictions(path) == {"a.jpg": "Two\u2028lines.", "b.jpg": "A\x85dog."}

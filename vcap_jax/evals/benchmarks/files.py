@@ -107,7 +107,10 @@ def read_predictions(path: Path) -> dict[str, str]:
         value: JsonValue = parse_json(text)
     except json.JSONDecodeError:
         value = [
-            _line(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()
+            # Not splitlines, see ``rows_of``; blank lines are numbered as well.
+            _line(path, number, line)
+            for number, line in enumerate(text.split("\n"), 1)
+            if line.strip()
         ]
     if isinstance(value, dict) and not (_named(value) and _caption(value) is not None):
         found = {name: _caption({"caption": one}) for name, one in value.items()}

@@ -1,0 +1,68 @@
+"""Captions of a whole manifest: in its order whatever comes first, and pictures are let go of on the way."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vcap_jax.data.manifest import Sample
+from vcap_jax.rollout.captioner import Captioner
+from vcap_jax.rollout.engine import ReadSamples
+from vcap_jax.rollout.sampler import SampledGroup
+
+
+class Read:
+    """What a sample is read as, weakly known to ``alive``."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample = sample
+
+
+class Source:
+    """Reads so many samples together, and gives the captions of each pair of them the other way round."""
+
+    groups = 2
+
+    def captions(
+        self, params: object, samples: Iterable[ReadSamples], *, seed: int
+    ) -> Iterator[SampledGroup]:
+        for read in samples:
+            for place, index in reversed(list(zip(read.places, read.indices, strict=True))):
+                tokens = np.full((1, 1), index, np.int32)
+                yield SampledGroup(place, tokens, np.array([1]), np.array([False]), None)
+
+
+@pytest.fixture
+def policy() -> Any:
+    def texts(tokens: np.ndarray, lengths: np.ndarray) -> tuple[str, ...]:
+        return tuple(str(row[0]) for row in tokens)
+
+    return SimpleNamespace(texts=texts)
+
+
+def test_captions_come_in_the_order_of_the_samples_and_bad_ones_are_left_out(policy: Any) -> None:
+    samples = [Sample(id=str(n), images=("x",)) for n in range(7)]  # type: ignore[arg-type]
+    found = list(Captioner(policy, Source(), Read).run({}, samples, seed=0, first=100))  # type: ignore[arg-type]
+    assert [(one.sample.id, one.captions) for one in found] == [(str(n), (str(100 + n),)) for n in range(7)]
+
+
+def test_what_is_captioned_is_let_go_of(policy: Any) -> None:
+    alive: weakref.WeakSet[Read] = weakref.WeakSet()
+
+    def load(sample: Sample) -> Read:
+        read = Read(sample)
+        alive.add(read)
+        return read
+
+    samples = [Sample(id=str(n), images=("x",)) for n in range(100)]  # type: ignore[arg-type]
+    captioner = Captioner(policy, Source(), load)  # type: ignore[arg-type]
+    most = 0
+    for _ in captioner.run({}, samples, seed=0):
+        most = max(most, len(alive))
+    # Those in work and those read ahead, not all that there were.
+    assert most < 20
