@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gpu_judge.bodies import Limits
+from vcap_jax.configuration import load_config, shipped_configs
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, VideoSource, encode_picture
 from vcap_jax.data.media import JudgeMedia, TimeWindow
+from vcap_jax.run.config import RunConfig
 
 RNG = np.random.default_rng(0)
 
@@ -41,6 +44,17 @@ def test_the_longer_side_is_limited() -> None:
     assert decode(frame.url).size == (200, 100)
     frame = encode_picture(picture(2, 600), JudgeMediaSettings(max_edge=200, format="png")).as_frame()
     assert decode(frame.url).size == (200, 1)
+
+
+@pytest.mark.parametrize("size", [(1080, 1920), (2160, 3840)])
+def test_a_clip_of_the_papers_run_is_far_below_what_the_judges_server_takes(size: tuple[int, int]) -> None:
+    """Of noise, which compresses worst."""
+    data = load_config(RunConfig, [shipped_configs() / "paper" / "video.yaml"]).data
+    frame = encode_picture(picture(*size), data.judge_media).as_frame()
+    assert data.max_frames * len(frame.url) < Limits().body_bytes / 1.5
+    # And it loses nothing that the judge would see: 256 tokens of 32 x 32 pixels.
+    width, height = decode(frame.url).size
+    assert width * height >= data.max_frame_tokens * 32 * 32
 
 
 def test_a_window_selects_the_frames_of_a_video() -> None:
