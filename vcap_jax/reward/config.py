@@ -316,6 +316,6 @@ class SecondJudgeConfig:
             )
         if self.judge.sleep_mode:
             raise ValueError(
-                "second_judge.judge.sleep_mode is true, and nobody waits for a second judge's turn: give it GPUs of its "
-                "own, or leave out second_judge"
+                "second_judge.judge.sleep_mode is true, and nobody waits for a second judge's turn: give it GPUs of "
+                "its own, or leave out second_judge"
             )

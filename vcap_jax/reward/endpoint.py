@@ -199,7 +199,14 @@ class Endpoint:
             reply = await self.post(
                 "chat/completions", {"model": model, "messages": GREETING, "max_tokens": 1}
             )
-        except (NotReachable, TimeoutError) as error:
+        except NotReachable as error:
+            return str(error)
+        except TimeoutError as error:
+            if await self._sleeps():
+                raise JudgeUnavailable(
+                    f"{self.root} is asleep: set {self._role.settings}.sleep_mode=true if it shares the policy's GPUs, "
+                    f"or wake it up (curl -X POST {self.root}/wake_up)"
+                ) from error
             return str(error)
         self._check_key(reply)
         if reply.status >= 500:
@@ -239,6 +246,14 @@ class Endpoint:
             raise NotReachable(broken_connection(error)) from error
         except TimeoutError as error:
             raise TimeoutError(f"no answer in {self._deadline_s:g} s") from error
+
+    async def _sleeps(self) -> bool:
+        """Whether it says so; a server that answers no such question does not."""
+        try:
+            reply = await self._get(f"{self.root}/is_sleeping")
+        except NotReachable:
+            return False
+        return _field(reply, "is_sleeping") is True
 
     async def placeholder(self, token: str, model: str) -> int | None:
         """The id of a special token of the server's tokenizer; None where it is not one token or the server

@@ -18,7 +18,7 @@ import queue
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -34,6 +34,7 @@ from vcap_jax.rollout.engine import ReadSamples, RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig, SampledCaption, SampledGroup
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
 from vcap_jax.rollout.vllm_server import ServerLost, VllmServer, rollout_session
+from vcap_jax.rollout.vllm_turns import ServerTurns
 from vcap_jax.rollout.vllm_weights import WeightFiles
 from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.system.turns import Turns
@@ -113,10 +114,7 @@ class VllmEngine:
         self._version, self._versions = "", 0
         self._adapters_kept: float | None = None
         self._start = policy.trainable if config.vllm.sleep_mode else None
-        self._turns = Turns() if turns is None else turns
-        self._kept: Path | None = None
-        """Of servers that take turns: the weights of the present one, which ``params`` no longer are."""
-        self._awake = False
+        self._turns = ServerTurns(Turns() if turns is None else turns, self._weights, self._loop)
 
     def __enter__(self) -> Self:
         return self
@@ -131,7 +129,7 @@ class VllmEngine:
         start, self._start = self._start, None
         if start is None:
             return self._loop.run(self._checked())
-        with self._weights_kept(start), self._turn():
+        with self._written(start), self._turn():
             return self._loop.run(self._checked())
 
     def stream(
@@ -151,9 +149,7 @@ class VllmEngine:
                 pairs = zip(batch.indices, batch.examples, strict=True)
                 yield [self._asked(example, index, index) for index, example in pairs]
 
-        for group in self._groups(
-            params, asked(), self._rules, seed=self._seed, step=step, looked_at=True
-        ):
+        for group in self._groups(params, asked(), self._rules, seed=self._seed, step=step, looked_at=True):
             if ended is not None:
                 for caption in group.by_caption():
                     ended(caption)
@@ -183,7 +179,8 @@ class VllmEngine:
     def measured(self) -> Mapping[str, float]:
         """See ``RolloutEngine``. ``rollout/adapters_kept``: the share of what adapters add that the servers' weights
         hold (``lora.Additions.kept``), where there are any that add something."""
-        return {} if self._adapters_kept is None else {"rollout/adapters_kept": self._adapters_kept}
+        kept = self._turns.adapters_kept if self._settings.sleep_mode else self._adapters_kept
+        return {} if kept is None else {"rollout/adapters_kept": kept}
 
     def close(self) -> None:
         """Cancels what is under way, closes the connections, removes the weight files. May be called again."""
@@ -191,8 +188,7 @@ class VllmEngine:
             return
 
         async def last() -> None:
-            if self._awake:  # whoever drew was ended in the middle
-                await self._asleep()
+            await self._turns.asleep()  # whoever drew may have been ended in the middle
             if self._session is not None:
                 await self._session.close()
 
@@ -228,11 +224,21 @@ class VllmEngine:
             self._give(params)
             yield from self._answered(params, batches, rules, seed=seed, step=step)
             return
-        with self._weights_kept(params):
+        with self._written(params):
             if looked_at:
                 batches = iter(list(batches))
             with self._turn():
                 yield from self._answered(params, batches, rules, seed=seed, step=step)
+
+    def _written(self, params: Params) -> AbstractContextManager[None]:
+        self._next_version()
+        return self._turns.written(params, self._version)
+
+    def _turn(self) -> AbstractContextManager[None]:
+        """The turn of servers that take turns; they are given the weights that were written for it."""
+        return self._turns.turn(
+            self._servers, lambda folder: self._load_into(self._servers, folder, self._version)
+        )
 
     def _answered(
         self, params: Params, batches: Iterator[list[_Asked]], rules: GroupRules, *, seed: int, step: int
@@ -317,10 +323,10 @@ class VllmEngine:
             self._loop.run(server.expect(self._version))
             told = "with its weights"
         except ServerLost:
-            if self._kept is None:
+            if self._turns.folder is None:
                 self._load(params, [server])
             else:
-                self._loop.run(self._load_into([server], self._kept, self._version))
+                self._loop.run(self._load_into([server], self._turns.folder, self._version))
             told = "and was given the weights again"
         self._say(f"the rollout server at {server.url} is back {told}: {groups} groups are asked of it again")
 
@@ -343,39 +349,6 @@ class VllmEngine:
             await server.load(folder, version)
 
         await asyncio.gather(*map(surely, servers))
-
-    # -- turns of servers that share the policy's devices --------------------------------------------------------
-
-    @contextmanager
-    def _weights_kept(self, params: Params) -> Iterator[None]:
-        """Writes the weights of a turn, which are there for all of it: a server that is lost is given them again."""
-        self._next_version()
-        self._kept, self._adapters_kept = self._weights.write(params, self._version)
-        try:
-            yield
-        finally:
-            kept, self._kept = self._kept, None
-            self._weights.remove(kept)
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """The servers' turn: they wake up and are given its weights, and sleep when it is over."""
-        assert self._kept is not None
-        with self._turns.of(f"the rollout servers at {', '.join(self._settings.urls)}"):
-            self._awake = True
-            try:
-                self._loop.run(self._load_into(self._servers, self._kept, self._version))
-                yield
-            finally:
-                if self._awake:
-                    self._loop.run(self._asleep())
-
-    async def _asleep(self) -> None:
-        """Has all servers sleep. Raises RolloutError for one that keeps its memory; one that is not there has none."""
-        self._awake = False
-        for outcome in await asyncio.gather(*(s.sleep() for s in self._servers), return_exceptions=True):
-            if isinstance(outcome, BaseException) and not isinstance(outcome, ServerLost):
-                raise outcome
 
     # -- in the event loop -------------------------------------------------------------------------------------
 

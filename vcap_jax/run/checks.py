@@ -224,8 +224,8 @@ def _check_turns(config: RunConfig, processes: Processes) -> None:
         raise ConfigError(
             [
                 (
-                    f"judge.sleep_mode is true in a run of {processes.count} processes, each of which would have the judge "
-                    "sleep while others ask it; it is made for one. Set judge.sleep_mode=false"
+                    f"judge.sleep_mode is true in a run of {processes.count} processes, each of which would have the "
+                    "judge sleep while others ask it; it is made for one. Set judge.sleep_mode=false"
                 )
             ]
         )

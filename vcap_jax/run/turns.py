@@ -87,32 +87,29 @@ def check_shares(shares: Mapping[str, float], kept: float | None) -> None:
 
 def _sharing(config: RunConfig) -> list[_Shared]:
     judge, vllm = config.judge, config.rollout.vllm
-    servers: list[_Shared] = []
-    if judge.sleep_mode:
-        for url in judge.urls:
-            servers.append(
-                _Shared(
-                    who=f"the judge at {url}",
-                    root=base_url(url).removesuffix("/v1"),
-                    limit_s=judge.deadline_s,
-                    setting="judge.deadline_s",
-                    level=1,
-                    start="gpu_judge/serve.py --sleep-mode",
-                )
-            )
-    if config.rollout.engine == "vllm" and vllm.sleep_mode:
-        for url in vllm.urls:
-            servers.append(
-                _Shared(
-                    who=f"the rollout server at {url}",
-                    root=url.rstrip("/"),
-                    limit_s=vllm.load_timeout_s,
-                    setting="rollout.vllm.load_timeout_s",
-                    level=2,
-                    start="launch/serve_rollout.py --sleep-mode",
-                )
-            )
-    return servers
+    judges = [
+        _Shared(
+            who=f"the judge at {url}",
+            root=base_url(url).removesuffix("/v1"),
+            limit_s=judge.deadline_s,
+            setting="judge.deadline_s",
+            level=1,
+            start="gpu_judge/serve.py --sleep-mode",
+        )
+        for url in (judge.urls if judge.sleep_mode else ())
+    ]
+    drawing = [
+        _Shared(
+            who=f"the rollout server at {url}",
+            root=url.rstrip("/"),
+            limit_s=vllm.load_timeout_s,
+            setting="rollout.vllm.load_timeout_s",
+            level=2,
+            start="launch/serve_rollout.py --sleep-mode",
+        )
+        for url in (vllm.urls if config.rollout.engine == "vllm" and vllm.sleep_mode else ())
+    ]
+    return judges + drawing
 
 
 async def _asleep(servers: list[_Shared], say: Callable[[str], None]) -> dict[str, float]:

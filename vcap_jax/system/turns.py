@@ -28,7 +28,7 @@ class Turns:
         """The turn of a server. Raises RuntimeError while it is another's: a mistake of the program."""
         with self._lock:
             if self._whose is not None:
-                raise RuntimeError(f"it is the turn of {self._whose}, and {who} begins one")
+                raise RuntimeError(f"it is the turn of {self._whose}, and {who} begin another")
             self._whose = who
         try:
             yield
