@@ -35,6 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cpu", action="store_true", help="vLLM's CPU build: leave out what it cannot do")
     parser.add_argument("--port", type=int, default=8100)
     parser.add_argument(
+        "--sleep-mode",
+        action="store_true",
+        help="it shares the policy's GPU: the trainer has it sleep and wakes it up (rollout.vllm.sleep_mode)",
+    )
+    parser.add_argument(
         "--folder", type=Path, help="where the model's folder is made (default: a new one in /tmp)"
     )
     parser.add_argument(
@@ -66,7 +71,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         folder = args.folder or Path(tempfile.mkdtemp(prefix="vcap-rollout-policy-"))
         export_policy(config, folder)
-        command = serve_command(config, folder, port=args.port, vllm=executable, cpu=args.cpu, more=more)
+        command = serve_command(
+            config,
+            folder,
+            port=args.port,
+            vllm=executable,
+            cpu=args.cpu,
+            sleep_mode=args.sleep_mode,
+            more=more,
+        )
         settings = " ".join(f"{key}={value}" for key, value in SERVER_ENVIRONMENT.items())
         print(f"{settings} {shlex.join(command)}", flush=True)
         if not args.print:
