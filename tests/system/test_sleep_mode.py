@@ -54,13 +54,13 @@ def test_a_server_sleeps_and_wakes_up_whole_or_its_weights_first() -> None:
         run(mode.sleep(2))
         assert (sleeper.state, sleeper.level, sleeper.has_weights) == ("asleep", 2, False)
         run(mode.sleep(1))  # again, which changes nothing
-        run(mode.wake_up("weights"))
+        run(mode.wake_up_weights())
         assert sleeper.state == "weights"
         assert run(mode.sleeps())
-        run(mode.wake_up("weights"))
-        run(mode.wake_up("kv_cache"))
+        run(mode.wake_up_weights())
+        run(mode.wake_up())
         assert sleeper.state == "awake"
-        run(mode.wake_up("weights"))  # of one that is awake
+        run(mode.wake_up_weights())  # of one that is awake
         assert not run(mode.sleeps())
         run(mode.sleep(1))
         run(mode.wake_up())

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--sleep-mode",
         action="store_true",
-        help="it shares the policy's GPU: the trainer has it sleep and wakes it up (rollout.vllm.sleep_mode)",
+        help="it shares the policy's GPU: it sleeps until the trainer wakes it up (rollout.vllm.sleep_mode)",
     )
     parser.add_argument(
         "--folder", type=Path, help="where the model's folder is made (default: a new one in /tmp)"
@@ -83,6 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = " ".join(f"{key}={value}" for key, value in SERVER_ENVIRONMENT.items())
         print(f"{settings} {shlex.join(command)}", flush=True)
         if not args.print:
+            if args.sleep_mode:
+                url, pid = f"http://127.0.0.1:{args.port}", str(os.getpid())
+                subprocess.run(
+                    [sys.executable, "-m", "vcap_jax.rollout.falls_asleep", url, pid],
+                    check=True,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                )
             environment = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"} | SERVER_ENVIRONMENT
             # The server takes this process's place, so signals and its exit status are its own.
             os.execve(executable, command, environment)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import aiohttp
 
@@ -101,12 +101,12 @@ class VllmServer:
             with _as_rollout_errors(self.url):
                 await self._sleep_mode.sleep(2)
 
-    async def _wake_up(self, tag: Literal["weights", "kv_cache"]) -> None:
-        """For one that sleeps at times: new weights come before the caches, so that both need the memory of one."""
+    async def _wake_up(self, *, whole: bool) -> None:
+        """Of one that takes turns. whole: else its weights alone, to be read before there are caches beside them."""
         if self._sleep_mode is not None:
             async with telling(self._waiting(_LOAD), lambda: "it wakes up", self._clock):
                 with _as_rollout_errors(self.url):
-                    await self._sleep_mode.wake_up(tag)
+                    await (self._sleep_mode.wake_up() if whole else self._sleep_mode.wake_up_weights())
 
     async def check(self, token: int) -> str:
         """Verifies that the server is up and reports log-probabilities of the distribution it samples from; returns
@@ -145,10 +145,10 @@ class VllmServer:
     async def load(self, folder: Path, version: str) -> None:
         """Replaces the server's weights by those in ``folder`` and forgets everything computed with the old ones. One
         that sleeps wakes up."""
-        await self._wake_up("weights")
+        await self._wake_up(whole=False)
         rpc: JsonObject = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         await self._control("POST", "/collective_rpc", _LOAD, rpc, development=True)
-        await self._wake_up("kv_cache")
+        await self._wake_up(whole=True)
         reset = await self._control("POST", "/reset_prefix_cache", _LOAD, development=True)
         if not isinstance(reset, dict) or reset.get("success") is not True:
             raise RolloutError(

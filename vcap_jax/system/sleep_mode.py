@@ -81,13 +81,16 @@ class SleepMode:
             )
         return sleeping
 
-    async def wake_up(self, tag: Literal["weights", "kv_cache"] | None = None) -> None:
-        """Returns once it is awake; one that is awake stays so. tag: only that part of its memory comes back, and it
-        answers when all of it has. Raises ServerGone, SleepModeError."""
-        if tag == "weights" and not await self.sleeps():
-            return
-        await self._asked("POST", "/wake_up" + ("" if tag is None else f"?tags={tag}"))
-        if tag != "weights" and await self.sleeps():
+    async def wake_up_weights(self) -> None:
+        """Returns once it has memory for its weights, which may be given to it then; it goes on sleeping. One that is
+        awake stays so. Raises ServerGone, SleepModeError."""
+        if await self.sleeps():
+            await self._asked("POST", "/wake_up?tags=weights")
+
+    async def wake_up(self) -> None:
+        """Returns once it is awake; one that is awake stays so. Raises ServerGone, SleepModeError."""
+        await self._asked("POST", "/wake_up")
+        if await self.sleeps():
             raise SleepModeError(
                 f"{self._who} still sleeps after /wake_up: see its log, start it again with {self._start}, and "
                 "continue with --resume"
