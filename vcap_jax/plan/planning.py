@@ -11,12 +11,13 @@ import jax
 from vcap_jax.kernels.attention import Kernel
 from vcap_jax.models.widths import columns_for
 from vcap_jax.plan import targets
-from vcap_jax.plan.abstract import Sizes, abstract_policy, largest_sizes, model_of
+from vcap_jax.plan.abstract import Model, Sizes, abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import Compiled, compile_program
 from vcap_jax.plan.costs import Cost
 from vcap_jax.plan.errors import PlanningError
 from vcap_jax.plan.offload import Waiting, check_sending
 from vcap_jax.plan.programs import step_programs
+from vcap_jax.plan.turns import Turns, take_turns, turns_of
 from vcap_jax.plan.work import FORWARD, Shapes, Step, Work
 from vcap_jax.run.checks import check_target
 from vcap_jax.run.config import RunConfig
@@ -111,7 +112,8 @@ class Plan:
     """A planned run. capacity: bytes a device may use. resident: per phase, what the bytes are.
 
     spread: decoding with captions of the estimated lengths, if it was compiled and memory bounds it.
-    waiting: what lies in the host's memory through the rollout; None if nothing does.
+    waiting: what lies in the host's memory through the rollout; None if nothing does. turns: of servers that share the
+    policy's devices; None if none do, or if not every program was compiled.
     left_out: programs of a step that were not compiled. With any of them the rows are no whole step: ``fits`` speaks
     of those that were compiled, and there is no time of a step.
     """
@@ -127,6 +129,7 @@ class Plan:
     rows: tuple[Row, ...]
     spread: Spread | None = None
     waiting: Waiting | None = None
+    turns: Turns | None = None
     left_out: tuple[str, ...] = ()
 
     @property
@@ -135,7 +138,8 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        return self.peak <= self.capacity and (self.waiting is None or self.waiting.fits)
+        beside = (self.waiting is None or self.waiting.fits) and (self.turns is None or self.turns.fits)
+        return self.peak <= self.capacity and beside
 
     @property
     def step_seconds(self) -> float | None:
@@ -313,6 +317,7 @@ def make_plan(
         rows=tuple(rows),
         spread=_spread(config, step, rows, laid.policy),
         waiting=_waiting(step, rows, laid),
+        turns=_turns(config, model, rows, fraction, laid) if take_turns(config) and not left_out else None,
         left_out=tuple(left_out),
     )
 
@@ -327,6 +332,13 @@ def _waiting(step: Step, rows: Sequence[Row], laid: Layout) -> Waiting | None:
         hardware=laid.policy,
         host_memory=laid.hardware.host_memory,
     )
+
+
+def _turns(
+    config: RunConfig, model: Model, rows: Sequence[Row], fraction: float | None, laid: Layout
+) -> Turns:
+    peaks = {phase: [row.peak for row in rows if row.phase == phase] for phase in ("rollout", "update")}
+    return turns_of(config, model, peaks, share=fraction, hardware=laid.policy)
 
 
 def _spread(config: RunConfig, step: Step, rows: Sequence[Row], hardware: Hardware) -> Spread | None:
