@@ -133,11 +133,11 @@ def _turns(plan: Plan) -> str:
     estimate = " (estimate)" if chip.host_link_estimated else ""
     lines = [
         f"In turns on {devices} devices: policy, {who}. A server on each, a judge of the policy's size assumed.",
-        f"JAX keeps {turns.policy_share:.2f} of the {gib(chip.memory)} GiB of a device, its peak is {gib(turns.policy)}.",
+        f"JAX keeps {turns.policy_share:.2f} of a device's {gib(chip.memory)} GiB: its peak is {gib(turns.policy)}.",
         f"A server may take {turns.server_share:.2f} in its turn: {has} GiB, weights {weights}, for the rest {rest}.",
         f"Beside what is told above {gib(turns.host_bytes)} GiB of a host's memory hold weights.",
-        f"Moving weights takes {turns.seconds:.1f} s a step at {chip.host_link / 1e9:.0f} GB/s{estimate}. The times below",
-        "have neither that nor the turns of servers.",
+        f"Moving weights takes {turns.seconds:.1f} s a step at {chip.host_link / 1e9:.0f} GB/s{estimate}. The times",
+        "below have neither that nor the turns of servers.",
     ]
     if turns.rollout:
         lines.append("The programs of the rollout do not run: servers draw.")
