@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vcap_jax.system.turns import Turns
+from vcap_jax.system.turns import Turns, ending
 
 
 def test_one_has_the_devices_at_a_time_and_they_are_the_trainers_otherwise() -> None:
@@ -27,3 +27,19 @@ def test_a_turn_that_fails_is_over() -> None:
         raise ValueError("lost")
     with turns.of("the rollout servers"):
         assert turns.whose == "the rollout servers"
+
+
+def test_what_fails_in_a_turn_is_told_and_not_what_fails_when_it_is_ended_after_that() -> None:
+    ended = []
+
+    def end() -> None:
+        ended.append(True)
+        raise KeyError("it keeps its memory")
+
+    with pytest.raises(ValueError, match="lost"), ending(end, KeyError):
+        raise ValueError("lost")
+    with pytest.raises(KeyError, match="keeps its memory"), ending(end, KeyError):
+        pass
+    with pytest.raises(KeyError), ending(end, OSError):
+        raise ValueError("lost")  # a mistake in the ending is told in any case
+    assert len(ended) == 3

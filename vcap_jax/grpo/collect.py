@@ -2,7 +2,7 @@
 
 Captions are handed to the judge the moment they end, so judging overlaps with the decoding of the others, and with what
 the caller does between ``draw`` and ``scored``; what is left to wait for then is measured as the judge's share of the
-step.
+step. A judge that takes turns on the same devices has its own in ``judged``, when all captions are drawn.
 """
 
 from __future__ import annotations

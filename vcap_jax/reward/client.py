@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from typing import Self, TypeVar
 
 import aiohttp
@@ -93,15 +94,17 @@ class JudgeClient:
         if self._own_turn:
             try:
                 await self.begin_turn()
-            except BaseException:
-                await self.__aexit__()
+            except BaseException as error:
+                await self.__aexit__(error)
                 raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         try:
             if self._own_turn and self._session is not None:
-                await self.end_turn()
+                # What has ended it comes first.
+                with suppress(JudgeUnavailable) if any(exc) else nullcontext():
+                    await self.end_turn()
         finally:
             await self._pool.close()
             if self._session is not None:

@@ -28,6 +28,7 @@ from typing import Self
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
 from vcap_jax.reward.endpoint import JUDGE, Role
+from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.family import FamilyTools, load_family, made_family, scores_by
 from vcap_jax.reward.group import GroupForReward, GroupPrompt, GroupScores
 from vcap_jax.reward.open_group import OpenGroup
@@ -35,7 +36,7 @@ from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.store import JudgementStore, StoredCandidate
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.event_loop import LoopThread
-from vcap_jax.system.turns import Turns
+from vcap_jax.system.turns import Turns, ending
 
 _log = logging.getLogger(__name__)
 
@@ -130,12 +131,13 @@ class RewardSession:
         if self._client is None or not self.takes_turns:
             yield
             return
-        with self._turns.of(f"the judge at {', '.join(self._judge.urls)}"):
-            try:
-                self._loop.run(self._client.begin_turn())
-                yield
-            finally:
-                self._loop.run(self._client.end_turn())
+        client = self._client
+        with (
+            self._turns.of(f"the judge at {', '.join(self._judge.urls)}"),
+            ending(lambda: self._loop.run(client.end_turn()), JudgeUnavailable),
+        ):
+            self._loop.run(client.begin_turn())
+            yield
 
     def submit(self, group: GroupForReward, *, trained_on: bool = True) -> Future[GroupScores]:
         """Begin to score ``group``; a judgement that fails is part of the result.

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vcap_jax.models.family import Params
+from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.rollout.vllm_server import ServerLost, VllmServer
 from vcap_jax.rollout.vllm_weights import WeightFiles
 from vcap_jax.system.event_loop import LoopThread
-from vcap_jax.system.turns import Turns
+from vcap_jax.system.turns import Turns, ending
 
 
 class ServerTurns:
@@ -53,14 +54,15 @@ class ServerTurns:
         Raises RolloutError for a server that cannot wake up, or keeps its memory when the turn is over.
         """
         assert self.folder is not None
-        with self._turns.of(f"the rollout servers at {', '.join(server.url for server in servers)}"):
+        whose = f"the rollout servers at {', '.join(server.url for server in servers)}"
+        with self._turns.of(whose), ending(self._end, RolloutError):
             self._servers = servers
-            try:
-                self._loop.run(give(self.folder))
-                yield
-            finally:
-                if not self._loop.closed:
-                    self._loop.run(self.asleep())
+            self._loop.run(give(self.folder))
+            yield
+
+    def _end(self) -> None:
+        if not self._loop.closed:  # or they sleep already
+            self._loop.run(self.asleep())
 
     async def asleep(self) -> None:
         """Has those servers sleep whose turn it is. Raises RolloutError for one that keeps its memory; one that is not

@@ -7,7 +7,7 @@ and sleeps outside of it. Turns do not nest: two at once would need the memory o
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -34,3 +34,21 @@ class Turns:
             yield
         finally:
             self._whose = None
+
+
+@contextmanager
+def ending(end: Callable[[], object], errors: type[Exception]) -> Iterator[None]:
+    """Has ``end`` called when the block is over. What fails in the block is told, and not what ``end`` then raises of
+    these errors."""
+    failed = False
+    try:
+        yield
+    except Exception:
+        failed = True
+        raise
+    finally:
+        try:
+            end()
+        except errors:
+            if not failed:
+                raise
