@@ -118,7 +118,7 @@ class JudgeClient:
 
     async def end_turn(self) -> None:
         """Has the servers sleep. Raises JudgeUnavailable for one that does not."""
-        await end_turn(self._pool)
+        await end_turn(self._pool, self._config.deadline_s)
 
     @property
     def unreachable(self) -> str | None:

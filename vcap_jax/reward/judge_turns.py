@@ -27,10 +27,7 @@ async def begin_turn(pool: EndpointPool, limit_s: float) -> None:
             return str(error)
         return None
 
-    setting = f"{pool.role.settings}.deadline_s"
-    whom = f"{pool.role.who} at {pool.names}"
-    waiting = Waiting(whom, pool.say, limit_s=limit_s, setting=setting, now=pool.clock.now)
-    async with telling(waiting, lambda: "it wakes up", pool.clock):
+    async with telling(_waiting(pool, limit_s), lambda: "it wakes up", pool.clock):
         found = await asyncio.gather(*map(woken, pool.endpoints))
     pool.turn.set()
     for endpoint, wrong in zip(pool.endpoints, found, strict=True):
@@ -42,14 +39,25 @@ async def begin_turn(pool: EndpointPool, limit_s: float) -> None:
         pool.after_change(endpoint)
 
 
-async def end_turn(pool: EndpointPool) -> None:
-    """Has the endpoints sleep; questions are held from now on.
+async def end_turn(pool: EndpointPool, limit_s: float) -> None:
+    """Has the endpoints sleep; questions are held from now on. limit_s: as in ``begin_turn``.
 
     One that is not there holds no memory, and is looked for when the next turn begins. Raises JudgeUnavailable for one
     that keeps its memory.
     """
     pool.turn.clear()
-    ended = await asyncio.gather(*(e.end_turn() for e in pool.endpoints), return_exceptions=True)
+    async with telling(_waiting(pool, limit_s), lambda: "it falls asleep", pool.clock):
+        ended = await asyncio.gather(*(e.end_turn() for e in pool.endpoints), return_exceptions=True)
     for outcome in ended:
         if isinstance(outcome, BaseException) and not isinstance(outcome, NotReachable):
             raise outcome
+
+
+def _waiting(pool: EndpointPool, limit_s: float) -> Waiting:
+    return Waiting(
+        f"{pool.role.who} at {pool.names}",
+        pool.say,
+        limit_s=limit_s,
+        setting=f"{pool.role.settings}.deadline_s",
+        now=pool.clock.now,
+    )

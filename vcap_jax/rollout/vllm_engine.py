@@ -188,12 +188,16 @@ class VllmEngine:
             return
 
         async def last() -> None:
-            await self._turns.asleep()  # whoever drew may have been ended in the middle
-            if self._session is not None:
-                await self._session.close()
+            try:
+                await self._turns.asleep()  # whoever drew may have been ended in the middle
+            finally:
+                if self._session is not None:
+                    await self._session.close()
 
-        self._loop.close(last)
-        self._weights.close()
+        try:
+            self._loop.close(last)
+        finally:
+            self._weights.close()
 
     def _rules_of(self, config: RolloutConfig) -> GroupRules:
         return GroupRules(

@@ -15,6 +15,7 @@ from vcap_jax.reward.http_answers import base_url
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.sleep_mode import Level, ServerGone, SleepMode
+from vcap_jax.system.waiting import Waiting, telling
 
 FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 """Where the environment says which share of each GPU JAX takes: the name, and the one before it."""
@@ -118,11 +119,13 @@ async def _asleep(servers: list[_Shared], say: Callable[[str], None]) -> dict[st
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
         for server in servers:
             mode = server.mode(session)
+            waiting = Waiting(server.who, say, limit_s=server.limit_s, setting=server.setting)
             try:
-                share = await mode.check()
-                if not await mode.sleeps():
-                    await mode.sleep(server.level)
-                    say(f"{server.who} was awake: it sleeps until its turn")
+                async with telling(waiting, lambda: "it is asked whether it sleeps", Clock()):
+                    share = await mode.check()
+                    if not await mode.sleeps():
+                        await mode.sleep(server.level)
+                        say(f"{server.who} was awake: it sleeps until its turn")
             except ServerGone:
                 continue
             if share is not None:
