@@ -315,3 +315,27 @@ def test_turns_are_for_named_servers_on_loopback(urls: tuple[str, ...]) -> None:
 def test_a_second_judge_takes_no_turns() -> None:
     with pytest.raises(ValueError, match=r"second_judge\.judge\.sleep_mode"):
         SecondJudgeConfig(judge=JudgeConfig(urls=("http://127.0.0.1:8000",), sleep_mode=True))
+
+
+def test_a_judge_that_falls_asleep_in_its_own_turn_is_woken_up_again(
+    sharing: ScriptedJudge, config: JudgeConfig, devices: SharedDevices
+) -> None:
+    """As one that serve.py has started anew there, and had sleep."""
+    sleeper = sharing.sleeper
+    assert sleeper is not None
+
+    def answer(body: dict[str, Any], n: int) -> Reply:
+        if n == 0:
+            sleeper.state = "asleep"
+        reply = verdict()
+        reply.hold = lambda: sleeper.state == "awake"
+        return reply
+
+    sharing.answer = answer
+    impatient = replace(config, deadline_s=0.5, breaker_failures=1, max_tries=4)
+    with RewardSession(RewardConfig(), impatient, seed=0) as session:
+        scores = session.submit(group("cat"))
+        with session.turn():
+            assert None not in scores.result(GUARD_S).rewards
+    assert devices.did == ["judge wakes up", "judge wakes up", "judge sleeps"]
+    devices.wrong.clear()  # it was asked in its sleep, which vLLM leaves unanswered
