@@ -33,8 +33,8 @@ SUFFIXES = {"image": {".png", ".jpg", ".jpeg", ".webp"}, "video": {".mp4", ".mov
 
 
 @contextmanager
-def judge_server(options: argparse.Namespace, model: Path) -> Iterator[str]:
-    """The address of a ready judge; it is ended and waited for afterwards."""
+def judge_server(options: argparse.Namespace, model: Path, *more: str) -> Iterator[str]:
+    """The address of a ready judge; it is ended and waited for afterwards. more: further options of serve.py."""
     port_file = options.out / "judge.address"
     port_file.unlink(missing_ok=True)
     serve = str(ROOT / "gpu_judge" / "serve.py")
@@ -43,7 +43,7 @@ def judge_server(options: argparse.Namespace, model: Path) -> Iterator[str]:
     command += [f"--port-file={port_file}", f"--log-dir={options.out / 'judge-logs'}"]
     # What the small judge and a machine without a GPU have room for.
     command += ["--media-cache-gb=1", "--max-model-len=16384", f"--image-pixels={512 * 512}"]
-    command += ["--video-frames=32", "--frame-tokens=64"]
+    command += ["--video-frames=32", "--frame-tokens=64", *more]
     process = subprocess.Popen(command)
     try:
         while not port_file.exists():

@@ -35,13 +35,13 @@ MORE = ['--limit-mm-per-prompt={"image":1}', "--max-model-len=1024"]
 
 
 class RolloutServer:
-    """``launch/serve_rollout.py`` in a process group of its own."""
+    """``launch/serve_rollout.py`` in a process group of its own. more: further options of it."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, *more: str) -> None:
         self.url = f"http://127.0.0.1:{options.port}"
         self._command = [sys.executable, str(ROOT / "launch" / "serve_rollout.py"), "--modality=image"]
         self._command += [f"--vllm={options.vllm}", f"--port={options.port}"]
-        self._command += ["--cpu"] if options.cpu else []
+        self._command += [*(["--cpu"] if options.cpu else []), *more]
         self._log, self._starts = options.out, 0
         self._wait_s = options.start_timeout
 

@@ -132,7 +132,11 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     add("--gpu-memory-utilization", "share of each GPU (default: 0.9)", type=float)
     add("--cpu-cache-gb", "keys and values without a GPU (default: 2)", type=int)
     add("--seed", "of the server's sampling (default: 0)", type=int)
-    add("--sleep-mode", "offer /sleep and /wake_up; on loopback only", action="store_true")
+    add(
+        "--sleep-mode",
+        "sleep once it has judged, until a trainer wakes it up (judge.sleep_mode); on loopback only",
+        action="store_true",
+    )
     add("--drain-s", "seconds for requests in flight after SIGTERM (default: 60)", type=int)
     add(
         "--vllm",

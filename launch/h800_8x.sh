@@ -4,6 +4,7 @@
 #   bash launch/h800_8x.sh --model /models/Qwen3-VL-8B-Instruct --manifest /data/train.jsonl --dry-run
 #   bash launch/h800_8x.sh --model /models/Qwen3-VL-8B-Instruct --manifest /data/clips.jsonl --modality video
 #   bash launch/h800_8x.sh --model ... --manifest ... --judge-url http://judge:8000     # all 8 GPUs for the policy
+#   bash launch/h800_8x.sh --model ... --manifest ... --judge-turns                     # all 8 for both, in turns
 #
 # Checks everything first, starts the judge, waits until it judges, trains, and ends both in order on SIGTERM, Ctrl-C or
 # failure. A terminal that closes ends nothing. Run the same command again to go on after an interruption. Logs lie in
@@ -35,8 +36,10 @@ usage: bash launch/h800_8x.sh --model DIR --manifest FILE [options] [-- section.
                           --judge-gpus as well, a local judge is started and must be among the addresses
   --judge-host ADDRESS    where the local judge listens (default 127.0.0.1; any other needs VCAP_JUDGE_KEY)
   --judge-port PORT       of its first server (default 8000)
-  --policy-memory SHARE   of each policy GPU that JAX may take (default 0.92)
-  --judge-memory SHARE    of each judge GPU that vLLM may take (default 0.90)
+  --judge-turns           policy and judge on the same GPUs, in turns: the judge sleeps until a step's captions are drawn
+                          (docs/gpu_node.md); optimizer and reference wait in the host's memory (rollout.offload)
+  --policy-memory SHARE   of each policy GPU that JAX may take (default 0.92; with --judge-turns 0.62)
+  --judge-memory SHARE    of each judge GPU that vLLM may take (default 0.90; with --judge-turns 0.30)
   --judge-timeout S       until the judge judges (default 1800)
   --stop-timeout S        for the trainer to save after SIGTERM (default 1800: one step)
   --python FILE           default .venv/bin/python (made by VCAP_EXTRAS=cuda13 bash launch/quickstart.sh --help)
@@ -47,13 +50,14 @@ TEXT
 }
 
 model='' manifest='' modality=image configs=() run_dir='' policy_gpus='' judge_gpus='' judge_model=''
-judge_urls=() judge_host=127.0.0.1 judge_port=8000 policy_memory='' target=h800x8 judge_memory=0.90
+judge_urls=() judge_host=127.0.0.1 judge_port=8000 policy_memory='' target=h800x8 judge_memory='' judge_turns=false
 judge_timeout=1800 stop_timeout=1800 python=.venv/bin/python vllm=.venv-vllm/bin/vllm dry_run=false elsewhere=false more=()
 while (($#)); do
   case $1 in
     --help | -h) usage && exit 0 ;;
     --dry-run) dry_run=true && shift && continue ;;
     --elsewhere) elsewhere=true && shift && continue ;;
+    --judge-turns) judge_turns=true && shift && continue ;;
     --) shift && more=("$@") && break ;;
     --config) need_value "$1" $# && configs+=("$1" "$2") ;;
     --model | --manifest | --modality | --run-dir | --target | --policy-gpus | --judge-gpus | --judge-model | \
@@ -83,6 +87,16 @@ if $elsewhere && ! $dry_run; then
   exit 2
 fi
 read_target "$python" "$target"
+if $judge_turns; then
+  if ((${#judge_urls[@]})) || [[ -n $judge_gpus && $judge_gpus != "$policy_gpus" ]]; then
+    echo "error: --judge-turns has the judge on the policy's GPUs: leave out --judge-url and --judge-gpus" >&2
+    exit 2
+  fi
+  # What the gradient takes at its peak, and of what is left a judge's weights and caches (vcap plan).
+  : "${policy_gpus:=$target_gpus}" "${policy_memory:=0.62}" "${judge_memory:=0.30}"
+  judge_gpus=$policy_gpus
+fi
+: "${judge_memory:=0.90}"
 : "${run_dir:=runs/vcap-$modality}" "${judge_model:=$model}" "${policy_memory:=$target_usable}"
 if ((${#judge_urls[@]})); then
   : "${policy_gpus:=$target_gpus}"
@@ -98,16 +112,25 @@ fi
 logs=$run_dir.logs/$(hostname)
 gpus=$(count_list "$policy_gpus")
 groups=()
-set_groups "$modality" 1 "$gpus" "${more[@]}"
+turns=()
+if $judge_turns; then
+  # Beside what waits on the host 3 groups of pictures, or one of a clip, need no more memory than the gradient.
+  at_once=$([[ $modality == image ]] && echo 3 || echo 1)
+  set_groups "$modality" 1 "$gpus" "${more[@]}" rollout.groups_per_batch=
+  turns=(judge.sleep_mode=true 'rollout.offload=[optimizer,reference]' "rollout.groups_per_batch=$((gpus * at_once))")
+else
+  set_groups "$modality" 1 "$gpus" "${more[@]}"
+fi
 
 judge_command=("$python" gpu_judge/serve.py --backend vllm --vllm "$vllm" --model "$judge_model" --gpus "$judge_gpus"
   --modality "$modality" --host "$judge_host" --port "$judge_port" --gpu-memory-utilization "$judge_memory"
   --log-dir "$logs/judge" --port-file "$logs/judge.addresses" --start-timeout-s "$judge_timeout")
+if $judge_turns; then judge_command+=(--sleep-mode); fi
 key=()
 if [[ $judge_host != 127.0.0.1 ]]; then judge_command+=(--api-key-env VCAP_JUDGE_KEY); fi
 if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
 settings=(--config "configs/paper/$modality.yaml" "${configs[@]}" "model.path=$model" "data.manifest=$manifest"
-  "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${groups[@]}" "${more[@]}")
+  "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${groups[@]}" "${turns[@]}" "${more[@]}")
 train_arguments=(--run-dir "$run_dir" --resume "${settings[@]}")
 # The CPU stays beside the GPUs for what is done on the host; that JAX computes on the GPUs is checked.
 train_environment=("CUDA_VISIBLE_DEVICES=$policy_gpus" "XLA_PYTHON_CLIENT_MEM_FRACTION=$policy_memory" "JAX_PLATFORMS=cuda,cpu")
@@ -125,8 +148,10 @@ before_the_run=(--target "$target" --devices "$gpus")
 if ! $elsewhere; then
   before_the_run+=(--host-memory)
   check "nvidia-smi answers" "install the NVIDIA driver; a node without GPUs cannot run this" nvidia-smi
-  check "no GPU is given twice" "judge and policy need GPUs of their own: --policy-gpus, --judge-gpus" no_gpu_twice
-  for gpu in ${policy_gpus//,/ } ${judge_gpus//,/ }; do
+  if ! $judge_turns; then
+    check "no GPU is given twice" "judge and policy need GPUs of their own (or --judge-turns): --policy-gpus, --judge-gpus" no_gpu_twice
+  fi
+  for gpu in $(tr , '\n' <<<"$policy_gpus,$judge_gpus" | sort -u); do
     check "GPU $gpu exists" "see nvidia-smi; choose with --policy-gpus and --judge-gpus" gpu_exists "$gpu"
     check "GPU $gpu is idle" "nvidia-smi shows what runs on it: end that" gpu_idle "$gpu"
   done
@@ -193,6 +218,7 @@ if [[ -n $judge_gpus ]]; then
     pause
   done
   say "the judge judges at $(tr '\n' ' ' <"$logs/judge.addresses")after $((SECONDS - began)) s"
+  if $judge_turns; then say "it sleeps from now on but for its turns"; fi
 fi
 
 start_shown "$logs/train.log" env "${train_environment[@]}" "$python" launch/train.py "${train_arguments[@]}"

@@ -137,7 +137,7 @@ def _options(settings: ServeSettings, checkpoint: Checkpoint) -> list[str]:
         options += ["--tensor-parallel-size", str(settings.tensor_parallel_size)]
     if settings.quantization is not None:
         options += ["--quantization", settings.quantization]
-    if settings.sleep_mode:
+    if settings.sleep_mode and settings.gpus is not None:  # vLLM refuses it on the CPU
         options += ["--enable-sleep-mode"]
     if not is_loopback(settings.host):
         options += ["--middleware", _GUARD]

@@ -41,7 +41,7 @@ class Probe:
     url: as this machine reaches it, without ``/v1``. model: the name it must serve. key: sent where not None.
     modality: an image, a video or one of each is judged.
     video_tokens: placeholder id in the prompt and how many there must be for :data:`_FRAMES` frames, where known.
-    asleep: also ask whether it sleeps, which only servers with sleep mode can tell.
+    can_sleep: it has sleep mode: it must be awake when it judges, and sleeps afterwards.
     """
 
     url: str
@@ -89,6 +89,14 @@ async def judges(session: aiohttp.ClientSession, probe: Probe) -> None:
                 f"a video of {_FRAMES} frames became {seen} visual tokens instead of {probe.video_tokens}: frames were "
                 "dropped or resized"
             )
+
+
+async def falls_asleep(session: aiohttp.ClientSession, probe: Probe) -> None:
+    """Has a server with sleep mode sleep, which is how it waits for its turn. Raises NotReady if it stays awake."""
+    await _call(session, probe, "POST", "/sleep?level=1")
+    _, told = await _call(session, probe, "GET", "/is_sleeping")
+    if told.get("is_sleeping") is not True:
+        raise NotReady("it is awake after POST /sleep")
 
 
 def expected_video_tokens(pixels_per_token: int, temporal_patch: int) -> int:

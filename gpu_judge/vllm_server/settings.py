@@ -44,7 +44,8 @@ class ServeSettings:
     media_cache_gb: GiB of preprocessed media kept per process (each server has two); None goes by the modality.
     max_queued: requests in flight per server, beyond which it answers 503.
     gpu_memory_utilization: share of each GPU that a server takes. cpu_cache_gb: GiB of keys and values without a GPU.
-    sleep_mode: lets a client free the GPU for a while (``POST /sleep``, ``/wake_up``); on loopback only.
+    sleep_mode: a server sleeps once it has judged, until a client wakes it up (``POST /wake_up``), and leaves the GPU
+        to others meanwhile; on loopback only. On the CPU, where vLLM has no such mode, it keeps its memory.
     drain_s: seconds that requests in flight get to finish after SIGTERM.
     vllm: its executable; None looks on PATH and beside this Python.
     """
@@ -95,8 +96,8 @@ class ServeSettings:
                 "group would send and preprocess the same picture again"
             )
         if self.gpus is None:
-            if self.tensor_parallel_size != 1 or self.sleep_mode:
-                raise SettingsError("--tensor-parallel-size and --sleep-mode need GPUs: --gpus is none")
+            if self.tensor_parallel_size != 1:
+                raise SettingsError("--tensor-parallel-size needs GPUs: --gpus is none")
         else:
             _check_gpus(self.gpus, self.tensor_parallel_size)
         if self.sleep_mode and not is_loopback(self.host):

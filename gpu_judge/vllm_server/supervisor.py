@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 
 from gpu_judge.vllm_server import processes
-from gpu_judge.vllm_server.readiness import NotReady, Probe, healthy, judges
+from gpu_judge.vllm_server.readiness import NotReady, Probe, falls_asleep, healthy, judges
 from vcap_jax.system.errors import VCapError
 
 _log = logging.getLogger("gpu_judge")
@@ -211,6 +211,8 @@ class _Server:
             if await self._healthy():
                 try:
                     await judges(self._session, self._launch.probe)
+                    if self._launch.probe.can_sleep:
+                        await falls_asleep(self._session, self._launch.probe)
                 except NotReady as error:
                     refusals, last = refusals + 1, str(error)
                     _log.warning("%s is healthy but not ready: %s", self._launch.name, error)

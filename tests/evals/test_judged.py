@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from tests.reward.scripted_judge import Reply, ScriptedJudge, candidate_of, never, prompt_text, verdict
+from tests.sleeping import SharedDevices, Sleeper
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.media import JudgeFrame, TimeWindow
@@ -75,6 +76,19 @@ def session(judge: ScriptedJudge, store: Path | None = None) -> RewardSession:
         urls=(judge.url,), backoff_s=0.01, max_tries=2, store=None if store is None else str(store)
     )
     return RewardSession(RewardConfig(), settings, seed=0)
+
+
+def test_a_judge_that_takes_turns_has_one_for_all_samples() -> None:
+    devices = SharedDevices()
+    sharing = ScriptedJudge(Sleeper("judge", devices))
+    try:
+        settings = JudgeConfig(urls=(sharing.url,), sleep_mode=True)
+        with RewardSession(RewardConfig(), settings, seed=0) as asked:
+            found = judged(session=asked).evaluate(Given(dict.fromkeys(NAMES, ("A caption.",))))
+    finally:
+        sharing.close()
+    assert devices.did == ["judge wakes up", "judge sleeps"]
+    assert (devices.wrong, found.failed, len(found.items)) == ([], 0, len(NAMES))
 
 
 def judged(**own: Any) -> Judged:

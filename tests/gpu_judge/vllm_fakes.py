@@ -113,7 +113,7 @@ def verdict(body):
     keys = body["response_format"]["json_schema"]["schema"]["required"]
     return json.dumps({key: "none" if key == "Analysis" else 7 for key in keys})
 
-judged = False
+judged = asleep = False
 
 class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_): pass
@@ -130,9 +130,16 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(200, b"")
         elif self.path == "/v1/models":
             self.reply(200, {"data": [{"id": name}]})
+        elif self.path == "/is_sleeping":
+            self.reply(200, {"is_sleeping": asleep})
         else:
             self.reply(404, {})
     def do_POST(self):
+        global asleep
+        if self.path == "/sleep?level=1":
+            asleep = mode != "awake"
+            self.reply(200, {"status": "sleeping"})
+            return
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if "slow" in body:
             (here / "in-flight").touch()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -70,6 +71,7 @@ class Engine:
 
 class Session:
     unreachable: str | None = None
+    takes_turns = False
 
     def __init__(self) -> None:
         self.asked: list[GroupPrompt] = []
@@ -93,22 +95,27 @@ def collect(
     tokens: list[int], indices: tuple[int, ...], session: Session | None = None, captions: int = 1
 ) -> tuple[Engine, Any]:
     engine = Engine(captions)
+    collector = collector_of(engine, session)
+    batch = GroupBatch(examples=tuple(map(example, tokens)), indices=indices, skipped=())
+    return engine, collector.scored(collector.draw(None, batch, step=1))
+
+
+def collector_of(engine: Engine, session: Session | None = None, *, looks_first: bool = False) -> Collector:
     policy = SimpleNamespace(
         processor=SimpleNamespace(collate=partial(collate, merge_size=2), padded_sizes=padded_sizes),
         frozen=None,
         texts=lambda tokens, lengths: tuple(f"caption {row[0]}" for row in tokens),
     )
-    collector = Collector(
+    return Collector(
         policy=policy,  # type: ignore[arg-type]
         engine=engine,
         session=session or Session(),  # type: ignore[arg-type]
         pool=None,
         batcher=PromptBatcher(policy, Buckets(token_multiple=10), 2, lambda batch: batch),  # type: ignore[arg-type]
         seed=0,
-        group_size=captions,
+        group_size=engine.captions,
+        looks_first=looks_first,
     )
-    batch = GroupBatch(examples=tuple(map(example, tokens)), indices=indices, skipped=())
-    return engine, collector.scored(collector.draw(None, batch, step=1))
 
 
 def test_prompts_of_one_size_share_a_batch_and_the_largest_come_first() -> None:
@@ -174,3 +181,58 @@ def test_a_run_that_was_asked_to_end_does_not_wait_for_a_judge_that_is_gone() ->
 
     with pytest.raises(Stopped):
         step()
+
+
+def test_room_is_made_with_the_first_pictures_or_with_the_last_where_the_engine_needs_the_devices() -> None:
+    def seen(looks_first: bool) -> list[int]:
+        engine, batches = Engine(1), list[int]()
+        batch = GroupBatch(examples=tuple(map(example, (15, 35, 11))), indices=(0, 1, 2), skipped=())
+        collector_of(engine, looks_first=looks_first).draw(
+            None, batch, step=1, make_room=lambda: batches.append(len(engine.batches))
+        )
+        return batches
+
+    assert seen(False) == [0]
+    assert seen(True) == [1]  # the engine has one batch, and the second is the last
+
+
+class InTurns(Session):
+    """Its judge answers in its turn, once that has begun."""
+
+    takes_turns = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[tuple[Future[GroupScores], GroupScores]] = []
+        self.turns = 0
+
+    def scores(self, prompt: GroupPrompt, size: int) -> Future[GroupScores]:
+        future: Future[GroupScores] = Future()
+        self.held.append((future, super().scores(prompt, size).result()))
+        return future
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        self.turns += 1
+        for future, scores in self.held:
+            future.set_result(scores)
+        yield
+        assert all(future.done() for future, _ in self.held)
+
+
+def test_a_judge_that_takes_turns_has_its_own_when_all_captions_are_drawn() -> None:
+    session, engine = InTurns(), Engine(2)
+    collector = collector_of(engine, session)
+    batch = GroupBatch(examples=tuple(map(example, (15, 35))), indices=(0, 1), skipped=())
+    drawn = collector.draw(None, batch, step=1)
+    assert session.turns == 0
+    assert not any(group.scores.done() for group in drawn.judged)
+    judged = collector.judged(drawn)
+    assert session.turns == 1
+    rollout = collector.scored(judged)
+    assert [record.scores.rewards for record in rollout.records] == [[1.0, 1.0]] * 2
+    assert rollout.judge_seconds >= judged.judge_seconds > drawn.judge_seconds == 0
+    # Of any other judge nothing is waited for.
+    plain = collector_of(Engine(1))
+    drawn = plain.draw(None, GroupBatch(examples=(example(15),), indices=(0,), skipped=()), step=1)
+    assert plain.judged(drawn) is drawn

@@ -127,6 +127,7 @@ def training(
         data=Data(),  # type: ignore[arg-type]
         collector=SimpleNamespace(  # type: ignore[arg-type]
             draw=lambda *_: SimpleNamespace(batches=(), groups=[GROUP]),
+            judged=lambda draw: draw,
             scored=scored,
             session=SimpleNamespace(statistics=StatisticsRecorder(("judge",)).snapshot),
         ),

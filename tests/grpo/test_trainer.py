@@ -69,6 +69,9 @@ class Collector:
             step=step,
         )
 
+    def judged(self, draw: Any) -> Any:
+        return draw
+
     def scored(self, draw: Any) -> StepRollout:
         if draw.step == self.silent and self.error is not None:
             raise self.error

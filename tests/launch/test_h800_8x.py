@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.launch import preflight_server
 from tests.launch.stand_ins import ROOT, command, environment, notes, start, wait_for
 from tests.patience import GUARD_S
 from tests.signals import in_foreground
+from vcap_jax.world.backbone import BACKBONE_FOLDER
 
 
 def test_a_dry_run_prints_everything_and_starts_nothing(node: Path) -> None:
@@ -148,6 +150,35 @@ def test_a_judge_elsewhere_leaves_all_gpus_to_the_policy(node: Path) -> None:
     assert "0\\,1\\,2\\,3\\,4\\,5\\,6\\,7" in done.stdout
     down = start(node, "h800_8x.sh", *arguments, JUDGE_DOWN="1")
     assert "judge at http://far:8000 answers" in down.stderr
+
+
+def test_a_judge_in_turns_shares_all_gpus_of_the_policy(node: Path) -> None:
+    shutil.copy(BACKBONE_FOLDER / "config.json", node / "model" / "config.json")  # what waits is counted
+    done = start(node, "h800_8x.sh", "--dry-run", "--judge-turns")
+    assert done.returncode == 0, done.stdout + done.stderr
+    judge, trainer = (
+        line for line in done.stdout.splitlines() if line.startswith(("  judge   ", "  trainer "))
+    )
+    every = "0\\,1\\,2\\,3\\,4\\,5\\,6\\,7"
+    assert f"--gpus {every} " in judge
+    assert "--gpu-memory-utilization 0.30" in judge
+    assert "--sleep-mode" in judge
+    assert f"CUDA_VISIBLE_DEVICES={every} XLA_PYTHON_CLIENT_MEM_FRACTION=0.62" in trainer
+    assert "http://127.0.0.1:8007" in trainer
+    assert "judge.sleep_mode=true" in trainer
+    assert "rollout.offload=\\[optimizer\\,reference\\]" in trainer
+    assert "grpo.groups_per_micro_batch=8" in trainer
+    assert trainer.count("rollout.groups_per_batch=24") == trainer.count("groups_per_batch=") == 1
+    clips = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", "--modality", "video")
+    assert "rollout.groups_per_batch=8 " in clips.stdout + " "
+    own = ("--policy-gpus", "0,1", "--judge-memory", "0.35", "--", "rollout.groups_per_batch=2")
+    fewer = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", *own)
+    assert "--gpus 0\\,1 " in fewer.stdout
+    assert "--gpu-memory-utilization 0.35" in fewer.stdout
+    for elsewhere in (("--judge-url", "http://far:8000"), ("--judge-gpus", "7")):
+        refused = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", *elsewhere)
+        assert refused.returncode == 2
+        assert "--judge-turns has the judge on the policy's GPUs" in refused.stderr
 
 
 def test_a_run_starts_the_judge_first_and_ends_it_last(node: Path) -> None:

@@ -23,6 +23,8 @@ import pytest
 
 from tests.rollout.rollout_server import RolloutServer
 from tests.signals import in_foreground
+from tests.sleeping import SharedDevices, Sleeper
+from tests.sleeping_judge import SleepingJudge
 from vcap_jax.configuration import load_config
 from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.grpo.waiting import WaitingState
@@ -35,6 +37,7 @@ from vcap_jax.run.config import RunConfig
 from vcap_jax.run.folders import open_run
 from vcap_jax.training.checkpoint import Checkpointer
 from vcap_jax.world.backbone import BACKBONE_FOLDER
+from vcap_jax.world.judge_process import embedded_judge
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -138,6 +141,86 @@ def test_servers_draw_all_captions_of_a_run(tmp_path, monkeypatch):
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 2]
     assert all(row["rollout/mismatch_mean"] > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_a_judge_in_turns_changes_nothing_that_is_computed(tmp_path, left_alone):
+    """Stopped by SIGTERM, its judge left awake as by a kill, and resumed here, with everything on the host that can
+    be."""
+    folder, devices = tmp_path / "turns", SharedDevices()
+    offload = "rollout.offload=[optimizer,reference,parameters]"
+    with (
+        embedded_judge(tmp_path / "judge.log") as behind,
+        SleepingJudge(behind, Sleeper("judge", devices)) as judge,
+    ):
+        settings = [f"judge.urls=[{judge.url}]", "judge.sleep_mode=true", offload]
+        steps = ended_by(signal.SIGTERM, 1, folder, *settings)
+        with Checkpointer(folder / "checkpoints", read_only=True) as checkpoints:
+            assert checkpoints.latest_step() == steps
+        assert judge.sleeper.state == "asleep"
+        judge.sleeper.restart()
+        said = train_here(folder, "image", *settings, resume=True)
+        assert judge.sleeper.state == "asleep"
+    assert devices.wrong == []
+    assert f"the judge at {judge.url} was awake: it sleeps until its turn" in said
+    # A turn for each of two looks whether it is there, in each start, and for each step.
+    assert devices.did.count("judge wakes up") == 2 * 2 + 4
+    assert_the_same(folder, left_alone)
+
+
+@pytest.mark.slow
+def test_policy_rollout_servers_and_judge_have_the_devices_in_turns(tmp_path, monkeypatch):
+    """Nothing is asked of a server outside of its turn, and the state of the training lies on the host in theirs."""
+    devices, held = SharedDevices(), list[WaitingState]()
+    where: list[set[str | None]] = []
+    build, update = WaitingState.__init__, StepUpdate.__call__
+
+    def built(self, *given):
+        held.append(self)
+        devices.tell("training begins")
+        build(self, *given)
+
+    def updated(self, *given):
+        devices.tell("the policy is updated")
+        return update(self, *given)
+
+    def woken():
+        where.append({x.sharding.memory_kind for x in jax.tree.leaves([s.state for s in held]) if x.ndim})
+
+    monkeypatch.setattr(WaitingState, "__init__", built)
+    monkeypatch.setattr(StepUpdate, "__call__", updated)
+    sleepers = Sleeper("rollout", devices), Sleeper("judge", devices)
+    for sleeper in sleepers:
+        sleeper.on_wake = woken
+    with (
+        RolloutServer(Processor.from_pretrained(BACKBONE_FOLDER), sleeper=sleepers[0]) as server,
+        embedded_judge(tmp_path / "judge.log") as behind,
+        SleepingJudge(behind, sleepers[1]) as judge,
+    ):
+        settings = [
+            "rollout.engine=vllm",
+            "rollout.vllm.sleep_mode=true",
+            f"rollout.vllm.urls=[{server.url}]",
+        ]
+        settings += [
+            f"judge.urls=[{judge.url}]",
+            "judge.sleep_mode=true",
+            "max_steps=3",
+            "evaluation.every=null",
+        ]
+        settings += ["rollout.offload=[optimizer,reference,parameters]"]
+        train_here(tmp_path / "run", "image", *settings, f"rollout.vllm.weights_dir={tmp_path / 'w'}")
+    assert devices.wrong == []
+    rollout, judge_ = (["rollout wakes up", "rollout sleeps"], ["judge wakes up", "judge sleeps"])
+    begin = devices.did.index("training begins")
+    # Each is looked at when it is first needed; references, those of held-out scenes and held-out captions are drawn.
+    assert devices.did[:begin] == [*judge_, *rollout, *rollout, *judge_, *rollout, *rollout]
+    steps = [*rollout, *judge_, "the policy is updated"] * 3
+    assert devices.did[begin:] == ["training begins", *steps, *rollout]
+    assert where[6:12] == [{"pinned_host"}] * 6
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert all(row["judge/failed"] == 0 and row["rollout/mismatch_mean"] > 0 for row in rows)
+    assert not any((tmp_path / "w").iterdir())
 
 
 def test_a_run_leaves_what_it_promises(left_alone):

@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.patience import GUARD_S
+from tests.sleeping import Sleeper
 from vcap_jax.reward.endpoint import GREETING
 from vcap_jax.system.event_loop import LoopThread
 
@@ -67,10 +68,11 @@ class ScriptedJudge:
     greetings: what it was asked before there was work for it; greeting: the reply to that. before: awaited before it
     answers "health" or "greeting".
     owned_by: "vllm" makes it known as a server that keeps media. stop() and start() are a crash and a new start
-    at the same address.
+    at the same address. sleeper: its sleep mode, if it has one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sleeper: Sleeper | None = None) -> None:
+        self.sleeper = sleeper
         self.answer: Callable[[dict[str, Any], int], Reply] = lambda body, n: (
             verdict(GLOBAL) if asks_globally(body) else verdict()
         )
@@ -99,6 +101,8 @@ class ScriptedJudge:
         app.router.add_get("/health", self._health)
         app.router.add_post("/tokenize", self._extra)
         app.router.add_post("/detokenize", self._extra)
+        if self.sleeper is not None:
+            app.router.add_routes(self.sleeper.routes())
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
@@ -124,6 +128,8 @@ class ScriptedJudge:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        if self.sleeper is not None:
+            self.sleeper.work("a chat")
         if body["messages"] == GREETING:
             self.greetings.append(body)
             await self.before["greeting"]()

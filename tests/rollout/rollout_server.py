@@ -20,6 +20,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from tests.patience import GUARD_S
+from tests.sleeping import Sleeper
 from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.system.event_loop import LoopThread
@@ -46,7 +47,7 @@ class RolloutServer:
 
     processed: whether log-probabilities are reported after the sampling rules. development: whether the routes for
     weights exist. on_chat: called with (request, answer) before an answer is sent; may change the answer, or return a
-    response to send instead.
+    response to send instead. sleeper: its sleep mode, if it has one.
     """
 
     def __init__(
@@ -58,7 +59,9 @@ class RolloutServer:
         on_chat: Callable[[dict[str, Any], dict[str, Any]], web.Response | None] = lambda request, answer: (
             None
         ),
+        sleeper: Sleeper | None = None,
     ) -> None:
+        self.sleeper = sleeper
         self._processor, self._processed, self._on_chat = processor, processed, on_chat
         self._development = development
         self.calls: list[str] = []
@@ -77,6 +80,8 @@ class RolloutServer:
     def start_anew(self) -> None:
         """As after a crash and a new start: it no longer has the weights that it was given."""
         self.version = "default"
+        if self.sleeper is not None:
+            self.sleeper.restart()
 
     def __exit__(self, *exc: object) -> None:
         self._loop.run(self._runner.cleanup(), GUARD_S)
@@ -93,16 +98,23 @@ class RolloutServer:
             app.router.add_post("/reset_encoder_cache", self._reset)
             app.router.add_post("/update_weight_version", self._set_version)
             app.router.add_get("/weight_info", self._info)
+        if self.sleeper is not None:
+            app.router.add_routes(self.sleeper.routes())
         self._runner = web.AppRunner(app)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         return f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    def _works(self, what: str) -> None:
+        if self.sleeper is not None:
+            self.sleeper.work(what)
 
     async def _models(self, request: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "policy"}]})
 
     async def _completion(self, request: web.Request) -> web.Response:
         body = await request.json()
+        self._works("a completion")
         assert len(body["allowed_token_ids"]) == 1
         logprob = 0.0 if self._processed else -4.2
         return web.json_response({"choices": [{"logprobs": {"token_logprobs": [logprob]}}]})
@@ -110,6 +122,8 @@ class RolloutServer:
     async def _rpc(self, request: web.Request) -> web.Response:
         body = await request.json()
         self.calls.append(body["method"])
+        if self.sleeper is not None:
+            self.sleeper.take_weights()
         folder = Path(body["kwargs"]["weights_path"])
         assert (folder / "config.json").exists()
         files = sorted(folder.glob("*.safetensors"))
@@ -134,6 +148,7 @@ class RolloutServer:
 
     async def _chat(self, request: web.Request) -> web.Response:
         body = await request.json()
+        self._works("a group")
         self.calls.append("chat")
         self.chats.append(body)
         if self.crash_at is not None and len(self.chats) > self.crash_at:

@@ -80,6 +80,29 @@ def test_a_real_batch_that_the_accelerators_of_one_process_cannot_share_is_refus
             2,
             "rollout.engine is vllm in a run of 2 processes.*rollout.engine=jax",
         ),
+        (
+            ["judge.sleep_mode=true", "judge.urls=[http://127.0.0.1:8000]"],
+            2,
+            "judge.sleep_mode is true in a run of 2 processes.*judge.sleep_mode=false",
+        ),
+        (
+            ["judge.sleep_mode=true", "judge.urls=[http://127.0.0.1:8000]", "rollout.ahead=1"],
+            1,
+            "rollout.ahead draws the next captions while the judge works.*rollout.ahead=0",
+        ),
+        (
+            ["judge.sleep_mode=true", "judge.urls=[http://judge:8000]"],
+            1,
+            r"judge.sleep_mode is for servers on the policy's own GPUs.*http://127\.0\.0\.1:PORT",
+        ),
+        (
+            [
+                "evaluation.other_judge.urls=[http://127.0.0.1:8000]",
+                "evaluation.other_judge.sleep_mode=true",
+            ],
+            1,
+            "evaluation.other_judge.sleep_mode is true, and only the run's own judge takes turns",
+        ),
         (["rollout.ahead=1"], 2, "rollout.ahead is 1 in a run of 2 processes.*rollout.ahead=0"),
         (
             ["rollout.engine=vllm", "rollout.vllm.urls=[http://127.0.0.1:8100]", "rollout.ahead=1"],
@@ -93,7 +116,7 @@ def test_a_real_batch_that_the_accelerators_of_one_process_cannot_share_is_refus
                 "rollout.offload=[optimizer]",
             ],
             1,
-            r"rollout.offload is \['optimizer'\].*rollout.engine is vllm.*Set rollout.offload=\[\]",
+            r"rollout.offload is \['optimizer'\].*rollout.engine is vllm.*Set rollout.offload=\[\].*sleep_mode=true",
         ),
         (
             ["rollout.offload=[optimizer,reference]", "grpo.objective.beta=0"],

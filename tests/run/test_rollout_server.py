@@ -55,3 +55,12 @@ def test_the_command_says_what_the_engine_relies_on(tmp_path):
     assert "--no-enable-chunked-prefill" not in command
     cpu = serve_command(config("image"), tmp_path, port=8123, vllm="/v/vllm", cpu=True)
     assert "--no-enable-chunked-prefill" in cpu
+
+
+def test_a_server_that_takes_turns_has_sleep_mode_where_vllm_has_one(tmp_path):
+    def flags(**more: bool) -> list[str]:
+        return serve_command(config("image"), tmp_path, port=8123, vllm="vllm", **more)
+
+    assert "--enable-sleep-mode" not in flags()
+    assert "--enable-sleep-mode" in flags(sleep_mode=True)
+    assert "--enable-sleep-mode" not in flags(sleep_mode=True, cpu=True)

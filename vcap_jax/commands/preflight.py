@@ -149,6 +149,8 @@ def host_memory(
         "hidden states that wait for the backward pass (model.remat=offload)": offloaded_bytes(config),
         "the copy that a checkpoint is written from": saved_bytes(config),
         f"media caches of {judges} judge servers": judges * JUDGE_CACHES[config.modality],
+        f"weights of {judges} sleeping judges of the policy's size (judge.sleep_mode)": judges
+        * slept_bytes(config),
     }
     total = sum(needs.values())
     whose, has = ("this host", memory_limit()) if target is None else (target.name, target.host_memory)
@@ -241,6 +243,13 @@ def saved_bytes(config: RunConfig) -> int:
         return 0
     on_disk = sum(file.stat().st_size for file in first_checkpoint(config).glob("*.safetensors"))
     return 6 * on_disk // (config.distributed.processes or 1)
+
+
+def slept_bytes(config: RunConfig) -> int:
+    """The weights that a judge as large as the policy keeps on the host while it sleeps; 0 of one that never does."""
+    if not config.judge.sleep_mode:
+        return 0
+    return sum(file.stat().st_size for file in first_checkpoint(config).glob("*.safetensors"))
 
 
 def model_config(config: RunConfig) -> JsonDict:

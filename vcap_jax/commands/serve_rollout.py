@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -34,6 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--vllm", default="vllm", help="the vllm executable (default: the one on PATH)")
     parser.add_argument("--cpu", action="store_true", help="vLLM's CPU build: leave out what it cannot do")
     parser.add_argument("--port", type=int, default=8100)
+    parser.add_argument(
+        "--sleep-mode",
+        action="store_true",
+        help="it shares the policy's GPU: it sleeps until the trainer wakes it up (rollout.vllm.sleep_mode)",
+    )
     parser.add_argument(
         "--folder", type=Path, help="where the model's folder is made (default: a new one in /tmp)"
     )
@@ -66,10 +72,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         folder = args.folder or Path(tempfile.mkdtemp(prefix="vcap-rollout-policy-"))
         export_policy(config, folder)
-        command = serve_command(config, folder, port=args.port, vllm=executable, cpu=args.cpu, more=more)
+        command = serve_command(
+            config,
+            folder,
+            port=args.port,
+            vllm=executable,
+            cpu=args.cpu,
+            sleep_mode=args.sleep_mode,
+            more=more,
+        )
         settings = " ".join(f"{key}={value}" for key, value in SERVER_ENVIRONMENT.items())
         print(f"{settings} {shlex.join(command)}", flush=True)
         if not args.print:
+            if args.sleep_mode:
+                url, pid = f"http://127.0.0.1:{args.port}", str(os.getpid())
+                subprocess.run(
+                    [sys.executable, "-m", "vcap_jax.rollout.falls_asleep", url, pid],
+                    check=True,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                )
             environment = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"} | SERVER_ENVIRONMENT
             # The server takes this process's place, so signals and its exit status are its own.
             os.execve(executable, command, environment)

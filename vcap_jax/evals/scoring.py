@@ -43,17 +43,19 @@ _Asked = tuple[Captions, "Future[GroupScores] | str", "Future[GroupScores] | Non
 def scored(own: OwnData, captions: Sequence[Captions], *, kept: bool = False) -> Iterator[Scored]:
     """The captions of ``own.samples``, one entry for each, with their scores, in order.
 
-    Few samples are under way at a time, for each holds its pictures. kept: whether the store of ``own.session`` keeps
-    what every caption earned, so that weights can be changed later (``reward.restudy``); answers it keeps in any case.
+    Few samples are under way at a time, for each holds its pictures. A judge that takes turns has its own meanwhile.
+    kept: whether the store of ``own.session`` keeps what every caption earned, so that weights can be changed later
+    (``reward.restudy``); answers it keeps in any case.
     Raises JudgeUnavailable where the judge is gone for too long, Stopped if a signal has come.
     """
     under_way: deque[_Asked] = deque()
-    for index, (sample, one) in enumerate(zip(own.samples, captions, strict=True)):
-        under_way.append(_asked(own, sample, one, index, kept))
-        if len(under_way) == _UNDER_WAY:
+    with own.session.turn():
+        for index, (sample, one) in enumerate(zip(own.samples, captions, strict=True)):
+            under_way.append(_asked(own, sample, one, index, kept))
+            if len(under_way) == _UNDER_WAY:
+                yield _scored(own, *under_way.popleft())
+        while under_way:
             yield _scored(own, *under_way.popleft())
-    while under_way:
-        yield _scored(own, *under_way.popleft())
 
 
 def _asked(own: OwnData, sample: Sample, captions: Captions, index: int, kept: bool) -> _Asked:

@@ -2,7 +2,7 @@
 
 Captions are handed to the judge the moment they end, so judging overlaps with the decoding of the others, and with what
 the caller does between ``draw`` and ``scored``; what is left to wait for then is measured as the judge's share of the
-step.
+step. A judge that takes turns on the same devices has its own in ``judged``, when all captions are drawn.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Collector:
         padded to its own prompts, however many groups decode side by side.
     pool: None where the reward uses no references. seed: of the choice of references. group_size: captions of a group.
     second_judge: asked about some of the captions as well; nothing waits for it.
+    looks_first: all pictures are looked at before the engine begins to draw, for then it needs these devices.
     """
 
     policy: Policy
@@ -58,6 +59,7 @@ class Collector:
     group_size: int
     processes: Processes = ALONE
     second_judge: SecondJudge | None = None
+    looks_first: bool = False
 
     def draw(
         self,
@@ -70,9 +72,9 @@ class Collector:
         """Captions for the groups of this process, which are with the judge.
 
         known: captions of these groups that were drawn before, by index; None draws. make_room: called once, when the
-        engine has its copy of ``params`` and the first pictures are being looked at, before the engine makes its
-        caches; from then on ``params`` are not used. Raises KeyError for a sample without a needed reference, and
-        RolloutError if the engine fails.
+        engine has its copy of ``params`` and the first pictures are being looked at (all of them, with
+        ``looks_first``), before the engine makes its caches; from then on ``params`` are not used. Raises KeyError for
+        a sample without a needed reference, and RolloutError if the engine fails.
         """
         engine = self.engine if known is None else KnownCaptions(known)
         begin = time.monotonic()
@@ -106,6 +108,18 @@ class Collector:
             measured=engine.measured(),
         )
 
+    def judged(self, draw: StepDraw) -> StepDraw:
+        """The same once a judge that takes turns has had its own: it has answered about every caption, or failed to;
+        ``scored`` tells which. Any other judge is not waited for. Raises JudgeUnavailable for one that cannot sleep or
+        wake up, or is gone from a run that was asked to end."""
+        if not self.session.takes_turns:
+            return draw
+        begin = time.monotonic()
+        with self.session.turn():
+            for group in draw.judged:
+                self._wait(group.scores)
+        return replace(draw, judge_seconds=time.monotonic() - begin)
+
     def scored(self, draw: StepDraw) -> StepRollout:
         """The captions with their scores, once the judge has given them all. Raises JudgeUnavailable and its kinds,
         StoreError, FamilyError."""
@@ -129,17 +143,21 @@ class Collector:
             batches=draw.batches,
             records=records,
             rollout_seconds=draw.seconds,
-            judge_seconds=time.monotonic() - begin,
+            judge_seconds=draw.judge_seconds + time.monotonic() - begin,
             measured=draw.measured,
         )
 
     def _scored(self, future: Future[GroupScores]) -> GroupScores:
-        """What the reward gave. A run that was asked to end does not wait for a judge that is gone: raises
-        JudgeUnavailable then, as after a long outage."""
+        """What the reward gave."""
+        self._wait(future)
+        return future.result()
+
+    def _wait(self, future: Future[GroupScores]) -> None:
+        """Until the reward has given it, or failed to. A run that was asked to end does not wait for a judge that is
+        gone: raises JudgeUnavailable then, as after a long outage."""
         while not wait([future], timeout=_LOOK_EVERY_S).done:
             if requested() and (gone := self.session.unreachable) is not None:
                 raise JudgeUnavailable(f"the run was asked to end while {gone}")
-        return future.result()
 
     def _by_size(self, batch: GroupBatch[Example]) -> GroupBatch[Example]:
         """The groups, those with the largest prompts first.
@@ -180,7 +198,7 @@ class Collector:
             part = batch.examples[cut]
             prompt, features = self.batcher.batch(params, part, padded)
             made.append(RolloutBatch(part, batch.indices[cut], prompt, features))
-            if number == 0:
+            if number == (len(sizes) - 1 if self.looks_first else 0):
                 make_room()
             yield made[-1]
 
@@ -228,7 +246,7 @@ class StepDraw:
     """This process's captions of a step, which are with the judge, in the order of their groups.
 
     batches: whose prompts and features stay on its devices for the update. seconds: of encoding and decoding. measured:
-    the rollout engine's own metrics.
+    the rollout engine's own metrics. judge_seconds: of the judge's turn, where it takes turns.
     """
 
     batches: tuple[RolloutBatch, ...]
@@ -237,3 +255,4 @@ class StepDraw:
     judged: tuple[JudgedGroup, ...]
     seconds: float
     measured: Mapping[str, float]
+    judge_seconds: float = 0.0

@@ -211,8 +211,8 @@ class Training:
         return None
 
     def _drawn(self, held: WaitingState, step: int, known: KnownStep | None = None) -> _Drawn:
-        """The next samples' captions, of step ``step``, with the judge. known: those that an earlier start has drawn
-        ahead; None draws them with the state that is held. Raises StepNotDone."""
+        """The next samples' captions, of step ``step``, with the judge; judged, if the judge takes turns. known: those
+        that an earlier start has drawn ahead; None draws them with the state that is held. Raises StepNotDone."""
         place = self.data.get_state()
         batch = next(self.data)
         for bad in batch.skipped:
@@ -222,7 +222,8 @@ class Training:
         own = self.own_params(held.state.params)
         try:
             draw = self.collector.draw(own, batch, step, groups, held.make_room)
-        except RolloutError as error:
+            draw = self.collector.judged(draw)
+        except (RolloutError, JudgeUnavailable) as error:
             draw = error
         held.drawn()
         longest = longest_of_all(self.processes, draw if isinstance(draw, Exception) else draw.groups)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from vcap_jax.plan.abstract import Sizes
 from vcap_jax.plan.compiled import Compiled
 from vcap_jax.plan.offload import Waiting
+from vcap_jax.plan.turns import Turns
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware
 
@@ -103,7 +104,8 @@ class Plan:
 
     decoding_longest, decoding_usual: of a step whose captions all have the longest length, and the estimated ones; None
     if decoding was not compiled, or memory does not bound it: then every token counts with the largest caches.
-    waiting: what lies in the host's memory through the rollout; None if nothing does.
+    waiting: what lies in the host's memory through the rollout; None if nothing does. turns: of servers that share the
+    policy's devices; None if none do, or if not every program was compiled.
     left_out: programs of a step that were not compiled. With any of them the rows are no whole step: ``fits`` speaks
     of those that were compiled, and there is no time of a step.
     """
@@ -120,6 +122,7 @@ class Plan:
     decoding_longest: DecodingTime | None = None
     decoding_usual: DecodingTime | None = None
     waiting: Waiting | None = None
+    turns: Turns | None = None
     left_out: tuple[str, ...] = ()
 
     @property
@@ -128,7 +131,8 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        return self.peak <= self.capacity and (self.waiting is None or self.waiting.fits)
+        beside = (self.waiting is None or self.waiting.fits) and (self.turns is None or self.turns.fits)
+        return self.peak <= self.capacity and beside
 
     @property
     def step_seconds(self) -> float | None:

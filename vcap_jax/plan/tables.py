@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from vcap_jax.plan.offload import POOL, POOL_VARIABLE, Waiting
 from vcap_jax.plan.remedies import Trial
 from vcap_jax.plan.result import MEAN_CAPTION, SAMPLES, Plan, Row
+from vcap_jax.plan.turns import Turns
 from vcap_jax.system.hardware import GIB
 
 _COUNTING = """\
@@ -48,6 +49,7 @@ def render(plan: Plan, trials: Sequence[Trial] = ()) -> str:
             _layout(plan),
             _resident(plan),
             _waiting(plan),
+            _turns(plan),
             _programs(plan),
             _times(plan),
             _verdict(plan),
@@ -60,6 +62,8 @@ def render(plan: Plan, trials: Sequence[Trial] = ()) -> str:
 def _layout(plan: Plan) -> str:
     laid, sizes = plan.layout, plan.sizes
     judge = f"{laid.judge} for the judge" if laid.judge else "the judge elsewhere"
+    if plan.config.judge.sleep_mode:
+        judge = "the judge on the same in turns"
     at_once, per_device = (
         groups * plan.config.mesh.tensor / laid.policy.devices for groups in (laid.batch, laid.micro)
     )
@@ -113,6 +117,30 @@ def _waiting(plan: Plan) -> str:
             "References and held-out captions are drawn with the parameters on the devices: as many side by side",
             f"take {gib(waiting.parts['parameters'])} GiB more, less the prompts and features of a step.",
         ]
+    return "\n".join(lines)
+
+
+def _turns(plan: Plan) -> str:
+    """What servers find on devices that they share, and what changing turns costs."""
+    turns = plan.turns
+    if turns is None:
+        return ""
+    chip, devices = turns.hardware.chip, turns.hardware.devices
+    who = " and ".join(
+        name for name, is_one in (("rollout", turns.rollout), ("judge", turns.judge)) if is_one
+    )
+    has, weights, rest = gib(turns.server_share * chip.memory), gib(turns.weights), gib(turns.caches)
+    estimate = " (estimate)" if chip.host_link_estimated else ""
+    lines = [
+        f"In turns on {devices} devices: policy, {who}. A server on each, a judge of the policy's size assumed.",
+        f"JAX keeps {turns.policy_share:.2f} of a device's {gib(chip.memory)} GiB: its peak is {gib(turns.policy)}.",
+        f"A server may take {turns.server_share:.2f} in its turn: {has} GiB, weights {weights}, for the rest {rest}.",
+        f"Beside what is told above {gib(turns.host_bytes)} GiB of a host's memory hold weights.",
+        f"Moving weights takes {turns.seconds:.1f} s a step at {chip.host_link / 1e9:.0f} GB/s{estimate}. The times",
+        "below have neither that nor the turns of servers.",
+    ]
+    if turns.rollout:
+        lines.append("The programs of the rollout do not run: servers draw.")
     return "\n".join(lines)
 
 
@@ -231,6 +259,12 @@ def _verdict(plan: Plan) -> str:
     if plan.waiting is not None and not plan.waiting.fits and spare >= 0:
         has = gib(plan.waiting.host_memory)
         return f"DOES NOT FIT: what waits takes {gib(plan.waiting.on_host)} GiB of a host, which has {has}."
+    if plan.turns is not None and not plan.turns.fits and spare >= 0:
+        left = plan.turns.server_share * plan.turns.hardware.chip.memory
+        return (
+            f"DOES NOT FIT: beside JAX's share a server in its turn has {gib(left)} GiB, and its weights take "
+            f"{gib(plan.turns.weights)}."
+        )
     return f"DOES NOT FIT: {worst.name} needs {gib(worst.peak)} GiB, {gib(-spare)} GiB more than there are."
 
 
@@ -312,7 +346,22 @@ def as_json(plan: Plan, trials: Sequence[Trial] = ()) -> Mapping[str, object]:
             **({"host_link": laid.policy.chip.host_link} if laid.policy.chip.host_link_estimated else {}),
         },
         **({} if plan.waiting is None else {"waiting": _waiting_row(plan.waiting)}),
+        **({} if plan.turns is None else {"turns": _turns_row(plan.turns)}),
         "tried": [dataclasses.asdict(trial) for trial in trials],
+    }
+
+
+def _turns_row(turns: Turns) -> Mapping[str, object]:
+    return {
+        "judge": turns.judge,
+        "rollout": turns.rollout,
+        "policy_bytes": turns.policy,
+        "policy_share": turns.policy_share,
+        "server_share": turns.server_share,
+        "weights": turns.weights,
+        "caches": turns.caches,
+        "host_bytes": turns.host_bytes,
+        "seconds": turns.seconds,
     }
 
 

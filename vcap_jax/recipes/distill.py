@@ -42,6 +42,7 @@ from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.setup import Prepared, drawing, prepare
+from vcap_jax.run.turns import all_asleep
 from vcap_jax.system.json_values import JsonDict, as_object, read_json_object
 
 _SEED = 8_000_009
@@ -100,6 +101,7 @@ def distill(
         )
 
     with ExitStack() as stack:
+        all_asleep(config, say)
         judge = config.judge
         if processes.on_process_0("anything to judge", anything_to_judge):
             judge = stack.enter_context(answering_judge(config, folder, say, processes))
@@ -272,7 +274,7 @@ def _score(
 ) -> None:
     config = ctx.config
     reward = reward_settings(ctx, references, prepared.world)
-    with reward_session(ctx, reward, references, judge) as session:
+    with reward_session(ctx, reward, references, judge) as session, session.turn():
         score_candidates(
             path,
             drawn,

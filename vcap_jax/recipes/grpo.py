@@ -46,6 +46,7 @@ from vcap_jax.run.own_data import own_data
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import drawing, prepare
 from vcap_jax.run.trackers import Trackers, run_trackers
+from vcap_jax.run.turns import all_asleep
 from vcap_jax.run.warm_up import compile_decoding
 from vcap_jax.training.optimizer import TrainState, build_optimizer, learning_rate_schedule
 from vcap_jax.world.splits import EmbeddedData
@@ -77,6 +78,7 @@ def run(
         trackers = stack.enter_context(
             run_trackers(config, folder, say, processes, config.grpo.groups_per_step)
         )
+        all_asleep(config, say)
         judge = stack.enter_context(
             answering_judge(config, folder, say, processes, second=config.second_judge)
         )
@@ -232,6 +234,8 @@ def _train(
                 group_size=config.rollout.group_size,
                 processes=processes,
                 second_judge=second,
+                # Between its vision tower and its captions the devices change hands.
+                looks_first=ctx.servers is not None and config.rollout.vllm.sleep_mode,
             ),
             update=StepUpdate(
                 config=config.grpo,

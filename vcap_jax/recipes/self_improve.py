@@ -30,6 +30,7 @@ from vcap_jax.run.context import RunContext
 from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family
 from vcap_jax.run.setup import drawing, prepare
+from vcap_jax.run.turns import all_asleep
 from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
 
 
@@ -51,6 +52,7 @@ def self_improve(
         raise ConfigError([f"{rounds} rounds: give at least one"])
     if not reward_family(config).uses_reference(config.reward):
         raise ConfigError(["the reward uses no references, so that a new pool would change nothing"])
+    all_asleep(config, say)
     finished: dict[str, JsonDict] = {}
     rewards: dict[str, tuple[float, float]] = {}
     for number in range(1, rounds + 1):

@@ -41,6 +41,7 @@ from vcap_jax.run.own_data import own_data
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import Prepared, drawing, prepare
 from vcap_jax.run.trackers import Trackers, run_trackers
+from vcap_jax.run.turns import all_asleep
 from vcap_jax.sft.step import SFTPrograms
 from vcap_jax.sft.targets import Targets, caption_pool, tokenise_targets
 from vcap_jax.sft.trainer import SHOWN, SupervisedTraining
@@ -71,6 +72,7 @@ def run_sft(
         trackers = stack.enter_context(
             run_trackers(config, folder, say, processes, config.sft.groups_per_step)
         )
+        all_asleep(config, say)
         judge = None
         if config.data.holds_out:  # a supervised run asks a judge for nothing else
             judge = stack.enter_context(answering_judge(config, folder, say, processes))

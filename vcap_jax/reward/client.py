@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from typing import Self, TypeVar
 
 import aiohttp
@@ -26,6 +27,7 @@ from vcap_jax.reward.endpoints import EndpointPool, Lease
 from vcap_jax.reward.errors import JudgeUnavailable, NotReachable
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import Completion, Usage, error_message
+from vcap_jax.reward.judge_turns import begin_turn, end_turn
 from vcap_jax.reward.media_cache import Lru, address, media_uuids
 from vcap_jax.reward.prompts import content_hash
 from vcap_jax.reward.question import AS_CONFIGURED, Answer, Drawing, Question, Reader
@@ -56,6 +58,8 @@ class JudgeClient:
 
     role: what messages call the servers. say: where those about waiting go, by default the log. rng: jitter of the
     waits; give a seeded one for repeatable tests. clock: all time that is measured or waited for.
+    turns: with ``judge.sleep_mode``, whether questions wait for turns that somebody begins and ends; else all of its
+    life is one.
     """
 
     def __init__(
@@ -66,12 +70,14 @@ class JudgeClient:
         say: Callable[[str], None] = _log.warning,
         rng: random.Random | None = None,
         clock: Clock | None = None,
+        turns: bool = False,
     ) -> None:
         if not config.urls:
             raise JudgeUnavailable(
                 f"{role.addresses} is empty: give the addresses of OpenAI-compatible endpoints"
             )
         self._config = config
+        self._own_turn = config.sleep_mode and not turns
         self._headers = authorisation(config.api_key_env, role)
         self._rng = rng if rng is not None else random.Random()
         self._clock = Clock() if clock is None else clock
@@ -85,13 +91,34 @@ class JudgeClient:
         # the server a moment ago, and an answer on it could belong to a request before.
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
+        if self._own_turn:
+            try:
+                await self.begin_turn()
+            except BaseException as error:
+                await self.__aexit__(error)
+                raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._pool.close()
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        try:
+            if self._own_turn and self._session is not None:
+                # What has ended it comes first.
+                with suppress(JudgeUnavailable) if any(exc) else nullcontext():
+                    await self.end_turn()
+        finally:
+            await self._pool.close()
+            if self._session is not None:
+                await self._session.close()
+                self._session = None
+
+    async def begin_turn(self) -> None:
+        """With ``judge.sleep_mode``: wakes the servers up, and puts the questions that were held. Raises
+        JudgeUnavailable for a server that has no sleep mode."""
+        await begin_turn(self._pool, self._config.deadline_s)
+
+    async def end_turn(self) -> None:
+        """Has the servers sleep. Raises JudgeUnavailable for one that does not."""
+        await end_turn(self._pool, self._config.deadline_s)
 
     @property
     def unreachable(self) -> str | None:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from vcap_jax.configuration import settings
 from vcap_jax.reward.aggregation import RewardWeights
+from vcap_jax.system.loopback import on_loopback
 
 FAMILIES: Mapping[str, str] = {
     "witness_adjudicator": "vcap_jax.reward.witness_adjudicator:WitnessAdjudicatorReward",
@@ -281,10 +282,21 @@ class JudgeConfig:
     """How videos are sent: "video" as one video of JPEG frames with their indices, "frames" as
     pictures with a time before each, which costs twice the tokens and which any server understands.
     "auto" is video where the server is vLLM."""
+    sleep_mode: bool = False
+    """The servers compute on the policy's GPUs and take turns with it: they sleep until all captions of
+    a step are drawn, wake up to judge them, and sleep again. Start them with serve.py --sleep-mode.
+    Loopback only: whoever reaches the routes for it controls the server. For one process."""
     store: str | None = None
     """File (SQLite) that keeps every judgement, so that none is paid for twice; null: the run puts
     judgements.sqlite into its folder. Of several processes each has one: NAME, NAME-1, NAME-2 and
     so on."""
+
+    def __post_init__(self) -> None:
+        if self.sleep_mode and not (self.urls and all(map(on_loopback, self.urls))):
+            raise ValueError(
+                "judge.sleep_mode is for servers on the policy's own GPUs, which are woken up over routes without a "
+                "password: name them in judge.urls as http://127.0.0.1:PORT, or set judge.sleep_mode=false"
+            )
 
 
 @settings
@@ -301,4 +313,9 @@ class SecondJudgeConfig:
         if not self.judge.urls:
             raise ValueError(
                 "second_judge.judge.urls is empty: give the address of another judge, or leave out second_judge"
+            )
+        if self.judge.sleep_mode:
+            raise ValueError(
+                "second_judge.judge.sleep_mode is true, and nobody waits for a second judge's turn: give it GPUs of "
+                "its own, or leave out second_judge"
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import aiohttp
@@ -25,6 +26,7 @@ from vcap_jax.reward.http_answers import (
 from vcap_jax.reward.media_cache import Lru
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.connection_errors import broken_connection
+from vcap_jax.system.sleep_mode import ServerGone, SleepMode, SleepModeError
 
 _PROBE_S = 10.0
 _CONNECT_S = 10.0
@@ -85,6 +87,7 @@ class Endpoint:
     that it is computing for the first time. seen: media tokens of the prompts that were checked, by media.
     told_lost: when the user was told that it does not answer; None while there is nothing to take back.
     echoes: it has given back the identity of a request. introduction: held while it is asked what it is.
+    With ``judge.sleep_mode`` it sleeps outside of turns.
     """
 
     def __init__(
@@ -115,6 +118,19 @@ class Endpoint:
             config.api_key_env,
         )
         self._placeholders: dict[str, int | None] = {}
+        self._sleep_mode: SleepMode | None = None
+        if config.sleep_mode:
+            self._sleep_mode = SleepMode(
+                self.root,
+                f"{role.who} at {self.base}",
+                session,
+                limit_s=config.deadline_s,
+                setting=f"{role.settings}.deadline_s",
+                start="gpu_judge/serve.py --sleep-mode",
+                clock=clock,
+            )
+        self._its_turn = self._can_sleep = False
+        self._turning = asyncio.Lock()
 
     @property
     def card_is_vllm(self) -> bool:
@@ -124,8 +140,36 @@ class Endpoint:
         """The server may have been started anew: nothing it was given can be relied on."""
         for memory in (self.kept, self.warm, self.seen):
             memory.clear()
-        self.card, self.echoes = None, False
+        self.card, self.echoes, self._can_sleep = None, False, False
         self._placeholders.clear()
+
+    async def begin_turn(self) -> None:
+        """Wakes it up. Raises NotReachable for a server that is not there, JudgeUnavailable for one that cannot sleep
+        or wake up."""
+        self._its_turn = True
+        await self._wake_up()
+
+    async def end_turn(self) -> None:
+        """Has it sleep. Raises NotReachable for a server that is not there, JudgeUnavailable for one that keeps its
+        memory."""
+        self._its_turn = False
+        for memory in (self.kept, self.warm):  # its caches do not outlive its sleep
+            memory.clear()
+        async with self._turning:
+            with _as_judge_errors():
+                assert self._sleep_mode is not None
+                await self._sleep_mode.sleep(1)
+
+    async def _wake_up(self) -> None:
+        """Where it has turns and this is one: it may have been started anew, and sleep."""
+        async with self._turning:
+            if self._sleep_mode is None or not self._its_turn:
+                return
+            with _as_judge_errors():
+                if not self._can_sleep:
+                    await self._sleep_mode.check()
+                    self._can_sleep = True
+                await self._sleep_mode.wake_up()
 
     async def introduce(self) -> None:
         """Asks the server what it is: ``card``. Raises NotReachable, and JudgeUnavailable for an answer that waiting
@@ -141,6 +185,7 @@ class Endpoint:
             health = await self._get(f"{self.root}/health")
             if health.status not in _HEALTHY:
                 return f"/health answers {health.status}: {error_message(health.raw)}"
+            await self._wake_up()
             await self.introduce()
         except NotReachable as error:
             return str(error)
@@ -154,7 +199,14 @@ class Endpoint:
             reply = await self.post(
                 "chat/completions", {"model": model, "messages": GREETING, "max_tokens": 1}
             )
-        except (NotReachable, TimeoutError) as error:
+        except NotReachable as error:
+            return str(error)
+        except TimeoutError as error:
+            if await self._sleeps():
+                raise JudgeUnavailable(
+                    f"{self.root} is asleep: set {self._role.settings}.sleep_mode=true if it shares the policy's GPUs, "
+                    f"or wake it up (curl -X POST {self.root}/wake_up)"
+                ) from error
             return str(error)
         self._check_key(reply)
         if reply.status >= 500:
@@ -194,6 +246,14 @@ class Endpoint:
             raise NotReachable(broken_connection(error)) from error
         except TimeoutError as error:
             raise TimeoutError(f"no answer in {self._deadline_s:g} s") from error
+
+    async def _sleeps(self) -> bool:
+        """Whether it says so; a server that answers no such question does not."""
+        try:
+            reply = await self._get(f"{self.root}/is_sleeping")
+        except NotReachable:
+            return False
+        return _field(reply, "is_sleeping") is True
 
     async def placeholder(self, token: str, model: str) -> int | None:
         """The id of a special token of the server's tokenizer; None where it is not one token or the server
@@ -262,6 +322,16 @@ class Endpoint:
             raise NotReachable(broken_connection(error)) from error
         except TimeoutError as error:
             raise NotReachable(f"no answer in {_PROBE_S:g} s") from error
+
+
+@contextmanager
+def _as_judge_errors() -> Iterator[None]:
+    try:
+        yield
+    except ServerGone as error:
+        raise NotReachable(str(error)) from error
+    except SleepModeError as error:
+        raise JudgeUnavailable(str(error)) from error
 
 
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:

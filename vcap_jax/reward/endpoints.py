@@ -88,6 +88,10 @@ class EndpointPool:
         self._waiting = self._leases = 0
         self._announcer: asyncio.Task[None] | None = None
         self._announced: float | None = None
+        self.turn = asyncio.Event()
+        """Set while requests may be sent: always, or in the judge's turn (``reward.judge_turns``)."""
+        if not config.sleep_mode:
+            self.turn.set()
         self.waited_s = 0.0
         """Seconds that all questions together have waited for an endpoint to come back."""
 
@@ -166,10 +170,11 @@ class EndpointPool:
         prefix: what the request shares with others of its group; where the server keeps media, the first
             one leads and the others wait until the server has read it. avoid: endpoints that come last.
         Raises JudgeOutage after too long without any endpoint, JudgeUnavailable for one that serves another
-        model.
+        model. Outside of the judge's turn it waits for that.
         """
         ranked = sorted((self.endpoints[index] for index in order), key=lambda e: e in avoid)
         while True:
+            await self.turn.wait()
             endpoint = next((e for e in ranked if e.breaker.admits), None)
             if endpoint is None:
                 await self._wait_for_change()
@@ -216,7 +221,7 @@ class EndpointPool:
             doubtful = breaker.doubted(reason, trial=lease.trial)
         else:
             breaker.abandoned(trial=lease.trial)
-        self._after_change(endpoint)
+        self.after_change(endpoint)
         return doubtful
 
     async def examine(self, endpoint: Endpoint) -> None:
@@ -224,7 +229,7 @@ class EndpointPool:
         seen = await self._seen_wrong(endpoint)
         if seen is not None and endpoint.breaker.closed:
             endpoint.breaker.open(seen)
-            self._after_change(endpoint)
+            self.after_change(endpoint)
 
     async def _introduced(self, endpoint: Endpoint) -> bool:
         """Whether it is known what the endpoint serves; one that does not say is left out at once."""
@@ -235,7 +240,7 @@ class EndpointPool:
                     await endpoint.introduce()
                 except NotReachable as error:
                     endpoint.breaker.open(str(error))
-                    self._after_change(endpoint)
+                    self.after_change(endpoint)
         if endpoint.card is None:
             return False
         self.agree(endpoint, endpoint.card)
@@ -296,7 +301,8 @@ class EndpointPool:
         timeout = self._config.outage_timeout_s
         return timeout if since is None else since + timeout - self.clock.now()
 
-    def _after_change(self, endpoint: Endpoint) -> None:
+    def after_change(self, endpoint: Endpoint) -> None:
+        """Its breaker may have changed: those who wait find out, and one that is left out is looked for."""
         if endpoint.breaker.state == "open" and endpoint.probing is None:
             endpoint.forget()
             endpoint.probing = asyncio.create_task(self._probe_until_back(endpoint))
@@ -311,6 +317,7 @@ class EndpointPool:
         wait, breaker = _FIRST_PROBE_S, endpoint.breaker
         try:
             while not breaker.closed:
+                await self.turn.wait()
                 if breaker.state == "open":
                     seen = await self._seen_wrong(endpoint)
                     if seen is None:
@@ -320,7 +327,7 @@ class EndpointPool:
                         self._tell_lost(endpoint)
                 elif breaker.admits and not self._wanted:
                     breaker.answered()  # nobody is there to try it
-                self._after_change(endpoint)
+                self.after_change(endpoint)
                 if not breaker.closed:
                     await self.clock.sleep(wait)
                     wait = min(2 * wait, _LONGEST_PROBE_S)

@@ -19,14 +19,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import Self
 
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
 from vcap_jax.reward.endpoint import JUDGE, Role
+from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.family import FamilyTools, load_family, made_family, scores_by
 from vcap_jax.reward.group import GroupForReward, GroupPrompt, GroupScores
 from vcap_jax.reward.open_group import OpenGroup
@@ -34,6 +36,7 @@ from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.store import JudgementStore, StoredCandidate
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.event_loop import LoopThread
+from vcap_jax.system.turns import Turns, ending
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +61,8 @@ class RewardSession:
     judge: its endpoints, asked only if the family asks a judge. What every candidate earned goes into the store that
     ``judge.store`` names. seed: of the family's random choices. references: the whole pool by sample, for families
     that look at all of it. role: what messages call the judge. say: where those about waiting for it go, by default the
-    log. clock: all time that the judge is waited for.
+    log. clock: all time that the judge is waited for. turns: on the devices that the judge shares, where it does
+    (``judge.sleep_mode``).
 
     Raises FamilyError, JudgeUnavailable, StoreError and the family's own kinds of ValueError (TemplateError) for
     settings that cannot work.
@@ -74,15 +78,17 @@ class RewardSession:
         role: Role = JUDGE,
         say: Callable[[str], None] = _log.warning,
         clock: Clock | None = None,
+        turns: Turns | None = None,
     ) -> None:
         family = load_family(reward)
         self._name, self._judge = reward.family, judge
+        self._turns = Turns() if turns is None else turns
         self._store: JudgementStore | None = None
         self._client: JudgeClient | None = None
         try:
             # Everything that can be wrong with the settings is raised here, before a thread runs.
             if family.asks_judge(reward):
-                self._client = JudgeClient(judge, role=role, say=say, clock=clock)
+                self._client = JudgeClient(judge, role=role, say=say, clock=clock, turns=True)
             self._store = None if judge.store is None else JudgementStore(judge.store)
             tools = FamilyTools(
                 seed=seed,
@@ -107,7 +113,31 @@ class RewardSession:
         if self._client is None:
             return None
         timeout_s = self._judge.ready_timeout_s if timeout_s is None else timeout_s
-        return self._loop.run(self._client.wait_until_ready(timeout_s))
+        with self.turn():
+            return self._loop.run(self._client.wait_until_ready(timeout_s))
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether the judge answers in its turn only: what it is asked before waits for that."""
+        return self._client is not None and self._judge.sleep_mode
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """The judge's turn on the devices, for a judge that shares them; for any other there is nothing to do.
+
+        Whoever begins it waits inside for what was submitted. Raises JudgeUnavailable for a server that has no sleep
+        mode or does not fall asleep; one that is not there is waited for as always.
+        """
+        if self._client is None or not self.takes_turns:
+            yield
+            return
+        client = self._client
+        with (
+            self._turns.of(f"the judge at {', '.join(self._judge.urls)}"),
+            ending(lambda: self._loop.run(client.end_turn()), JudgeUnavailable),
+        ):
+            self._loop.run(client.begin_turn())
+            yield
 
     def submit(self, group: GroupForReward, *, trained_on: bool = True) -> Future[GroupScores]:
         """Begin to score ``group``; a judgement that fails is part of the result.

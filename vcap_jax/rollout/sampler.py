@@ -89,7 +89,8 @@ class RolloutConfig:
     """What waits in the host's memory while captions are drawn, so that more groups fit: "optimizer"
     (the moments), "reference" (the reference policy), "parameters" (those that are trained;
     captions are drawn with a copy). Nothing else changes. Takes a GPU, a TPU or a CPU, the JAX
-    sampler, and the memory that the plan tells."""
+    sampler or servers that take turns with the policy (rollout.vllm.sleep_mode), and the memory
+    that the plan tells."""
 
     def __post_init__(self) -> None:
         self._check_short()
@@ -103,10 +104,11 @@ class RolloutConfig:
                 "rollout.ahead is for the JAX sampler, and rollout.engine is vllm: its importance weights compare the "
                 "server with the weights of the update, which are not those that drew. Set rollout.ahead=0"
             )
-        if self.engine == "vllm" and self.offload:
+        if self.engine == "vllm" and self.offload and not self.vllm.sleep_mode:
             raise ValueError(
                 f"rollout.offload is {list(self.offload)}, which makes room for the captions that are drawn on the "
-                "policy's devices, and rollout.engine is vllm, which draws on its own. Set rollout.offload=[]"
+                "policy's devices, and rollout.engine is vllm, which draws on its own. Set rollout.offload=[], or "
+                "rollout.vllm.sleep_mode=true if the servers take turns on the policy's devices"
             )
 
     def _check_short(self) -> None:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
 from vcap_jax.configuration import settings
+from vcap_jax.system.loopback import on_loopback
 
 
 def _loopback(url: str) -> str:
     """Raises ValueError unless ``url`` is http on this machine's loopback interface."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    try:
-        local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    if parts.scheme != "http" or not local:
+    if not on_loopback(url):
         raise ValueError(
             "new weights are loaded over routes without a password and from files of this machine, so the address "
             "must be http://127.0.0.1:PORT"
@@ -50,6 +43,10 @@ class VllmConfig:
     """Seconds that a server that is lost in the middle of a step is waited for. When it is back it
     is given the weights again, and the groups that it owes are sent once more. After them the run
     ends, to be resumed."""
+    sleep_mode: bool = False
+    """The servers compute on the policy's GPUs and take turns with it: they sleep whenever no captions
+    are drawn, and wake up to be given the weights and to draw. Start them with
+    launch/serve_rollout.py --sleep-mode. For one process."""
     importance_cap: float = Field(default=2.0, ge=1, allow_inf_nan=True)
     """Upper bound C of the weights min(p_trainer / p_server, C) that correct for the mismatch; p
     are probabilities under the sampling rules (grpo.sampled_logprobs)."""

@@ -18,6 +18,7 @@ import queue
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -33,8 +34,10 @@ from vcap_jax.rollout.engine import ReadSamples, RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig, SampledCaption, SampledGroup
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
 from vcap_jax.rollout.vllm_server import ServerLost, VllmServer, rollout_session
+from vcap_jax.rollout.vllm_turns import ServerTurns
 from vcap_jax.rollout.vllm_weights import WeightFiles
 from vcap_jax.system.event_loop import LoopThread
+from vcap_jax.system.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +78,8 @@ class VllmEngine:
 
     policy: model definition, frozen parameters and processor. seed: of the draws.
     dtype: of the weights that servers read (``ModelConfig.dtype``). say: where messages about waiting for servers go.
+    turns: on the devices that the servers share with the policy, where they do (``rollout.vllm.sleep_mode``). They then
+    sleep, without weights, whenever they draw nothing.
 
     For a run of one process, which holds all weights (``run.checks``). Raises RolloutError for a weights folder
     that cannot be made.
@@ -88,6 +93,7 @@ class VllmEngine:
         seed: int,
         dtype: str,
         say: Callable[[str], None] = _log.warning,
+        turns: Turns | None = None,
     ) -> None:
         processor = policy.processor
         if not (isinstance(policy.family, VllmFamily) and isinstance(processor, VllmProcessor)):
@@ -107,6 +113,8 @@ class VllmEngine:
         self._given: list[weakref.ref[jax.Array]] | None = None
         self._version, self._versions = "", 0
         self._adapters_kept: float | None = None
+        self._start = policy.trainable if config.vllm.sleep_mode else None
+        self._turns = ServerTurns(Turns() if turns is None else turns, self._weights, self._loop)
 
     def __enter__(self) -> Self:
         return self
@@ -115,8 +123,14 @@ class VllmEngine:
         self.close()
 
     def connect(self) -> tuple[ServedModel, ...]:
-        """Checks every server; RolloutError says what is wrong with the first that will not do."""
-        return self._loop.run(self._connect())
+        """Checks every server; RolloutError says what is wrong with the first that will not do. Servers that take turns
+        are given the starting policy for it, for they may have slept without weights."""
+        self._loop.run(self._found())
+        start, self._start = self._start, None
+        if start is None:
+            return self._loop.run(self._checked())
+        with self._written(start), self._turn():
+            return self._loop.run(self._checked())
 
     def stream(
         self,
@@ -127,14 +141,15 @@ class VllmEngine:
         ended: Callable[[SampledCaption], None] | None = None,
     ) -> Iterator[SampledGroup]:
         """See ``RolloutEngine``. So many groups are under way at once as ``concurrency`` allows. A server answers
-        for a whole group, so its captions are told together."""
+        for a whole group, so its captions are told together. Before servers that take turns wake up, their weights are
+        written and all batches are made: from then on nothing is computed here, and ``params`` may be gone."""
 
         def asked() -> Iterator[list[_Asked]]:
             for batch in batches:
                 pairs = zip(batch.indices, batch.examples, strict=True)
                 yield [self._asked(example, index, index) for index, example in pairs]
 
-        for group in self._groups(params, asked(), self._rules, seed=self._seed, step=step):
+        for group in self._groups(params, asked(), self._rules, seed=self._seed, step=step, looked_at=True):
             if ended is not None:
                 for caption in group.by_caption():
                     ended(caption)
@@ -164,14 +179,25 @@ class VllmEngine:
     def measured(self) -> Mapping[str, float]:
         """See ``RolloutEngine``. ``rollout/adapters_kept``: the share of what adapters add that the servers' weights
         hold (``lora.Additions.kept``), where there are any that add something."""
-        return {} if self._adapters_kept is None else {"rollout/adapters_kept": self._adapters_kept}
+        kept = self._turns.adapters_kept if self._settings.sleep_mode else self._adapters_kept
+        return {} if kept is None else {"rollout/adapters_kept": kept}
 
     def close(self) -> None:
         """Cancels what is under way, closes the connections, removes the weight files. May be called again."""
         if self._loop.closed:
             return
-        self._loop.close(last=self._session.close if self._session is not None else None)
-        self._weights.close()
+
+        async def last() -> None:
+            try:
+                await self._turns.asleep()  # whoever drew may have been ended in the middle
+            finally:
+                if self._session is not None:
+                    await self._session.close()
+
+        try:
+            self._loop.close(last)
+        finally:
+            self._weights.close()
 
     def _rules_of(self, config: RolloutConfig) -> GroupRules:
         return GroupRules(
@@ -187,10 +213,41 @@ class VllmEngine:
         return _Asked(example, index, place, self._servers[index % len(self._servers)])
 
     def _groups(
+        self,
+        params: Params,
+        batches: Iterator[list[_Asked]],
+        rules: GroupRules,
+        *,
+        seed: int,
+        step: int,
+        looked_at: bool = False,
+    ) -> Iterator[SampledGroup]:
+        """The groups of ``batches``, by servers that are given these parameters. looked_at: making a batch is work for
+        the devices, to be done before it is the servers' turn on them."""
+        if not self._settings.sleep_mode:
+            self._give(params)
+            yield from self._answered(params, batches, rules, seed=seed, step=step)
+            return
+        with self._written(params):
+            if looked_at:
+                batches = iter(list(batches))
+            with self._turn():
+                yield from self._answered(params, batches, rules, seed=seed, step=step)
+
+    def _written(self, params: Params) -> AbstractContextManager[None]:
+        self._next_version()
+        return self._turns.written(params, self._version)
+
+    def _turn(self) -> AbstractContextManager[None]:
+        """The turn of servers that take turns; they are given the weights that were written for it."""
+        return self._turns.turn(
+            self._servers, lambda folder: self._load_into(self._servers, folder, self._version)
+        )
+
+    def _answered(
         self, params: Params, batches: Iterator[list[_Asked]], rules: GroupRules, *, seed: int, step: int
     ) -> Iterator[SampledGroup]:
         """The groups of ``batches``, which are read while fewer than ``concurrency`` are under way."""
-        self._give(params)
         arrived: queue.SimpleQueue[_Done] = queue.SimpleQueue()
         owed: dict[VllmServer, list[_Asked]] = {}
         """Of servers that are waited for: the groups that they were lost with."""
@@ -256,10 +313,13 @@ class VllmEngine:
         if not self._servers:
             raise RolloutError("the rollout servers were not checked: call connect first")
         self._given = None
-        self._version = f"{self._weights.folder.name}-{self._versions}"
-        self._versions += 1
+        self._next_version()
         self._load(params, self._servers)
         self._given = [weakref.ref(leaf) for leaf in leaves]
+
+    def _next_version(self) -> None:
+        self._version = f"{self._weights.folder.name}-{self._versions}"
+        self._versions += 1
 
     def _give_again(self, params: Params, server: VllmServer, groups: int) -> None:
         """Gives a server that is back the parameters it had, if it lost them. groups: that it owes."""
@@ -267,7 +327,10 @@ class VllmEngine:
             self._loop.run(server.expect(self._version))
             told = "with its weights"
         except ServerLost:
-            self._load(params, [server])
+            if self._turns.folder is None:
+                self._load(params, [server])
+            else:
+                self._loop.run(self._load_into([server], self._turns.folder, self._version))
             told = "and was given the weights again"
         self._say(f"the rollout server at {server.url} is back {told}: {groups} groups are asked of it again")
 
@@ -293,16 +356,19 @@ class VllmEngine:
 
     # -- in the event loop -------------------------------------------------------------------------------------
 
-    async def _connect(self) -> tuple[ServedModel, ...]:
+    async def _found(self) -> None:
         settings = self._settings
         if self._session is None:
             self._session = rollout_session()
             self._slots = asyncio.Semaphore(settings.concurrency)
         servers = [VllmServer(url, self._session, settings, say=self._say) for url in settings.urls]
-        token = self._processor.eos_token_ids[0]
-        models = await asyncio.gather(*(server.check(token) for server in servers))
+        await asyncio.gather(*(server.check_sleep_mode() for server in servers))
         self._servers = servers
-        return tuple(ServedModel(s.url, model) for s, model in zip(servers, models, strict=True))
+
+    async def _checked(self) -> tuple[ServedModel, ...]:
+        token = self._processor.eos_token_ids[0]
+        models = await asyncio.gather(*(server.check(token) for server in self._servers))
+        return tuple(ServedModel(s.url, model) for s, model in zip(self._servers, models, strict=True))
 
     async def _back(self, server: VllmServer, error: ServerLost) -> None:
         self._say(

@@ -7,7 +7,8 @@ them controls the server. They are used on loopback addresses only.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from vcap_jax.rollout.vllm_weights import VERSIONS
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.connection_errors import broken_connection
 from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, parse_json
+from vcap_jax.system.sleep_mode import ServerGone, SleepMode, SleepModeError
 from vcap_jax.system.waiting import EVERY_S, Waiting, telling
 
 # Worth another try: the request was not processed, or not by its own fault.
@@ -74,6 +76,37 @@ class VllmServer:
         self._groups = 0
         self._quiet = self._waiting(_ANSWER, _QUIET_S)
         self.model = ""
+        self._sleep_mode: SleepMode | None = None
+        if settings.sleep_mode:
+            self._sleep_mode = SleepMode(
+                self.url,
+                f"the rollout server at {self.url}",
+                lambda: session,
+                limit_s=settings.load_timeout_s,
+                setting=_LOAD,
+                start="launch/serve_rollout.py --sleep-mode",
+                clock=self._clock,
+            )
+
+    async def check_sleep_mode(self) -> None:
+        """Verifies that the server can sleep, if it is to."""
+        if self._sleep_mode is not None:
+            with _as_rollout_errors(self.url):
+                await self._sleep_mode.check()
+
+    async def sleep(self) -> None:
+        """Returns once it sleeps, without weights. Only for servers with ``rollout.vllm.sleep_mode``."""
+        assert self._sleep_mode is not None
+        async with telling(self._waiting(_LOAD), lambda: "it falls asleep", self._clock):
+            with _as_rollout_errors(self.url):
+                await self._sleep_mode.sleep(2)
+
+    async def _wake_up(self, *, whole: bool) -> None:
+        """Of one that takes turns. whole: else its weights alone, to be read before there are caches beside them."""
+        if self._sleep_mode is not None:
+            async with telling(self._waiting(_LOAD), lambda: "it wakes up", self._clock):
+                with _as_rollout_errors(self.url):
+                    await (self._sleep_mode.wake_up() if whole else self._sleep_mode.wake_up_weights())
 
     async def check(self, token: int) -> str:
         """Verifies that the server is up and reports log-probabilities of the distribution it samples from; returns
@@ -110,9 +143,12 @@ class VllmServer:
         return self.model
 
     async def load(self, folder: Path, version: str) -> None:
-        """Replaces the server's weights by those in ``folder`` and forgets everything computed with the old ones."""
+        """Replaces the server's weights by those in ``folder`` and forgets everything computed with the old ones. One
+        that sleeps wakes up."""
+        await self._wake_up(whole=False)
         rpc: JsonObject = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         await self._control("POST", "/collective_rpc", _LOAD, rpc, development=True)
+        await self._wake_up(whole=True)
         reset = await self._control("POST", "/reset_prefix_cache", _LOAD, development=True)
         if not isinstance(reset, dict) or reset.get("success") is not True:
             raise RolloutError(
@@ -251,3 +287,13 @@ class VllmServer:
                 await self._clock.sleep(wait)
         failed = ServerLost if status >= 500 else RolloutError
         raise failed(f"rollout server: {method} {self.url}{path} {reason}")
+
+
+@contextmanager
+def _as_rollout_errors(url: str) -> Iterator[None]:
+    try:
+        yield
+    except ServerGone as error:
+        raise ServerLost(f"rollout server at {url}: {error}") from error
+    except SleepModeError as error:
+        raise RolloutError(str(error)) from error

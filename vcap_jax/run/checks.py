@@ -26,6 +26,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
     grpo = config.grpo
     _check_engine(config, processes)
     _check_ahead(config, processes)
+    _check_turns(config, processes)
     if grpo.groups_per_step % processes.count:
         raise ConfigError(
             [
@@ -120,6 +121,7 @@ def check_sft_run(config: RunConfig, processes: Processes) -> None:
     devices. A step is made of whole micro-batches, so what fits them fits it."""
     sft = config.sft
     _check_engine(config, processes)
+    _check_turns(config, processes)
     _check_gradient_type("sft", config.model.param_dtype, sft.groups_per_step, sft.groups_per_micro_batch)
     groups = {"sft.groups_per_micro_batch": sft.groups_per_micro_batch}
     embedded = config.data.manifest is None
@@ -210,6 +212,20 @@ def _check_ahead(config: RunConfig, processes: Processes) -> None:
                 (
                     f"rollout.ahead is {config.rollout.ahead} in a run of {processes.count} processes, each of which "
                     "would have captions of its own to keep in a checkpoint; it is made for one. Set rollout.ahead=0"
+                )
+            ]
+        )
+
+
+def _check_turns(config: RunConfig, processes: Processes) -> None:
+    """Raises ConfigError for servers that take turns with several processes. Where captions are drawn by servers one
+    process is demanded anyway."""
+    if config.judge.sleep_mode and processes.count > 1:
+        raise ConfigError(
+            [
+                (
+                    f"judge.sleep_mode is true in a run of {processes.count} processes, each of which would have the "
+                    "judge sleep while others ask it; it is made for one. Set judge.sleep_mode=false"
                 )
             ]
         )

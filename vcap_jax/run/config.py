@@ -119,6 +119,16 @@ class RunConfig:
                 )
         if self.rollout.sampling.temperature == 0 and self.rollout.group_size > 1:
             raise ValueError("rollout.sampling.temperature is 0: all captions of a group would be the same")
+        if self.judge.sleep_mode and self.rollout.ahead:
+            raise ValueError(
+                "rollout.ahead draws the next captions while the judge works, and judge.sleep_mode has the judge wait "
+                "for its turn on the devices that draw them: set rollout.ahead=0, or judge.sleep_mode=false"
+            )
+        if (other := self.evaluation.other_judge) is not None and other.sleep_mode:
+            raise ValueError(
+                "evaluation.other_judge.sleep_mode is true, and only the run's own judge takes turns: give the other "
+                "one GPUs of its own, or leave out evaluation.other_judge"
+            )
         if self.judge.urls and self.world.judge_perception != PerceptionConfig():
             raise ValueError(
                 "world.judge_perception is for the judge that the run starts itself, and judge.urls names others; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from vcap_jax.rollout.placement import own_types
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.vllm_engine import VllmEngine
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.turns import Turns
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class RunContext:
     placement: on the devices of all processes; ``own_placement``, ``own_policy`` and ``own_params`` are on this
         process's devices alone, where it captions at its own pace. With one process the two are the same.
     sampler: draws captions as training does. load: reads a sample. say: where messages to the user go.
-    servers: draw captions in the sampler's place, where ``rollout.engine`` says so (``run.setup.drawing``).
+    servers: draw captions in the sampler's place, where ``rollout.engine`` says so (``run.setup.drawing``). turns: on
+        the devices, of servers that share them with the policy.
     """
 
     config: RunConfig
@@ -47,6 +49,7 @@ class RunContext:
     say: Callable[[str], None]
     processes: Processes = ALONE
     servers: VllmEngine | None = None
+    turns: Turns = field(default_factory=Turns)
 
     @cached_property
     def own_placement(self) -> Placement:
@@ -67,8 +70,10 @@ class RunContext:
 
     def taken(self, params: Params) -> list[jax.Array]:
         """Those of the trained parameters that captions are drawn with as they are; of several processes each draws
-        with parameters of its own."""
-        return [] if self.processes.count > 1 else self.sampler.taken(params, self.policy.frozen)
+        with parameters of its own, and servers draw with copies."""
+        if self.processes.count > 1 or self.servers is not None:
+            return []
+        return self.sampler.taken(params, self.policy.frozen)
 
     def batcher(self, groups: int) -> PromptBatcher:
         """Makes device batches of that many groups, on this process's devices."""

@@ -32,6 +32,7 @@ JUDGE_MAY_DIFFER = (
     "breaker_failures",
     "media_uuid",
     "lead_request",
+    "sleep_mode",
     "store",
 )
 """Of ``judge``: where it is, how long it is waited for and how requests travel. The rest decides scores: who judges,
@@ -45,6 +46,7 @@ ROLLOUT_SERVERS_MAY_DIFFER = (
     "attempts",
     "load_timeout_s",
     "outage_timeout_s",
+    "sleep_mode",
 )
 """Of ``rollout.vllm``: where the servers are and how long they are waited for."""
 

@@ -157,7 +157,13 @@ def reward_session(
     judge = dataclasses.replace(judge, store=str(ctx.own_file(named)))
     references = {} if pool is None else {entry.id: entry.references for entry in pool.entries()}
     with RewardSession(
-        reward, judge, seed=ctx.config.seed, references=references, role=role, say=ctx.say
+        reward,
+        judge,
+        seed=ctx.config.seed,
+        references=references,
+        role=role,
+        say=ctx.say,
+        turns=ctx.turns,
     ) as session:
         session.wait_until_ready()  # again: the work since it was first asked may have taken hours
         yield session

@@ -47,11 +47,20 @@ def export_policy(config: RunConfig, target: Path) -> None:
 
 
 def serve_command(
-    config: RunConfig, folder: Path, *, port: int, vllm: str, cpu: bool = False, more: Sequence[str] = ()
+    config: RunConfig,
+    folder: Path,
+    *,
+    port: int,
+    vllm: str,
+    cpu: bool = False,
+    sleep_mode: bool = False,
+    more: Sequence[str] = (),
 ) -> list[str]:
     """The arguments that start a rollout server on ``folder``; run it with ``SERVER_ENVIRONMENT``.
 
-    vllm: the executable. cpu: it is a CPU build. more: further arguments, which win over these.
+    vllm: the executable. cpu: it is a CPU build. sleep_mode: it takes turns with the policy on its GPUs
+    (``rollout.vllm.sleep_mode``); a CPU build has no such mode, sleeps all the same and keeps its memory. more: further
+    arguments, which win over these.
     """
     buckets, completion = config.data.buckets, config.rollout.max_completion_length
     prompt = buckets.tokens[-1] if buckets.tokens else buckets.max_tokens
@@ -79,5 +88,6 @@ def serve_command(
         # There a seeded request whose prompt is computed in parts ends the server ("CPU Generator does not use
         # offset"), and compiling takes longer than it saves.
         *(["--no-enable-chunked-prefill", "--enforce-eager"] if cpu else []),
+        *(["--enable-sleep-mode"] if sleep_mode and not cpu else []),
         *more,
     ]

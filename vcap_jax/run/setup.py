@@ -84,7 +84,12 @@ def drawing(prepared: Prepared) -> Iterator[Prepared]:
         yield prepared
         return
     with VllmEngine(
-        ctx.policy, ctx.config.rollout, seed=ctx.config.seed, dtype=ctx.config.model.dtype, say=ctx.say
+        ctx.policy,
+        ctx.config.rollout,
+        seed=ctx.config.seed,
+        dtype=ctx.config.model.dtype,
+        say=ctx.say,
+        turns=ctx.turns,
     ) as servers:
         for server in servers.connect():
             ctx.say(f"captions are drawn by vLLM at {server.url}, model {server.model}")

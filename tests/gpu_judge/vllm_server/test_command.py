@@ -161,6 +161,10 @@ def test_development_routes_are_off_unless_sleep_is_asked_for() -> None:
     (sleeping,) = built(sleep_mode=True)
     assert sleeping.environment["VLLM_SERVER_DEV_MODE"] == "1"
     assert flags(sleeping)["--enable-sleep-mode"] is True
+    # vLLM has none on the CPU and answers as if.
+    (on_cpu,) = built(sleep_mode=True, gpus=None)
+    assert on_cpu.environment["VLLM_SERVER_DEV_MODE"] == "1"
+    assert "--enable-sleep-mode" not in flags(on_cpu)
     with pytest.raises(SettingsError, match="development routes"):
         built(sleep_mode=True, host="10.0.0.1", api_key_env="JUDGE_KEY")
 
@@ -198,8 +202,7 @@ def test_extra_options_cannot_undo_the_settings(extra: str) -> None:
         ({"gpus": ()}, "give GPU numbers"),
         ({"gpus": (1, 1)}, "twice"),
         ({"gpus": (1, 2, 3), "tensor_parallel_size": 2}, "do not fall into groups"),
-        ({"gpus": None, "tensor_parallel_size": 2}, "need GPUs"),
-        ({"gpus": None, "sleep_mode": True}, "need GPUs"),
+        ({"gpus": None, "tensor_parallel_size": 2}, "needs GPUs"),
         ({"port": 65535, "gpus": (0, 1)}, "ports from there do not exist"),
         ({"gpu_memory_utilization": 1.5}, "--gpu-memory-utilization is 1.5"),
         ({"media_cache_gb": 0.0}, "--media-cache-gb"),

@@ -58,7 +58,7 @@ def _pids(path: Path) -> list[int]:
     return [int(line.split()[0]) for line in path.read_text().splitlines()]
 
 
-def launch(vllm: Path, port: int) -> Launch:
+def launch(vllm: Path, port: int, can_sleep: bool = False) -> Launch:
     return Launch(
         name=f"server :{port}",
         argv=(str(vllm), "serve", "--port", str(port), "--served-model-name", "judge"),
@@ -70,7 +70,7 @@ def launch(vllm: Path, port: int) -> Launch:
             modality="both",
             video_token_id=7,
             video_tokens=68,
-            can_sleep=False,
+            can_sleep=can_sleep,
         ),
         log=vllm.parent / f"{port}.log",
     )
@@ -79,11 +79,11 @@ def launch(vllm: Path, port: int) -> Launch:
 class Run:
     """A supervision under way, with what its tests look at."""
 
-    def __init__(self, vllm: Path, count: int, settings: Supervision) -> None:
+    def __init__(self, vllm: Path, count: int, settings: Supervision, can_sleep: bool = False) -> None:
         self.vllm = vllm
         self.ports = free_ports("127.0.0.1", count)
         self.stop, self.hurry, self.ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        launches = [launch(vllm, port) for port in self.ports]
+        launches = [launch(vllm, port, can_sleep) for port in self.ports]
         self.task = asyncio.create_task(
             supervise(launches, settings, stop=self.stop, hurry=self.hurry, all_ready=self.ready.set)
         )
@@ -106,11 +106,12 @@ def play(
     *,
     count: int = 1,
     settings: Supervision = QUICK,
+    can_sleep: bool = False,
 ) -> None:
     """Runs ``scene`` beside the supervision, then stops it."""
 
     async def run() -> None:
-        playing = Run(vllm, count, settings)
+        playing = Run(vllm, count, settings, can_sleep)
         try:
             await scene(playing)
         finally:
@@ -157,6 +158,32 @@ def test_a_killed_server_comes_back_while_the_other_goes_on(vllm: Path) -> None:
         assert starts(vllm, other) == [others]
 
     play(vllm, scene, count=2)
+
+
+def test_a_server_that_takes_turns_sleeps_once_it_has_judged_after_every_start(vllm: Path) -> None:
+    def sleeps(port: int) -> bool:
+        with urlopen(f"http://127.0.0.1:{port}/is_sleeping", timeout=GUARD_S) as response:
+            return bool(json.loads(response.read())["is_sleeping"])
+
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        (port,) = now.ports
+        assert sleeps(port)
+        os.kill(now.leader(port), signal.SIGKILL)
+        await now.until(lambda: len(starts(vllm, port)) == 2)
+        await now.until(lambda: answers(port) and sleeps(port))
+
+    play(vllm, scene, can_sleep=True)
+
+
+def test_a_server_that_stays_awake_is_not_ready(vllm: Path) -> None:
+    give_orders(vllm, mode="awake")
+
+    async def scene(now: Run) -> None:
+        with pytest.raises(EndlessCrash, match="does not judge: it is awake after POST /sleep"):
+            await asyncio.wait_for(asyncio.shield(now.task), GUARD_S)
+
+    play(vllm, scene, settings=_with(crash_limit=1, judgement_tries=1), can_sleep=True)
 
 
 def read_state(pid: int) -> str | None:

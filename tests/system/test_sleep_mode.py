@@ -1,0 +1,119 @@
+"""Sleep mode as vLLM serves it, against a stand-in over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tests.patience import GUARD_S
+from tests.sleeping import SharedDevices, Sleeper
+from vcap_jax.system.clock import Clock
+from vcap_jax.system.event_loop import LoopThread
+from vcap_jax.system.sleep_mode import ServerGone, SleepMode, SleepModeError
+
+
+@contextmanager
+def served(routes: list[web.RouteDef]) -> Iterator[Any]:
+    """A function that runs a coroutine of the sleep mode of a server with these routes."""
+    loop = LoopThread("sleep mode")
+
+    async def start() -> tuple[web.AppRunner, aiohttp.ClientSession]:
+        app = web.Application()
+        app.router.add_routes(routes)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return runner, aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
+
+    runner, session = loop.run(start(), GUARD_S)
+    mode = SleepMode(
+        f"http://127.0.0.1:{runner.addresses[0][1]}",
+        "the judge at X",
+        lambda: session,
+        limit_s=GUARD_S,
+        setting="judge.deadline_s",
+        start="serve.py --sleep-mode",
+        clock=Clock(),
+    )
+    try:
+        yield mode, lambda work: loop.run(work, GUARD_S), lambda: loop.run(runner.cleanup(), GUARD_S)
+    finally:
+        loop.run(runner.cleanup(), GUARD_S)
+        loop.close(session.close)
+
+
+def test_a_server_sleeps_and_wakes_up_whole_or_its_weights_first() -> None:
+    sleeper = Sleeper("judge", SharedDevices(), state="awake")
+    with served(sleeper.routes()) as (mode, run, _):
+        assert run(mode.check()) == 0.3
+        run(mode.sleep(2))
+        assert (sleeper.state, sleeper.level, sleeper.has_weights) == ("asleep", 2, False)
+        run(mode.sleep(1))  # again, which changes nothing
+        run(mode.wake_up_weights())
+        assert sleeper.state == "weights"
+        assert run(mode.sleeps())
+        run(mode.wake_up_weights())
+        run(mode.wake_up())
+        assert sleeper.state == "awake"
+        run(mode.wake_up_weights())  # of one that is awake
+        assert not run(mode.sleeps())
+        run(mode.sleep(1))
+        run(mode.wake_up())
+        assert sleeper.state == "awake"
+
+
+def test_a_server_without_sleep_mode_is_refused_with_the_command_for_one() -> None:
+    with (
+        served([]) as (mode, run, _),
+        pytest.raises(SleepModeError, match=r"no sleep mode .*404.*serve\.py --sleep-mode"),
+    ):
+        run(mode.check())
+    plain = Sleeper("judge", SharedDevices(), enabled=False, state="awake")
+    with served(plain.routes()) as (mode, run, _), pytest.raises(SleepModeError, match="keep its memory"):
+        run(mode.check())
+    # vLLM's build for CPUs has none, and behaves as if.
+    on_cpu = Sleeper("judge", SharedDevices(), enabled=False, state="awake", share=None)
+    with served(on_cpu.routes()) as (mode, run, _):
+        assert run(mode.check()) is None
+
+
+def test_a_server_that_keeps_its_memory_is_an_error_and_one_that_is_gone_is_told_apart() -> None:
+    stubborn = Sleeper("judge", SharedDevices(), state="awake", broken=["/sleep"])
+    with served(stubborn.routes()) as (mode, run, end):
+        with pytest.raises(SleepModeError, match=r"does not fall asleep.*500.*--resume"):
+            run(mode.sleep(1))
+        stubborn.broken = {"/wake_up"}
+        with pytest.raises(ServerGone, match="/wake_up was answered with 500"):
+            run(mode.wake_up())
+        end()
+        for work in (mode.sleep(1), mode.wake_up(), mode.check()):
+            with pytest.raises(ServerGone, match="failed"):
+                run(work)
+
+
+def test_a_server_that_stays_asleep_or_is_another_is_an_error() -> None:
+    async def asleep(_: web.Request) -> web.Response:
+        return web.json_response({"is_sleeping": True})
+
+    async def done(_: web.Request) -> web.Response:
+        return web.json_response({"status": "sleeping"})
+
+    with (
+        served([web.get("/is_sleeping", asleep), web.post("/wake_up", done)]) as (mode, run, _),
+        pytest.raises(SleepModeError, match="still sleeps after /wake_up"),
+    ):
+        run(mode.wake_up())
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text="<html>")
+
+    with (
+        served([web.get("/is_sleeping", page)]) as (mode, run, _),
+        pytest.raises(SleepModeError, match="is this a vLLM server"),
+    ):
+        run(mode.sleeps())

@@ -1,0 +1,133 @@
+"""Servers that share the policy's devices: what must be so of them before a run's first work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+import jax
+
+from vcap_jax.configuration import ConfigError
+from vcap_jax.reward.http_answers import base_url
+from vcap_jax.run.config import RunConfig
+from vcap_jax.system.clock import Clock
+from vcap_jax.system.sleep_mode import Level, ServerGone, SleepMode
+from vcap_jax.system.waiting import Waiting, telling
+
+FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+"""Where the environment says which share of each GPU JAX takes: the name, and the one before it."""
+_DEFAULT_FRACTION = 0.75
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shared:
+    """A server. limit_s, setting: for one answer. level: of its sleep. start: the command for such a server."""
+
+    who: str
+    root: str
+    limit_s: float
+    setting: str
+    level: Level
+    start: str
+
+    def mode(self, session: aiohttp.ClientSession) -> SleepMode:
+        return SleepMode(
+            self.root,
+            self.who,
+            lambda: session,
+            limit_s=self.limit_s,
+            setting=self.setting,
+            start=self.start,
+            clock=Clock(),
+        )
+
+
+def all_asleep(config: RunConfig, say: Callable[[str], None]) -> None:
+    """Has the servers sleep that take turns with the policy; a killed run may have left one awake.
+
+    One that does not answer holds no memory, and is waited for when its turn comes. Nothing is asked where nobody takes
+    turns. Raises SleepModeError for a server without sleep mode, ConfigError for one that takes memory which JAX keeps.
+    """
+    servers = _sharing(config)
+    if servers:
+        shares = asyncio.run(_asleep(servers, say))
+        if jax.local_devices()[0].platform == "gpu":
+            check_shares(shares, kept_by_jax(os.environ))
+
+
+def kept_by_jax(environment: Mapping[str, str]) -> float | None:
+    """The share of each GPU that JAX takes and never gives back; None of allocators other than its own."""
+    if environment.get("XLA_PYTHON_CLIENT_ALLOCATOR", "default").lower() not in ("default", "bfc"):
+        return None
+    for name in FRACTIONS:
+        try:
+            return float(environment[name])
+        except (KeyError, ValueError):  # JAX says itself what it cannot read
+            continue
+    return _DEFAULT_FRACTION
+
+
+def check_shares(shares: Mapping[str, float], kept: float | None) -> None:
+    """Raises ConfigError if a server takes memory that JAX keeps. shares: of each GPU, by server; kept: by JAX."""
+    if kept is None:
+        return
+    for who, share in shares.items():
+        if share + kept > 1:
+            raise ConfigError(
+                [
+                    (
+                        f"JAX keeps {kept:g} of each GPU's memory ({FRACTIONS[1]}), and {who} takes {share:g} when it "
+                        f"is awake: start it with --gpu-memory-utilization {1 - kept:.2f} at most, or give JAX less"
+                    )
+                ]
+            )
+
+
+def _sharing(config: RunConfig) -> list[_Shared]:
+    judge, vllm = config.judge, config.rollout.vllm
+    judges = [
+        _Shared(
+            who=f"the judge at {url}",
+            root=base_url(url).removesuffix("/v1"),
+            limit_s=judge.deadline_s,
+            setting="judge.deadline_s",
+            level=1,
+            start="gpu_judge/serve.py --sleep-mode",
+        )
+        for url in (judge.urls if judge.sleep_mode else ())
+    ]
+    drawing = [
+        _Shared(
+            who=f"the rollout server at {url}",
+            root=url.rstrip("/"),
+            limit_s=vllm.load_timeout_s,
+            setting="rollout.vllm.load_timeout_s",
+            level=2,
+            start="launch/serve_rollout.py --sleep-mode",
+        )
+        for url in (vllm.urls if config.rollout.engine == "vllm" and vllm.sleep_mode else ())
+    ]
+    return judges + drawing
+
+
+async def _asleep(servers: list[_Shared], say: Callable[[str], None]) -> dict[str, float]:
+    """The share of each GPU's memory that servers take when they are awake, of those that answer and tell."""
+    shares: dict[str, float] = {}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
+        for server in servers:
+            mode = server.mode(session)
+            waiting = Waiting(server.who, say, limit_s=server.limit_s, setting=server.setting)
+            try:
+                async with telling(waiting, lambda: "it is asked whether it sleeps", Clock()):
+                    share = await mode.check()
+                    if not await mode.sleeps():
+                        await mode.sleep(server.level)
+                        say(f"{server.who} was awake: it sleeps until its turn")
+            except ServerGone:
+                continue
+            if share is not None:
+                shares[server.who] = share
+    return shares
