@@ -155,12 +155,26 @@ def _without_module(name: str | None) -> str:
 def _again(args: argparse.Namespace | None = None) -> str:
     """The command as it was given, which --resume lets go on where it has that option."""
     resume = hasattr(args, "resume") and not args.resume  # type: ignore[union-attr]
+    return shlex.join([*_called(None), *sys.argv[1:], *(["--resume"] if resume else [])])
+
+
+def other_command(name: str, *words: str) -> str:
+    """``vcap NAME WORDS`` as whoever called this command would call it."""
+    return shlex.join([*_called(name), *words])
+
+
+def _called(name: str | None) -> list[str]:
+    """How the command of that name is called, this one if None: as this one was."""
     if _as_vcap():
-        return shlex.join(["vcap", *sys.argv[1:], *(["--resume"] if resume else [])])
+        return ["vcap"] if name is None else ["vcap", name]
     python = Path(sys.executable)
     if python.is_relative_to(Path.cwd()):
         python = python.relative_to(Path.cwd())
-    return shlex.join([str(python), *sys.argv, *(["--resume"] if resume else [])])
+    script = Path(sys.argv[0])
+    return [
+        str(python),
+        sys.argv[0] if name is None else str(script.with_name(f"{name.replace('-', '_')}.py")),
+    ]
 
 
 def _as_vcap() -> bool:
