@@ -149,9 +149,7 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
     for name, value in found.metrics.items():
         if name != FAILED:
             say(f"{name} {value.value:.4g} ({value.low:.4g} to {value.high:.4g})")
-    say(
-        f"{captions} captions of {len(samples)} samples, {lost} not scored: {request.folder}, to look at: {PAGE}"
-    )
+    say(f"{captions} captions of {len(samples)} samples, {lost} not scored; look at: {request.folder / PAGE}")
     return summary
 
 
