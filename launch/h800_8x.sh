@@ -151,10 +151,13 @@ if ! $elsewhere; then
   if ! $judge_turns; then
     check "no GPU is given twice" "judge and policy need GPUs of their own (or --judge-turns): --policy-gpus, --judge-gpus" no_gpu_twice
   fi
-  for gpu in $(tr , '\n' <<<"$policy_gpus,$judge_gpus" | sort -u); do
-    check "GPU $gpu exists" "see nvidia-smi; choose with --policy-gpus and --judge-gpus" gpu_exists "$gpu"
-    check "GPU $gpu is idle" "nvidia-smi shows what runs on it: end that" gpu_idle "$gpu"
-  done
+  # Where nvidia-smi does not answer, nothing is known of any GPU.
+  if nvidia-smi >/dev/null 2>&1; then
+    for gpu in $(tr , '\n' <<<"$policy_gpus,$judge_gpus" | sort -u); do
+      check "GPU $gpu exists" "see nvidia-smi; choose with --policy-gpus and --judge-gpus" gpu_exists "$gpu"
+      check "GPU $gpu is idle" "nvidia-smi shows what runs on it: end that" gpu_idle "$gpu"
+    done
+  fi
   check "JAX of $python computes on $gpus GPUs" \
     "VCAP_EXTRAS=cuda13 bash launch/quickstart.sh --help makes it (cuda12 with a driver older than 580); or --python" \
     jax_computes_on_gpus

@@ -26,3 +26,5 @@ def test_one_name_for_two_policies_is_refused() -> None:
 def test_a_folder_that_holds_no_policy_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path), "--pictures", str(tmp_path / "pictures")]) != 0
     assert str(tmp_path) in capsys.readouterr().err
+    assert main(["runs/none", "--pictures", str(tmp_path / "pictures")]) != 0
+    assert "the policy runs/none is no folder on this machine" in capsys.readouterr().err

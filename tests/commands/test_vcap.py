@@ -75,3 +75,11 @@ def test_help_speaks_of_the_program_that_was_called(tmp_path: Path) -> None:
         check=True,
     ).stdout
     assert "    python launch/self_improve.py --modality video" in as_script
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"reproduce", "theory"}))
+def test_help_of_a_command_needs_no_library(name: str) -> None:
+    """Nor does the one line that says which Python has them. The two that are left out draw and count themselves."""
+    code = f"import importlib; importlib.import_module('vcap_jax.commands.{name.replace('-', '_')}')"
+    hidden = "import sys; sys.modules.update(dict.fromkeys(['jax', 'numpy', 'PIL', 'matplotlib', 'flax']))\n"
+    subprocess.run([sys.executable, "-c", hidden + code], cwd=ROOT, check=True)

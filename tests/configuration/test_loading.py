@@ -223,7 +223,7 @@ def test_extends_in_a_circle(tmp_path: Path) -> None:
 
 def test_unusable_files(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
-    assert "cannot be read" in problems(files=(path,))[0]
+    assert problems(files=(path,))[0] == f"{path}: cannot be read: no such file or directory"
     path.write_text("extends: nowhere.yaml\n")
     assert "nowhere.yaml" in problems(files=(path,))[0]
     path.write_text("steps: [1\n")

@@ -142,6 +142,14 @@ def test_all_problems_are_told_at_once(node: Path) -> None:
     assert "- GPU 2" not in done.stderr
 
 
+def test_without_an_answer_of_nvidia_smi_nothing_is_said_of_single_gpus(node: Path) -> None:
+    (node / "bin" / "nvidia-smi").write_text("#!/bin/bash\nexit 9\n")
+    done = start(node, "h800_8x.sh", "--dry-run")
+    assert done.returncode == 2
+    assert "- nvidia-smi answers" in done.stderr
+    assert "- GPU" not in done.stderr
+
+
 def test_a_judge_elsewhere_leaves_all_gpus_to_the_policy(node: Path) -> None:
     arguments = ("--dry-run", "--judge-url", "http://far:8000")
     done = start(node, "h800_8x.sh", *arguments)

@@ -72,7 +72,8 @@ def test_a_run_tells_whether_training_helped_and_a_resumed_one_tells_the_same(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configured(data, held(data))
-    alone, stopped = tmp_path / "alone", tmp_path / "stopped"
+    # Pages are titled by the last two parts of a path.
+    alone, stopped = (tmp_path / name / "runs" / "mine" for name in ("alone", "stopped"))
     said: list[str] = []
     summary = run(config, RunFolder.open(alone, config), say=said.append)
     with monkeypatch.context() as patched:

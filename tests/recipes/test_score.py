@@ -12,7 +12,7 @@ from PIL import Image
 from tests.reward.scripted_judge import QUALITY, Reply, ScriptedJudge, candidate_of, prompt_text, verdict
 from vcap_jax.commands.score import main
 from vcap_jax.configuration import ConfigError, load_config
-from vcap_jax.evals.protocol import EvaluatorError
+from vcap_jax.recipes.evaluation_request import EvaluationRefused
 from vcap_jax.recipes.score import ScoreRequest, score
 from vcap_jax.reward.aggregation import RewardWeights
 from vcap_jax.reward.family import FamilyError
@@ -120,7 +120,7 @@ def test_references_of_a_pool_come_before_the_manifests_own(data: Path, server: 
     ("change", "error", "named"),
     [
         ({"manifest": None}, ConfigError, "data.manifest is null"),
-        ({"captions": [{"id": "y", "captions": ["y"]}]}, EvaluatorError, "its first id is 'y'"),
+        ({"captions": [{"id": "y", "captions": ["y"]}]}, EvaluationRefused, "its first id is 'y'"),
         ({"references": False}, FamilyError, "2 of 2 samples have none, the first: 'a'"),
     ],
 )

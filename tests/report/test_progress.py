@@ -87,7 +87,7 @@ def test_a_pool_tells_its_own_pace_after_a_resume():
     assert said == [
         "whole 80/100, 1.0/s, 20 s left",
         "whole 90/100, 1.0/s, 10 s left",
-        "whole 100/100, 1.0/s, 0 s left",
+        "whole 100/100, 1.0/s, took 30 s",
     ]
     now[0] = 45.0
     progress("windows", 30, 200, 30)
@@ -103,8 +103,21 @@ def test_what_went_before_the_first_line_does_not_slow_a_pool_down_for_ever():
         now[0] = 100.0 + second
         progress("captions", 1 + 10 * second, 1000, 1 + 10 * second)
     assert said == [
-        "captions 1/1000, 0.0/s, 1 d 03 h left",
+        "captions 1/1000",
         "captions 101/1000, 10.0/s, 1 min 30 s left",
         "captions 201/1000, 10.0/s, 1 min 20 s left",
         "captions 301/1000, 10.0/s, 1 min 10 s left",
+    ]
+
+
+def test_a_slow_pool_tells_the_seconds_of_each():
+    now, said = [0.0], []
+    progress = PoolProgress(said.append, seconds=10, clock=lambda: now[0])
+    for done in (1, 2, 3):
+        now[0] = 20.0 * done
+        progress("captions", done, 3, done)
+    assert said == [
+        "captions 1/3",
+        "captions 2/3, 20.0 s each, 20 s left",
+        "captions 3/3, 20.0 s each, took 1 min 00 s",
     ]

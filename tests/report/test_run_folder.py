@@ -225,3 +225,7 @@ def test_the_seconds_of_all_starts_add_up(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert folder.add_seconds(1.5) == 1.5
     assert RunFolder(tmp_path).add_seconds(2.0) == 3.5
+
+
+def test_pages_are_titled_by_the_folder_not_by_the_path(tmp_path: Path) -> None:
+    assert RunFolder(tmp_path / "study" / "e1").title == "study/e1"

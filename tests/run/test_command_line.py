@@ -58,6 +58,29 @@ def test_other_errors_keep_their_trace() -> None:
         run_command(arguments(), command)
 
 
+def test_a_library_that_this_python_lacks_is_one_line_with_the_environment_that_has_it(capsys) -> None:
+    def work() -> int:
+        import no_such_library  # noqa: F401
+
+        return 0
+
+    status, err = told(capsys, work, again="the same")
+    assert status == 1
+    assert err.startswith(
+        f"error: {sys.executable} lacks the module no_such_library: use the environment that"
+    )
+    assert ".venv/bin/python" in err
+    assert "go on with" not in err
+
+    def ours() -> int:
+        import vcap_jax.no_such_room  # type: ignore[import-not-found]  # noqa: F401
+
+        return 0
+
+    with pytest.raises(ModuleNotFoundError):
+        guarded(ours)
+
+
 def told(capsys, work, **how) -> tuple[int, str]:
     status = guarded(work, **how)
     err = capsys.readouterr().err

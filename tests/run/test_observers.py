@@ -92,12 +92,14 @@ def test_every_so_many_steps_keeps_its_meaning(tmp_path: Path) -> None:
 
 def test_a_resumed_run_shows_what_one_left_alone_does(tmp_path: Path) -> None:
     """Resumed from a checkpoint before what it had logged last, and once more."""
-    observe(tmp_path / "alone", range(1, 31), "abcde", total=30)
+    # Pages are titled by the last two parts of a path.
+    alone, resumed = (tmp_path / name / "runs" / "mine" for name in ("alone", "resumed"))
+    observe(alone, range(1, 31), "abcde", total=30)
     for steps in (range(1, 15), range(9, 22), range(21, 31)):
-        observe(tmp_path / "resumed", steps, "abcde", total=30)
+        observe(resumed, steps, "abcde", total=30)
     for name in ("samples.jsonl", "samples.html"):
-        assert (tmp_path / "resumed" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes(), name
-    page = (tmp_path / "alone" / "samples.html").read_text()
+        assert (resumed / name).read_bytes() == (alone / name).read_bytes(), name
+    page = (alone / "samples.html").read_text()
     assert "Since this sample was first shown" in page
     assert "&lt;i&gt;" in page
     assert "<i>" not in page

@@ -15,7 +15,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.run.command_line import command_parser, guarded
 
 
@@ -30,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         from vcap_jax.evals.benchmarks.comparison import compare, read_results
         from vcap_jax.evals.benchmarks.comparison_page import as_text, write_page
+        from vcap_jax.evals.protocol import EvaluatorError
         from vcap_jax.report.step_log import replace_file
 
         comparisons = compare(read_results(labelled(args.folders)))
@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def labelled(words: Sequence[str]) -> dict[str, Path]:
     """Folders by label: the one that was given, or the folder's name. Raises EvaluatorError for one label twice."""
+    from vcap_jax.evals.protocol import EvaluatorError
+
     found: dict[str, Path] = {}
     for word in words:
         name, equals, folder = word.partition("=")

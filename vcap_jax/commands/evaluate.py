@@ -22,7 +22,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.run.command_line import command_parser, guarded, step_argument
 
 VIDEO_QA = "video-qa"
@@ -107,24 +106,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> int:
         from vcap_jax.recipes.evaluate import evaluate
-        from vcap_jax.recipes.evaluation_request import EvaluationRequest, split_settings
+        from vcap_jax.recipes.evaluation_request import EvaluationRefused, EvaluationRequest, split_settings
 
         judges, options, captioner = split_settings(settings_of(args))
         names = tuple(dict.fromkeys(name.strip() for name in args.benchmark.split(",")))
         out = args.out or default_out(args.by)
         if args.follow and (args.out is not None or args.step is not None or VIDEO_QA in names):
-            raise EvaluatorError(
+            raise EvaluationRefused(
                 f"--follow takes every step of the run into its folder: no --out, --step, {VIDEO_QA}"
             )
         if VIDEO_QA in names:
             from vcap_jax.recipes.video_qa import VideoQaRequest, evaluate_video_qa
 
             if names != (VIDEO_QA,):
-                raise EvaluatorError(
+                raise EvaluationRefused(
                     f"{VIDEO_QA} is another program's work and has settings of its own: ask for it alone"
                 )
             if args.retry_failed:
-                raise EvaluatorError(
+                raise EvaluationRefused(
                     f"--retry-failed: the harness of {VIDEO_QA} asks all or nothing: name another --out to ask anew"
                 )
             data = args.data / VIDEO_QA if (args.data / VIDEO_QA).is_dir() else args.data

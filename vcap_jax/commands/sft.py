@@ -35,12 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from vcap_jax.recipes.sft import run_sft
         from vcap_jax.run.checks import check_sft_run
         from vcap_jax.run.folders import open_told_run
+        from vcap_jax.run.next_steps import next_steps
 
         root = args.run_dir or Path("runs") / f"{config.name}-sft"
         check_sft_run(config, processes)  # before there is a folder, which another start would find used
         say = speaker(processes)
         config, folder = open_told_run(config, root, processes, say, resume=args.resume, work="supervised")
         run_sft(config, folder, say=say, processes=processes)
+        if processes.first:
+            say(next_steps(folder))
         return 0
 
     return run_shared_command(args, command)

@@ -125,7 +125,8 @@ def read_layers(path: Path, chain: tuple[Path, ...]) -> list[tuple[str, JsonDict
         document = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         wanted = f" (extended by {chain[-1]})" if chain else ""
-        raise ConfigError([f"{path}: cannot be read{wanted}: {error}"]) from error
+        why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else error
+        raise ConfigError([f"{path}: cannot be read{wanted}: {why}"]) from error
     except yaml.YAMLError as error:
         raise ConfigError([f"{path}: is not valid YAML: {error}"]) from error
     document = {} if document is None else document

@@ -145,7 +145,7 @@ def run(
         **best_row(folder, say),
     }
     write_summary(folder.summary, summary)
-    plot_run(rows, folder.plots, title=config.name, evaluations=evaluations_of(folder))
+    plot_run(rows, folder.plots, title=folder.title, evaluations=evaluations_of(folder))
     pages = "".join(
         f"{page.name}, "
         for name in evaluations.using(JUDGED)

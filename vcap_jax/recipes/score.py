@@ -24,8 +24,9 @@ from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.data.videos import EvenFrames, FrameSampling
 from vcap_jax.evals.captions_file import read_captions
 from vcap_jax.evals.judged import FAILED, evaluation, judged_item
-from vcap_jax.evals.protocol import Captions, EvaluatorError, Item, OwnData
+from vcap_jax.evals.protocol import Captions, Item, OwnData
 from vcap_jax.evals.scoring import Scored, scored
+from vcap_jax.recipes.evaluation_request import EvaluationRefused
 from vcap_jax.recipes.score_page import RewardsPage
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
@@ -148,9 +149,7 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
     for name, value in found.metrics.items():
         if name != FAILED:
             say(f"{name} {value.value:.4g} ({value.low:.4g} to {value.high:.4g})")
-    say(
-        f"{captions} captions of {len(samples)} samples, {lost} not scored: {request.folder}, to look at: {PAGE}"
-    )
+    say(f"{captions} captions of {len(samples)} samples, {lost} not scored; look at: {request.folder / PAGE}")
     return summary
 
 
@@ -162,10 +161,10 @@ def _captioned(
     rows = [sample for sample in read_manifest(config.data.manifest) if sample.modality == config.modality]
     samples = [s for s in rows if s.id in there and there[s.id].failure is None]
     if not samples:
-        first = next(iter(there), None)
-        raise EvaluatorError(
+        raise EvaluationRefused(
             f"{path} has captions of none of the {len(rows)} {config.modality}s of {config.data.manifest}: its first "
-            f"id is {first!r}, the manifest's {rows[0].id!r}"
+            f"id is {next(iter(there), None)!r}, the manifest's {rows[0].id!r}. Captions that vcap caption made of the "
+            f"manifest have its ids"
         )
     known = {sample.id for sample in rows}
     if strange := [name for name in there if name not in known]:

@@ -158,7 +158,7 @@ def _run(prepared: Prepared, own: OwnData | None, trackers: Trackers, begin: flo
     summary["evaluations"] = evaluations.summary()
     summary |= best_row(folder, say)
     write_summary(folder.summary, summary)
-    plot_run(rows, folder.plots, title=config.name, evaluations=evaluations_of(folder))
+    plot_run(rows, folder.plots, title=folder.title, evaluations=evaluations_of(folder))
     say(f"{folder.root}: summary.json, plots.png, checkpoints/")
     return summary
 

@@ -47,6 +47,10 @@ class PoolError(VCapError, RuntimeError):
     """A pool that cannot be written where it was asked for; the message says what to do instead."""
 
 
+_TOLD = {"whole": "references", "windows": "references of windows"}
+"""What a user is told of each part of a pool."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Written:
     """Captions of a sample, or of a window of its video. index: of the item among all that are asked for."""
@@ -127,7 +131,11 @@ def write_pool(
         if part.exists():
             continue
         _write_part(
-            part, start, stop, captions, lambda *told, name=name: on_progress and on_progress(name, *told)
+            part,
+            start,
+            stop,
+            captions,
+            lambda *told, name=name: on_progress and on_progress(_TOLD[name], *told),
         )
     return _join(path, parts, provenance, samples, shard.count, [job[0] for job in jobs])
 

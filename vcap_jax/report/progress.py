@@ -155,7 +155,8 @@ class PoolProgress:
     """Says "WHAT done/total" with rate and time left, at most every so many seconds and at the end of each WHAT.
 
     The rate is that since a few lines ago: what went before the first, such as compiling, counts in that one alone, and
-    in the last, whose rate is that of the whole.
+    in the last, whose rate is that of the whole. A first line after a single one has no rate, since all of the time may
+    have gone into what comes before.
     """
 
     def __init__(
@@ -175,9 +176,15 @@ class PoolProgress:
         if now - self._last < self._seconds and done < total:
             return
         self._last = now
-        recent = self._told and done < total
+        recent = bool(self._told) and done < total
         since, before = self._told[0] if recent else (self._begin, 0)
         self._told.append((now, done_here))
-        per_second = (done_here - before) / max(now - since, 1e-9)
-        left = duration((total - done) / max(per_second, 1e-9))
-        self._say(f"{what} {done}/{total}, {per_second:.1f}/s, {left} left")
+        seconds = max(now - since, 1e-9)
+        pace = seconds / max(done_here - before, 1)
+        told = f"{pace:.1f} s each" if pace > 1 else f"{1 / pace:.1f}/s"
+        if done >= total:
+            self._say(f"{what} {done}/{total}, {told}, took {duration(seconds)}")
+        elif not recent and done_here <= 1:
+            self._say(f"{what} {done}/{total}")
+        else:
+            self._say(f"{what} {done}/{total}, {told}, {duration((total - done) * pace)} left")

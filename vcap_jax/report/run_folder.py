@@ -44,6 +44,12 @@ class RunFolder:
     resumed: bool = False
 
     @property
+    def title(self) -> str:
+        """The run's name on its pages: the folder's, after that of the folder around it. No more of the path, since
+        pages are given to others."""
+        return "/".join(self.root.resolve().parts[-2:])
+
+    @property
     def config(self) -> Path:
         return self.root / "config.yaml"
 

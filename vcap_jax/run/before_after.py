@@ -40,7 +40,7 @@ class BeforeAfterPage:
         write_before_after_page(
             pairs,
             self._ctx.folder.before_after_page(self._name),
-            title=f"{self._ctx.config.name}: held-out samples before and after",
+            title=f"{self._ctx.folder.title}: held-out samples before and after",
             before="before training",
             after=f"after step {results.step}",
             counts=_counts(gains),

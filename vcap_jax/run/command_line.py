@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # JAX is imported only once the arguments are understood and 
     from vcap_jax.parallel.processes import Processes
     from vcap_jax.run.config import RunConfig
 
+_OURS = "vcap_jax"
 _SCRIPT = re.compile(r"python launch/(\w+)\.py")
 
 
@@ -71,8 +72,8 @@ def read_config(args: argparse.Namespace, say: Callable[[str], None] = print) ->
     if not files:
         files = [shipped_configs() / "embedded" / f"{modality}.yaml"]
         say(
-            f"No --config given: this is the embedded world (configs/embedded/{modality}.yaml), a small instance of "
-            f"the real run.\nThe paper's run is --config configs/paper/{modality}.yaml."
+            f"No --config given: settings are those of the embedded world (configs/embedded/{modality}.yaml), a small "
+            f"instance of the real run.\nThe paper's are --config configs/paper/{modality}.yaml."
         )
     overrides = list(args.overrides)
     if args.modality:
@@ -133,6 +134,8 @@ def report(error: BaseException, again: str | None, *, failed: int = 1) -> int:
         text, resumable = str(error), error.resumable
     elif isinstance(error, OSError):
         text, resumable = system_message(error) or str(error), True
+    elif isinstance(error, ModuleNotFoundError) and not (error.name or _OURS).startswith(_OURS):
+        text, resumable = _without_module(error.name), False
     else:
         raise error
     print(f"error: {text}", file=sys.stderr, flush=True)
@@ -141,15 +144,37 @@ def report(error: BaseException, again: str | None, *, failed: int = 1) -> int:
     return failed
 
 
+def _without_module(name: str | None) -> str:
+    """Most often a clone's script was started with the system's Python."""
+    return (
+        f"{sys.executable} lacks the module {name}: use the environment that `bash launch/quickstart.sh` makes, "
+        f"such as .venv/bin/python {sys.argv[0]} ..., or install the package into this one"
+    )
+
+
 def _again(args: argparse.Namespace | None = None) -> str:
     """The command as it was given, which --resume lets go on where it has that option."""
     resume = hasattr(args, "resume") and not args.resume  # type: ignore[union-attr]
+    return shlex.join([*_called(None), *sys.argv[1:], *(["--resume"] if resume else [])])
+
+
+def other_command(name: str, *words: str) -> str:
+    """``vcap NAME WORDS`` as whoever called this command would call it."""
+    return shlex.join([*_called(name), *words])
+
+
+def _called(name: str | None) -> list[str]:
+    """How the command of that name is called, this one if None: as this one was."""
     if _as_vcap():
-        return shlex.join(["vcap", *sys.argv[1:], *(["--resume"] if resume else [])])
+        return ["vcap"] if name is None else ["vcap", name]
     python = Path(sys.executable)
     if python.is_relative_to(Path.cwd()):
         python = python.relative_to(Path.cwd())
-    return shlex.join([str(python), *sys.argv, *(["--resume"] if resume else [])])
+    script = Path(sys.argv[0])
+    return [
+        str(python),
+        sys.argv[0] if name is None else str(script.with_name(f"{name.replace('-', '_')}.py")),
+    ]
 
 
 def _as_vcap() -> bool:

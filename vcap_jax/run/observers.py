@@ -95,14 +95,14 @@ class RunObserver:
         rows = read_metrics(self._folder.metrics)
         if rows:
             plot_run(
-                rows, self._folder.plots, title=self._config.name, evaluations=evaluations_of(self._folder)
+                rows, self._folder.plots, title=self._folder.title, evaluations=evaluations_of(self._folder)
             )
         samples = read_samples(self._folder.samples)
         if samples:
             write_samples_page(
                 samples,
                 self._folder.samples_page,
-                title=self._config.name,
+                title=self._folder.title,
                 warning=domain_warning(self._config, self._folder),
             )
 

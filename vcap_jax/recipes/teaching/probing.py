@@ -14,6 +14,7 @@ from vcap_jax.recipes.teaching.scenery import Scenery, scenery
 from vcap_jax.recipes.teaching.seeing import seeing
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.run.checkpoint_source import checkpoint_source, load_captioner
+from vcap_jax.run.inputs import check_checkpoint
 from vcap_jax.system.json_values import JsonDict
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.tiny_policy import Prompts
@@ -32,6 +33,7 @@ def opened(path: str, modality: Modality, step: AskedStep = None) -> Pupil:
 
     Raises ConfigError for a folder that holds no policy, PolicyError for one of another family.
     """
+    check_checkpoint(path, step, key="the policy")
     source = checkpoint_source(path, step)
     policy = load_captioner(checkpoint_config(source), path, Placement.build(MeshConfig()), step=source.step)
     prompts = {modality: Prompts(policy.processor, modality)}
