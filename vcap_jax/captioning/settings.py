@@ -85,12 +85,8 @@ def endpoint_config(settings: Sequence[str] = ()) -> RunConfig:
     for word in settings:
         if word.startswith(("rollout.sampling", "rollout=")) and (rule := _UNSENT.search(word)):
             raise ConfigError(
-                [
-                    (
-                        f"rollout.sampling.{rule[0]}: a served model is asked for temperature and top_p alone, as the "
-                        "chat format has it: set it at the server, and leave it out here"
-                    )
-                ]
+                f"rollout.sampling.{rule[0]}: a served model is asked for temperature and top_p alone, as the "
+                "chat format has it: set it at the server, and leave it out here"
             )
     defaults = [f"rollout.max_completion_length={MAX_TOKENS}"]
     return _for_captions(load_config(RunConfig, [], [*defaults, *settings]), settings)

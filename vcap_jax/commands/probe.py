@@ -57,6 +57,6 @@ def labelled(words: Sequence[str]) -> dict[str, str]:
         if not equals or Path(word).exists():
             name, path = Path(word).name, word
         if name in found:
-            raise ConfigError([f"{name!r} stands for {found[name]} and {path}: name one NAME=POLICY"])
+            raise ConfigError(f"{name!r} stands for {found[name]} and {path}: name one NAME=POLICY")
         found[name] = path
     return found

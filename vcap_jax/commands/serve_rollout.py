@@ -57,12 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         executable = shutil.which(args.vllm)
         if executable is None:
             raise ConfigError(
-                [
-                    (
-                        f"there is no {args.vllm}: install vLLM into an environment of its own and give its executable "
-                        "with --vllm"
-                    )
-                ]
+                f"there is no {args.vllm}: install vLLM into an environment of its own and give its executable "
+                "with --vllm"
             )
         folder = args.folder or Path(tempfile.mkdtemp(prefix="vcap-rollout-policy-"))
         export_policy(config, folder)

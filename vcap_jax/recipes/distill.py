@@ -90,7 +90,7 @@ def distill(
     """
     names = [teacher.name for teacher in teachers]
     if len(set(names)) < len(names):
-        raise ConfigError([f"two teachers of one name: {', '.join(names)}; give each its own"])
+        raise ConfigError(f"two teachers of one name: {', '.join(names)}; give each its own")
     check_sft_run(config, processes)
 
     def anything_to_judge() -> bool:
@@ -174,12 +174,8 @@ def _check_same_teacher(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
     drawn, asked = begun.settings["per_sample"], whole.candidates
     if drawn != asked:
         raise ConfigError(
-            [
-                (
-                    f"teacher {teacher.name} is complete with {drawn} candidates per sample, now it is {asked}: "
-                    f"give --candidates {drawn}, or {again}"
-                )
-            ]
+            f"teacher {teacher.name} is complete with {drawn} candidates per sample, now it is {asked}: "
+            f"give --candidates {drawn}, or {again}"
         )
     before = read_json_object(stage / "teacher.json").get("teacher")
     now = str(_source(whole.config, teacher))
@@ -189,12 +185,8 @@ def _check_same_teacher(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
     policy = whole.prepare(teacher.source).ctx.policy
     if fingerprint(policy.trainable, policy.frozen) != begun.weights:
         raise ConfigError(
-            [
-                (
-                    f"teacher {teacher.name} is complete by {before}, and {now} has other weights: name that one, "
-                    f"or {again}"
-                )
-            ]
+            f"teacher {teacher.name} is complete by {before}, and {now} has other weights: name that one, "
+            f"or {again}"
         )
 
 

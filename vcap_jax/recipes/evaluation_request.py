@@ -77,7 +77,7 @@ def split_settings(words: Sequence[str]) -> tuple[JudgesConfig, dict[str, Option
         elif section == "options":
             key, equals, value = rest.partition("=")
             if not equals:
-                raise ConfigError([f"{word!r}: an option has the form options.key=value"])
+                raise ConfigError(f"{word!r}: an option has the form options.key=value")
             options[key] = _value(value)
         elif section == "captioner":
             captioner.append(f"judge.{rest}")

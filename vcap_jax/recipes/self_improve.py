@@ -48,9 +48,9 @@ def self_improve(
     but can be resumed, and what the runs raise.
     """
     if rounds < 1:
-        raise ConfigError([f"{rounds} rounds: give at least one"])
+        raise ConfigError(f"{rounds} rounds: give at least one")
     if not reward_family(config).uses_reference(config.reward):
-        raise ConfigError(["the reward uses no references, so that a new pool would change nothing"])
+        raise ConfigError("the reward uses no references, so that a new pool would change nothing")
     finished: dict[str, JsonDict] = {}
     rewards: dict[str, tuple[float, float]] = {}
     for number in range(1, rounds + 1):

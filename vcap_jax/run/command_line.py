@@ -200,7 +200,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
             if config.distributed.several and not several:
                 from vcap_jax.configuration import ConfigError
 
-                raise ConfigError(["this command is for one process: leave distributed.* out"])
+                raise ConfigError("this command is for one process: leave distributed.* out")
             processes = stack.enter_context(joined(config.distributed))
             stack.enter_context(_log_shown(processes))
             return command(config, processes)

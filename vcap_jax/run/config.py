@@ -143,11 +143,7 @@ class RunConfig:
         steps = samples // self.grpo.groups_per_step * self.epochs
         if steps < 1:
             raise ConfigError(
-                [
-                    (
-                        f"{samples} samples do not fill one step of {self.grpo.groups_per_step} groups; "
-                        "lower grpo.groups_per_step or set max_steps to go through them more than once"
-                    )
-                ]
+                f"{samples} samples do not fill one step of {self.grpo.groups_per_step} groups; "
+                "lower grpo.groups_per_step or set max_steps to go through them more than once"
             )
         return steps

@@ -80,9 +80,7 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
             best = config.logging.keep_best
             if best is not None and best.partition("/")[0] not in named:
                 raise ConfigError(
-                    [
-                        f"logging.keep_best is {best}, and evaluation.evaluators has {', '.join(named) or 'none'}"
-                    ]
+                    f"logging.keep_best is {best}, and evaluation.evaluators has {', '.join(named) or 'none'}"
                 )
         with noted():
             check_trackers(config.trackers)
@@ -120,29 +118,23 @@ def check_checkpoint(path: str, step: AskedStep = None, *, key: str = "model.pat
     """
     folder = lineage(path, step).origin
     if not (folder / "config.json").is_file():
-        raise ConfigError([_no_checkpoint(path, folder, key)])
+        raise ConfigError(_no_checkpoint(path, folder, key))
     if (folder / PARAMS_FOLDER).is_dir() or (folder / SINGLE_FILE).is_file():
         return
     index = folder / INDEX_FILE
     if not index.is_file():
-        raise ConfigError(
-            [f"{key} {path} has no weights: neither {SINGLE_FILE} nor {INDEX_FILE}, nor Orbax's"]
-        )
+        raise ConfigError(f"{key} {path} has no weights: neither {SINGLE_FILE} nor {INDEX_FILE}, nor Orbax's")
     try:
         shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, AttributeError) as error:
         raise ConfigError(
-            [f"{key} {path}: {INDEX_FILE} cannot be read ({error}); download it again"]
+            f"{key} {path}: {INDEX_FILE} cannot be read ({error}); download it again"
         ) from error
     missing = [name for name in shards if not (folder / name).is_file()]
     if missing:
         raise ConfigError(
-            [
-                (
-                    f"{key} {path} lacks {len(missing)} of its {len(shards)} files of weights, the first {missing[0]}: "
-                    "download the rest"
-                )
-            ]
+            f"{key} {path} lacks {len(missing)} of its {len(shards)} files of weights, the first {missing[0]}: "
+            "download the rest"
         )
 
 
@@ -172,7 +164,7 @@ class _Checks:
         lora = self._config.model.lora
         if lora is not None and lora.adapter is not None and not (Path(lora.adapter) / CONFIG_FILE).is_file():
             raise ConfigError(
-                [f"model.lora.adapter {lora.adapter} has no {CONFIG_FILE}: give a folder in PEFT's format"]
+                f"model.lora.adapter {lora.adapter} has no {CONFIG_FILE}: give a folder in PEFT's format"
             )
 
     def reward(self) -> None:

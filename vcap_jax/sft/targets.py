@@ -56,12 +56,8 @@ def tokenise_targets(
             texts[sample.id] = tuple(text for _, text in fitting)
     if not captions:
         raise ConfigError(
-            [
-                (
-                    f"none of {len(samples)} samples has a caption of at most {max_tokens} tokens "
-                    f"({too_long} are longer): give a pool that fits the manifest, or raise sft.max_caption_tokens"
-                )
-            ]
+            f"none of {len(samples)} samples has a caption of at most {max_tokens} tokens "
+            f"({too_long} are longer): give a pool that fits the manifest, or raise sft.max_caption_tokens"
         )
     return Targets(captions, texts, too_long)
 
@@ -97,11 +93,7 @@ def caption_pool(captions: str | None, samples: Sequence[Sample]) -> tuple[Refer
     own = ReferencePool.of_samples(samples)
     if not len(own):
         raise ConfigError(
-            [
-                (
-                    "there is nothing to learn: give a pool of captions with sft.captions, or references in the "
-                    "manifest's rows"
-                )
-            ]
+            "there is nothing to learn: give a pool of captions with sft.captions, or references in the "
+            "manifest's rows"
         )
     return own, "the manifest"

@@ -253,18 +253,18 @@ def joined(parts: Mapping[str, Measured | Failure]) -> Measured:
 def read_options(kind: type[T], given: Mapping[str, str | int | float | bool], name: str) -> T:
     """Options of a benchmark. Raises ConfigError for unknown keys, with the nearest one, and values that do not fit."""
     if "data" not in given:
-        raise ConfigError([f"{name}: options.data is missing: the folder with the benchmark's public files"])
+        raise ConfigError(f"{name}: options.data is missing: the folder with the benchmark's public files")
     try:
         return load_config(kind, (), [f"{key}={json.dumps(value)}" for key, value in given.items()])
     except ConfigError as error:
-        raise ConfigError([f"options of the benchmark {name}: {error}"]) from error
+        raise ConfigError(f"options of the benchmark {name}: {error}") from error
 
 
 def _endpoints(options: BenchmarkOptions, tools: EvaluatorTools, name: str) -> dict[RoleName, JudgeConfig]:
     judge = _endpoint(tools.judge, options.judge, options.judge_model, options.api_key_env)
     if judge is None:
         raise ConfigError(
-            [f"{name} asks a judge, and there is none: give its address (--judge, or options.judge in a run)"]
+            f"{name} asks a judge, and there is none: give its address (--judge, or options.judge in a run)"
         )
     reasoner = _endpoint(
         tools.reasoner or (judge if options.reasoner else None),
