@@ -31,7 +31,7 @@ from vcap_jax.references.command import pool_shares
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
-from vcap_jax.report.summary import FactRow, fact_row, read_fact_row, shares_table, write_summary
+from vcap_jax.report.summary import FactRow, fact_row, shares_table, write_summary
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import CheckpointSource, checkpoint_source, starting_source
 from vcap_jax.run.checks import check_sft_run
@@ -42,6 +42,7 @@ from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.setup import Prepared, drawing, prepare
+from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonDict, as_object, read_json_object
 
 _SEED = 8_000_009
@@ -153,10 +154,10 @@ def _stages(
         learned = read_json_object(run.summary)
         stages[teacher.name] = told | {"student": learned}
         if "heldout" in told:
-            rows.setdefault("base", read_fact_row(learned["start"], f"{run.summary}: start"))
+            rows.setdefault("base", as_record(FactRow, learned["start"], f"{run.summary}: start"))
             if teacher.source is not None:
-                rows[teacher.name] = read_fact_row(told["heldout"], f"{stage}: heldout")
-            trained = read_fact_row(learned["trained"], f"{run.summary}: trained")
+                rows[teacher.name] = as_record(FactRow, told["heldout"], f"{stage}: heldout")
+            trained = as_record(FactRow, learned["trained"], f"{run.summary}: trained")
             rows[f"distilled from {teacher.name}"] = trained
     return rows, stages
 

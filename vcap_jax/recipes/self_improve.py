@@ -23,13 +23,14 @@ from vcap_jax.references.by_policy import reference_rollout, reference_seed
 from vcap_jax.references.note import POOL_NOTE, read_note
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.summary import FactRow, read_fact_row, shares_table, write_summary
+from vcap_jax.report.summary import FactRow, shares_table, write_summary
 from vcap_jax.run.checkpoint_source import checkpoint_source
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family
 from vcap_jax.run.setup import drawing, prepare
+from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
 
 
@@ -135,9 +136,9 @@ def _rows(finished: Mapping[str, JsonObject]) -> dict[str, FactRow]:
     for name, summary in finished.items():
         if "trained" not in summary:
             continue
-        rows.setdefault("base", read_fact_row(summary["start"], f"start of {name}"))
-        rows[f"references of {name}"] = read_fact_row(summary["references"], f"references of {name}")
-        rows[name] = read_fact_row(summary["trained"], f"trained of {name}")
+        rows.setdefault("base", as_record(FactRow, summary["start"], f"start of {name}"))
+        rows[f"references of {name}"] = as_record(FactRow, summary["references"], f"references of {name}")
+        rows[name] = as_record(FactRow, summary["trained"], f"trained of {name}")
     return rows
 
 

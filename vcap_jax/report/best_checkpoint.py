@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
+from vcap_jax.system.json_records import read_record
 
 BEST: Literal["best"] = "best"
 AskedStep: TypeAlias = int | Literal["best"] | None
@@ -43,7 +44,7 @@ class Best:
 def read_best(folder: RunFolder) -> Best | None:
     """The best checkpoint that a run has kept so far; None where none was asked for, or none is there yet."""
     path = folder.root / _FILE
-    return Best(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    return read_record(Best, path) if path.exists() else None
 
 
 def write_best(folder: RunFolder, best: Best) -> None:

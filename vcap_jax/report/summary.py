@@ -13,13 +13,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Annotated, Literal
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from vcap_jax.report.intervals import Value, ratio
 from vcap_jax.report.step_log import replace_file
-from vcap_jax.system.json_values import as_list, as_number, as_object, as_whole
+from vcap_jax.system.json_records import array_of
+
+Counts = Annotated[np.ndarray, array_of(np.int64)]
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,10 @@ class FactCounts:
     captions: how many of the scene were counted.
     """
 
-    facts: np.ndarray
-    claims: np.ndarray
-    correct: np.ndarray
-    captions: np.ndarray
+    facts: Counts
+    claims: Counts
+    correct: Counts
+    captions: Counts
 
     def __post_init__(self) -> None:
         shapes = {np.shape(x) for x in (self.facts, self.claims, self.correct, self.captions)}
@@ -80,28 +83,6 @@ def fact_row(values: Mapping[str, Value]) -> FactRow:
         "hallucination_interval": [hallucination.low, hallucination.high],
         "claims_per_caption": values["claims_per_caption"].value,
         "scenes": coverage.n,
-    }
-
-
-def read_fact_row(value: object, where: str) -> FactRow:
-    """A row as a summary.json holds it. where: it stands, for messages. Raises JsonError for anything else."""
-    row = as_object(value, where)
-
-    def number(key: str) -> float | None:
-        found = row.get(key)
-        return None if found is None else as_number(found, f"{where}: {key}")
-
-    def interval(key: str) -> list[float | None]:
-        ends = as_list(row.get(key), f"{where}: {key}")
-        return [None if end is None else as_number(end, f"{where}: {key}") for end in ends]
-
-    return {
-        "coverage": number("coverage"),
-        "hallucination": number("hallucination"),
-        "coverage_interval": interval("coverage_interval"),
-        "hallucination_interval": interval("hallucination_interval"),
-        "claims_per_caption": number("claims_per_caption"),
-        "scenes": as_whole(row.get("scenes"), f"{where}: scenes"),
     }
 
 

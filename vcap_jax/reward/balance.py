@@ -10,19 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pydantic
+
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.json_objects import head
 from vcap_jax.reward.judge_query import Form, schema_form
-from vcap_jax.reward.one_question import exact_keys, read_items, read_lists
+from vcap_jax.reward.one_question import AS_ASKED, exact_keys, read_items, read_lists
 from vcap_jax.reward.prompts import object_schema
 from vcap_jax.reward.scores import MAX_SCORE
 from vcap_jax.reward.templates import CLAIMS_KEY, UNITS_KEY
-from vcap_jax.system.json_values import JsonObject, as_list, as_object, as_text, as_whole
+from vcap_jax.system.json_records import as_record, record_values
+from vcap_jax.system.json_values import JsonObject
 
 TEXT_KEYS = ("Clarity", "Fluency", "Coherence")
 _LONGEST_ITEM = 160
 
 
+@pydantic.with_config(AS_ASKED)
 @dataclass(frozen=True, kw_only=True)
 class CaptionClaim:
     """Something that the caption says. visible: whether it can be pointed at, true or not."""
@@ -32,6 +36,7 @@ class CaptionClaim:
     visible: bool
 
 
+@pydantic.with_config(AS_ASKED)
 @dataclass(frozen=True, kw_only=True)
 class ReferenceUnit:
     """Something that the reference says, and whether the caption says it too."""
@@ -40,6 +45,7 @@ class ReferenceUnit:
     covered: bool
 
 
+@pydantic.with_config(AS_ASKED)
 @dataclass(frozen=True, kw_only=True)
 class Balance:
     """The verdict on one caption. clarity, fluency, coherence: 0 to 10."""
@@ -89,8 +95,8 @@ def balance_form(template: str, most: int) -> Form[Balance]:
         template,
         balance_schema(most),
         read=lambda content, finish: parse_balance(content, most, finish),
-        pack=balance_answer,
-        unpack=balance_of,
+        pack=record_values,
+        unpack=lambda kept: as_record(Balance, kept, "a kept answer"),
     )
 
 
@@ -144,38 +150,3 @@ def _unit(given: object) -> ReferenceUnit | Failure:
 def _readable(text: str) -> str:
     """Without lone surrogates, which an escape can write and no file can hold."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def balance_answer(balance: Balance) -> JsonObject:
-    """A verdict as the JSON object that was asked for."""
-    return {
-        CLAIMS_KEY: [{"Claim": c.claim, "True": c.true, "Visible": c.visible} for c in balance.claims],
-        UNITS_KEY: [{"Unit": u.unit, "Covered": u.covered} for u in balance.units],
-        "Clarity": balance.clarity,
-        "Fluency": balance.fluency,
-        "Coherence": balance.coherence,
-    }
-
-
-def balance_of(answer: JsonObject) -> Balance:
-    """The verdict that :func:`balance_answer` gave. Raises JsonError."""
-    claims = [as_object(one, "a kept claim") for one in as_list(answer[CLAIMS_KEY], f"the kept {CLAIMS_KEY}")]
-    units = [as_object(one, "a kept unit") for one in as_list(answer[UNITS_KEY], f"the kept {UNITS_KEY}")]
-    clarity, fluency, coherence = (as_whole(answer[key], f"the kept {key}") for key in TEXT_KEYS)
-    return Balance(
-        claims=tuple(
-            CaptionClaim(
-                claim=as_text(one["Claim"], "a kept claim"),
-                true=one["True"] is True,
-                visible=one["Visible"] is True,
-            )
-            for one in claims
-        ),
-        units=tuple(
-            ReferenceUnit(unit=as_text(one["Unit"], "a kept unit"), covered=one["Covered"] is True)
-            for one in units
-        ),
-        clarity=clarity,
-        fluency=fluency,
-        coherence=coherence,
-    )

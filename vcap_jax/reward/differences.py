@@ -12,14 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
+import pydantic
+
 from vcap_jax.reward.config import ClaimDifferencesConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.json_objects import head
 from vcap_jax.reward.judge_query import Form, schema_form
-from vcap_jax.reward.one_question import exact_keys, read_items, read_lists
+from vcap_jax.reward.one_question import AS_ASKED, exact_keys, read_items, read_lists
 from vcap_jax.reward.prompts import object_schema
 from vcap_jax.reward.templates import DIFFERENCES_KEY
-from vcap_jax.system.json_values import JsonObject, as_list, as_object, as_text, as_whole
+from vcap_jax.system.json_records import as_record, record_values
+from vcap_jax.system.json_values import JsonObject
 
 Error = Literal["none", "omission", "invention"]
 _SIDES = ("Caption", "Reference")
@@ -29,6 +32,7 @@ _MOST_ERRORS = 10
 """Errors at which the modes that count them reach their end."""
 
 
+@pydantic.with_config(AS_ASKED)
 @dataclass(frozen=True, kw_only=True)
 class Side:
     """One text's part in a difference.
@@ -42,6 +46,7 @@ class Side:
     severity: int
 
 
+@pydantic.with_config(AS_ASKED)
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """One thing that the two texts tell differently, or that only one of them tells."""
@@ -129,8 +134,8 @@ def differences_form(template: str, most: int) -> Form[Differences]:
         template,
         differences_schema(most),
         read=lambda content, finish: parse_differences(content, most, finish),
-        pack=differences_answer,
-        unpack=differences_of,
+        pack=lambda differences: {DIFFERENCES_KEY: [record_values(one) for one in differences]},
+        unpack=lambda kept: as_record(Differences, kept[DIFFERENCES_KEY], "a kept answer"),
     )
 
 
@@ -172,35 +177,3 @@ def _side(given: object) -> Side | Failure:
         )
     readable = claim.encode("utf-8", "replace").decode("utf-8")
     return Side(claim=readable, error=cast(Error, error), severity=severity)
-
-
-def differences_answer(differences: Sequence[Difference]) -> JsonObject:
-    """Differences as the JSON object that was asked for."""
-    return {
-        DIFFERENCES_KEY: [
-            {"Caption": _side_answer(one.caption), "Reference": _side_answer(one.reference)}
-            for one in differences
-        ]
-    }
-
-
-def _side_answer(side: Side) -> JsonObject:
-    return {"Claim": side.claim, "Error": side.error, "Severity": side.severity}
-
-
-def differences_of(answer: JsonObject) -> Differences:
-    """The differences that :func:`differences_answer` gave. Raises JsonError."""
-    kept = as_list(answer[DIFFERENCES_KEY], f"the kept {DIFFERENCES_KEY}")
-    return tuple(
-        Difference(caption=_kept_side(one, "Caption"), reference=_kept_side(one, "Reference")) for one in kept
-    )
-
-
-def _kept_side(one: object, name: str) -> Side:
-    where = f"the kept difference's {name}"
-    side = as_object(as_object(one, "a kept difference")[name], where)
-    return Side(
-        claim=as_text(side["Claim"], where),
-        error=cast(Error, as_text(side["Error"], where)),
-        severity=as_whole(side["Severity"], where),
-    )

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from pydantic import ConfigDict
+
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupPrompt
@@ -23,6 +25,9 @@ from vcap_jax.reward.prompts import content_hash, delimited
 from vcap_jax.reward.templates import GENERATED_CAPTION, REFERENCE_CAPTION, TemplateError, read_template
 
 T = TypeVar("T")
+
+AS_ASKED = ConfigDict(alias_generator=str.capitalize)
+"""Of a record whose fields are the keys of an answer, which begin with a capital there."""
 
 _PLACE = re.compile(r"\{(REFERENCE|CAPTION|MOST)\}")
 _PLACES = ("REFERENCE", "CAPTION", "MOST")

@@ -24,7 +24,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
-from vcap_jax.system.json_values import as_whole, read_json_object
+from vcap_jax.system.json_records import read_record
 from vcap_jax.world.recognition import is_world_image, is_world_video
 from vcap_jax.world.scenes import IMAGE_EDGE
 from vcap_jax.world.vocabulary import VIDEO_FRAMES
@@ -80,11 +80,7 @@ def domain_warning(config: RunConfig, folder: RunFolder) -> str | None:
     path = folder.root / _FILE
     if config.judge.urls or not path.exists():
         return None
-    row = read_json_object(path)
-    counts = {
-        name: as_whole(row.get(name), f"{path}: {name}") for name in ("samples", "looked_at", "strange")
-    }
-    return JudgeDomain(**counts).warning
+    return read_record(JudgeDomain, path).warning
 
 
 def judge_domain(samples: Sequence[Sample], *, threads: int = 2) -> JudgeDomain:

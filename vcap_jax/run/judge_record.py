@@ -15,7 +15,7 @@ from pathlib import Path
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.config import RewardConfig
-from vcap_jax.system.json_values import as_object, as_text, read_json_object
+from vcap_jax.system.json_records import read_record
 
 _FILE = "judge.json"
 
@@ -86,11 +86,4 @@ class _Note:
 
 def _read(folder: RunFolder) -> _Note | None:
     path = folder.root / _FILE
-    if not path.exists():
-        return None
-    row = read_json_object(path)
-    files = as_object(row.get("files"), f"{path}: files")
-    return _Note(
-        model=as_text(row.get("model"), f"{path}: model"),
-        files={key: as_text(digest, f"{path}: {key}") for key, digest in files.items()},
-    )
+    return read_record(_Note, path) if path.exists() else None

@@ -26,6 +26,7 @@ from vcap_jax.evals.protocol import EvaluatorError, Item, read_items
 from vcap_jax.evals.registry import load_evaluator
 from vcap_jax.evals.statistics import Cluster, Statistic, alone, paired_differences
 from vcap_jax.report.intervals import Value
+from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import (
     JsonDict,
     JsonError,
@@ -282,15 +283,12 @@ def _result(label: str, path: Path) -> Result:
         benchmark = as_text(row.get("benchmark"), f"{path}: benchmark")
         if benchmark not in BENCHMARKS and benchmark != VIDEO_QA:
             raise EvaluatorError(f"{path}: {benchmark!r} is no benchmark of this project")
-        metrics = as_object(row.get("metrics"), f"{path}: metrics")
         return Result(
             label=label,
             benchmark=benchmark,
             mode=as_text(row.get("mode"), f"{path}: mode"),
             folder=path.parent,
-            metrics={
-                name: Value.of_row(as_object(value, f"{path}: {name}")) for name, value in metrics.items()
-            },
+            metrics=as_record(dict[str, Value], row.get("metrics"), f"{path}: metrics"),
             items=tuple(read_items(path.with_name(ITEMS))),
             row=row,
         )
