@@ -11,7 +11,6 @@ judges.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         from vcap_jax.evals.benchmarks.comparison import compare, read_results
         from vcap_jax.evals.benchmarks.comparison_page import as_text, write_page
-        from vcap_jax.report.step_log import replace_file
+        from vcap_jax.report.step_log import write_json
 
         comparisons = compare(read_results(labelled(args.folders)))
         if args.benchmark:
@@ -40,9 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise EvaluatorError(f"no folder has results of {', '.join(sorted(missing))}")
         print(as_text(comparisons), end="")
         if args.json:
-            rows = [comparison.row() for comparison in comparisons]
-            text = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-            replace_file(args.json, text.encode())
+            write_json(args.json, [comparison.row() for comparison in comparisons])
         if args.html:
             write_page(args.html, comparisons)
         return 0

@@ -13,7 +13,6 @@ starting policy was taught to give them, of the same scenes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,14 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> int:
         from vcap_jax.recipes.teaching.probing import side_by_side, table
-        from vcap_jax.report.step_log import replace_file
+        from vcap_jax.report.summary import write_summary
 
         found = side_by_side(
             labelled(args.policies), args.modality, args.scenes, args.pictures, step=args.step, say=print
         )
         print(table(found))
         if args.out:
-            replace_file(args.out, (json.dumps(found, indent=1) + "\n").encode())
+            write_summary(args.out, found)
         return 0
 
     return guarded(work, goes_on=False)

@@ -14,7 +14,7 @@ from vcap_jax.human_eval.protocol import Ranking
 from vcap_jax.human_eval.records import Answer, Rankings, Timestamps, ranks_of, read_rows, write_rows
 from vcap_jax.human_eval.store import AnswerStore
 from vcap_jax.human_eval.study import Study
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import replace_file, write_json
 
 ANNOTATIONS = "annotations.jsonl"
 RANKINGS = "rankings.jsonl"
@@ -79,7 +79,7 @@ def export_records(study: Study, records: Records, folder: Path) -> list[Path]:
     write_rows(folder / RANKINGS, records.rankings)
     write_rows(folder / "adjudications.jsonl", records.adjudicated)
     tasks = to_tasks(study.items.values(), study.propositions, records.answers, records.rankings)
-    replace_file(folder / TASKS, json.dumps(tasks, ensure_ascii=False, indent=1).encode())
+    write_json(folder / TASKS, tasks)
     videos = any(item.video is not None for item in study.items.values())
     replace_file(folder / CONFIG, labelling_config(video=videos).encode())
     names = (ANNOTATIONS, RANKINGS, "adjudications.jsonl", TASKS, CONFIG)

@@ -11,7 +11,6 @@ folder, and is skipped when that is there.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -30,7 +29,6 @@ from vcap_jax.references import PolicyWriter, reference_pool, write_shared_pool
 from vcap_jax.references.command import pool_shares
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import FactRow, fact_row, shares_table, write_summary
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import CheckpointSource, checkpoint_source, starting_source
@@ -249,7 +247,7 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         if taught.world is not None:
             told["candidates"] = pool_shares(drawn, taught.world)
             told["best"] = pool_shares(best, taught.world)
-        replace_file(stage / "teacher.json", (json.dumps(told, indent=2) + "\n").encode())
+        write_summary(stage / "teacher.json", told)
 
     processes.on_process_0(f"best of {teacher.name}", choose)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vcap_jax.data.references import PoolHeader, ReferencePool
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import write_json
 from vcap_jax.system.json_records import read_record
 
 POOL_NOTE = "references.json"
@@ -32,7 +31,7 @@ class PoolNote:
 def write_note(path: Path, pool: ReferencePool, source: str) -> None:
     """Notes a pool in a file."""
     note = PoolNote(source=source, digest=pool.digest(), entries=len(pool), header=pool.header)
-    replace_file(path, (json.dumps(asdict(note), indent=2, ensure_ascii=False) + "\n").encode())
+    write_json(path, asdict(note))
 
 
 def read_note(path: Path) -> PoolNote | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import write_json
 from vcap_jax.system.json_records import read_record
 from vcap_jax.system.json_values import JsonDict, JsonObject
 
@@ -47,7 +46,7 @@ class Results:
 
     def write(self, path: Path) -> None:
         """Writes the file, whole or not at all."""
-        replace_file(path, (json.dumps(self.row(), indent=2, allow_nan=False) + "\n").encode())
+        write_json(path, self.row())
 
 
 def _rows(values: Mapping[str, Value]) -> JsonObject:

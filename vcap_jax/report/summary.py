@@ -8,7 +8,6 @@ caption are not independent.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from vcap_jax.report.intervals import Value, ratio
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import write_json
 from vcap_jax.system.json_records import array_of
 
 Counts = Annotated[np.ndarray, array_of(np.int64)]
@@ -102,8 +101,7 @@ def fact_shares(counts: FactCounts) -> FactRow:
 
 def write_summary(path: str | Path, summary: Mapping[str, object]) -> None:
     """Writes a summary atomically. What is not a number (nothing was claimed, say) becomes null."""
-    text = json.dumps(_finite(summary), indent=2, ensure_ascii=False, allow_nan=False)
-    replace_file(Path(path), (text + "\n").encode())
+    write_json(Path(path), _finite(summary))
 
 
 def _finite(value: object) -> object:

@@ -7,7 +7,6 @@ samples, and in the model card of its exports.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -21,7 +20,7 @@ from vcap_jax.data.images import to_rgb
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.videos import index_video, read_frames
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import write_json
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.system.json_records import read_record
@@ -70,7 +69,7 @@ def check_judge_domain(ctx: RunContext, samples: Sequence[Sample]) -> None:
     path = folder.root / _FILE
     if not path.exists():
         domain = judge_domain(samples, threads=config.data.threads)
-        replace_file(path, (json.dumps(asdict(domain)) + "\n").encode())
+        write_json(path, asdict(domain))
     if (warning := domain_warning(config, folder)) is not None:
         ctx.say(f"warning: {warning}")
 

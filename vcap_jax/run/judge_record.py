@@ -7,13 +7,12 @@ serve, and the files that ``reward`` names may be edited. Rewards before and aft
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import write_json
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.system.json_records import read_record
 
@@ -28,8 +27,7 @@ def noted_judge(folder: RunFolder) -> str | None:
 
 def note_judge(folder: RunFolder, model: str, files: Mapping[str, str]) -> None:
     """Writes the note. files: digests by setting (``judging_files``)."""
-    row = asdict(_Note(model=model, files=files))
-    replace_file(folder.root / _FILE, (json.dumps(row, indent=2, ensure_ascii=False) + "\n").encode())
+    write_json(folder.root / _FILE, asdict(_Note(model=model, files=files)))
 
 
 def remember_judge(folder: RunFolder, model: str, reward: RewardConfig, *, first: bool = True) -> None:
