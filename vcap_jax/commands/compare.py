@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcap_jax.evals.protocol import EvaluatorError
-from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.run.command_line import command_parser, guarded, named_paths
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from vcap_jax.evals.benchmarks.comparison_page import as_text, write_page
         from vcap_jax.report.step_log import write_json
 
-        comparisons = compare(read_results(labelled(args.folders)))
+        folders = {label: Path(folder) for label, folder in named_paths(args.folders).items()}
+        comparisons = compare(read_results(folders))
         if args.benchmark:
             wanted = {name.strip() for name in args.benchmark.split(",")}
             comparisons = [one for one in comparisons if one.benchmark in wanted]
@@ -45,18 +46,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
     return guarded(work, goes_on=False)
-
-
-def labelled(words: Sequence[str]) -> dict[str, Path]:
-    """Folders by label: the one that was given, or the folder's name. Raises EvaluatorError for one label twice."""
-    found: dict[str, Path] = {}
-    for word in words:
-        name, equals, folder = word.partition("=")
-        path = Path(folder if equals and not Path(word).exists() else word)
-        label = name if equals and not Path(word).exists() else path.resolve().name
-        if label in found:
-            raise EvaluatorError(f"{label!r} stands for {found[label]} and {path}: name one NAME=FOLDER")
-        if not path.is_dir():
-            raise EvaluatorError(f"{path} is no folder: give what vcap evaluate wrote (its --out)")
-        found[label] = path
-    return found

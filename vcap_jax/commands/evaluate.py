@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcap_jax.evals.protocol import EvaluatorError
-from vcap_jax.run.command_line import command_parser, guarded, step_argument
+from vcap_jax.run.command_line import command_parser, guarded, say, step_argument
 
 VIDEO_QA = "video-qa"
 """The benchmark that another harness does (``vcap_jax.recipes.video_qa``)."""
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 served_model=args.served_model,
                 api_key_env=args.api_key_env,
             )
-            evaluate_video_qa(asked, lambda text: print(text, flush=True))
+            evaluate_video_qa(asked, say)
             return 0
         request = EvaluationRequest(
             benchmarks=names,
@@ -156,9 +156,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.follow:
             from vcap_jax.recipes.follow import follow
 
-            follow(request, lambda text: print(text, flush=True))
+            follow(request, say)
         else:
-            evaluate(request, lambda text: print(text, flush=True))
+            evaluate(request, say)
         return 0
 
     return guarded(work)

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.run.command_line import command_parser, guarded, say
 
 if TYPE_CHECKING:
     from vcap_jax.human_eval.records import Item
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words += [f"api_key_env={args.judge_key_env}"] if args.judge_key_env else []
         words += [word.removeprefix("judge.") for word in args.settings]
         judge = with_store(load_config(JudgeConfig, (), words), str(folder / "judgements.sqlite"))
-        with Asker({"judge": judge}, say=lambda text: print(text, flush=True)) as asker:
+        with Asker({"judge": judge}, say=say) as asker:
             found = asker.each(
                 items.values(),
                 lambda item: propose_for(asker, asked, folder, item),

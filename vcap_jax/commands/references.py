@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcap_jax.run.command_line import config_parser, run_command, step_argument
+from vcap_jax.run.command_line import config_parser, run_command, say, step_argument
 
 if TYPE_CHECKING:
     from vcap_jax.run.config import RunConfig
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ended_only=args.ended_only,
             retry_failed=args.retry_failed,
         )
-        write_requested_pool(config, request, say=lambda text: print(text, flush=True))
+        write_requested_pool(config, request, say=say)
         return 0
 
     return run_command(args, command)

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.run.command_line import command_parser, guarded, read_config
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,14 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
     def serve() -> int:
-        from vcap_jax.configuration import ConfigError, load_config, shipped_configs
-        from vcap_jax.run.config import RunConfig
+        from vcap_jax.configuration import ConfigError
         from vcap_jax.run.rollout_server import SERVER_ENVIRONMENT, export_policy, serve_command
 
-        modality = args.modality or "image"
-        files = args.config or [shipped_configs() / "embedded" / f"{modality}.yaml"]
-        overrides = [*args.overrides, *([f"modality={args.modality}"] if args.modality else [])]
-        config = load_config(RunConfig, files, overrides)
+        config = read_config(args, say=lambda _: None)
         executable = shutil.which(args.vllm)
         if executable is None:
             raise ConfigError(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import io
 import math
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-import jinja2
 import matplotlib
 from markupsafe import Markup
 from matplotlib.axes import Axes
@@ -20,7 +18,7 @@ from vcap_jax.human_eval.protocol import Kind, Ranking
 from vcap_jax.human_eval.results import LABELS, ModelRow, Results
 from vcap_jax.human_eval.reward_agreement import ANNOTATORS, OVERALL, TIES
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.pages import page_templates
+from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import write_summary
 
@@ -40,7 +38,13 @@ def write_agreement(results: Results, folder: Path, *, name: str) -> list[Path]:
         drawn.savefig(svg, format="svg", metadata=about)
     drawn.savefig(png, format="png", dpi=140)
     picture = svg.getvalue().decode()
-    page = _template().render(
+    templates = page_templates("vcap_jax.human_eval")
+    templates.filters.update(number=number, percent=percent)
+    templates.globals.update(overall=OVERALL)
+    write_page(
+        paths[0],
+        templates,
+        "agreement.html",
         name=name,
         results=results,
         # Made here, of escaped text; what stands before the element is for files of its own.
@@ -52,7 +56,6 @@ def write_agreement(results: Results, folder: Path, *, name: str) -> list[Path]:
         half_widths=HALF_WIDTHS,
         people=ANNOTATORS,
     )
-    replace_file(paths[0], page.encode())
     write_summary(paths[1], {"study": name, **_plain_fields(results), "sample_sizes": sample_sizes(results)})
     replace_file(paths[2], svg.getvalue())
     replace_file(paths[3], png.getvalue())
@@ -156,11 +159,3 @@ def plain(value: object) -> object:
     if isinstance(value, float) and math.isnan(value):
         return None
     return str(value) if isinstance(value, Enum) else value
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    environment = page_templates("vcap_jax.human_eval")
-    environment.filters.update(number=number, percent=percent)
-    environment.globals.update(overall=OVERALL)
-    return environment.get_template("agreement.html")

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -42,6 +42,22 @@ def step_argument(text: str) -> int | Literal["best"]:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"give the step of a checkpoint, or best, not {text!r}") from None
+
+
+def named_paths(words: Sequence[str]) -> dict[str, str]:
+    """Of words [NAME=]PATH the paths by name: the one that is given, or the path's last part. Raises ConfigError for
+    one name twice."""
+    from vcap_jax.configuration import ConfigError
+
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, path = word.partition("=")
+        if not equals or Path(word).exists():
+            name, path = Path(word).resolve().name, word
+        if name in found:
+            raise ConfigError(f"{name!r} stands for {found[name]} and {path}: name one NAME={path}")
+        found[name] = path
+    return found
 
 
 def config_parser(description: str | None) -> argparse.ArgumentParser:
@@ -156,14 +172,16 @@ def _as_vcap() -> bool:
     return Path(sys.argv[0]).stem == "vcap"
 
 
+def say(text: str) -> None:
+    """Prints what a command says, at once."""
+    print(text, flush=True)
+
+
 def speaker(processes: Processes) -> Callable[[str], None]:
     """Prints what a command says, at once; of all processes but the first, by number."""
     name = "" if processes.first else f"process {processes.index}: "
 
-    def say(text: str) -> None:
-        print(f"{name}{text}", flush=True)
-
-    return say
+    return lambda text: say(f"{name}{text}")
 
 
 @contextmanager

@@ -13,9 +13,8 @@ from types import MappingProxyType
 
 import jinja2
 
-from vcap_jax.report.pages import page_templates
+from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.report.progress import duration
-from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import write_summary
 from vcap_jax.studies.arms import ACCOMPANY, label
 from vcap_jax.studies.case_study import Case, show_case
@@ -79,7 +78,11 @@ def write_report(plan: Plan, out: Path, *, command: str, known: Known = MappingP
     theory = [section for m in results if (section := theory_section(results, m)) is not None]
     cases = [case for m in results if (case := _case(plan, done, out, m)) is not None]
     made = _made(plan, done, command)
-    page = _template().render(
+    path = out / "report.html"
+    write_page(
+        path,
+        _templates(),
+        "reproduction.html",
         findings=findings,
         left_out=left_out,
         counts=counts(findings),
@@ -89,8 +92,6 @@ def write_report(plan: Plan, out: Path, *, command: str, known: Known = MappingP
         cases=cases,
         made=made,
     )
-    path = out / "report.html"
-    replace_file(path, page.encode())
     data = report_data(findings, [*sections, *theory], cases, made)
     write_summary(path.with_suffix(".json"), data | {"left_out": left_out})
     return path
@@ -210,7 +211,7 @@ def test_words(tested: Tested) -> str:
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def _templates() -> jinja2.Environment:
     environment = page_templates("vcap_jax.studies")
     environment.filters.update(percent=percent, cell=cell, duration=duration, test_words=test_words)
     environment.globals.update(
@@ -221,4 +222,4 @@ def _template() -> jinja2.Template:
         candidates=CANDIDATES,
         most_seeds=MOST_SEEDS,
     )
-    return environment.get_template("reproduction.html")
+    return environment

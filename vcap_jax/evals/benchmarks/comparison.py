@@ -162,6 +162,8 @@ def read_results(folders: Mapping[str, Path]) -> list[Result]:
     cannot be read."""
     found: list[Result] = []
     for label, folder in folders.items():
+        if not folder.is_dir():
+            raise EvaluatorError(f"{folder} is no folder: give what vcap evaluate wrote (its --out)")
         paths = sorted({*folder.glob(RESULTS), *folder.glob(f"*/{RESULTS}")})
         if not paths:
             raise EvaluatorError(

@@ -12,7 +12,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.videos import EvenFrames
 from vcap_jax.evals.asking import StageReport
 from vcap_jax.evals.protocol import Captions, Evaluation, Item
-from vcap_jax.report.pages import page_templates
+from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.report.step_log import replace_file, write_json
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object
 
@@ -102,12 +102,11 @@ def write_worst_page(
         {"item": item, "pictures": pictures(of[item.id]), "reference": of[item.id].references}
         for item in [*measured[:limit], *others[: limit // 2]]
     ]
-    page = (
-        page_templates("vcap_jax.evals.benchmarks")
-        .get_template("worst.html")
-        .render(title=title, by=by, shown=shown, total=len(items), failed=len(others))
+    templates, counts = (
+        page_templates("vcap_jax.evals.benchmarks"),
+        {"total": len(items), "failed": len(others)},
     )
-    replace_file(path, page.encode())
+    write_page(path, templates, "worst.html", title=title, by=by, shown=shown, **counts)
 
 
 def told(evaluation: Evaluation, say: Callable[[str], None]) -> None:
