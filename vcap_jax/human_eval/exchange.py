@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,7 +131,7 @@ def take_in(study: Study, store: AnswerStore, records: Records) -> int:
     for (annotator, item), answers in grouped.items():
         verdicts = {one.prop_id: _held(one) for one in answers}
         order = ranked.get((annotator, item))
-        orders = None if order is None else {ranking: _best_first(order, ranking) for ranking in Ranking}
+        orders = None if order is None else {ranking: order.best_first(ranking) for ranking in Ranking}
         if orders is not None and len(verdicts) < len(study.propositions[item]):
             raise RuleBroken(f'{annotator} ranks "{item}" before all its propositions are decided')
         store.take_in(annotator, item, verdicts, orders)
@@ -146,8 +145,3 @@ def _held(answer: Answer) -> Held:
         first_at="" if times is None else times.first,
         last_at="" if times is None else times.last,
     )
-
-
-def _best_first(order: Rankings, ranking: Ranking) -> Sequence[str]:
-    ranks = order.ranks(ranking)
-    return sorted(ranks, key=lambda model: ranks[model])
