@@ -173,7 +173,7 @@ class EndpointEngine:
     ) -> None:
         """Raises ConfigError, and JudgeUnavailable if the server does not become ready."""
         self.config = config = endpoint_config(settings)
-        self._endpoint = _endpoint(config, by, served_model, api_key_env)
+        self._endpoint = served_endpoint(config.judge, by, served_model, api_key_env)
         self._say = say
         self._open: dict[RolloutConfig, EndpointCaptioner] = {}
         self.name = self._captioner(config.rollout).name
@@ -237,13 +237,14 @@ async def serving_now(
 ) -> str | None:
     """The ``name`` of the engine for what answers at an address now, by its answer or by ``served_model``; None if
     nothing answers and none is named. Raises ConfigError, and JudgeUnavailable where waiting cannot help."""
-    endpoint = _endpoint(endpoint_config(settings), by, served_model, api_key_env)
+    endpoint = served_endpoint(endpoint_config(settings).judge, by, served_model, api_key_env)
     model = await model_now(endpoint, role=CAPTIONER, say=say) or served_model
     return None if model is None else writer_name(model)
 
 
-def _endpoint(config: RunConfig, by: str, model: str | None, api_key_env: str | None) -> JudgeConfig:
-    return replace(config.judge, urls=tuple(by.split(",")), model=model, api_key_env=api_key_env)
+def served_endpoint(judge: JudgeConfig, by: str, model: str | None, api_key_env: str | None) -> JudgeConfig:
+    """The captioner behind the addresses ``by``, treated as ``judge`` says."""
+    return replace(judge, urls=tuple(by.split(",")), model=model, api_key_env=api_key_env)
 
 
 def described(engine: Engine, rollout: RolloutConfig) -> JsonDict:

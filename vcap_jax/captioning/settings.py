@@ -57,6 +57,11 @@ def checkpoint_config(source: CheckpointSource, settings: Sequence[str] = ()) ->
     return _for_captions(config, settings)
 
 
+def is_served(by: str) -> bool:
+    """Whether a captioner is named by its address, not by a folder."""
+    return by.startswith(("http://", "https://"))
+
+
 def own_requests(by: str, settings: Sequence[str] = ()) -> dict[Modality, str]:
     """What a captioner is asked for captions with, by modality, as far as it is known.
 
@@ -66,7 +71,7 @@ def own_requests(by: str, settings: Sequence[str] = ()) -> dict[Modality, str]:
     """
     given = {setting.partition("=")[0] for setting in settings}
     known: set[Modality] = {kind for kind in _MODALITIES if f"data.{kind}_prompt" in given}
-    if by.startswith(("http://", "https://")):
+    if is_served(by):
         config = endpoint_config(settings)
     else:
         source = named_source(by)

@@ -14,7 +14,6 @@ Train on the pool with data.references=POOL.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
@@ -70,17 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
 
     def command(config: RunConfig) -> int:
+        from vcap_jax.captioning.engines import served_endpoint
         from vcap_jax.captioning.parts import Shard
+        from vcap_jax.captioning.settings import is_served
         from vcap_jax.references.command import PoolRequest, write_requested_pool
 
         endpoint = None
-        if args.by is not None and args.by.startswith(("http://", "https://")):
-            endpoint = dataclasses.replace(
-                config.judge,
-                urls=tuple(args.by.split(",")),
-                model=args.served_model,
-                api_key_env=args.api_key_env,
-            )
+        if args.by is not None and is_served(args.by):
+            endpoint = served_endpoint(config.judge, args.by, args.served_model, args.api_key_env)
         index, count = args.shard or (0, 1)
         request = PoolRequest(
             path=args.out,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import math
-from collections.abc import Mapping
-from enum import Enum
 from pathlib import Path
 
 import matplotlib
@@ -56,7 +53,7 @@ def write_agreement(results: Results, folder: Path, *, name: str) -> list[Path]:
         half_widths=HALF_WIDTHS,
         people=ANNOTATORS,
     )
-    write_summary(paths[1], {"study": name, **_plain_fields(results), "sample_sizes": sample_sizes(results)})
+    write_summary(paths[1], {"study": name, **vars(results), "sample_sizes": sample_sizes(results)})
     replace_file(paths[2], svg.getvalue())
     replace_file(paths[3], png.getvalue())
     return paths
@@ -140,22 +137,3 @@ def percent(value: Value | None) -> str:
     if value is None or math.isnan(value.value):
         return "–"
     return f"{100 * value.value:.1f}% ({100 * value.low:.1f} to {100 * value.high:.1f})"
-
-
-def _plain_fields(results: Results) -> dict[str, object]:
-    return {field.name: plain(getattr(results, field.name)) for field in dataclasses.fields(results)}
-
-
-def plain(value: object) -> object:
-    """As JSON holds it: null for NaN."""
-    if isinstance(value, Value):
-        return value.row()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain(one) for one in value]
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    return str(value) if isinstance(value, Enum) else value

@@ -13,6 +13,7 @@ from typing import Self
 from vcap_jax.captioning.by_endpoint import as_noted_now
 from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.captioning.engines import Drawing, serving_now
+from vcap_jax.captioning.settings import is_served
 from vcap_jax.configuration import ConfigError
 from vcap_jax.evals.benchmarks.benchmark import Benchmark
 from vcap_jax.evals.captions_file import CaptionsFile
@@ -22,7 +23,6 @@ from vcap_jax.recipes.evaluation_request import (
     EvaluationRefused,
     EvaluationRequest,
     Say,
-    is_served,
     remember,
 )
 from vcap_jax.report.progress import PoolProgress

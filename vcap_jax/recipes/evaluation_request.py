@@ -86,11 +86,6 @@ def split_settings(words: Sequence[str]) -> tuple[JudgesConfig, dict[str, Option
     return load_config(JudgesConfig, (), judges), options, tuple(captioner)
 
 
-def is_served(by: str) -> bool:
-    """Whether ``by`` is the address of a captioner."""
-    return by.startswith(("http://", "https://"))
-
-
 def resolved(request: EvaluationRequest) -> EvaluationRequest:
     """The request with the number of the run's checkpoint in place of "the last" or "best".
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -100,15 +100,18 @@ def fact_shares(counts: FactCounts) -> FactRow:
 
 
 def write_summary(path: str | Path, summary: Mapping[str, object]) -> None:
-    """Writes a summary atomically. What is not a number (nothing was claimed, say) becomes null."""
-    write_json(Path(path), _finite(summary))
+    """Writes a summary atomically, dataclasses in it as objects. What is not a number (nothing was claimed, say)
+    becomes null."""
+    write_json(Path(path), _plain(summary))
 
 
-def _finite(value: object) -> object:
+def _plain(value: object) -> object:
+    if is_dataclass(value):
+        value = vars(value)
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -189,40 +189,32 @@ class _Checks:
         ignored = sorted({key for sample in samples for key in sample.extra})
         if ignored:
             self._notes.append(f"{config.data.manifest}: ignored keys: {', '.join(ignored)}")
-        missing = missing_files(samples)
-        if not missing:
-            return samples
-        sample, file = missing[0]
-        if config.data.on_bad_sample == "refuse" or len(missing) == len(samples):
-            raise ManifestError(
-                f"{sample.origin}: {file} does not exist, as files of {len(missing)} of {len(samples)} samples: "
-                "correct their paths, which are relative to the manifest's folder, or drop the rows"
-            )
-        self._notes.append(
-            f"{len(missing)} of {len(samples)} samples have files that do not exist and will be skipped, the first: "
-            f"{sample.origin}: {file}"
-        )
-        gone = {sample.id for sample, _ in missing}
+        gone = self._gone(samples, "samples", "be skipped")
         return [sample for sample in samples if sample.id not in gone]
 
     def heldout(self, samples: Sequence[Sample] | None) -> None:
         """That what is held out can be read, and is not trained on."""
-        config = self._config
-        held = heldout_samples(config)
+        held = heldout_samples(self._config)
         check_apart(samples or (), held)
-        missing = missing_files(held)
-        if missing and (config.data.on_bad_sample == "refuse" or len(missing) == len(held)):
-            sample, file = missing[0]
+        self._gone(held, "held-out samples", "count as failures")
+
+    def _gone(self, samples: Sequence[Sample], what: str, will: str) -> set[str]:
+        """The samples with files that are not there, which is noted. Raises ManifestError where they are refused, or
+        none is left."""
+        missing = missing_files(samples)
+        if not missing:
+            return set()
+        sample, file = missing[0]
+        if self._config.data.on_bad_sample == "refuse" or len(missing) == len(samples):
             raise ManifestError(
-                f"{sample.origin}: {file} does not exist, as files of {len(missing)} of {len(held)} held-out samples: "
+                f"{sample.origin}: {file} does not exist, as files of {len(missing)} of {len(samples)} {what}: "
                 "correct their paths, which are relative to the manifest's folder, or drop the rows"
             )
-        if missing:
-            sample, file = missing[0]
-            self._notes.append(
-                f"{len(missing)} of {len(held)} held-out samples have files that do not exist and will count as "
-                f"failures, the first: {sample.origin}: {file}"
-            )
+        self._notes.append(
+            f"{len(missing)} of {len(samples)} {what} have files that do not exist and will {will}, the first: "
+            f"{sample.origin}: {file}"
+        )
+        return {sample.id for sample, _ in missing}
 
     def references(self, samples: Sequence[Sample] | None, count: int) -> int:
         """How many of the ``count`` samples can be trained on as far as references are concerned."""

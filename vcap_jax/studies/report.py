@@ -6,8 +6,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -120,30 +119,14 @@ def report_data(
     findings: list[Finding], sections: list[Section], cases: list[Case], made: Made
 ) -> dict[str, object]:
     """Everything in the report but its pictures."""
-    tables = []
-    for section in sections:
-        table = asdict(section)
-        del table["figures"]
-        tables.append(table)
     return {
-        "claims": [_plain(asdict(finding)) for finding in findings],
-        "tables": [_plain(table) for table in tables],
-        "cases": [
-            {"modality": c.modality, "scene": c.scene, "captions": [asdict(told) for told in c.captions]}
-            for c in cases
+        "claims": findings,
+        "tables": [
+            {name: part for name, part in vars(section).items() if name != "figures"} for section in sections
         ],
-        "made": asdict(made) | {"total_seconds": made.total},
+        "cases": [{"modality": c.modality, "scene": c.scene, "captions": c.captions} for c in cases],
+        "made": vars(made) | {"total_seconds": made.total},
     }
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
 
 
 def _case(plan: Plan, done: Known, out: Path, modality: Modality) -> Case | None:
