@@ -61,7 +61,7 @@ class Stage:
     """A kind of question.
 
     name: in reports. template: its text. role: who is asked. temperature, max_tokens: None for what the settings of
-    the endpoint say. caption: the template's place that holds the text in question, for the store's readers.
+    the endpoint say. caption: the template's placeholder that holds the text in question, for the store's readers.
     """
 
     name: str
@@ -166,7 +166,7 @@ class Asker:
             await client.__aexit__()
 
     @property
-    def places(self) -> int:
+    def in_flight(self) -> int:
         """Requests that may be in flight at once."""
         return max(config.concurrency * len(config.urls) for config in self._endpoints.values())
 
@@ -189,7 +189,7 @@ class Asker:
             for item in items:
                 raise_if_requested(f"stopped after {len(found)} of {total} {what}")
                 waiting.append(self._loop.submit(work(item)))
-                if len(waiting) >= self.places + 1:
+                if len(waiting) >= self.in_flight + 1:
                     finished()
             while waiting:
                 raise_if_requested(f"stopped after {len(found)} of {total} {what}")
@@ -210,8 +210,8 @@ class Asker:
     ) -> T | Failure:
         """One question of a stage.
 
-        values: by the template's places. shown: the picture, None for a question about text alone. sample: number of
-        the answer, where several are drawn.
+        values: by the template's placeholders. shown: the picture, None for a question about text alone. sample:
+        number of the answer, where several are drawn.
         """
         role: RoleName = stage.role if stage.role in self._queries else "judge"
         filled = stage.template.fill(values)

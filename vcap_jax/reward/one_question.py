@@ -29,13 +29,13 @@ T = TypeVar("T")
 AS_ASKED = ConfigDict(alias_generator=str.capitalize)
 """Of a record whose fields are the keys of an answer, which begin with a capital there."""
 
-_PLACE = re.compile(r"\{(REFERENCE|CAPTION|MOST)\}")
-_PLACES = ("REFERENCE", "CAPTION", "MOST")
+_PLACEHOLDER = re.compile(r"\{(REFERENCE|CAPTION|MOST)\}")
+_PLACEHOLDERS = ("REFERENCE", "CAPTION", "MOST")
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionTemplate:
-    """A checked instruction with its places filled but for reference and caption. name: of the family."""
+    """A checked instruction with its placeholders filled but for reference and caption. name: of the family."""
 
     name: str
     text: str
@@ -46,7 +46,7 @@ class QuestionTemplate:
             "REFERENCE": delimited(reference, REFERENCE_CAPTION),
             "CAPTION": delimited(caption, GENERATED_CAPTION),
         }
-        return _PLACE.sub(lambda place: values[place[1]], self.text)
+        return _PLACEHOLDER.sub(lambda found: values[found[1]], self.text)
 
 
 def load_question(name: str, path: str | None, *, most: int) -> QuestionTemplate:
@@ -55,7 +55,7 @@ def load_question(name: str, path: str | None, *, most: int) -> QuestionTemplate
     Raises TemplateError for an unreadable file, and where {REFERENCE}, {CAPTION} or {MOST} does not stand there once.
     """
     text, source = read_template(name, path)
-    for place in _PLACES:
+    for place in _PLACEHOLDERS:
         if (count := text.count(f"{{{place}}}")) != 1:
             raise TemplateError(
                 f"instruction {name!r} ({source}) has {{{place}}} {count} times: write it once"

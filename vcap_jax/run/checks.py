@@ -35,16 +35,7 @@ def check_run(config: RunConfig, processes: Processes) -> None:
     check_offload(config, placement.mesh.local_devices[0])
     if (chip := chip_of(placement.mesh.devices.flat[0].device_kind)) is not None:
         check_target(config, chip)
-    check_equal_shares(
-        {
-            "grpo.groups_per_micro_batch": grpo.groups_per_micro_batch,
-            "rollout.groups_per_batch": config.rollout.groups_per_batch,
-            **({"rollout.short_groups": short} if (short := config.rollout.short_groups) else {}),
-        },
-        processes,
-        placement,
-        embedded=config.data.manifest is None,
-    )
+    check_equal_shares(config.groups_at_once, processes, placement, embedded=config.data.manifest is None)
 
 
 def check_offload(config: RunConfig, device: jax.Device) -> None:

@@ -133,6 +133,16 @@ class RunConfig:
             objective = replace(objective, max_completion_length=self.rollout.max_completion_length)
         return objective
 
+    @property
+    def groups_at_once(self) -> dict[str, int]:
+        """Settings that say how many groups are computed together, each of which devices share out."""
+        counts = {
+            "grpo.groups_per_micro_batch": self.grpo.groups_per_micro_batch,
+            "rollout.groups_per_batch": self.rollout.groups_per_batch,
+            "rollout.short_groups": self.rollout.short_groups,
+        }
+        return {name: count for name, count in counts.items() if count}
+
     def total_steps(self, samples: int) -> int:
         """Optimizer steps: ``max_steps`` if given, else floor(samples / groups_per_step) per epoch.
 

@@ -86,7 +86,7 @@ class Benchmark(ABC, Generic[R]):
     """An evaluator (implements ``Evaluator``) of one caption per sample; of several the first is measured.
 
     source: where its files come from and under which licence, in a sentence. worst: the value by which items are
-    ordered, low is bad. options: the class of its settings.
+    ordered, low is bad. texts: folder of its questions, by default its name. options: the class of its settings.
 
     The constructor raises ConfigError, DataMissing and TemplateError: everything that can be known before work.
     """
@@ -95,6 +95,7 @@ class Benchmark(ABC, Generic[R]):
     modality: ClassVar[Literal["image", "video"] | None]
     source: ClassVar[str]
     worst: ClassVar[str]
+    texts: ClassVar[str] = ""
     options_class: ClassVar[type[BenchmarkOptions]] = BenchmarkOptions
 
     def __init__(self, config: EvaluatorConfig, tools: EvaluatorTools) -> None:
@@ -167,9 +168,11 @@ class Benchmark(ABC, Generic[R]):
         del asker
         return captions.texts[0]
 
-    def template(self, stage: str, *places: str, plain: bool = False) -> PromptTemplate:
+    def template(self, stage: str, *placeholders: str, plain: bool = False) -> PromptTemplate:
         """The text of NAME/STAGE, of this project or the user's own; its version is told with the results."""
-        made = load_template(f"{self.name}/{stage}", places, self.options.prompts, plain=plain)
+        made = load_template(
+            f"{self.texts or self.name}/{stage}", placeholders, self.options.prompts, plain=plain
+        )
         self._templates[stage] = made
         return made
 

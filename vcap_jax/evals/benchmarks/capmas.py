@@ -20,7 +20,7 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -91,15 +91,15 @@ class Merged:
 class CapMas(Benchmark[Picture]):
     """See the module."""
 
-    name: ClassVar[str] = "capmas"
-    modality: ClassVar[Literal["image"]] = "image"
-    source: ClassVar[str] = (
+    name = "capmas"
+    modality = "image"
+    source = (
         "Take data/data.jsonl and data/COVERAGE_TEST_VQA/ from github.com/adobe-research/CapMAS (Adobe Research "
         "License: no commercial use) and images_capmas.tar.gz, unpacked as images/, from huggingface.co/datasets/"
         "saehyungl/CapMAS"
     )
-    worst: ClassVar[str] = "average"
-    options_class: ClassVar[type[BenchmarkOptions]] = CapMasOptions
+    worst = "average"
+    options_class = CapMasOptions
     options: CapMasOptions
 
     def __init__(self, config: EvaluatorConfig, tools: EvaluatorTools) -> None:

@@ -44,13 +44,21 @@ NEITHER = frozenset({"words", "consistent"})
 """Metrics that say nothing of how good a caption is."""
 
 _NO_MATTER = frozenset(
-    {"mode", "limit", "subset", "domain", "data", "pictures", "prompts", "api_key_env"}
-) | {
-    "judge",
-    "judge_model",
-    "reasoner",
-    "reasoner_model",
-}
+    [
+        "mode",
+        "limit",
+        "subset",
+        "domain",
+        "data",
+        "pictures",
+        "prompts",
+        "api_key_env",
+        "judge",
+        "judge_model",
+        "reasoner",
+        "reasoner_model",
+    ]
+)
 """Options that are compared otherwise (mode, texts, judges), choose samples (pairs do), or say where things are."""
 _OF_THE_HARNESS = ("tasks", "fps", "max_frames", "max_pixels", "qwen3_vl", "max_new_tokens")
 """What decides the answers of ``VIDEO_QA``."""

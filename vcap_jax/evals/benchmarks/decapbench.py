@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import chosen, typed
@@ -60,13 +60,13 @@ class Facts:
 class DeCapBench(Benchmark[Annotated]):
     """See the module."""
 
-    name: ClassVar[str] = "decapbench"
-    modality: ClassVar[Literal["image"]] = "image"
-    source: ClassVar[str] = (
+    name = "decapbench"
+    modality = "image"
+    source = (
         "Take IIW_400_data.jsonl from github.com/MAGAer13/DeCapBench (no licence is stated) and the pictures of "
         "IIW-400, as images/, from github.com/google/imageinwords"
     )
-    worst: ClassVar[str] = "dcscore"
+    worst = "dcscore"
 
     def load(self) -> Iterable[Task[Annotated]]:
         prompt = self.caption_request()
