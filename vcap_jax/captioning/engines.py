@@ -119,16 +119,13 @@ class PolicyEngine:
         self._drawn: dict[RolloutConfig, PolicyCaptioner] = {}
 
     def weights(self) -> str | None:
-        """See ``Engine``."""
         return self._captioner.weights()
 
     def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
-        """See ``Engine``."""
         groups = drawing.groups or groups_side_by_side(self.config, drawing.captions, inputs, self._ways)
         return _rollout(self.config, drawing, groups)
 
     def rules(self, rollout: RolloutConfig) -> JsonDict:
-        """See ``Engine``."""
         return asdict(rollout.sampling)
 
     def captions(
@@ -141,7 +138,6 @@ class PolicyEngine:
         pixels: Pixels,
         on_bad: Callable[[BadSample], None],
     ) -> Iterator[Captioned]:
-        """See ``Engine``."""
         if rollout not in self._drawn:
             self._drawn[rollout] = self._captioner.drawing(rollout)
         data = self.config.data
@@ -187,16 +183,13 @@ class EndpointEngine:
         return self._open[rollout]
 
     def weights(self) -> str | None:
-        """See ``Engine``."""
         return None
 
     def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
-        """See ``Engine``."""
         del inputs
         return _rollout(self.config, drawing, drawing.groups or 1)
 
     def rules(self, rollout: RolloutConfig) -> JsonDict:
-        """See ``Engine``."""
         return dict(sent_rules(rollout.sampling))
 
     def captions(
@@ -209,7 +202,6 @@ class EndpointEngine:
         pixels: Pixels,
         on_bad: Callable[[BadSample], None],
     ) -> Iterator[Captioned]:
-        """See ``Engine``."""
         del indices  # the samples' ids are made of them
         data = self.config.data
         load = media_loader(
@@ -222,7 +214,6 @@ class EndpointEngine:
         return self._captioner(rollout).captions(samples, load, seed=seed, on_bad=on_bad)
 
     def close(self) -> None:
-        """See ``Engine``."""
         for captioner in self._open.values():
             captioner.__exit__()
         self._open.clear()

@@ -23,7 +23,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcap_jax.evals.protocol import EvaluatorError
-from vcap_jax.run.command_line import command_parser, guarded, say, step_argument
+from vcap_jax.run.command_line import (
+    add_endpoint_options,
+    command_parser,
+    endpoint_settings,
+    guarded,
+    say,
+    step_argument,
+)
 
 VIDEO_QA = "video-qa"
 """The benchmark that another harness does (``vcap_jax.recipes.video_qa``)."""
@@ -44,14 +51,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         required=True,
         help="folder with the benchmark's files, or with a folder NAME for each",
     )
-    parser.add_argument("--judge", help="addresses of the judge, divided by commas")
-    parser.add_argument("--judge-model", help="of the judge's server, if it serves several")
-    parser.add_argument("--judge-key-env", help="name of the variable that holds the judge's key")
-    parser.add_argument(
-        "--reasoner", help="addresses of who answers questions from text (default: the judge)"
-    )
-    parser.add_argument("--reasoner-model", help="of the reasoner's server, if it serves several")
-    parser.add_argument("--reasoner-key-env", help="name of the variable that holds the reasoner's key")
+    add_endpoint_options(parser, "judge", "addresses of the judge, divided by commas")
+    add_endpoint_options(parser, "reasoner", "addresses of who answers from text (default: the judge)")
     parser.add_argument("--out", type=Path, help="where results go (default: results/BY)")
     parser.add_argument(
         "--retry-failed",
@@ -81,15 +82,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
 
 def settings_of(args: Namespace) -> list[str]:
     """The options of the command line as settings, before those that were written as such."""
-    words = []
-    for role in ("judge", "reasoner"):
-        urls = getattr(args, role)
-        if urls is not None:
-            words.append(f"{role}.urls=[{', '.join(urls.split(','))}]")
-        for option, key in (("model", "model"), ("key_env", "api_key_env")):
-            given = getattr(args, f"{role}_{option}")
-            if given is not None:
-                words.append(f"{role}.{key}={given}")
+    words = [*endpoint_settings(args, "judge"), *endpoint_settings(args, "reasoner")]
     for option in ("mode", "prompts", "limit"):
         given = getattr(args, option)
         if given is not None:

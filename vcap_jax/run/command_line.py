@@ -44,6 +44,25 @@ def step_argument(text: str) -> int | Literal["best"]:
         raise argparse.ArgumentTypeError(f"give the step of a checkpoint, or best, not {text!r}") from None
 
 
+def add_endpoint_options(
+    parser: argparse.ArgumentParser, role: str, help: str, *, required: bool = False
+) -> None:
+    """Options for who answers questions: --ROLE, --ROLE-model and --ROLE-key-env; see ``endpoint_settings``."""
+    parser.add_argument(f"--{role}", required=required, help=help)
+    parser.add_argument(f"--{role}-model", help=f"of the {role}'s server, if it serves several")
+    parser.add_argument(f"--{role}-key-env", help=f"name of the variable that holds the {role}'s key")
+
+
+def endpoint_settings(args: argparse.Namespace, role: str) -> list[str]:
+    """What the options of ``add_endpoint_options`` say, as settings of the section ``role``."""
+    urls = getattr(args, role)
+    words = [] if urls is None else [f"{role}.urls=[{', '.join(urls.split(','))}]"]
+    for option, key in (("model", "model"), ("key_env", "api_key_env")):
+        given = getattr(args, f"{role}_{option}")
+        words += [] if given is None else [f"{role}.{key}={given}"]
+    return words
+
+
 def named_paths(words: Sequence[str]) -> dict[str, str]:
     """Of words [NAME=]PATH the paths by name: the one that is given, or the path's last part. Raises ConfigError for
     one name twice."""
