@@ -122,6 +122,7 @@ def answer(**changes: Any) -> str:
     ("text", "reason"),
     [
         ("nothing", "no_verdict"),
+        (f'{{"Differences": {"[" * 600}{"]" * 600}}}', "broken_json"),
         ('{"Differences": [] } {"Differences": []}', "ambiguous"),
         ('{"Differences": {}}', "bad_answer"),
         ('{"Differences": [{"Caption": {}}]}', "missing_key"),

@@ -7,15 +7,15 @@ of clarity, fluency and coherence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import pydantic
+from pydantic import Field
 
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.json_objects import head
 from vcap_jax.reward.judge_query import Form, schema_form
-from vcap_jax.reward.one_question import AS_ASKED, exact_keys, read_items, read_lists
+from vcap_jax.reward.one_question import AS_ASKED, read_answer, too_many
 from vcap_jax.reward.prompts import object_schema
 from vcap_jax.reward.scores import MAX_SCORE
 from vcap_jax.reward.templates import CLAIMS_KEY, UNITS_KEY
@@ -24,6 +24,7 @@ from vcap_jax.system.json_values import JsonObject
 
 TEXT_KEYS = ("Clarity", "Fluency", "Coherence")
 _LONGEST_ITEM = 160
+Score = Annotated[int, Field(ge=0, le=MAX_SCORE)]
 
 
 @pydantic.with_config(AS_ASKED)
@@ -52,9 +53,9 @@ class Balance:
 
     claims: tuple[CaptionClaim, ...]
     units: tuple[ReferenceUnit, ...]
-    clarity: int
-    fluency: int
-    coherence: int
+    clarity: Score
+    fluency: Score
+    coherence: Score
 
     @property
     def precision(self) -> float:
@@ -103,50 +104,7 @@ def balance_form(template: str, most: int) -> Form[Balance]:
 def parse_balance(text: str | None, most: int, finish_reason: str | None) -> Balance | Failure:
     """Read an answer; a Failure unless both lists and all three scores are as the schema says."""
 
-    def build(values: Mapping[str, object]) -> Balance | Failure:
-        claims = read_items(values[CLAIMS_KEY], CLAIMS_KEY, most, _claim)
-        if isinstance(claims, Failure):
-            return claims
-        units = read_items(values[UNITS_KEY], UNITS_KEY, most, _unit)
-        if isinstance(units, Failure):
-            return units
-        scores: list[int] = []
-        for key in TEXT_KEYS:
-            value = values[key]
-            if type(value) is not int or not 0 <= value <= MAX_SCORE:
-                detail = f"{key} is {head(repr(value))}, not an integer from 0 to {MAX_SCORE}"
-                return Failure(reason="bad_score", detail=detail)
-            scores.append(value)
-        clarity, fluency, coherence = scores
-        return Balance(claims=claims, units=units, clarity=clarity, fluency=fluency, coherence=coherence)
-
-    return read_lists(text, finish_reason, (CLAIMS_KEY, UNITS_KEY, *TEXT_KEYS), build)
-
-
-def _claim(given: object) -> CaptionClaim | Failure:
-    values = exact_keys(given, ("Claim", "True", "Visible"))
-    if isinstance(values, Failure):
-        return values
-    claim, true, visible = values["Claim"], values["True"], values["Visible"]
-    if not isinstance(claim, str) or not isinstance(true, bool) or not isinstance(visible, bool):
-        return Failure(
-            reason="bad_answer", detail=f"{head(repr(list(values.values())))} is no text, true and visible"
-        )
-    return CaptionClaim(claim=_readable(claim), true=true, visible=visible)
-
-
-def _unit(given: object) -> ReferenceUnit | Failure:
-    values = exact_keys(given, ("Unit", "Covered"))
-    if isinstance(values, Failure):
-        return values
-    unit, covered = values["Unit"], values["Covered"]
-    if not isinstance(unit, str) or not isinstance(covered, bool):
-        return Failure(
-            reason="bad_answer", detail=f"{head(repr(list(values.values())))} is no text and covered"
-        )
-    return ReferenceUnit(unit=_readable(unit), covered=covered)
-
-
-def _readable(text: str) -> str:
-    """Without lone surrogates, which an escape can write and no file can hold."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    balance = read_answer(Balance, text, finish_reason)
+    if isinstance(balance, Failure):
+        return balance
+    return too_many({CLAIMS_KEY: balance.claims, UNITS_KEY: balance.units}, most) or balance

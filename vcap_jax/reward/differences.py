@@ -8,17 +8,16 @@ program; with all weights 1 they are the same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import pydantic
 
 from vcap_jax.reward.config import ClaimDifferencesConfig
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.json_objects import head
 from vcap_jax.reward.judge_query import Form, schema_form
-from vcap_jax.reward.one_question import AS_ASKED, exact_keys, read_items, read_lists
+from vcap_jax.reward.one_question import AS_ASKED, read_answer, too_many
 from vcap_jax.reward.prompts import object_schema
 from vcap_jax.reward.templates import DIFFERENCES_KEY
 from vcap_jax.system.json_records import as_record, record_values
@@ -26,7 +25,6 @@ from vcap_jax.system.json_values import JsonObject
 
 Error = Literal["none", "omission", "invention"]
 _SIDES = ("Caption", "Reference")
-_SIDE_KEYS = ("Claim", "Error", "Severity")
 _LONGEST_CLAIM = 160
 _MOST_ERRORS = 10
 """Errors at which the modes that count them reach their end."""
@@ -45,6 +43,13 @@ class Side:
     error: Error
     severity: int
 
+    def __post_init__(self) -> None:
+        low, high = (0, 0) if self.error == "none" else (1, 3)
+        if not low <= self.severity <= high:
+            raise ValueError(
+                f"severity {self.severity} of the error {self.error}: 1 to 3, and 0 without an error"
+            )
+
 
 @pydantic.with_config(AS_ASKED)
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +61,12 @@ class Difference:
 
 
 Differences = tuple[Difference, ...]
+
+
+@pydantic.with_config(AS_ASKED)
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    differences: Differences
 
 
 def claim_reward(differences: Sequence[Difference], config: ClaimDifferencesConfig) -> float:
@@ -134,46 +145,15 @@ def differences_form(template: str, most: int) -> Form[Differences]:
         template,
         differences_schema(most),
         read=lambda content, finish: parse_differences(content, most, finish),
-        pack=lambda differences: {DIFFERENCES_KEY: [record_values(one) for one in differences]},
-        unpack=lambda kept: as_record(Differences, kept[DIFFERENCES_KEY], "a kept answer"),
+        pack=lambda differences: record_values(_Answer(differences=differences)),
+        unpack=lambda kept: as_record(_Answer, kept, "a kept answer").differences,
     )
 
 
 def parse_differences(text: str | None, most: int, finish_reason: str | None) -> Differences | Failure:
     """Read an answer; a Failure unless every difference has both sides, each with a known error and its severity."""
 
-    def build(values: Mapping[str, object]) -> Differences | Failure:
-        return read_items(values[DIFFERENCES_KEY], DIFFERENCES_KEY, most, _difference)
-
-    return read_lists(text, finish_reason, (DIFFERENCES_KEY,), build)
-
-
-def _difference(given: object) -> Difference | Failure:
-    values = exact_keys(given, _SIDES)
-    if isinstance(values, Failure):
-        return values
-    caption, reference = _side(values["Caption"]), _side(values["Reference"])
-    if isinstance(caption, Failure):
-        return caption
-    return reference if isinstance(reference, Failure) else Difference(caption=caption, reference=reference)
-
-
-def _side(given: object) -> Side | Failure:
-    values = exact_keys(given, _SIDE_KEYS)
-    if isinstance(values, Failure):
-        return values
-    claim, error, severity = (values[key] for key in _SIDE_KEYS)
-    if not isinstance(claim, str):
-        return Failure(reason="bad_answer", detail=f"Claim is {head(repr(claim))}, not a text")
-    if error not in get_args(Error):
-        return Failure(
-            reason="bad_answer", detail=f"Error is {head(repr(error))}, none of {', '.join(get_args(Error))}"
-        )
-    low, high = (0, 0) if error == "none" else (1, 3)
-    if type(severity) is not int or not low <= severity <= high:
-        wanted = "0 without an error" if error == "none" else "1, 2 or 3"
-        return Failure(
-            reason="bad_score", detail=f"Severity is {head(repr(severity))}, where {wanted} is asked for"
-        )
-    readable = claim.encode("utf-8", "replace").decode("utf-8")
-    return Side(claim=readable, error=cast(Error, error), severity=severity)
+    answer = read_answer(_Answer, text, finish_reason)
+    if isinstance(answer, Failure):
+        return answer
+    return too_many({DIFFERENCES_KEY: answer.differences}, most) or answer.differences

@@ -39,7 +39,7 @@ def read_record(kind: type[T], path: Path) -> T:
 def parse_record(kind: type[T], text: str | bytes, where: str) -> T:
     """The record that a JSON text is. Raises JsonError as ``as_record`` does."""
     try:
-        return _adapter(kind).validate_json(text, strict=True)  # type: ignore[arg-type]  # classes are hashable
+        return adapter_of(kind).validate_json(text, strict=True)  # type: ignore[arg-type]  # classes are hashable
     except pydantic.ValidationError as error:
         problem = error.errors(include_url=False)[0]
         keys = "".join(f": {key}" for key in problem["loc"])
@@ -49,7 +49,7 @@ def parse_record(kind: type[T], text: str | bytes, where: str) -> T:
 
 def record_values(record: object) -> JsonDict:
     """A record as JSON holds it, without the fields that have their defaults; what ``as_record`` reads back."""
-    adapter = _adapter(type(record))  # type: ignore[arg-type]  # classes are hashable
+    adapter = adapter_of(type(record))  # type: ignore[arg-type]  # classes are hashable
     values: JsonDict = adapter.dump_python(record, mode="json", by_alias=True, exclude_defaults=True)
     return values
 
@@ -68,5 +68,6 @@ def array_of(dtype: DTypeLike, *, columns: int | None = None) -> GetPydanticSche
 
 
 @functools.cache
-def _adapter(kind: type[T]) -> pydantic.TypeAdapter[T]:
+def adapter_of(kind: type[T]) -> pydantic.TypeAdapter[T]:
+    """What reads and writes records of a kind; made once."""
     return pydantic.TypeAdapter(kind)
