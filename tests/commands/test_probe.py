@@ -6,21 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vcap_jax.commands.probe import labelled, main
-from vcap_jax.configuration import ConfigError
-
-
-def test_policies_are_named_or_take_the_last_part_of_their_path(tmp_path: Path) -> None:
-    odd = tmp_path / "a=b"
-    odd.mkdir()
-    assert labelled(["embedded", "mine=runs/x", "runs/y", str(odd)]) == {
-        "embedded": "embedded", "mine": "runs/x", "y": "runs/y", "a=b": str(odd),
-    }  # fmt: skip
-
-
-def test_one_name_for_two_policies_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'x' stands for runs/x and other/x: name one NAME=POLICY"):
-        labelled(["runs/x", "other/x"])
+from vcap_jax.commands.probe import main
 
 
 def test_a_folder_that_holds_no_policy_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

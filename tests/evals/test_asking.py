@@ -18,7 +18,7 @@ SHAPE = chosen({"answer": ("yes", "no")})
 
 
 def stage(name: str = "ask", **changes: object) -> Stage:
-    template = PromptTemplate(name=f"x/{name}", text="Is {CAPTION}?\n", places=("CAPTION",), source="")
+    template = PromptTemplate(name=f"x/{name}", text="Is {CAPTION}?\n", placeholders=("CAPTION",), source="")
     return Stage(name=name, template=template, **changes)  # type: ignore[arg-type]
 
 

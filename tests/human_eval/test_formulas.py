@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from vcap_jax.human_eval.formulas import (
-    PairCounts,
     average_ranks,
     kendall_tau,
     kendall_w,
     krippendorff_alpha,
     mean_tau,
-    pair_counts,
 )
 
 # Krippendorff 2011, section C: four observers, twelve units, values 1 to 5, missing ones as dots.
@@ -78,21 +76,3 @@ def test_tau_by_hand():
 
 def test_equal_values_share_their_ranks():
     assert average_ranks({"a": 0.2, "b": 0.9, "c": 0.2, "d": 0.1}) == {"b": 1, "a": 2.5, "c": 2.5, "d": 4}
-
-
-def test_pairwise_agreement_with_ties_counted_excluded_and_half():
-    people = [{"a": 1, "b": 2}, {"a": 2, "b": 1}, {"a": 1, "b": 2}, {"a": 1, "b": 2}, {"c": 1, "a": 2}]
-    reward = [
-        {"a": 1, "b": 2},
-        {"a": 1, "b": 2},
-        {"a": 1.5, "b": 1.5},
-        {"a": 1.0, "b": 2.0},
-        {"a": 1, "b": 2},
-    ]
-    counts = pair_counts(zip(people, reward, strict=True), "a", "b")
-    assert counts == PairCounts(agree=2, disagree=1, tie=1)
-    assert counts.share("counted") == 3 / 4
-    assert counts.share("excluded") == 2 / 3
-    assert counts.share("half") == 2.5 / 4
-    assert PairCounts(agree=0, disagree=0, tie=0).share("counted") is None
-    assert PairCounts(agree=0, disagree=0, tie=3).share("excluded") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 import numpy as np
@@ -72,6 +73,26 @@ def test_rewards_that_rounding_alone_tells_apart_are_a_tie():
     captions = tuple(Caption(model=m, text="x", reward=r) for m, r in zip(MODELS, rewards, strict=False))
     found = reward_ranks({"x": Item(id="x", image="x.png", captions=captions)})
     assert found["x"] == {"a": 1.5, "b": 1.5, "c": 3.0}
+
+
+def test_pairwise_agreement_with_ties_counted_excluded_and_half():
+    people = [{"a": 1, "b": 2}, {"a": 2, "b": 1}, {"a": 1, "b": 2}, {"a": 1, "b": 2}, {"c": 1, "a": 2}]
+    reward = [
+        {"a": 1, "b": 2},
+        {"a": 1, "b": 2},
+        {"a": 1.5, "b": 1.5},
+        {"a": 1.0, "b": 2.0},
+        {"a": 1, "b": 2},
+    ]
+    row = pair_row("a", "b", dict(enumerate(people)), dict(enumerate(reward)), seed=0)
+    assert (row.items, row.ties) == (4, 1)
+    assert {ties: value.value for ties, value in row.agreement.items()} == {
+        "counted": 3 / 4, "excluded": pytest.approx(2 / 3), "half": 2.5 / 4,
+    }  # fmt: skip
+    nothing = pair_row("a", "b", {}, {}, seed=0)
+    tied = pair_row("a", "b", {0: {"a": 1, "b": 1}}, {0: {"a": 1, "b": 2}}, seed=0)
+    assert math.isnan(nothing.agreement["counted"].value)
+    assert math.isnan(tied.agreement["excluded"].value)
 
 
 def proposition(item, model, number):

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from vcap_jax.report.intervals import Value, mean, ratio
+from vcap_jax.system.json_records import as_record
 
 
 def test_a_ratio_is_of_sums_and_not_a_mean_of_ratios() -> None:
@@ -68,8 +69,8 @@ def test_nothing_measured_is_no_number() -> None:
 
 def test_a_value_is_read_back_as_it_was_written() -> None:
     value = mean(np.array([1.0, 2.0]))
-    assert Value.of_row(value.row()) == value
-    nothing = Value.of_row(mean(np.array([])).row())
+    assert as_record(Value, value.row(), "a value") == value
+    nothing = as_record(Value, mean(np.array([])).row(), "a value")
     assert math.isnan(nothing.value)
     assert mean(np.array([])).row()["value"] is None
 

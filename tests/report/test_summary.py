@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vcap_jax.report.summary import FactCounts, fact_shares, read_fact_row, shares_table, write_summary
+from vcap_jax.report.summary import FactCounts, FactRow, fact_shares, shares_table, write_summary
+from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonError
 
 
@@ -78,11 +79,11 @@ def test_a_row_read_from_a_summary_is_the_row_that_was_written(tmp_path: Path) -
     }
     write_summary(tmp_path / "summary.json", rows)
     read = {
-        name: read_fact_row(row, name)
+        name: as_record(FactRow, row, name)
         for name, row in json.loads((tmp_path / "summary.json").read_text()).items()
     }
     assert read["measured"] == rows["measured"]
     assert read["silent"]["hallucination"] is None
     assert shares_table(read) == shares_table(rows)
     with pytest.raises(JsonError, match="measured: coverage"):
-        read_fact_row({**rows["measured"], "coverage": "much"}, "measured")
+        as_record(FactRow, {**rows["measured"], "coverage": "much"}, "measured")

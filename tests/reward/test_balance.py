@@ -11,8 +11,7 @@ from vcap_jax.reward.balance import (
     Balance,
     CaptionClaim,
     ReferenceUnit,
-    balance_answer,
-    balance_of,
+    balance_form,
     balance_schema,
     parse_balance,
 )
@@ -30,6 +29,7 @@ GOOD = Balance(
     fluency=8,
     coherence=7,
 )
+FORM = balance_form("template", 4)
 
 
 def test_shares_by_hand() -> None:
@@ -43,13 +43,13 @@ def test_shares_of_nothing() -> None:
 
 
 def test_an_answer_is_read_and_kept() -> None:
-    text = json.dumps(balance_answer(GOOD))
-    assert parse_balance(text, 4, "stop") == GOOD
-    assert balance_of(json.loads(text)) == GOOD
+    text = json.dumps(FORM.pack(GOOD))
+    assert FORM.read(text, "stop") == GOOD
+    assert FORM.unpack(json.loads(text)) == GOOD
 
 
 def answer(**changes: Any) -> str:
-    return json.dumps({**balance_answer(GOOD), **changes})
+    return json.dumps({**FORM.pack(GOOD), **changes})
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from vcap_jax.reward.differences import (
     Side,
     claim_reward,
     difference_components,
-    differences_answer,
-    differences_of,
+    differences_form,
     differences_schema,
     parse_differences,
 )
@@ -40,6 +39,7 @@ OURS = (
     Difference(caption=RIGHT, reference=RIGHT),
 )
 """Two errors of the caption, one of the reference, four differences."""
+FORM = differences_form("template", 4)
 WEIGHTED = {"severity_weights": (1.0, 1.25, 1.6)}
 
 
@@ -106,9 +106,9 @@ def test_components_tell_omissions_from_inventions() -> None:
 
 
 def test_an_answer_is_read_and_kept() -> None:
-    text = json.dumps(differences_answer(OURS))
-    assert parse_differences(text, 4, "stop") == OURS
-    assert differences_of(json.loads(text)) == OURS
+    text = json.dumps(FORM.pack(OURS))
+    assert FORM.read(text, "stop") == OURS
+    assert FORM.unpack(json.loads(text)) == OURS
     assert parse_differences(f"Here they are:\n```json\n{text}\n```", 4, "stop") == OURS
     assert parse_differences('{"Differences": []}', 4, "stop") == ()
 
@@ -122,6 +122,7 @@ def answer(**changes: Any) -> str:
     ("text", "reason"),
     [
         ("nothing", "no_verdict"),
+        (f'{{"Differences": {"[" * 600}{"]" * 600}}}', "broken_json"),
         ('{"Differences": [] } {"Differences": []}', "ambiguous"),
         ('{"Differences": {}}', "bad_answer"),
         ('{"Differences": [{"Caption": {}}]}', "missing_key"),
@@ -136,7 +137,7 @@ def answer(**changes: Any) -> str:
         (answer(Severity=2.0), "bad_score"),
         (answer(Error="none", Severity=1), "bad_score"),
         (answer(Winner="A"), "unexpected_key"),
-        (json.dumps(differences_answer(OURS * 2)), "bad_answer"),  # more than were asked for
+        (json.dumps(FORM.pack(OURS * 2)), "bad_answer"),  # more than were asked for
         (answer()[:-5], "cut_off"),
     ],
 )

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from vcap_jax.configuration import ConfigError
 from vcap_jax.kernels.attention import UnsupportedAttention
-from vcap_jax.run.command_line import config_parser, guarded, run_command
+from vcap_jax.run.command_line import config_parser, guarded, named_paths, run_command
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
 
@@ -151,3 +152,16 @@ def test_readers_that_have_had_enough_are_no_error() -> None:
     )
     assert done.stdout == "x" * 80 + "\n"
     assert done.stderr == ""
+
+
+def test_paths_are_named_or_take_the_last_part(tmp_path: Path) -> None:
+    odd = tmp_path / "a=b"
+    odd.mkdir()
+    assert named_paths(["embedded", "mine=runs/x", "runs/y", str(odd)]) == {
+        "embedded": "embedded", "mine": "runs/x", "y": "runs/y", "a=b": str(odd),
+    }  # fmt: skip
+
+
+def test_one_name_for_two_paths_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'x' stands for runs/x and other/x: name one NAME=other/x"):
+        named_paths(["runs/x", "other/x"])

@@ -80,5 +80,5 @@ def test_a_line_that_is_none_is_named(studied, tmp_path) -> None:
     row = json.loads(lines[1])
     del row["rows"]
     (tmp_path / "broken.jsonl").write_text("\n".join([lines[0], json.dumps(row)]))
-    with pytest.raises(ResultsError, match=r"broken.jsonl, line 2: KeyError\('rows'\); give a results.jsonl"):
+    with pytest.raises(ResultsError, match=r"line 2: a result: rows: field required; give a results.jsonl"):
         read_results([tmp_path / "broken.jsonl"])

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from vcap_jax.data.manifest import Sample
-from vcap_jax.system.json_values import JsonDict, JsonObject, as_list, as_text
+from vcap_jax.system.json_records import as_record
+from vcap_jax.system.json_values import JsonDict, JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,21 +70,11 @@ class Caption:
     @classmethod
     def of_row(cls, row: JsonObject, index: int, where: str) -> Caption:
         """The inverse of ``row``. where: file and line. Raises JsonError for a row that is none."""
-        if "images" in row:
-            names = [as_text(name, where) for name in as_list(row["images"], where)]
-        else:
-            names = [as_text(row.get("video", row.get("image")), where)]
-        identity, files = as_text(row.get("id"), where), tuple(map(Path, names))
-        modality: Literal["image", "video"] = "video" if "video" in row else "image"
-        error = as_text(row["error"], where) if "error" in row else None
-        captions = row.get("captions", [] if error is not None else None)
-        return cls(
-            index=index,
-            id=identity,
-            modality=modality,
-            files=files,
-            texts=tuple(as_text(text, where) for text in as_list(captions, where)),
-            tokens=tuple(n for n in as_list(row.get("tokens", []), where) if isinstance(n, int)),
-            truncated=tuple(bool(cut) for cut in as_list(row.get("truncated", []), where)),
-            error=error,
-        )
+        found: JsonDict = {
+            **row,
+            "index": index,
+            "modality": "video" if "video" in row else "image",
+            "files": row["images"] if "images" in row else [row.get("video", row.get("image"))],
+            "texts": row.get("captions", [] if "error" in row else None),
+        }
+        return as_record(cls, found, where)

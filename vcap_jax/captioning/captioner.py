@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, starmap
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeAlias, overload
 
 import numpy as np
@@ -17,6 +16,7 @@ from PIL import Image
 from vcap_jax.captioning.caption import Caption
 from vcap_jax.captioning.engines import Drawing, EndpointEngine, Engine, Pixels, PolicyEngine, described
 from vcap_jax.captioning.inputs import Inputs, file_sample
+from vcap_jax.captioning.settings import is_served
 from vcap_jax.data.errors import MediaError, NoUsableSamplesError
 from vcap_jax.data.images import upright_rgb
 from vcap_jax.data.manifest import Sample
@@ -86,7 +86,7 @@ class Captioner:
             quoted = json.dumps(prompt, ensure_ascii=False)
             words += [f"data.image_prompt={quoted}", f"data.video_prompt={quoted}"]
         name = str(by)
-        if name.startswith(("http://", "https://")):
+        if is_served(name):
             return cls(EndpointEngine(name, words, say, served_model=served_model, api_key_env=api_key_env))
         return cls(PolicyEngine(name, step, words, say))
 
@@ -226,12 +226,7 @@ class Captioner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 

@@ -120,16 +120,13 @@ class PolicyEngine:
         self._drawn: dict[RolloutConfig, PolicyCaptioner] = {}
 
     def weights(self) -> str | None:
-        """See ``Engine``."""
         return self._captioner.weights()
 
     def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
-        """See ``Engine``."""
         groups = drawing.groups or groups_side_by_side(self.config, drawing.captions, inputs, self._ways)
         return _rollout(self.config, drawing, groups)
 
     def rules(self, rollout: RolloutConfig) -> JsonDict:
-        """See ``Engine``."""
         return asdict(rollout.sampling)
 
     def captions(
@@ -142,7 +139,6 @@ class PolicyEngine:
         pixels: Pixels,
         on_bad: Callable[[BadSample], None],
     ) -> Iterator[Captioned]:
-        """See ``Engine``."""
         if rollout not in self._drawn:
             self._drawn[rollout] = self._captioner.drawing(rollout)
         data = self.config.data
@@ -174,7 +170,7 @@ class EndpointEngine:
     ) -> None:
         """Raises ConfigError, and JudgeUnavailable if the server does not become ready."""
         self.config = config = endpoint_config(settings)
-        self._endpoint = _endpoint(config, by, served_model, api_key_env)
+        self._endpoint = served_endpoint(config.judge, by, served_model, api_key_env)
         self._say = say
         self._open: dict[RolloutConfig, EndpointCaptioner] = {}
         self.name = self._captioner(config.rollout).name
@@ -188,16 +184,13 @@ class EndpointEngine:
         return self._open[rollout]
 
     def weights(self) -> str | None:
-        """See ``Engine``."""
         return None
 
     def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
-        """See ``Engine``."""
         del inputs
         return _rollout(self.config, drawing, drawing.groups or 1)
 
     def rules(self, rollout: RolloutConfig) -> JsonDict:
-        """See ``Engine``."""
         return dict(sent_rules(rollout.sampling))
 
     def captions(
@@ -210,7 +203,6 @@ class EndpointEngine:
         pixels: Pixels,
         on_bad: Callable[[BadSample], None],
     ) -> Iterator[Captioned]:
-        """See ``Engine``."""
         del indices  # the samples' ids are made of them
         data = self.config.data
         load = media_loader(
@@ -223,7 +215,6 @@ class EndpointEngine:
         return self._captioner(rollout).captions(samples, load, seed=seed, on_bad=on_bad)
 
     def close(self) -> None:
-        """See ``Engine``."""
         for captioner in self._open.values():
             captioner.__exit__()
         self._open.clear()
@@ -238,13 +229,14 @@ async def serving_now(
 ) -> str | None:
     """The ``name`` of the engine for what answers at an address now, by its answer or by ``served_model``; None if
     nothing answers and none is named. Raises ConfigError, and JudgeUnavailable where waiting cannot help."""
-    endpoint = _endpoint(endpoint_config(settings), by, served_model, api_key_env)
+    endpoint = served_endpoint(endpoint_config(settings).judge, by, served_model, api_key_env)
     model = await model_now(endpoint, role=CAPTIONER, say=say) or served_model
     return None if model is None else writer_name(model)
 
 
-def _endpoint(config: RunConfig, by: str, model: str | None, api_key_env: str | None) -> JudgeConfig:
-    return replace(config.judge, urls=tuple(by.split(",")), model=model, api_key_env=api_key_env)
+def served_endpoint(judge: JudgeConfig, by: str, model: str | None, api_key_env: str | None) -> JudgeConfig:
+    """The captioner behind the addresses ``by``, treated as ``judge`` says."""
+    return replace(judge, urls=tuple(by.split(",")), model=model, api_key_env=api_key_env)
 
 
 def described(engine: Engine, rollout: RolloutConfig) -> JsonDict:

@@ -40,7 +40,7 @@ from vcap_jax.captioning.parts import (
     whole_rows,
 )
 from vcap_jax.data.manifest import Sample
-from vcap_jax.report.step_log import replace_file, write_through
+from vcap_jax.report.step_log import write_json, write_through
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonDict, as_whole, parse_json, read_json_object
 from vcap_jax.system.shutdown import requested
@@ -192,7 +192,7 @@ def _join(path: Path, parts: Path, about: JsonDict, job: CaptionJob) -> bool:
             # Another process may have joined and tidied up between our part and this look.
             return path.exists()
         offsets = [_offsets(file, Shard(index=i, count=len(files)), job) for i, file in enumerate(files)]
-        replace_file(about_file(path), (json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode())
+        write_json(about_file(path), about)
 
         def write(temporary: Path) -> None:
             with temporary.open("wb") as out:

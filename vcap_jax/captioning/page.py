@@ -14,9 +14,8 @@ from vcap_jax.captioning.caption import Caption
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.images import decode_image
 from vcap_jax.data.videos import EvenFrames, choose_frames, index_video, read_frames
-from vcap_jax.report.pages import page_templates
+from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.report.samples import SampleFrame, picture
-from vcap_jax.report.step_log import replace_file
 
 _STRIP = 6
 """Frames that stand for a clip."""
@@ -39,11 +38,9 @@ def write_caption_page(
     captioned. total: how many captions there are.
     """
     shown = [_Shown(caption=caption, frames=_frames(caption)) for caption in islice(captions, limit)]
-    page = page_templates("vcap_jax.captioning").get_template("captions.html")
-    text = page.render(
-        title=title, shown=shown, total=total, failed=sum(s.caption.error is not None for s in shown)
-    )
-    replace_file(path, text.encode())
+    failed = sum(s.caption.error is not None for s in shown)
+    templates = page_templates("vcap_jax.captioning")
+    write_page(path, templates, "captions.html", title=title, shown=shown, total=total, failed=failed)
 
 
 def _frames(caption: Caption) -> tuple[SampleFrame, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcap_jax.report.step_log import naming, replace_file
+from vcap_jax.report.step_log import naming, write_json
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
 from vcap_jax.system.shutdown import finishing, raise_if_requested
@@ -70,7 +70,7 @@ def check_plan(
     plan = parts / _PLAN
     wanted = as_read(wanted)
     if not plan.exists():
-        replace_file(plan, (json.dumps(wanted, indent=2, ensure_ascii=False) + "\n").encode())
+        write_json(plan, wanted)
     begun = as_now(read_json_object(plan))
     if begun != wanted:
         raise error(

@@ -57,6 +57,11 @@ def checkpoint_config(source: CheckpointSource, settings: Sequence[str] = ()) ->
     return _for_captions(config, settings)
 
 
+def is_served(by: str) -> bool:
+    """Whether a captioner is named by its address, not by a folder."""
+    return by.startswith(("http://", "https://"))
+
+
 def own_requests(by: str, settings: Sequence[str] = ()) -> dict[Modality, str]:
     """What a captioner is asked for captions with, by modality, as far as it is known.
 
@@ -66,7 +71,7 @@ def own_requests(by: str, settings: Sequence[str] = ()) -> dict[Modality, str]:
     """
     given = {setting.partition("=")[0] for setting in settings}
     known: set[Modality] = {kind for kind in _MODALITIES if f"data.{kind}_prompt" in given}
-    if by.startswith(("http://", "https://")):
+    if is_served(by):
         config = endpoint_config(settings)
     else:
         source = named_source(by)
@@ -85,12 +90,8 @@ def endpoint_config(settings: Sequence[str] = ()) -> RunConfig:
     for word in settings:
         if word.startswith(("rollout.sampling", "rollout=")) and (rule := _UNSENT.search(word)):
             raise ConfigError(
-                [
-                    (
-                        f"rollout.sampling.{rule[0]}: a served model is asked for temperature and top_p alone, as the "
-                        "chat format has it: set it at the server, and leave it out here"
-                    )
-                ]
+                f"rollout.sampling.{rule[0]}: a served model is asked for temperature and top_p alone, as the "
+                "chat format has it: set it at the server, and leave it out here"
             )
     defaults = [f"rollout.max_completion_length={MAX_TOKENS}"]
     return _for_captions(load_config(RunConfig, [], [*defaults, *settings]), settings)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.run.command_line import command_parser, guarded, say
 
 if TYPE_CHECKING:  # the help is shown without importing what only the work needs
     from vcap_jax.human_eval.study import Settings, Study
@@ -76,9 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"--host {args.host} lets other machines in: say with --name by which name or address they ask for it, "
                 "and requests under any other are refused"
             )
-        serve(
-            study, host=args.host, port=args.port, names=args.name, say=lambda text: print(text, flush=True)
-        )
+        serve(study, host=args.host, port=args.port, names=args.name, say=say)
         return 0
 
     return guarded(work, goes_on=not ends)

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vcap_jax.captioning.parts import Shard
 from vcap_jax.commands.references import shard
 from vcap_jax.run.command_line import command_parser, guarded, step_argument
 
@@ -100,18 +101,16 @@ def _caption(args: Namespace) -> int:
     from vcap_jax.captioning.captioner import Captioner
     from vcap_jax.captioning.engines import Drawing
     from vcap_jax.captioning.file import CaptionJob
-    from vcap_jax.captioning.parts import Shard
 
     settings = [word for word in args.inputs if _is_setting(word)]
     if args.max_tokens is not None:
         settings.append(f"rollout.max_completion_length={args.max_tokens}")
-    index, count = args.shard or (0, 1)
     job = CaptionJob(
         inputs=inputs,
         counted=counted,
         drawing=Drawing(captions=args.n, sample=args.sample, temperature=args.temperature, groups=args.batch),
         seed=args.seed,
-        shard=Shard(index=index, count=count),
+        shard=args.shard or Shard(),
     )
     with Captioner.load(
         args.by,

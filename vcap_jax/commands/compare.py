@@ -11,11 +11,10 @@ judges.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.run.command_line import command_parser, guarded, named_paths
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,9 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from vcap_jax.evals.benchmarks.comparison import compare, read_results
         from vcap_jax.evals.benchmarks.comparison_page import as_text, write_page
         from vcap_jax.evals.protocol import EvaluatorError
-        from vcap_jax.report.step_log import replace_file
+        from vcap_jax.report.step_log import write_json
 
-        comparisons = compare(read_results(labelled(args.folders)))
+        folders = {label: Path(folder) for label, folder in named_paths(args.folders).items()}
+        comparisons = compare(read_results(folders))
         if args.benchmark:
             wanted = {name.strip() for name in args.benchmark.split(",")}
             comparisons = [one for one in comparisons if one.benchmark in wanted]
@@ -40,28 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 raise EvaluatorError(f"no folder has results of {', '.join(sorted(missing))}")
         print(as_text(comparisons), end="")
         if args.json:
-            rows = [comparison.row() for comparison in comparisons]
-            text = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-            replace_file(args.json, text.encode())
+            write_json(args.json, [comparison.row() for comparison in comparisons])
         if args.html:
             write_page(args.html, comparisons)
         return 0
 
     return guarded(work, goes_on=False)
-
-
-def labelled(words: Sequence[str]) -> dict[str, Path]:
-    """Folders by label: the one that was given, or the folder's name. Raises EvaluatorError for one label twice."""
-    from vcap_jax.evals.protocol import EvaluatorError
-
-    found: dict[str, Path] = {}
-    for word in words:
-        name, equals, folder = word.partition("=")
-        path = Path(folder if equals and not Path(word).exists() else word)
-        label = name if equals and not Path(word).exists() else path.resolve().name
-        if label in found:
-            raise EvaluatorError(f"{label!r} stands for {found[label]} and {path}: name one NAME=FOLDER")
-        if not path.is_dir():
-            raise EvaluatorError(f"{path} is no folder: give what vcap evaluate wrote (its --out)")
-        found[label] = path
-    return found

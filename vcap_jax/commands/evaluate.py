@@ -22,7 +22,14 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcap_jax.run.command_line import command_parser, guarded, step_argument
+from vcap_jax.run.command_line import (
+    add_endpoint_options,
+    command_parser,
+    endpoint_settings,
+    guarded,
+    say,
+    step_argument,
+)
 
 VIDEO_QA = "video-qa"
 """The benchmark that another harness does (``vcap_jax.recipes.video_qa``)."""
@@ -43,14 +50,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         required=True,
         help="folder with the benchmark's files, or with a folder NAME for each",
     )
-    parser.add_argument("--judge", help="addresses of the judge, divided by commas")
-    parser.add_argument("--judge-model", help="of the judge's server, if it serves several")
-    parser.add_argument("--judge-key-env", help="name of the variable that holds the judge's key")
-    parser.add_argument(
-        "--reasoner", help="addresses of who answers questions from text (default: the judge)"
-    )
-    parser.add_argument("--reasoner-model", help="of the reasoner's server, if it serves several")
-    parser.add_argument("--reasoner-key-env", help="name of the variable that holds the reasoner's key")
+    add_endpoint_options(parser, "judge", "addresses of the judge, divided by commas")
+    add_endpoint_options(parser, "reasoner", "addresses of who answers from text (default: the judge)")
     parser.add_argument("--out", type=Path, help="where results go (default: results/BY)")
     parser.add_argument(
         "--retry-failed",
@@ -80,15 +81,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
 
 def settings_of(args: Namespace) -> list[str]:
     """The options of the command line as settings, before those that were written as such."""
-    words = []
-    for role in ("judge", "reasoner"):
-        urls = getattr(args, role)
-        if urls is not None:
-            words.append(f"{role}.urls=[{', '.join(urls.split(','))}]")
-        for option, key in (("model", "model"), ("key_env", "api_key_env")):
-            given = getattr(args, f"{role}_{option}")
-            if given is not None:
-                words.append(f"{role}.{key}={given}")
+    words = [*endpoint_settings(args, "judge"), *endpoint_settings(args, "reasoner")]
     for option in ("mode", "prompts", "limit"):
         given = getattr(args, option)
         if given is not None:
@@ -135,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 served_model=args.served_model,
                 api_key_env=args.api_key_env,
             )
-            evaluate_video_qa(asked, lambda text: print(text, flush=True))
+            evaluate_video_qa(asked, say)
             return 0
         request = EvaluationRequest(
             benchmarks=names,
@@ -155,9 +148,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.follow:
             from vcap_jax.recipes.follow import follow
 
-            follow(request, lambda text: print(text, flush=True))
+            follow(request, say)
         else:
-            evaluate(request, lambda text: print(text, flush=True))
+            evaluate(request, say)
         return 0
 
     return guarded(work)

@@ -112,11 +112,7 @@ def inputs(config: RunConfig) -> tuple[str, str]:
 def group_counts(config: RunConfig, devices: int) -> tuple[str, str]:
     """Whether every device gets groups of its own; it would compute those of all others as well."""
     processes = config.distributed.processes or 1
-    counts = {
-        "rollout.groups_per_batch": config.rollout.groups_per_batch,
-        "grpo.groups_per_micro_batch": config.grpo.groups_per_micro_batch,
-        **({"rollout.short_groups": short} if (short := config.rollout.short_groups) else {}),
-    }
+    counts = config.groups_at_once
     try:
         data, fsdp, _ = config.mesh.sizes(devices * processes)
     except ValueError as error:

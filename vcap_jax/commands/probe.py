@@ -13,11 +13,10 @@ starting policy was taught to give them, of the same scenes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcap_jax.run.command_line import command_parser, guarded, step_argument
+from vcap_jax.run.command_line import command_parser, guarded, named_paths, step_argument
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,29 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> int:
         from vcap_jax.recipes.teaching.probing import side_by_side, table
-        from vcap_jax.report.step_log import replace_file
+        from vcap_jax.report.summary import write_summary
 
         found = side_by_side(
-            labelled(args.policies), args.modality, args.scenes, args.pictures, step=args.step, say=print
+            named_paths(args.policies), args.modality, args.scenes, args.pictures, step=args.step, say=print
         )
         print(table(found))
         if args.out:
-            replace_file(args.out, (json.dumps(found, indent=1) + "\n").encode())
+            write_summary(args.out, found)
         return 0
 
     return guarded(work, goes_on=False)
-
-
-def labelled(words: Sequence[str]) -> dict[str, str]:
-    """Paths by name: the one given, or the path's last part. Raises ConfigError for one name twice."""
-    from vcap_jax.configuration import ConfigError
-
-    found: dict[str, str] = {}
-    for word in words:
-        name, equals, path = word.partition("=")
-        if not equals or Path(word).exists():
-            name, path = Path(word).name, word
-        if name in found:
-            raise ConfigError([f"{name!r} stands for {found[name]} and {path}: name one NAME=POLICY"])
-        found[name] = path
-    return found

@@ -22,7 +22,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.run.command_line import (
+    add_endpoint_options,
+    command_parser,
+    endpoint_settings,
+    guarded,
+    say,
+)
 
 if TYPE_CHECKING:
     from vcap_jax.human_eval.records import Item
@@ -32,17 +38,14 @@ if TYPE_CHECKING:
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = command_parser(__doc__)
     parser.add_argument("folder", type=Path, help="of the study, with items.jsonl")
-    parser.add_argument(
-        "--judge", required=True, help="addresses of the judge, divided by commas; or embedded"
-    )
+    addresses = "addresses of the judge, divided by commas; or embedded"
+    add_endpoint_options(parser, "judge", addresses, required=True)
     parser.add_argument("--manifest", type=Path, help="of the pictures or videos that were captioned")
     parser.add_argument(
         "--captions", nargs="+", default=(), metavar="MODEL=FILE", help="make the items of these captions"
     )
     parser.add_argument("--items", type=int, help="how many, drawn from all (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="of that draw (default: 0)")
-    parser.add_argument("--judge-model", help="of the judge's server, if it serves several")
-    parser.add_argument("--judge-key-env", help="name of the variable that holds the judge's key")
     parser.add_argument(
         "--prompts", type=Path, help="folder with texts of your own, propose.txt or verify.txt"
     )
@@ -77,12 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if scenes is not None:
             return _by_facts(args, items, scenes)
         asked = stages(args.prompts)
-        words = [f"urls=[{', '.join(args.judge.split(','))}]"]
-        words += [f"model={args.judge_model}"] if args.judge_model else []
-        words += [f"api_key_env={args.judge_key_env}"] if args.judge_key_env else []
-        words += [word.removeprefix("judge.") for word in args.settings]
+        words = [word.removeprefix("judge.") for word in [*endpoint_settings(args, "judge"), *args.settings]]
         judge = with_store(load_config(JudgeConfig, (), words), str(folder / "judgements.sqlite"))
-        with Asker({"judge": judge}, say=lambda text: print(text, flush=True)) as asker:
+        with Asker({"judge": judge}, say=say) as asker:
             found = asker.each(
                 items.values(),
                 lambda item: propose_for(asker, asked, folder, item),

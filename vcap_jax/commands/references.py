@@ -14,24 +14,24 @@ Train on the pool with data.references=POOL.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcap_jax.run.command_line import config_parser, run_command, step_argument
+from vcap_jax.captioning.parts import Shard
+from vcap_jax.run.command_line import config_parser, run_command, say, step_argument
 
 if TYPE_CHECKING:
     from vcap_jax.run.config import RunConfig
 
 
-def shard(text: str) -> tuple[int, int]:
+def shard(text: str) -> Shard:
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     if match is None or not int(match[1]) < int(match[2]):
         raise ArgumentTypeError(f"{text!r} is no share: give INDEX/COUNT, from 0/COUNT on")
-    return int(match[1]), int(match[2])
+    return Shard(index=int(match[1]), count=int(match[2]))
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
@@ -70,28 +70,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
 
     def command(config: RunConfig) -> int:
-        from vcap_jax.captioning.parts import Shard
+        from vcap_jax.captioning.engines import served_endpoint
+        from vcap_jax.captioning.settings import is_served
         from vcap_jax.references.command import PoolRequest, write_requested_pool
 
         endpoint = None
-        if args.by is not None and args.by.startswith(("http://", "https://")):
-            endpoint = dataclasses.replace(
-                config.judge,
-                urls=tuple(args.by.split(",")),
-                model=args.served_model,
-                api_key_env=args.api_key_env,
-            )
-        index, count = args.shard or (0, 1)
+        if args.by is not None and is_served(args.by):
+            endpoint = served_endpoint(config.judge, args.by, args.served_model, args.api_key_env)
         request = PoolRequest(
             path=args.out,
             captioner=None if endpoint is not None else args.by,
             step=args.step,
             endpoint=endpoint,
-            shard=Shard(index=index, count=count),
+            shard=args.shard or Shard(),
             ended_only=args.ended_only,
             retry_failed=args.retry_failed,
         )
-        write_requested_pool(config, request, say=lambda text: print(text, flush=True))
+        write_requested_pool(config, request, say=say)
         return 0
 
     return run_command(args, command)

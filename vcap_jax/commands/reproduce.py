@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.run.command_line import command_parser, guarded, say
 from vcap_jax.studies.arms import MODALITIES, STUDIES
 
 
@@ -92,7 +92,7 @@ def _reproduce(args: argparse.Namespace) -> int:
     if not args.report_only:
         with only_one(out):
             outcome = work(
-                studies, out, workers=workers, say=_say, on_done=lambda _: now_and_then(report), known=keys
+                studies, out, workers=workers, say=say, on_done=lambda _: now_and_then(report), known=keys
             )
         for key in outcome.blocked:
             print(f"{key} was left out: it needs a run that failed", file=sys.stderr)
@@ -112,7 +112,3 @@ class NowAndThen:
         if time.monotonic() - self._last > 600:
             act()
             self._last = time.monotonic()
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)

@@ -67,7 +67,7 @@ def run_weights(config: Path) -> list[str]:
     try:
         row = parse_yaml(config.read_text(encoding="utf-8"))
     except (OSError, ValueError, YAMLError) as error:
-        raise ConfigError([f"{config} cannot be read: {error}"]) from error
+        raise ConfigError(f"{config} cannot be read: {error}") from error
     reward = row.get("reward") if isinstance(row, Mapping) else None
     weights = reward.get("weights") if isinstance(reward, Mapping) else None
     return [f"{name}={weight}" for name, weight in weights.items()] if isinstance(weights, Mapping) else []

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcap_jax.run.command_line import config_parser, run_command
+from vcap_jax.run.command_line import config_parser, run_command, say
 
 if TYPE_CHECKING:
     from vcap_jax.run.config import RunConfig
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from vcap_jax.recipes.score import ScoreRequest, score
 
         request = ScoreRequest(captions=args.captions, folder=args.out)
-        summary = score(config, request, say=lambda text: print(text, flush=True))
+        summary = score(config, request, say=say)
         return 1 if summary["not_scored"] else 0
 
     return run_command(args, command)

@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.run.command_line import command_parser, guarded, read_config
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,23 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
     def serve() -> int:
-        from vcap_jax.configuration import ConfigError, load_config, shipped_configs
-        from vcap_jax.run.config import RunConfig
+        from vcap_jax.configuration import ConfigError
         from vcap_jax.run.rollout_server import SERVER_ENVIRONMENT, export_policy, serve_command
 
-        modality = args.modality or "image"
-        files = args.config or [shipped_configs() / "embedded" / f"{modality}.yaml"]
-        overrides = [*args.overrides, *([f"modality={args.modality}"] if args.modality else [])]
-        config = load_config(RunConfig, files, overrides)
+        config = read_config(args, say=lambda _: None)
         executable = shutil.which(args.vllm)
         if executable is None:
             raise ConfigError(
-                [
-                    (
-                        f"there is no {args.vllm}: install vLLM into an environment of its own and give its executable "
-                        "with --vllm"
-                    )
-                ]
+                f"there is no {args.vllm}: install vLLM into an environment of its own and give its executable "
+                "with --vllm"
             )
         folder = args.folder or Path(tempfile.mkdtemp(prefix="vcap-rollout-policy-"))
         export_policy(config, folder)

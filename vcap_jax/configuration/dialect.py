@@ -120,22 +120,22 @@ def read_layers(path: Path, chain: tuple[Path, ...]) -> list[tuple[str, JsonDict
     resolved = path.resolve()
     if resolved in chain:
         names = " -> ".join(str(item) for item in (*chain, resolved))
-        raise ConfigError([f"{path}: configurations extend one another in a circle: {names}"])
+        raise ConfigError(f"{path}: configurations extend one another in a circle: {names}")
     try:
         document = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         wanted = f" (extended by {chain[-1]})" if chain else ""
         why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else error
-        raise ConfigError([f"{path}: cannot be read{wanted}: {why}"]) from error
+        raise ConfigError(f"{path}: cannot be read{wanted}: {why}") from error
     except yaml.YAMLError as error:
-        raise ConfigError([f"{path}: is not valid YAML: {error}"]) from error
+        raise ConfigError(f"{path}: is not valid YAML: {error}") from error
     document = {} if document is None else document
     if not isinstance(document, dict):
-        raise ConfigError([f"{path}: expected a mapping of keys to values, found {given(document)}"])
+        raise ConfigError(f"{path}: expected a mapping of keys to values, found {given(document)}")
     parents = document.pop(EXTENDS, [])
     parents = [parents] if isinstance(parents, str) else parents
     if not isinstance(parents, list) or not all(isinstance(parent, str) for parent in parents):
-        raise ConfigError([f"{path}: {EXTENDS} takes a path or a list of paths, given {given(parents)}"])
+        raise ConfigError(f"{path}: {EXTENDS} takes a path or a list of paths, given {given(parents)}")
     layers: list[tuple[str, JsonDict]] = []
     for parent in parents:
         layers += read_layers(path.parent / parent, (*chain, resolved))

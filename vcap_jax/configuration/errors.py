@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from vcap_jax.system.errors import VCapError
 
@@ -13,8 +12,8 @@ _KINDS = {"dict": "mapping", "str": "text", "bool": "boolean"}
 class ConfigError(VCapError, ValueError):
     """A configuration that cannot be used. ``problems`` holds one sentence for each thing to correct."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
         count = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
         super().__init__("\n  - ".join([f"{count} in the configuration:", *self.problems]))
 

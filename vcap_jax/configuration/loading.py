@@ -65,7 +65,7 @@ def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), override
     except pydantic.ValidationError as error:
         problems += _problems(error, schema, merged, sources)
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
     return config
 
 
@@ -77,7 +77,7 @@ def current_names(schema: type, mapping: JsonObject, origin: str) -> JsonDict:
     problems: list[str] = []
     found = _renamed(schema, mapping, "", origin, problems)
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(*problems)
     return found
 
 

@@ -25,7 +25,8 @@ from typing import TypeVar
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.jsonl import other_keys, read_objects, row_id, string_list
 from vcap_jax.data.manifest import Sample
-from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, as_text, as_whole
+from vcap_jax.system.json_records import as_record
+from vcap_jax.system.json_values import JsonDict, JsonError, JsonObject
 
 VERSION = 1
 T = TypeVar("T")
@@ -55,21 +56,6 @@ class Provenance:
     seed: int
     settings: JsonObject
     asked: str
-
-    @classmethod
-    def of_row(cls, row: JsonObject, where: str) -> Provenance:
-        """The provenance whose fields a JSON object holds, others beside them. where: the object stands, for messages.
-
-        Raises KeyError for a field that is missing and JsonError for one of another type.
-        """
-        weights = row["weights"]
-        return cls(
-            writer=as_text(row["writer"], f"{where}: writer"),
-            weights=None if weights is None else as_text(weights, f"{where}: weights"),
-            seed=as_whole(row["seed"], f"{where}: seed"),
-            settings=as_object(row["settings"], f"{where}: settings"),
-            asked=as_text(row["asked"], f"{where}: asked"),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,17 +229,10 @@ def _header(row: JsonObject, source: Path) -> PoolHeader:
             f"{source}:1: version {version!r} of the pool format; this program reads version {VERSION}"
         )
     try:
-        where = f"{source}:1"
-        return PoolHeader(
-            provenance=Provenance.of_row(row, where),
-            created=as_text(row["created"], f"{where}: created"),
-            entries=as_whole(row["entries"], f"{where}: entries"),
-            digest=as_text(row["digest"], f"{where}: digest"),
-        )
-    except KeyError as error:
+        return as_record(PoolHeader, {**row, "provenance": row}, f"{source}:1: the header")
+    except JsonError as error:
         raise ManifestError(
-            f"{source}:1: the header lacks {error}: write the pool again, or remove the line to use it as a "
-            "pool of your own"
+            f"{error}: write the pool again, or remove the line to use it as a pool of your own"
         ) from error
 
 

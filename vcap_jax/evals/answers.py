@@ -14,8 +14,7 @@ from typing import Generic, TypeVar
 import pydantic
 
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.json_objects import KeyedPairs as Pairs
-from vcap_jax.reward.json_objects import head, read_objects
+from vcap_jax.reward.json_objects import head, one_object
 from vcap_jax.reward.prompts import object_schema
 from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue
 
@@ -117,40 +116,13 @@ def read_answer(text: str | None, finish_reason: str | None, shape: Shape[T]) ->
     """What a judge wrote, as the shape wants it, or a Failure: not exactly one JSON object with its keys, one too few
     or repeated, a value that does not fit. Keys that were not asked for are dropped.
     """
-    objects = read_objects(text, finish_reason)
-    if isinstance(objects, Failure):
-        return objects
     properties = shape.schema["properties"]
     assert isinstance(properties, Mapping)
-    found = [pairs for pairs in objects if any(key in properties for key, _ in pairs)]
-    if len(found) != 1:
-        detail = f"{len(found)} JSON objects with {', '.join(properties)} in: {head(text or '')}"
-        return Failure(reason="ambiguous" if found else "no_verdict", detail=detail)
-    row = _plain(found[0])
+    row = one_object(text, finish_reason, properties)
     if isinstance(row, Failure):
         return row
-    assert isinstance(row, dict)
     if missing := [name for name in properties if name not in row]:
         return Failure(reason="missing_key", detail=f"{', '.join(missing)} is missing in: {head(text or '')}")
     row = {name: row[name] for name in properties}
     value = shape.read(row)
     return value if isinstance(value, Failure) else Answered(row=row, value=value)
-
-
-def _plain(value: object) -> JsonValue | Failure:
-    """Pairs as objects, all the way down; a Failure where a key is repeated."""
-    if isinstance(value, Pairs):
-        found: JsonDict = {}
-        for key, inner in value:
-            if key in found:
-                return Failure(reason="repeated_key", detail=f"the key {key!r} is there twice")
-            plain = _plain(inner)
-            if isinstance(plain, Failure):
-                return plain
-            found[key] = plain
-        return found
-    if isinstance(value, list):
-        several = [_plain(inner) for inner in value]
-        return next((one for one in several if isinstance(one, Failure)), several)  # type: ignore[return-value]
-    assert value is None or isinstance(value, bool | int | float | str)
-    return value

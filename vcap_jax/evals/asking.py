@@ -14,7 +14,7 @@ in a ``Failure``: a value, counted by stage, never a score.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -61,7 +61,7 @@ class Stage:
     """A kind of question.
 
     name: in reports. template: its text. role: who is asked. temperature, max_tokens: None for what the settings of
-    the endpoint say. caption: the template's place that holds the text in question, for the store's readers.
+    the endpoint say. caption: the template's placeholder that holds the text in question, for the store's readers.
     """
 
     name: str
@@ -94,30 +94,25 @@ class StageReport:
         """Share of the questions without an answer; 0 where nothing was asked."""
         return sum(self.failed.values()) / self.questions if self.questions else 0.0
 
+    def with_answer(self, verdict: Verdict[T]) -> StageReport:
+        """The report with one more question."""
+        failed, example = dict(self.failed), self.example
+        if isinstance(verdict.result, Failure):
+            failed[verdict.result.reason] = failed.get(verdict.result.reason, 0) + 1
+            example = example or str(verdict.result)
+        return StageReport(
+            questions=self.questions + 1,
+            failed=failed,
+            requests=self.requests + verdict.tries,
+            prompt_tokens=self.prompt_tokens + verdict.usage.prompt_tokens,
+            cached_tokens=self.cached_tokens + verdict.usage.cached_tokens,
+            completion_tokens=self.completion_tokens + verdict.usage.completion_tokens,
+            example=example,
+        )
+
     def row(self) -> JsonDict:
         """As JSON holds it."""
         return {**vars(self), "failed": dict(self.failed), "failure_rate": self.failure_rate}
-
-
-class _Tally:
-    def __init__(self) -> None:
-        self.questions = self.requests = 0
-        self.failed = Counter[str]()
-        self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
-        self.example = ""
-
-    def add(self, verdict: Verdict[T]) -> None:
-        self.questions += 1
-        self.requests += verdict.tries
-        self.prompt_tokens += verdict.usage.prompt_tokens
-        self.cached_tokens += verdict.usage.cached_tokens
-        self.completion_tokens += verdict.usage.completion_tokens
-        if isinstance(verdict.result, Failure):
-            self.failed[verdict.result.reason] += 1
-            self.example = self.example or str(verdict.result)
-
-    def report(self) -> StageReport:
-        return StageReport(**(vars(self) | {"failed": dict(self.failed)}))
 
 
 class Asker:
@@ -139,7 +134,7 @@ class Asker:
         self._endpoints, self._say, self._clock = dict(endpoints), say, clock
         self._queries: dict[RoleName, JudgeQuery] = {}
         self._clients: dict[RoleName, JudgeClient] = {}
-        self._tallies: dict[str, _Tally] = {}
+        self._reports: dict[str, StageReport] = {}
         self.models: dict[RoleName, str] = {}
         """What each role's endpoints serve, once they have answered."""
 
@@ -171,7 +166,7 @@ class Asker:
             await client.__aexit__()
 
     @property
-    def places(self) -> int:
+    def in_flight(self) -> int:
         """Requests that may be in flight at once."""
         return max(config.concurrency * len(config.urls) for config in self._endpoints.values())
 
@@ -194,7 +189,7 @@ class Asker:
             for item in items:
                 raise_if_requested(f"stopped after {len(found)} of {total} {what}")
                 waiting.append(self._loop.submit(work(item)))
-                if len(waiting) >= self.places + 1:
+                if len(waiting) >= self.in_flight + 1:
                     finished()
             while waiting:
                 raise_if_requested(f"stopped after {len(found)} of {total} {what}")
@@ -215,8 +210,8 @@ class Asker:
     ) -> T | Failure:
         """One question of a stage.
 
-        values: by the template's places. shown: the picture, None for a question about text alone. sample: number of
-        the answer, where several are drawn.
+        values: by the template's placeholders. shown: the picture, None for a question about text alone. sample:
+        number of the answer, where several are drawn.
         """
         role: RoleName = stage.role if stage.role in self._queries else "judge"
         filled = stage.template.fill(values)
@@ -240,7 +235,7 @@ class Asker:
         )
         subject = values.get(stage.caption, "")
         verdict = await self._queries[role].ask(asked, subject)
-        self._tallies.setdefault(stage.name, _Tally()).add(verdict)
+        self._reports[stage.name] = self._reports.get(stage.name, StageReport()).with_answer(verdict)
         return verdict.result if isinstance(verdict.result, Failure) else verdict.result.value
 
     async def several(
@@ -270,7 +265,7 @@ class Asker:
 
     def report(self) -> dict[str, StageReport]:
         """How the stages went, by name, in the order in which they began."""
-        return {name: tally.report() for name, tally in self._tallies.items()}
+        return dict(self._reports)
 
 
 def _form(stage: Stage, shape: Shape[T]) -> Form[Answered[T]]:
@@ -289,6 +284,16 @@ def _form(stage: Stage, shape: Shape[T]) -> Form[Answered[T]]:
         pack=lambda answered: answered.row,
         unpack=unpack,
     )
+
+
+def numbered(letter: str, texts: Iterable[str]) -> dict[str, str]:
+    """Texts by the names that a question gives them: "Q1", "Q2", ..."""
+    return {f"{letter}{number}": " ".join(text.split()) for number, text in enumerate(texts, 1)}
+
+
+def listed(texts: Mapping[str, str]) -> str:
+    """Named texts as a question has them, a line each: "Q1: ..." """
+    return "\n".join(f"{name}: {text}" for name, text in texts.items())
 
 
 def with_store(config: JudgeConfig, path: str) -> JudgeConfig:

@@ -11,12 +11,12 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.data.manifest import Sample
-from vcap_jax.evals.protocol import Captions, EvaluatorError
+from vcap_jax.evals.protocol import Captions, EvaluatorError, captions_of
+from vcap_jax.system.json_values import JsonError
 
 
 class CaptionsFile:
@@ -59,12 +59,7 @@ class CaptionsFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._file.close()
 
 
@@ -72,19 +67,11 @@ def read_captions(path: Path) -> dict[str, Captions]:
     """The entries of a file, by sample. Raises ManifestError and EvaluatorError."""
     found: dict[str, Captions] = {}
     for number, row in read_objects(path, "file of captions"):
-        texts, tokens = row.get("captions", []), row.get("tokens", [])
-        failure = row.get("failure", row.get("error"))
         try:
-            if not isinstance(texts, list) or not isinstance(tokens, list):
-                raise TypeError("captions and tokens are lists")
-            found[str(row["id"])] = Captions(
-                id=str(row["id"]),
-                texts=tuple(str(text) for text in texts),
-                tokens=tuple(int(str(count)) for count in tokens),
-                failure=None if failure is None else str(failure),
-            )
-        except (KeyError, TypeError, ValueError) as error:
+            captions = captions_of(row, "its row")
+        except JsonError as error:
             raise EvaluatorError(
                 f"{path}:{number}: not an entry of captions ({error}): move it away"
             ) from error
+        found[captions.id] = captions
     return found

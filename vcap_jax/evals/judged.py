@@ -20,7 +20,6 @@ from vcap_jax.evals.protocol import (
     EvaluatorTools,
     Item,
     NothingToEvaluate,
-    OwnData,
 )
 from vcap_jax.evals.scoring import Scored, scored
 from vcap_jax.evals.statistics import evaluated, mean
@@ -57,11 +56,6 @@ class Judged:
                 "has helped"
             )
         self._own = tools.own
-
-    @property
-    def own(self) -> OwnData:
-        """What is evaluated."""
-        return self._own
 
     def evaluate(self, captioner: Captioner) -> Evaluation:
         """See the class. Raises JudgeUnavailable where a judge is gone for too long, Stopped if a signal has come."""

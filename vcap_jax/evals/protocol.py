@@ -29,7 +29,8 @@ from vcap_jax.report.intervals import Value, mean, ratio
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.json_values import JsonObject, rows_of
+from vcap_jax.system.json_records import as_record, parse_record
+from vcap_jax.system.json_values import JsonDict, JsonObject
 from vcap_jax.world.splits import EmbeddedData
 
 _log = logging.getLogger(__name__)
@@ -63,6 +64,18 @@ class Captions:
     def __post_init__(self) -> None:
         if bool(self.texts) == (self.failure is not None):
             raise ValueError(f"sample {self.id}: give captions, or why there are none")
+
+
+def captions_of(row: JsonObject, where: str) -> Captions:
+    """The entry of a row of a file of captions: "id", "captions" and, where they are known, "tokens" and "truncated",
+    or "failure" ("error" in those of ``launch/caption.py``). where: it stands. Raises JsonError."""
+    found: JsonDict = {
+        **row,
+        "id": str(row["id"]) if "id" in row else None,
+        "texts": row.get("captions", []),
+        "failure": row.get("failure", row.get("error")),
+    }
+    return as_record(Captions, found, where)
 
 
 class Captioner(Protocol):
@@ -116,19 +129,9 @@ class Item:
 
 
 def read_items(path: Path) -> list[Item]:
-    """The items of a file of ``Item.line``. Raises OSError, and ValueError for other lines."""
-    rows = map(json.loads, rows_of(path.read_text(encoding="utf-8")))
-    return [
-        Item(
-            id=row["id"],
-            captions=tuple(row["captions"]),
-            values=row["values"],
-            failure=row["failure"],
-            notes=row.get("notes", {}),
-            lacking=row.get("lacking", {}),
-        )
-        for row in rows
-    ]
+    """The items of a file of ``Item.line``. Raises OSError, and JsonError for other lines."""
+    with path.open("rb") as lines:
+        return [parse_record(Item, line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
 
 
 @dataclass(frozen=True, kw_only=True)

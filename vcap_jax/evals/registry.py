@@ -51,10 +51,10 @@ def load_evaluators(config: EvaluationConfig, modality: str) -> dict[str, type[E
         evaluator = load_evaluator(entry)
         name = entry.name or evaluator.name
         if name in found:
-            raise ConfigError([f"evaluation.evaluators has {name!r} twice: give one of them another name"])
+            raise ConfigError(f"evaluation.evaluators has {name!r} twice: give one of them another name")
         if evaluator.modality not in (None, modality):
             raise ConfigError(
-                [f"evaluation.evaluators: {name} captions {evaluator.modality}s, and modality is {modality}"]
+                f"evaluation.evaluators: {name} captions {evaluator.modality}s, and modality is {modality}"
             )
         found[name] = evaluator
     return found

@@ -1,8 +1,8 @@
 """Texts of questions, read from files.
 
-A template marks what is filled in as ``{CAPTION}``, ``{QUESTIONS}`` and so on, each place once. What comes there is
-made plain data and put between delimiters of the place's name (``<caption>``), as the reward's instructions do. What
-several questions share should come first, so that a server's prefix cache holds it.
+A template marks what is filled in as ``{CAPTION}``, ``{QUESTIONS}`` and so on, each placeholder once. What comes there
+is made plain data and put between delimiters of its name (``<caption>``), as the reward's instructions do. What several
+questions share should come first, so that a server's prefix cache holds it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from vcap_jax.reward.prompts import content_hash, delimited
 from vcap_jax.reward.templates import TemplateError
 
-_PLACE = re.compile(r"\{([A-Z][A-Z_]*)\}")
+_PLACEHOLDER = re.compile(r"\{([A-Z][A-Z_]*)\}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filled:
-    """A question's text. shared: its part before the place that was filled last."""
+    """A question's text. shared: its part before the placeholder that was filled last."""
 
     text: str
     shared: str
@@ -29,11 +29,12 @@ class Filled:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptTemplate:
-    """name: "BENCHMARK/STAGE". places: in their order. source: the file. own: it is the user's, not this project's."""
+    """name: "BENCHMARK/STAGE". placeholders: in their order. source: the file. own: it is the user's, not this
+    project's."""
 
     name: str
     text: str
-    places: tuple[str, ...]
+    placeholders: tuple[str, ...]
     source: str
     own: bool = False
 
@@ -43,24 +44,24 @@ class PromptTemplate:
         return content_hash(self.text)
 
     def fill(self, values: Mapping[str, str]) -> Filled:
-        """The text with a value in each place. Raises ValueError for values of other places."""
-        if set(values) != set(self.places):
+        """The text with a value for each placeholder. Raises ValueError for values of others."""
+        if set(values) != set(self.placeholders):
             raise ValueError(
-                f"{self.name} has the places {sorted(self.places)}, and {sorted(values)} were given"
+                f"{self.name} has the placeholders {sorted(self.placeholders)}, and {sorted(values)} were given"
             )
-        parts = _PLACE.split(self.text)
+        parts = _PLACEHOLDER.split(self.text)
         for index in range(1, len(parts), 2):
             parts[index] = delimited(values[parts[index]], parts[index].lower())
         return Filled(text="".join(parts), shared="".join(parts[:-2]))
 
 
 def load_template(
-    name: str, places: tuple[str, ...], folder: str | None = None, *, plain: bool = False
+    name: str, placeholders: tuple[str, ...], folder: str | None = None, *, plain: bool = False
 ) -> PromptTemplate:
     """The packaged template ``name`` ("BENCHMARK/STAGE"), or FOLDER/STAGE.txt where that file is there.
 
-    plain: what captions are asked for with; it has no places. Raises TemplateError for a file that cannot be read,
-    and one that has not each of ``places`` once and no others.
+    plain: what captions are asked for with; it has no placeholders. Raises TemplateError for a file that cannot be
+    read, and one that has not each of ``placeholders`` once and no others.
     """
     path = None if folder is None else Path(folder) / f"{name.partition('/')[2]}.txt"
     own = path is not None and path.is_file()
@@ -74,14 +75,14 @@ def load_template(
         source = f"prompts/{name}.txt"
         text = resources.files("vcap_jax.evals").joinpath(source).read_text(encoding="utf-8")
     text = text.strip() + ("" if plain else "\n")
-    found = tuple(_PLACE.findall(text))
-    if sorted(found) != sorted(places):
+    found = tuple(_PLACEHOLDER.findall(text))
+    if sorted(found) != sorted(placeholders):
         raise TemplateError(
-            f"prompt {name!r} ({source}) has the places {_listed(found)}; write each of {_listed(places)} once, and "
-            "no others"
+            f"prompt {name!r} ({source}) has the placeholders {_listed(found)}; write each of "
+            f"{_listed(placeholders)} once, and no others"
         )
-    return PromptTemplate(name=name, text=text, places=found, source=source, own=own)
+    return PromptTemplate(name=name, text=text, placeholders=found, source=source, own=own)
 
 
-def _listed(places: tuple[str, ...]) -> str:
-    return ", ".join(f"{{{place}}}" for place in sorted(places)) or "none"
+def _listed(placeholders: tuple[str, ...]) -> str:
+    return ", ".join(f"{{{name}}}" for name in sorted(placeholders)) or "none"

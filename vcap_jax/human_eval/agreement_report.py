@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import io
 import math
-from collections.abc import Mapping
-from enum import Enum
 from pathlib import Path
 
-import jinja2
 import matplotlib
 from markupsafe import Markup
 from matplotlib.axes import Axes
@@ -20,7 +15,7 @@ from vcap_jax.human_eval.protocol import Kind, Ranking
 from vcap_jax.human_eval.results import LABELS, ModelRow, Results
 from vcap_jax.human_eval.reward_agreement import ANNOTATORS, OVERALL, TIES
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.pages import page_templates
+from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import write_summary
 
@@ -40,7 +35,13 @@ def write_agreement(results: Results, folder: Path, *, name: str) -> list[Path]:
         drawn.savefig(svg, format="svg", metadata=about)
     drawn.savefig(png, format="png", dpi=140)
     picture = svg.getvalue().decode()
-    page = _template().render(
+    templates = page_templates("vcap_jax.human_eval")
+    templates.filters.update(number=number, percent=percent)
+    templates.globals.update(overall=OVERALL)
+    write_page(
+        paths[0],
+        templates,
+        "agreement.html",
         name=name,
         results=results,
         # Made here, of escaped text; what stands before the element is for files of its own.
@@ -52,8 +53,7 @@ def write_agreement(results: Results, folder: Path, *, name: str) -> list[Path]:
         half_widths=HALF_WIDTHS,
         people=ANNOTATORS,
     )
-    replace_file(paths[0], page.encode())
-    write_summary(paths[1], {"study": name, **_plain_fields(results), "sample_sizes": sample_sizes(results)})
+    write_summary(paths[1], {"study": name, **vars(results), "sample_sizes": sample_sizes(results)})
     replace_file(paths[2], svg.getvalue())
     replace_file(paths[3], png.getvalue())
     return paths
@@ -137,30 +137,3 @@ def percent(value: Value | None) -> str:
     if value is None or math.isnan(value.value):
         return "–"
     return f"{100 * value.value:.1f}% ({100 * value.low:.1f} to {100 * value.high:.1f})"
-
-
-def _plain_fields(results: Results) -> dict[str, object]:
-    return {field.name: plain(getattr(results, field.name)) for field in dataclasses.fields(results)}
-
-
-def plain(value: object) -> object:
-    """As JSON holds it: null for NaN."""
-    if isinstance(value, Value):
-        return value.row()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain(one) for one in value]
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    return str(value) if isinstance(value, Enum) else value
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    environment = page_templates("vcap_jax.human_eval")
-    environment.filters.update(number=number, percent=percent)
-    environment.globals.update(overall=OVERALL)
-    return environment.get_template("agreement.html")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from vcap_jax.human_eval.protocol import Ranking
 from vcap_jax.human_eval.records import Answer, Rankings, Timestamps, ranks_of, read_rows, write_rows
 from vcap_jax.human_eval.store import AnswerStore
 from vcap_jax.human_eval.study import Study
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import replace_file, write_json
 
 ANNOTATIONS = "annotations.jsonl"
 RANKINGS = "rankings.jsonl"
@@ -79,7 +78,7 @@ def export_records(study: Study, records: Records, folder: Path) -> list[Path]:
     write_rows(folder / RANKINGS, records.rankings)
     write_rows(folder / "adjudications.jsonl", records.adjudicated)
     tasks = to_tasks(study.items.values(), study.propositions, records.answers, records.rankings)
-    replace_file(folder / TASKS, json.dumps(tasks, ensure_ascii=False, indent=1).encode())
+    write_json(folder / TASKS, tasks)
     videos = any(item.video is not None for item in study.items.values())
     replace_file(folder / CONFIG, labelling_config(video=videos).encode())
     names = (ANNOTATIONS, RANKINGS, "adjudications.jsonl", TASKS, CONFIG)
@@ -132,7 +131,7 @@ def take_in(study: Study, store: AnswerStore, records: Records) -> int:
     for (annotator, item), answers in grouped.items():
         verdicts = {one.prop_id: _held(one) for one in answers}
         order = ranked.get((annotator, item))
-        orders = None if order is None else {ranking: _best_first(order, ranking) for ranking in Ranking}
+        orders = None if order is None else {ranking: order.best_first(ranking) for ranking in Ranking}
         if orders is not None and len(verdicts) < len(study.propositions[item]):
             raise RuleBroken(f'{annotator} ranks "{item}" before all its propositions are decided')
         store.take_in(annotator, item, verdicts, orders)
@@ -146,8 +145,3 @@ def _held(answer: Answer) -> Held:
         first_at="" if times is None else times.first,
         last_at="" if times is None else times.last,
     )
-
-
-def _best_first(order: Rankings, ranking: Ranking) -> Sequence[str]:
-    ranks = order.ranks(ranking)
-    return sorted(ranks, key=lambda model: ranks[model])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
@@ -119,39 +118,9 @@ def average_ranks(values: Mapping[str, float]) -> dict[str, float]:
     return {name: float(np.mean(places[value])) for name, value in values.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairCounts:
-    """On how many items two rankings order two things alike, unalike, or tie them in at least one."""
-
-    agree: int
-    disagree: int
-    tie: int
-
-    def share(self, ties: Ties) -> float | None:
-        """Of items on which they agree. Ties count as agreement (the paper), not at all, or half. None for no item."""
-        if ties == "excluded":
-            total = self.agree + self.disagree
-            return self.agree / total if total else None
-        total = self.agree + self.disagree + self.tie
-        credit = 1.0 if ties == "counted" else 0.5
-        return (self.agree + credit * self.tie) / total if total else None
-
-
 def pair_outcome(
     first: Mapping[str, float], second: Mapping[str, float], a: str, b: str
 ) -> Literal["agree", "disagree", "tie"]:
     """How two rankings of one item stand to each other about ``a`` and ``b``."""
     product = (first[a] - first[b]) * (second[a] - second[b])
     return "tie" if product == 0 else "agree" if product > 0 else "disagree"
-
-
-def pair_counts(
-    rankings: Iterable[tuple[Mapping[str, float], Mapping[str, float]]], a: str, b: str
-) -> PairCounts:
-    """``pair_outcome`` over items, each with its two rankings; items that lack one of the two things are left out."""
-    outcomes = Counter(
-        pair_outcome(first, second, a, b)
-        for first, second in rankings
-        if {a, b} <= first.keys() and {a, b} <= second.keys()
-    )
-    return PairCounts(agree=outcomes["agree"], disagree=outcomes["disagree"], tie=outcomes["tie"])

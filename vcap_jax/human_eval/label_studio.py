@@ -92,15 +92,14 @@ def to_tasks(
             _annotation(asked, given, ranked.get((item.id, annotator)))
             for annotator, given in sorted(by_item.get(item.id, {}).items())
         ]
-        evidence: list[JsonDict] = [
-            {
-                "id": f"e_{index}",
-                "from_name": f"e_{index}",
-                "to_name": f"c_{index}",
-                "type": "labels",
-                "value": {**one.span.model_dump(), "labels": ["evidence"]},
-                "origin": "prediction",
-            }
+        evidence = [
+            _result(
+                f"e_{index}",
+                f"c_{index}",
+                "labels",
+                {**one.span.model_dump(), "labels": ["evidence"]},
+                origin="prediction",
+            )
             for index, one in enumerate(asked)
             if one.span is not None
         ]
@@ -174,18 +173,8 @@ def _annotation(asked: Sequence[Proposition], given: Sequence[Answer], order: Ra
     annotation: JsonDict = {"result": result, "was_cancelled": False, "ground_truth": False}
     if order is not None:
         for ranking in Ranking:
-            ranks = order.ranks(ranking)
-            best_first = sorted(ranks, key=lambda model: ranks[model])
-            result.append(
-                {
-                    "id": str(ranking),
-                    "from_name": str(ranking),
-                    "to_name": f"captions_{ranking}",
-                    "type": "ranker",
-                    "value": {"ranker": {str(ranking): best_first}},
-                    "origin": "manual",
-                }
-            )
+            value = {"ranker": {str(ranking): order.best_first(ranking)}}
+            result.append(_result(str(ranking), f"captions_{ranking}", "ranker", value))
     times = [one.timestamps for one in given if one.timestamps is not None]
     if times:
         annotation["created_at"] = min(one.first for one in times)
@@ -194,25 +183,22 @@ def _annotation(asked: Sequence[Proposition], given: Sequence[Answer], order: Ra
 
 
 def _choice(name: str, to_name: str, label: str) -> JsonObject:
-    value = {"choices": [str(label)]}
-    return {
-        "id": name,
-        "from_name": name,
-        "to_name": to_name,
-        "type": "choices",
-        "value": value,
-        "origin": "manual",
-    }
+    return _result(name, to_name, "choices", {"choices": [str(label)]})
 
 
 def _textarea(name: str, to_name: str, text: str) -> JsonObject:
+    return _result(name, to_name, "textarea", {"text": [text]})
+
+
+def _result(name: str, to_name: str, kind: str, value: JsonObject, origin: str = "manual") -> JsonDict:
+    """A result of a Label Studio annotation or prediction."""
     return {
         "id": name,
         "from_name": name,
         "to_name": to_name,
-        "type": "textarea",
-        "value": {"text": [text]},
-        "origin": "manual",
+        "type": kind,
+        "value": value,
+        "origin": origin,
     }
 
 

@@ -103,9 +103,9 @@ class Proposed:
 def stages(folder: Path | None = None) -> tuple[Stage, Stage]:
     """The two kinds of questions. folder: with texts of one's own, propose.txt or verify.txt or both."""
 
-    def template(name: str, *places: str) -> PromptTemplate:
+    def template(name: str, *placeholders: str) -> PromptTemplate:
         own = folder is not None and (folder / f"{name}.txt").is_file()
-        return load_template(f"human_eval/{name}", places, str(folder if own else PROMPTS))
+        return load_template(f"human_eval/{name}", placeholders, str(folder if own else PROMPTS))
 
     propose = Stage(name="propose", template=template("propose", "CAPTION", "REFERENCE"), max_tokens=LONG)
     verify = Stage(name="verify", template=template("verify", "CAPTION", "STATEMENTS"), max_tokens=LONG)

@@ -180,12 +180,13 @@ class Rankings(Row):
 
     def ranks(self, ranking: Ranking) -> Mapping[str, int]:
         """Model to rank."""
-        by_name = {
-            Ranking.ACCURACY: self.accuracy,
-            Ranking.COMPLETENESS: self.completeness,
-            Ranking.GRANULARITY: self.granularity,
-        }
-        return by_name[ranking]
+        ranks: Mapping[str, int] = getattr(self, ranking)
+        return ranks
+
+    def best_first(self, ranking: Ranking) -> list[str]:
+        """The models in the order of their ranks."""
+        ranks = self.ranks(ranking)
+        return sorted(ranks, key=lambda model: ranks[model])
 
 
 RowKind = TypeVar("RowKind", bound=Row)

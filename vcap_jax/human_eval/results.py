@@ -16,6 +16,7 @@ import numpy as np
 
 from vcap_jax.human_eval.exchange import Records
 from vcap_jax.human_eval.formulas import (
+    Metric,
     Ties,
     alpha_of,
     coincidence_matrix,
@@ -45,7 +46,7 @@ from vcap_jax.human_eval.reward_agreement import (
     reward_ranks,
     spreads_of_agreement,
 )
-from vcap_jax.report.intervals import Value
+from vcap_jax.report.intervals import Value, resampled
 
 LABELS = (
     *(f"{Step1.CONSISTENT}, {step2}" for step2 in Step2),
@@ -229,22 +230,13 @@ def _alphas(records: Records, seed: int) -> dict[str, Value]:
 def _alpha(matrices: Sequence[np.ndarray], seed: int, *, ordinal: bool) -> Value:
     """Alpha of the sum of the items' coincidence matrices, with an interval over items that say something."""
     kept = [one for one in matrices if one.any()]
-    method = f"percentile bootstrap over items, {LEVEL:.0%}, {RESAMPLES} resamples"
-    nothing = Value(value=float("nan"), low=float("nan"), high=float("nan"), n=len(kept), method=method)
-    if not kept:
-        return nothing
-    stacked = np.stack(kept)
-    whole = alpha_of(stacked.sum(axis=0), "ordinal" if ordinal else "nominal")
-    if whole is None:
-        return nothing
-    generator = np.random.default_rng(seed)
-    drawn = generator.multinomial(len(kept), np.full(len(kept), 1 / len(kept)), size=RESAMPLES)
-    sums = np.tensordot(drawn, stacked, axes=1)
-    again = [
-        alpha for one in sums if (alpha := alpha_of(one, "ordinal" if ordinal else "nominal")) is not None
-    ]
-    low, high = np.quantile(again, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Value(value=whole, low=float(low), high=float(high), n=len(kept), method=method)
+    metric: Metric = "ordinal" if ordinal else "nominal"
+
+    def alphas(counts: np.ndarray) -> np.ndarray:
+        found = [alpha_of(one, metric) for one in np.tensordot(counts, np.stack(kept), axes=1)]
+        return np.array([np.nan if alpha is None else alpha for alpha in found])
+
+    return resampled(alphas, len(kept), level=LEVEL, resamples=RESAMPLES, seed=seed)
 
 
 def _over_items(

@@ -30,7 +30,7 @@ from vcap_jax.human_eval.records import (
     first_problem,
     read_rows,
 )
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import write_json
 
 SETTINGS = "study.json"
 ITEMS = "items.jsonl"
@@ -107,8 +107,7 @@ def read_settings(folder: Path) -> Settings:
 
 def write_settings(folder: Path, settings: Settings) -> None:
     """Writes study.json, complete or not at all."""
-    text = json.dumps(settings.model_dump(mode="json"), ensure_ascii=False, indent=2)
-    replace_file(folder / SETTINGS, f"{text}\n".encode())
+    write_json(folder / SETTINGS, settings.model_dump(mode="json"))
 
 
 def read_study(folder: Path, settings: Settings | None = None) -> Study:

@@ -162,12 +162,8 @@ def target_parts(names: WeightMap, targets: tuple[str, ...]) -> dict[str, Parts]
                 found.setdefault(tensor.path.removesuffix(".kernel"), set()).add(tensor.columns)
     if unknown := sorted(set(targets) - known):
         raise ConfigError(
-            [
-                (
-                    f"model.lora.targets names {', '.join(unknown)}, but this model has no such matrices; it has "
-                    f"{', '.join(sorted(known))}"
-                )
-            ]
+            f"model.lora.targets names {', '.join(unknown)}, but this model has no such matrices; it has "
+            f"{', '.join(sorted(known))}"
         )
     return {path: tuple(sorted(columns)) for path, columns in found.items()}
 

@@ -193,12 +193,10 @@ def split_model(model: CaptionModel, frozen: tuple[str, ...]) -> tuple[GraphDef,
         if not any(matches(path, None) for path, _ in nnx.to_flat_state(frozen_state)):
             named = ", ".join(sorted({str(path[0]) for path, _ in nnx.to_flat_state(nnx.state(model))}))
             raise ConfigError(
-                [
-                    f"model.frozen names {prefix!r}, but no parameter path starts with it; they start with {named}"
-                ]
+                f"model.frozen names {prefix!r}, but no parameter path starts with it; they start with {named}"
             )
     if not jax.tree.leaves(trainable):
-        raise ConfigError([f"model.frozen = {list(frozen)} leaves nothing to train"])
+        raise ConfigError(f"model.frozen = {list(frozen)} leaves nothing to train")
     return graphdef, trainable, frozen_state
 
 

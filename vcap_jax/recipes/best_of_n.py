@@ -23,7 +23,7 @@ from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.step_log import naming, replace_file
 from vcap_jax.reward.aggregation import comparable
-from vcap_jax.reward.group import GroupForReward, GroupScores
+from vcap_jax.reward.group import GroupForReward, GroupScores, compared_with
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.system.json_values import as_list, as_number, as_text, as_whole
@@ -159,15 +159,18 @@ def _asked(
                 break
             example = batch.examples[0]
             identity = example.sample.id
+            reference, segments = None, tuple[Segment, ...]()
+            if references is not None:
+                reference, segments = compared_with(references, identity, seed=seed, step=0)
             group = GroupForReward(
                 sample_id=identity,
                 step=0,
                 index=index_of[identity],
                 media=example.media,
-                reference=None if references is None else references.pick(identity, seed, 0),
+                reference=reference,
                 captions=candidates[identity].references,
                 references=() if references is None else references[identity].references,
-                reference_segments=_segments(references, identity, seed),
+                reference_segments=segments,
             )
             waiting.append((example.sample, session.submit(group)))
             if len(waiting) >= _IN_FLIGHT:
@@ -178,14 +181,6 @@ def _asked(
             yield sample, future.result()
     finally:
         groups.close()
-
-
-def _segments(references: ReferencePool | None, identity: str, seed: int) -> tuple[Segment, ...]:
-    chosen = None if references is None else references.pick_segment(identity, seed, 0)
-    if chosen is None:
-        return ()
-    span, text = chosen
-    return (Segment(start=span.start, end=span.end, text=text),)
 
 
 def choose_best(scores: Path, candidates: ReferencePool) -> tuple[ReferencePool, Selection]:

@@ -11,7 +11,6 @@ folder, and is skipped when that is there.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -30,8 +29,7 @@ from vcap_jax.references import PolicyWriter, reference_pool, write_shared_pool
 from vcap_jax.references.command import pool_shares
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import replace_file
-from vcap_jax.report.summary import FactRow, fact_row, read_fact_row, shares_table, write_summary
+from vcap_jax.report.summary import FactRow, fact_row, shares_table, write_summary
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import CheckpointSource, checkpoint_source, starting_source
 from vcap_jax.run.checks import check_sft_run
@@ -43,6 +41,7 @@ from vcap_jax.run.judge import answering_judge, reward_family, reward_session, r
 from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.setup import Prepared, drawing, prepare
 from vcap_jax.run.turns import all_asleep
+from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonDict, as_object, read_json_object
 
 _SEED = 8_000_009
@@ -91,7 +90,7 @@ def distill(
     """
     names = [teacher.name for teacher in teachers]
     if len(set(names)) < len(names):
-        raise ConfigError([f"two teachers of one name: {', '.join(names)}; give each its own"])
+        raise ConfigError(f"two teachers of one name: {', '.join(names)}; give each its own")
     check_sft_run(config, processes)
 
     def anything_to_judge() -> bool:
@@ -155,10 +154,10 @@ def _stages(
         learned = read_json_object(run.summary)
         stages[teacher.name] = told | {"student": learned}
         if "heldout" in told:
-            rows.setdefault("base", read_fact_row(learned["start"], f"{run.summary}: start"))
+            rows.setdefault("base", as_record(FactRow, learned["start"], f"{run.summary}: start"))
             if teacher.source is not None:
-                rows[teacher.name] = read_fact_row(told["heldout"], f"{stage}: heldout")
-            trained = read_fact_row(learned["trained"], f"{run.summary}: trained")
+                rows[teacher.name] = as_record(FactRow, told["heldout"], f"{stage}: heldout")
+            trained = as_record(FactRow, learned["trained"], f"{run.summary}: trained")
             rows[f"distilled from {teacher.name}"] = trained
     return rows, stages
 
@@ -176,12 +175,8 @@ def _check_same_teacher(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
     drawn, asked = begun.settings["per_sample"], whole.candidates
     if drawn != asked:
         raise ConfigError(
-            [
-                (
-                    f"teacher {teacher.name} is complete with {drawn} candidates per sample, now it is {asked}: "
-                    f"give --candidates {drawn}, or {again}"
-                )
-            ]
+            f"teacher {teacher.name} is complete with {drawn} candidates per sample, now it is {asked}: "
+            f"give --candidates {drawn}, or {again}"
         )
     before = read_json_object(stage / "teacher.json").get("teacher")
     now = str(_source(whole.config, teacher))
@@ -191,12 +186,8 @@ def _check_same_teacher(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
     policy = whole.prepare(teacher.source).ctx.policy
     if fingerprint(policy.trainable, policy.frozen) != begun.weights:
         raise ConfigError(
-            [
-                (
-                    f"teacher {teacher.name} is complete by {before}, and {now} has other weights: name that one, "
-                    f"or {again}"
-                )
-            ]
+            f"teacher {teacher.name} is complete by {before}, and {now} has other weights: name that one, "
+            f"or {again}"
         )
 
 
@@ -258,7 +249,7 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         if taught.world is not None:
             told["candidates"] = pool_shares(drawn, taught.world)
             told["best"] = pool_shares(best, taught.world)
-        replace_file(stage / "teacher.json", (json.dumps(told, indent=2) + "\n").encode())
+        write_summary(stage / "teacher.json", told)
 
     processes.on_process_0(f"best of {teacher.name}", choose)
 

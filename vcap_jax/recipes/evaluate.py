@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from vcap_jax.captioning.settings import Modality, own_requests
+from vcap_jax.captioning.settings import Modality, is_served, own_requests
 from vcap_jax.evals.asking import ROLES, Asker
 from vcap_jax.evals.benchmarks.benchmark import Benchmark
 from vcap_jax.evals.benchmarks.files import read_predictions
@@ -46,7 +46,6 @@ from vcap_jax.recipes.evaluation_request import (
     EvaluationRefused,
     EvaluationRequest,
     Say,
-    is_served,
     remember_request,
     resolved,
 )

@@ -7,13 +7,13 @@ load it, names, sizes and times of its files are noted beside the captions; as l
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Self
 
 from vcap_jax.captioning.by_endpoint import as_noted_now
 from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.captioning.engines import Drawing, serving_now
+from vcap_jax.captioning.settings import is_served
 from vcap_jax.configuration import ConfigError
 from vcap_jax.evals.benchmarks.benchmark import Benchmark
 from vcap_jax.evals.captions_file import CaptionsFile
@@ -23,11 +23,10 @@ from vcap_jax.recipes.evaluation_request import (
     EvaluationRefused,
     EvaluationRequest,
     Say,
-    is_served,
     remember,
 )
 from vcap_jax.report.progress import PoolProgress
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import write_json
 from vcap_jax.run.checkpoint_source import checkpoint_files
 from vcap_jax.system.json_values import read_json_object
 from vcap_jax.system.shutdown import Stopped, requested
@@ -106,7 +105,7 @@ class RequestedCaptioner:
         now = self._captioner.described(drawing, len(benchmark.samples))
         remember(folder / CAPTIONER, now, as_now=as_noted_now)
         if self._files is not None:
-            replace_file(folder / CHECKPOINT, (json.dumps({"files": self._files}) + "\n").encode())
+            write_json(folder / CHECKPOINT, {"files": self._files})
 
     def fill(self, captions: CaptionsFile, benchmark: Benchmark[object]) -> None:
         """Captions what is missing. Raises Stopped."""

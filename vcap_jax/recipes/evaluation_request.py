@@ -11,7 +11,7 @@ from vcap_jax.configuration import ConfigError, load_config, settings
 from vcap_jax.evals.benchmarks.results import REQUEST
 from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.report.best_checkpoint import AskedStep
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import write_json
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import checkpoint_source, named_source
 from vcap_jax.system.json_values import JsonDict, read_json_object
@@ -77,18 +77,13 @@ def split_settings(words: Sequence[str]) -> tuple[JudgesConfig, dict[str, Option
         elif section == "options":
             key, equals, value = rest.partition("=")
             if not equals:
-                raise ConfigError([f"{word!r}: an option has the form options.key=value"])
+                raise ConfigError(f"{word!r}: an option has the form options.key=value")
             options[key] = _value(value)
         elif section == "captioner":
             captioner.append(f"judge.{rest}")
         else:
             captioner.append(word)
     return load_config(JudgesConfig, (), judges), options, tuple(captioner)
-
-
-def is_served(by: str) -> bool:
-    """Whether ``by`` is the address of a captioner."""
-    return by.startswith(("http://", "https://"))
 
 
 def resolved(request: EvaluationRequest) -> EvaluationRequest:
@@ -144,8 +139,7 @@ def remember(path: Path, row: Mapping[str, object], *, as_now: Callable[[JsonDic
                 f"{_short(new.get(key))}): name another --out, or move it away"
             )
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, (json.dumps(row, indent=2, ensure_ascii=False) + "\n").encode())
+    write_json(path, row)
 
 
 def _short(value: object) -> str:

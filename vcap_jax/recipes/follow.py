@@ -17,10 +17,10 @@ from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.recipes.evaluate import evaluate
 from vcap_jax.recipes.evaluation_request import EvaluationRequest, Say
 from vcap_jax.report.evaluations import Results
-from vcap_jax.report.intervals import Value
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
-from vcap_jax.system.json_values import as_object, read_json_object
+from vcap_jax.system.json_records import as_record
+from vcap_jax.system.json_values import read_json_object
 from vcap_jax.system.shutdown import Stopped, requested
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 
@@ -115,13 +115,5 @@ def _file(run: RunFolder, name: str, step: int) -> Path:
 
 def _results(name: str, step: int, path: Path) -> Results:
     """Of a benchmark's results.json."""
-    row = read_json_object(path)
-    metrics = as_object(row["metrics"], f"{path}: metrics")
-    return Results(
-        evaluator=name,
-        when=f"step-{step}",
-        step=step,
-        metrics={key: Value.of_row(as_object(value, f"{path}: {key}")) for key, value in metrics.items()},
-        items=int(str(row["items"])),
-        failed=int(str(row["failed"])),
-    )
+    about = {"evaluator": name, "when": f"step-{step}", "step": step}
+    return as_record(Results, read_json_object(path) | about, str(path))

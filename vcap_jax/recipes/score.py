@@ -66,7 +66,7 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
     config = replace(config, data=replace(config.data, heldout_share=0.0, heldout=None))
     if config.data.manifest is None:
         raise ConfigError(
-            ["data.manifest is null: name the manifest of the pictures or videos that were captioned"]
+            "data.manifest is null: name the manifest of the pictures or videos that were captioned"
         )
     for note in check_inputs(config, "scores", policy=False):
         say(note)

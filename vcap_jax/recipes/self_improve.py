@@ -23,7 +23,7 @@ from vcap_jax.references.by_policy import reference_rollout, reference_seed
 from vcap_jax.references.note import POOL_NOTE, read_note
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.summary import FactRow, read_fact_row, shares_table, write_summary
+from vcap_jax.report.summary import FactRow, shares_table, write_summary
 from vcap_jax.run.checkpoint_source import checkpoint_source
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
@@ -31,6 +31,7 @@ from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family
 from vcap_jax.run.setup import drawing, prepare
 from vcap_jax.run.turns import all_asleep
+from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
 
 
@@ -49,9 +50,9 @@ def self_improve(
     but can be resumed, and what the runs raise.
     """
     if rounds < 1:
-        raise ConfigError([f"{rounds} rounds: give at least one"])
+        raise ConfigError(f"{rounds} rounds: give at least one")
     if not reward_family(config).uses_reference(config.reward):
-        raise ConfigError(["the reward uses no references, so that a new pool would change nothing"])
+        raise ConfigError("the reward uses no references, so that a new pool would change nothing")
     all_asleep(config, say)
     finished: dict[str, JsonDict] = {}
     rewards: dict[str, tuple[float, float]] = {}
@@ -137,9 +138,9 @@ def _rows(finished: Mapping[str, JsonObject]) -> dict[str, FactRow]:
     for name, summary in finished.items():
         if "trained" not in summary:
             continue
-        rows.setdefault("base", read_fact_row(summary["start"], f"start of {name}"))
-        rows[f"references of {name}"] = read_fact_row(summary["references"], f"references of {name}")
-        rows[name] = read_fact_row(summary["trained"], f"trained of {name}")
+        rows.setdefault("base", as_record(FactRow, summary["start"], f"start of {name}"))
+        rows[f"references of {name}"] = as_record(FactRow, summary["references"], f"references of {name}")
+        rows[name] = as_record(FactRow, summary["trained"], f"trained of {name}")
     return rows
 
 

@@ -114,12 +114,8 @@ def training_references(config: RunConfig, samples: Sequence[Sample]) -> Referen
         return own
     if config.reward.family == "imitation":
         raise ConfigError(
-            [
-                (
-                    "reward.family imitation scores held-out captions by the word frequencies of the references that "
-                    "a run trains on, and there are none: give the pool with data.references, or another reward.family"
-                )
-            ]
+            "reward.family imitation scores held-out captions by the word frequencies of the references that "
+            "a run trains on, and there are none: give the pool with data.references, or another reward.family"
         )
     return None
 

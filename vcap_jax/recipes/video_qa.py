@@ -25,6 +25,7 @@ from pathlib import Path
 from pydantic import Field
 
 from vcap_jax.captioning.by_endpoint import CAPTIONER
+from vcap_jax.captioning.settings import is_served
 from vcap_jax.configuration import settings
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.evals.asking import Asker
@@ -121,7 +122,7 @@ def evaluate_video_qa(request: VideoQaRequest, say: Say) -> Path:
         _check_done(request, options, suites, folder, say)
         say(f"{NAME}: {folder / RESULTS} was there")
         return folder
-    if not request.by.startswith(("http://", "https://")):
+    if not is_served(request.by):
         raise EvaluatorError(
             f"{NAME} asks a served model, and --by is {request.by}: serve the checkpoint (vllm serve FOLDER "
             f"--limit-mm-per-prompt '{{\"image\": {options.max_frames}}}') and give its address"
@@ -203,7 +204,7 @@ def _check_done(
         return
     noted = str(read_json_object(path).get("model"))
     now = noted
-    if request.by.startswith(("http://", "https://")):
+    if is_served(request.by):
         now = (
             asyncio.run(model_now(_endpoint(request), role=CAPTIONER, say=say))
             or request.served_model

@@ -33,6 +33,7 @@ from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segment
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import (
     JsonDict,
     JsonObject,
@@ -181,7 +182,7 @@ def _existing(path: Path, provenance: Provenance) -> ReferencePool:
 
 
 def _as_read(provenance: Provenance) -> Provenance:
-    return Provenance.of_row(as_read(asdict(provenance)), "a pool's provenance")
+    return as_record(Provenance, asdict(provenance), "a pool's provenance")
 
 
 def _join(

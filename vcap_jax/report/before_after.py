@@ -6,18 +6,15 @@ risen says nothing of the samples that have become worse.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import jinja2
-
 from vcap_jax.report.changes import Comparison, compared
 from vcap_jax.report.intervals import Value
+from vcap_jax.report.pages import write_page
 from vcap_jax.report.samples import SampleFrame
 from vcap_jax.report.samples_page import report_templates
-from vcap_jax.report.step_log import replace_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +93,10 @@ def write_before_after_page(
     shows fewer. warning: a line above everything.
     """
     gains = [pair.gain for pair in pairs if pair.gain is not None]
-    page = _template().render(
+    write_page(
+        path,
+        report_templates(),
+        "before_after.html",
         title=title,
         pairs=pairs,
         before=before,
@@ -107,9 +107,3 @@ def write_before_after_page(
         warning=warning,
         largest=max((abs(gain) for gain in gains), default=0.0) or 1.0,
     )
-    replace_file(path, page.encode())
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    return report_templates().get_template("before_after.html")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import write_json
+from vcap_jax.system.json_records import read_record
 
 BEST: Literal["best"] = "best"
 AskedStep: TypeAlias = int | Literal["best"] | None
@@ -43,9 +43,9 @@ class Best:
 def read_best(folder: RunFolder) -> Best | None:
     """The best checkpoint that a run has kept so far; None where none was asked for, or none is there yet."""
     path = folder.root / _FILE
-    return Best(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    return read_record(Best, path) if path.exists() else None
 
 
 def write_best(folder: RunFolder, best: Best) -> None:
     """Notes the best checkpoint, which must be complete."""
-    replace_file(folder.root / _FILE, (json.dumps(asdict(best), indent=2) + "\n").encode())
+    write_json(folder.root / _FILE, asdict(best))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import replace_file
-from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, as_text, as_whole, read_json_object
+from vcap_jax.report.step_log import write_json
+from vcap_jax.system.json_records import read_record
+from vcap_jax.system.json_values import JsonDict, JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +34,9 @@ class Results:
     asked: JsonObject = field(default_factory=dict)
 
     def row(self) -> JsonDict:
-        """As JSON holds it."""
+        """As JSON holds it, and ``json_records`` reads it."""
         row: JsonDict = {**vars(self), "metrics": _rows(self.metrics), "changes": _rows(self.changes)}
         return {key: value for key, value in row.items() if value or key not in ("changes", "asked")}
-
-    @classmethod
-    def of_row(cls, row: JsonObject, where: str = "results") -> Results:
-        """The results whose ``row`` this is. where: it stands, for messages. Raises JsonError for another object."""
-        step = row.get("step", "nothing")
-        return cls(
-            evaluator=as_text(row.get("evaluator"), f"{where}: evaluator"),
-            when=as_text(row.get("when"), f"{where}: when"),
-            step=None if step is None else as_whole(step, f"{where}: step"),
-            metrics=_values(row.get("metrics"), f"{where}: metrics"),
-            items=as_whole(row.get("items"), f"{where}: items"),
-            failed=as_whole(row.get("failed"), f"{where}: failed"),
-            changes=_values(row.get("changes", {}), f"{where}: changes"),
-            asked=as_object(row.get("asked", {}), f"{where}: asked"),
-        )
 
     def columns(self) -> dict[str, float]:
         """For metrics.jsonl: ``eval/NAME/METRIC`` and, as a share, ``eval/NAME/failed``."""
@@ -61,24 +46,16 @@ class Results:
 
     def write(self, path: Path) -> None:
         """Writes the file, whole or not at all."""
-        replace_file(path, (json.dumps(self.row(), indent=2, allow_nan=False) + "\n").encode())
+        write_json(path, self.row())
 
 
 def _rows(values: Mapping[str, Value]) -> JsonObject:
     return {name: value.row() for name, value in values.items()}
 
 
-def _values(rows: object, where: str) -> dict[str, Value]:
-    return {
-        name: Value.of_row(as_object(row, f"{where}: {name}")) for name, row in as_object(rows, where).items()
-    }
-
-
 def read_results(path: Path) -> Results | None:
-    """What ``Results.write`` wrote; None if there is no file."""
-    if not path.exists():
-        return None
-    return Results.of_row(read_json_object(path), str(path))
+    """What ``Results.write`` wrote; None if there is no file. Raises JsonError for a file of another kind."""
+    return read_record(Results, path) if path.exists() else None
 
 
 def evaluations_of(folder: RunFolder) -> dict[str, list[Results]]:

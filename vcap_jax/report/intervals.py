@@ -8,12 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Self
+from typing import Annotated
 
 import numpy as np
+import pydantic
 
-from vcap_jax.system.json_values import JsonDict, JsonObject, as_number, as_text, as_whole
+from vcap_jax.system.json_values import JsonDict
 
+Measured = Annotated[float, pydantic.BeforeValidator(lambda part: math.nan if part is None else part)]
+"""A number, NaN where nothing could be measured, which JSON holds as null."""
 BLOCK = 4_000_000
 """Counts that are held at once, 8 bytes each."""
 
@@ -26,39 +29,23 @@ class Value:
     found, in words.
     """
 
-    value: float
-    low: float
-    high: float
+    value: Measured
+    low: Measured
+    high: Measured
     n: int
     method: str
 
     def row(self) -> JsonDict:
-        """As JSON holds it: null for NaN."""
+        """As JSON holds it, and ``json_records`` reads it: null for NaN."""
         return {
             name: None if isinstance(part, float) and math.isnan(part) else part
             for name, part in asdict(self).items()
         }
 
-    @classmethod
-    def of_row(cls, row: JsonObject) -> Self:
-        """The value whose ``row`` this is. Raises JsonError for another object."""
-        return cls(
-            value=_measured(row, "value"),
-            low=_measured(row, "low"),
-            high=_measured(row, "high"),
-            n=as_whole(row.get("n"), "n of a value"),
-            method=as_text(row.get("method"), "method of a value"),
-        )
-
     def __str__(self) -> str:
         if math.isnan(self.value):
             return "nothing measured"
         return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
-
-
-def _measured(row: JsonObject, name: str) -> float:
-    part = row.get(name, "nothing")
-    return math.nan if part is None else as_number(part, f"{name} of a value")
 
 
 def ratio(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import jinja2
+
+from vcap_jax.report.step_log import replace_file
 
 _HERE = "vcap_jax.report"
 
@@ -20,3 +24,8 @@ def page_templates(package: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def write_page(path: Path, templates: jinja2.Environment, template: str, /, **values: object) -> None:
+    """Writes the page that ``template`` makes of ``values``, whole or not at all."""
+    replace_file(path, templates.get_template(template).render(values).encode())

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
-
 from vcap_jax.report.intervals import Value
+from vcap_jax.report.pages import write_page
 from vcap_jax.report.samples import SampleCandidate, SampleFrame
 from vcap_jax.report.samples_page import report_templates
-from vcap_jax.report.step_log import replace_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +38,5 @@ def write_rewards_page(
     shown: in the order of ``most_telling``, the lowest reward first. metrics: means over all samples, of which there
     are ``of``; the page says so if it shows fewer. warning: a line above everything.
     """
-    page = _template().render(title=title, shown=shown, metrics=metrics, of=of, warning=warning)
-    replace_file(path, page.encode())
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    return report_templates().get_template("rewards.html")
+    values = {"title": title, "shown": shown, "metrics": metrics, "of": of, "warning": warning}
+    write_page(path, report_templates(), "rewards.html", **values)

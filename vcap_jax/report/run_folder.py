@@ -7,7 +7,6 @@ on, with the step and the time up to which they held.
 
 from __future__ import annotations
 
-import json
 import logging
 import shlex
 from collections.abc import Collection, Iterator, Mapping
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from vcap_jax.configuration import current_names, dump_config, parse_yaml, plain_settings
 from vcap_jax.report.idle_run import empty, idle, lock
-from vcap_jax.report.step_log import read_rows, replace_file
+from vcap_jax.report.step_log import read_rows, replace_file, write_json
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.folder_names import taken_for_a_pattern
 from vcap_jax.system.json_values import (
@@ -105,7 +104,7 @@ class RunFolder:
         before = (
             as_number(read_json_object(path).get("seconds"), f"{path}: seconds") if path.exists() else 0.0
         )
-        replace_file(path, json.dumps({"seconds": before + seconds}).encode())
+        write_json(path, {"seconds": before + seconds})
         return float(before + seconds)
 
     @property

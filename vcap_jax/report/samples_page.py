@@ -10,9 +10,8 @@ import jinja2
 import numpy as np
 
 from vcap_jax.report.changes import by_reward, changes
-from vcap_jax.report.pages import page_templates
+from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.report.samples import Sample, SampleFrame
-from vcap_jax.report.step_log import replace_file
 
 # Displayed sizes in CSS pixels: a lone picture, and a frame among others.
 _PICTURE, _FRAME = 288, 132
@@ -35,14 +34,16 @@ def write_samples_page(
     # Before any are left out: the first time may be among those.
     change = dict(zip(map(id, everything), changes(everything), strict=True))
     chosen = spread_over_steps(everything, limit)
-    page = _template().render(
+    write_page(
+        Path(path),
+        report_templates(),
+        "samples.html",
         title=title,
         warning=warning,
         shown=[(sample, change[id(sample)]) for sample in chosen],
         names=len({sample.id for sample in chosen}),
         steps=sorted({sample.step for sample in chosen}),
     )
-    replace_file(Path(path), page.encode())
 
 
 def spread_over_steps(samples: list[Sample], limit: int) -> list[Sample]:
@@ -64,14 +65,9 @@ def _shown_width(frame: SampleFrame, alone: bool) -> int:
 
 
 @functools.cache
-def _template() -> jinja2.Template:
-    environment = report_templates()
-    environment.filters["by_reward"] = by_reward
-    return environment.get_template("samples.html")
-
-
 def report_templates() -> jinja2.Environment:
     """The templates of this room's pages, and what they share (macros.html)."""
     environment = page_templates("vcap_jax.report")
     environment.globals["shown_width"] = _shown_width
+    environment.filters["by_reward"] = by_reward
     return environment

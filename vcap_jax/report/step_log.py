@@ -146,6 +146,12 @@ def replace_file(path: Path, content: bytes) -> None:
     write_through(path, lambda temporary: temporary.write_bytes(content))
 
 
+def write_json(path: Path, value: object) -> None:
+    """Writes a whole file of JSON, as ``replace_file`` does. Raises ValueError for what is not a number."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    replace_file(path, f"{text}\n".encode())
+
+
 def write_through(path: Path, write: Callable[[Path], object]) -> None:
     """Lets ``write`` fill a temporary neighbour of ``path``, makes it durable and moves it there."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,18 +8,20 @@ caption are not independent.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Annotated, Literal
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from vcap_jax.report.intervals import Value, ratio
-from vcap_jax.report.step_log import replace_file
-from vcap_jax.system.json_values import as_list, as_number, as_object, as_whole
+from vcap_jax.report.step_log import write_json
+from vcap_jax.system.json_records import array_of
+
+Counts = Annotated[np.ndarray, array_of(np.int64)]
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,10 @@ class FactCounts:
     captions: how many of the scene were counted.
     """
 
-    facts: np.ndarray
-    claims: np.ndarray
-    correct: np.ndarray
-    captions: np.ndarray
+    facts: Counts
+    claims: Counts
+    correct: Counts
+    captions: Counts
 
     def __post_init__(self) -> None:
         shapes = {np.shape(x) for x in (self.facts, self.claims, self.correct, self.captions)}
@@ -83,28 +85,6 @@ def fact_row(values: Mapping[str, Value]) -> FactRow:
     }
 
 
-def read_fact_row(value: object, where: str) -> FactRow:
-    """A row as a summary.json holds it. where: it stands, for messages. Raises JsonError for anything else."""
-    row = as_object(value, where)
-
-    def number(key: str) -> float | None:
-        found = row.get(key)
-        return None if found is None else as_number(found, f"{where}: {key}")
-
-    def interval(key: str) -> list[float | None]:
-        ends = as_list(row.get(key), f"{where}: {key}")
-        return [None if end is None else as_number(end, f"{where}: {key}") for end in ends]
-
-    return {
-        "coverage": number("coverage"),
-        "hallucination": number("hallucination"),
-        "coverage_interval": interval("coverage_interval"),
-        "hallucination_interval": interval("hallucination_interval"),
-        "claims_per_caption": number("claims_per_caption"),
-        "scenes": as_whole(row.get("scenes"), f"{where}: scenes"),
-    }
-
-
 def measured_share(row: FactRow, share: Share) -> tuple[float, float, float] | None:
     """A share of a row with the ends of its interval; None where nothing was claimed."""
     value = row[share]
@@ -120,16 +100,18 @@ def fact_shares(counts: FactCounts) -> FactRow:
 
 
 def write_summary(path: str | Path, summary: Mapping[str, object]) -> None:
-    """Writes a summary atomically. What is not a number (nothing was claimed, say) becomes null."""
-    text = json.dumps(_finite(summary), indent=2, ensure_ascii=False, allow_nan=False)
-    replace_file(Path(path), (text + "\n").encode())
+    """Writes a summary atomically, dataclasses in it as objects. What is not a number (nothing was claimed, say)
+    becomes null."""
+    write_json(Path(path), _plain(summary))
 
 
-def _finite(value: object) -> object:
+def _plain(value: object) -> object:
+    if is_dataclass(value):
+        value = vars(value)
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

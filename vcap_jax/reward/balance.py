@@ -7,22 +7,27 @@ of clarity, fluency and coherence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
+
+import pydantic
+from pydantic import Field
 
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.json_objects import head
 from vcap_jax.reward.judge_query import Form, schema_form
-from vcap_jax.reward.one_question import exact_keys, read_items, read_lists
+from vcap_jax.reward.one_question import AS_ASKED, read_answer, too_many
 from vcap_jax.reward.prompts import object_schema
 from vcap_jax.reward.scores import MAX_SCORE
 from vcap_jax.reward.templates import CLAIMS_KEY, UNITS_KEY
-from vcap_jax.system.json_values import JsonObject, as_list, as_object, as_text, as_whole
+from vcap_jax.system.json_records import as_record, record_values
+from vcap_jax.system.json_values import JsonObject
 
 TEXT_KEYS = ("Clarity", "Fluency", "Coherence")
 _LONGEST_ITEM = 160
+Score = Annotated[int, Field(ge=0, le=MAX_SCORE)]
 
 
+@pydantic.with_config(AS_ASKED)
 @dataclass(frozen=True, kw_only=True)
 class CaptionClaim:
     """Something that the caption says. visible: whether it can be pointed at, true or not."""
@@ -32,6 +37,7 @@ class CaptionClaim:
     visible: bool
 
 
+@pydantic.with_config(AS_ASKED)
 @dataclass(frozen=True, kw_only=True)
 class ReferenceUnit:
     """Something that the reference says, and whether the caption says it too."""
@@ -40,15 +46,16 @@ class ReferenceUnit:
     covered: bool
 
 
+@pydantic.with_config(AS_ASKED)
 @dataclass(frozen=True, kw_only=True)
 class Balance:
     """The verdict on one caption. clarity, fluency, coherence: 0 to 10."""
 
     claims: tuple[CaptionClaim, ...]
     units: tuple[ReferenceUnit, ...]
-    clarity: int
-    fluency: int
-    coherence: int
+    clarity: Score
+    fluency: Score
+    coherence: Score
 
     @property
     def precision(self) -> float:
@@ -89,88 +96,15 @@ def balance_form(template: str, most: int) -> Form[Balance]:
         template,
         balance_schema(most),
         read=lambda content, finish: parse_balance(content, most, finish),
-        pack=balance_answer,
-        unpack=balance_of,
+        pack=record_values,
+        unpack=lambda kept: as_record(Balance, kept, "a kept answer"),
     )
 
 
 def parse_balance(text: str | None, most: int, finish_reason: str | None) -> Balance | Failure:
     """Read an answer; a Failure unless both lists and all three scores are as the schema says."""
 
-    def build(values: Mapping[str, object]) -> Balance | Failure:
-        claims = read_items(values[CLAIMS_KEY], CLAIMS_KEY, most, _claim)
-        if isinstance(claims, Failure):
-            return claims
-        units = read_items(values[UNITS_KEY], UNITS_KEY, most, _unit)
-        if isinstance(units, Failure):
-            return units
-        scores: list[int] = []
-        for key in TEXT_KEYS:
-            value = values[key]
-            if type(value) is not int or not 0 <= value <= MAX_SCORE:
-                detail = f"{key} is {head(repr(value))}, not an integer from 0 to {MAX_SCORE}"
-                return Failure(reason="bad_score", detail=detail)
-            scores.append(value)
-        clarity, fluency, coherence = scores
-        return Balance(claims=claims, units=units, clarity=clarity, fluency=fluency, coherence=coherence)
-
-    return read_lists(text, finish_reason, (CLAIMS_KEY, UNITS_KEY, *TEXT_KEYS), build)
-
-
-def _claim(given: object) -> CaptionClaim | Failure:
-    values = exact_keys(given, ("Claim", "True", "Visible"))
-    if isinstance(values, Failure):
-        return values
-    claim, true, visible = values["Claim"], values["True"], values["Visible"]
-    if not isinstance(claim, str) or not isinstance(true, bool) or not isinstance(visible, bool):
-        return Failure(
-            reason="bad_answer", detail=f"{head(repr(list(values.values())))} is no text, true and visible"
-        )
-    return CaptionClaim(claim=claim, true=true, visible=visible)
-
-
-def _unit(given: object) -> ReferenceUnit | Failure:
-    values = exact_keys(given, ("Unit", "Covered"))
-    if isinstance(values, Failure):
-        return values
-    unit, covered = values["Unit"], values["Covered"]
-    if not isinstance(unit, str) or not isinstance(covered, bool):
-        return Failure(
-            reason="bad_answer", detail=f"{head(repr(list(values.values())))} is no text and covered"
-        )
-    return ReferenceUnit(unit=unit, covered=covered)
-
-
-def balance_answer(balance: Balance) -> JsonObject:
-    """A verdict as the JSON object that was asked for."""
-    return {
-        CLAIMS_KEY: [{"Claim": c.claim, "True": c.true, "Visible": c.visible} for c in balance.claims],
-        UNITS_KEY: [{"Unit": u.unit, "Covered": u.covered} for u in balance.units],
-        "Clarity": balance.clarity,
-        "Fluency": balance.fluency,
-        "Coherence": balance.coherence,
-    }
-
-
-def balance_of(answer: JsonObject) -> Balance:
-    """The verdict that :func:`balance_answer` gave. Raises JsonError."""
-    claims = [as_object(one, "a kept claim") for one in as_list(answer[CLAIMS_KEY], f"the kept {CLAIMS_KEY}")]
-    units = [as_object(one, "a kept unit") for one in as_list(answer[UNITS_KEY], f"the kept {UNITS_KEY}")]
-    clarity, fluency, coherence = (as_whole(answer[key], f"the kept {key}") for key in TEXT_KEYS)
-    return Balance(
-        claims=tuple(
-            CaptionClaim(
-                claim=as_text(one["Claim"], "a kept claim"),
-                true=one["True"] is True,
-                visible=one["Visible"] is True,
-            )
-            for one in claims
-        ),
-        units=tuple(
-            ReferenceUnit(unit=as_text(one["Unit"], "a kept unit"), covered=one["Covered"] is True)
-            for one in units
-        ),
-        clarity=clarity,
-        fluency=fluency,
-        coherence=coherence,
-    )
+    balance = read_answer(Balance, text, finish_reason)
+    if isinstance(balance, Failure):
+        return balance
+    return too_many({CLAIMS_KEY: balance.claims, UNITS_KEY: balance.units}, most) or balance

@@ -8,27 +8,29 @@ program; with all weights 1 they are the same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
+
+import pydantic
 
 from vcap_jax.reward.config import ClaimDifferencesConfig
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.json_objects import head
 from vcap_jax.reward.judge_query import Form, schema_form
-from vcap_jax.reward.one_question import exact_keys, read_items, read_lists
+from vcap_jax.reward.one_question import AS_ASKED, read_answer, too_many
 from vcap_jax.reward.prompts import object_schema
 from vcap_jax.reward.templates import DIFFERENCES_KEY
-from vcap_jax.system.json_values import JsonObject, as_list, as_object, as_text, as_whole
+from vcap_jax.system.json_records import as_record, record_values
+from vcap_jax.system.json_values import JsonObject
 
 Error = Literal["none", "omission", "invention"]
 _SIDES = ("Caption", "Reference")
-_SIDE_KEYS = ("Claim", "Error", "Severity")
 _LONGEST_CLAIM = 160
 _MOST_ERRORS = 10
 """Errors at which the modes that count them reach their end."""
 
 
+@pydantic.with_config(AS_ASKED)
 @dataclass(frozen=True, kw_only=True)
 class Side:
     """One text's part in a difference.
@@ -41,7 +43,15 @@ class Side:
     error: Error
     severity: int
 
+    def __post_init__(self) -> None:
+        low, high = (0, 0) if self.error == "none" else (1, 3)
+        if not low <= self.severity <= high:
+            raise ValueError(
+                f"severity {self.severity} of the error {self.error}: 1 to 3, and 0 without an error"
+            )
 
+
+@pydantic.with_config(AS_ASKED)
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """One thing that the two texts tell differently, or that only one of them tells."""
@@ -51,6 +61,12 @@ class Difference:
 
 
 Differences = tuple[Difference, ...]
+
+
+@pydantic.with_config(AS_ASKED)
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    differences: Differences
 
 
 def claim_reward(differences: Sequence[Difference], config: ClaimDifferencesConfig) -> float:
@@ -129,77 +145,15 @@ def differences_form(template: str, most: int) -> Form[Differences]:
         template,
         differences_schema(most),
         read=lambda content, finish: parse_differences(content, most, finish),
-        pack=differences_answer,
-        unpack=differences_of,
+        pack=lambda differences: record_values(_Answer(differences=differences)),
+        unpack=lambda kept: as_record(_Answer, kept, "a kept answer").differences,
     )
 
 
 def parse_differences(text: str | None, most: int, finish_reason: str | None) -> Differences | Failure:
     """Read an answer; a Failure unless every difference has both sides, each with a known error and its severity."""
 
-    def build(values: Mapping[str, object]) -> Differences | Failure:
-        return read_items(values[DIFFERENCES_KEY], DIFFERENCES_KEY, most, _difference)
-
-    return read_lists(text, finish_reason, (DIFFERENCES_KEY,), build)
-
-
-def _difference(given: object) -> Difference | Failure:
-    values = exact_keys(given, _SIDES)
-    if isinstance(values, Failure):
-        return values
-    caption, reference = _side(values["Caption"]), _side(values["Reference"])
-    if isinstance(caption, Failure):
-        return caption
-    return reference if isinstance(reference, Failure) else Difference(caption=caption, reference=reference)
-
-
-def _side(given: object) -> Side | Failure:
-    values = exact_keys(given, _SIDE_KEYS)
-    if isinstance(values, Failure):
-        return values
-    claim, error, severity = (values[key] for key in _SIDE_KEYS)
-    if not isinstance(claim, str):
-        return Failure(reason="bad_answer", detail=f"Claim is {head(repr(claim))}, not a text")
-    if error not in get_args(Error):
-        return Failure(
-            reason="bad_answer", detail=f"Error is {head(repr(error))}, none of {', '.join(get_args(Error))}"
-        )
-    low, high = (0, 0) if error == "none" else (1, 3)
-    if type(severity) is not int or not low <= severity <= high:
-        wanted = "0 without an error" if error == "none" else "1, 2 or 3"
-        return Failure(
-            reason="bad_score", detail=f"Severity is {head(repr(severity))}, where {wanted} is asked for"
-        )
-    return Side(claim=claim, error=cast(Error, error), severity=severity)
-
-
-def differences_answer(differences: Sequence[Difference]) -> JsonObject:
-    """Differences as the JSON object that was asked for."""
-    return {
-        DIFFERENCES_KEY: [
-            {"Caption": _side_answer(one.caption), "Reference": _side_answer(one.reference)}
-            for one in differences
-        ]
-    }
-
-
-def _side_answer(side: Side) -> JsonObject:
-    return {"Claim": side.claim, "Error": side.error, "Severity": side.severity}
-
-
-def differences_of(answer: JsonObject) -> Differences:
-    """The differences that :func:`differences_answer` gave. Raises JsonError."""
-    kept = as_list(answer[DIFFERENCES_KEY], f"the kept {DIFFERENCES_KEY}")
-    return tuple(
-        Difference(caption=_kept_side(one, "Caption"), reference=_kept_side(one, "Reference")) for one in kept
-    )
-
-
-def _kept_side(one: object, name: str) -> Side:
-    where = f"the kept difference's {name}"
-    side = as_object(as_object(one, "a kept difference")[name], where)
-    return Side(
-        claim=as_text(side["Claim"], where),
-        error=cast(Error, as_text(side["Error"], where)),
-        severity=as_whole(side["Severity"], where),
-    )
+    answer = read_answer(_Answer, text, finish_reason)
+    if isinstance(answer, Failure):
+        return answer
+    return too_many({DIFFERENCES_KEY: answer.differences}, most) or answer.differences

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 
 from vcap_jax.reward.failures import Failure
+from vcap_jax.system.json_values import JsonDict, JsonValue
 
 _OBJECT_BEGINS = re.compile(r"""\{\s*["']""")  # the second as Python would write it
 _THOUGHT_END = "</think>"
@@ -37,6 +39,43 @@ def read_objects(text: str | None, finish_reason: str | None) -> list[KeyedPairs
     if spoken is None:
         return Failure(reason="cut_off", detail=f"the answer ends inside its <think> block: {tail(text)}")
     return _objects(spoken)
+
+
+def one_object(text: str | None, finish_reason: str | None, keys: Collection[str]) -> JsonDict | Failure:
+    """The one object of an answer that has any of ``keys``; a Failure for none and several, and for a repeated key.
+    Lone surrogates, which an escape can write and no file can hold, become question marks."""
+    objects = read_objects(text, finish_reason)
+    if isinstance(objects, Failure):
+        return objects
+    found = [pairs for pairs in objects if any(key in keys for key, _ in pairs)]
+    if len(found) != 1:
+        detail = f"{len(found)} JSON objects with {', '.join(keys)} in: {head(text or '')}"
+        return Failure(reason="ambiguous" if found else "no_verdict", detail=detail)
+    try:
+        plain = _plain(found[0])
+    except RecursionError:
+        return Failure(reason="broken_json", detail=f"the answer is nested too deep: {head(text or '')}")
+    assert isinstance(plain, dict | Failure)
+    return plain
+
+
+def _plain(value: object) -> JsonValue | Failure:
+    """Pairs as objects, all the way down; a Failure where a key is repeated."""
+    if isinstance(value, KeyedPairs):
+        found: JsonDict = {}
+        for key, inner in value:
+            if key in found:
+                return Failure(reason="repeated_key", detail=f"the key {key!r} is there twice")
+            plain = _plain(inner)
+            if isinstance(plain, Failure):
+                return plain
+            found[key] = plain
+        return found
+    if isinstance(value, list):
+        several = [_plain(inner) for inner in value]
+        return next((one for one in several if isinstance(one, Failure)), several)  # type: ignore[return-value]
+    assert value is None or isinstance(value, bool | int | float | str)
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
 
 
 def _is_one_object(text: str) -> bool:

@@ -7,30 +7,38 @@ else for the group.
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
-from vcap_jax.reward.failures import Failure
+import pydantic
+from pydantic import ConfigDict
+
+from vcap_jax.reward.failures import Failure, FailureReason
 from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupPrompt
-from vcap_jax.reward.json_objects import KeyedPairs, head, read_objects
+from vcap_jax.reward.json_objects import head, one_object
 from vcap_jax.reward.judge_query import Form, JudgeQuery, MediaViews, Pass, Verdict
 from vcap_jax.reward.open_group import OpenGroup, for_each
 from vcap_jax.reward.prompts import content_hash, delimited
 from vcap_jax.reward.templates import GENERATED_CAPTION, REFERENCE_CAPTION, TemplateError, read_template
+from vcap_jax.system.json_records import adapter_of
 
 T = TypeVar("T")
 
-_PLACE = re.compile(r"\{(REFERENCE|CAPTION|MOST)\}")
-_PLACES = ("REFERENCE", "CAPTION", "MOST")
+AS_ASKED = ConfigDict(alias_generator=str.capitalize, extra="forbid")
+"""Of a record whose fields are the keys of an answer, which begin with a capital there."""
+
+_PLACEHOLDER = re.compile(r"\{(REFERENCE|CAPTION|MOST)\}")
+_PLACEHOLDERS = ("REFERENCE", "CAPTION", "MOST")
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionTemplate:
-    """A checked instruction with its places filled but for reference and caption. name: of the family."""
+    """A checked instruction with its placeholders filled but for reference and caption. name: of the family."""
 
     name: str
     text: str
@@ -41,7 +49,7 @@ class QuestionTemplate:
             "REFERENCE": delimited(reference, REFERENCE_CAPTION),
             "CAPTION": delimited(caption, GENERATED_CAPTION),
         }
-        return _PLACE.sub(lambda place: values[place[1]], self.text)
+        return _PLACEHOLDER.sub(lambda found: values[found[1]], self.text)
 
 
 def load_question(name: str, path: str | None, *, most: int) -> QuestionTemplate:
@@ -50,7 +58,7 @@ def load_question(name: str, path: str | None, *, most: int) -> QuestionTemplate
     Raises TemplateError for an unreadable file, and where {REFERENCE}, {CAPTION} or {MOST} does not stand there once.
     """
     text, source = read_template(name, path)
-    for place in _PLACES:
+    for place in _PLACEHOLDERS:
         if (count := text.count(f"{{{place}}}")) != 1:
             raise TemplateError(
                 f"instruction {name!r} ({source}) has {{{place}}} {count} times: write it once"
@@ -115,53 +123,35 @@ def masked(verdict: Verdict[T], failure: Failure) -> CandidateScore:
     )
 
 
-def read_lists(
-    text: str | None,
-    finish_reason: str | None,
-    keys: Sequence[str],
-    build: Callable[[Mapping[str, object]], T | Failure],
-) -> T | Failure:
-    """The one object of an answer with exactly ``keys``, built; a Failure for anything else."""
-    objects = read_objects(text, finish_reason)
-    if isinstance(objects, Failure):
-        return objects
-    found = [pairs for pairs in objects if any(key in keys for key, _ in pairs)]
-    if len(found) != 1:
-        detail = f"{len(found)} JSON objects with {', '.join(keys)} in: {head(text or '')}"
-        return Failure(reason="ambiguous" if found else "no_verdict", detail=detail)
-    values = exact_keys(found[0], keys)
-    return values if isinstance(values, Failure) else build(values)
+def read_answer(kind: type[T], text: str | None, finish_reason: str | None) -> T | Failure:
+    """The one object of an answer as a record ``AS_ASKED``, which has all of its keys and no others; a Failure for
+    anything else."""
+    row = one_object(text, finish_reason, [field.name.capitalize() for field in fields(kind)])  # type: ignore[arg-type]
+    if isinstance(row, Failure):
+        return row
+    try:
+        return adapter_of(kind).validate_json(json.dumps(row), strict=True)  # type: ignore[arg-type]  # classes are hashable
+    except pydantic.ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = "".join(f"{key}: " for key in problem["loc"])
+        detail = f"{where}{head(problem['msg'])}: {head(repr(problem['input']))}"
+        return Failure(reason=_REASONS.get(problem["type"], "bad_answer"), detail=detail)
 
 
-def exact_keys(given: object, keys: Sequence[str]) -> dict[str, object] | Failure:
-    """An object with these keys, each once, and no others."""
-    if not isinstance(given, KeyedPairs):
-        return Failure(reason="bad_answer", detail=f"{head(repr(given))} is no object with {', '.join(keys)}")
-    names = [key for key, _ in given]
-    told = f"(keys: {', '.join(map(repr, names[:12]))})"
-    if missing := [key for key in keys if key not in names]:
-        return Failure(reason="missing_key", detail=f"missing: {', '.join(missing)} {told}")
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        return Failure(reason="repeated_key", detail=f"repeated: {', '.join(repeated)} {told}")
-    if extra := [name for name in names if name not in keys]:
-        return Failure(reason="unexpected_key", detail=f"not asked for: {', '.join(extra)} {told}")
-    return dict(given)
+def too_many(lists: Mapping[str, Sequence[object]], most: int) -> Failure | None:
+    """The Failure of an answer with a list of more than ``most`` entries; lists: by key. None without one."""
+    for key, items in lists.items():
+        if len(items) > most:
+            detail = f"{key} has {len(items)} entries, and at most {most} were asked for"
+            return Failure(reason="bad_answer", detail=detail)
+    return None
 
 
-def read_items(
-    given: object, key: str, most: int, build: Callable[[object], T | Failure]
-) -> tuple[T, ...] | Failure:
-    """The items of a list of at most ``most``; a Failure for the first that cannot be used."""
-    if not isinstance(given, list) or isinstance(given, KeyedPairs):
-        return Failure(reason="bad_answer", detail=f"{key} is {head(repr(given))}, not a list")
-    if len(given) > most:
-        return Failure(
-            reason="bad_answer", detail=f"{key} has {len(given)} entries, and at most {most} were asked for"
-        )
-    items: list[T] = []
-    for number, one in enumerate(given, 1):
-        item = build(one)
-        if isinstance(item, Failure):
-            return Failure(reason=item.reason, detail=f"entry {number} of {key}: {item.detail}")
-        items.append(item)
-    return tuple(items)
+_REASONS: Mapping[str, FailureReason] = {
+    "missing": "missing_key",
+    "unexpected_keyword_argument": "unexpected_key",
+    **dict.fromkeys(
+        ("int_type", "int_from_float", "greater_than_equal", "less_than_equal", "value_error"), "bad_score"
+    ),
+}
+"""What is wrong with an answer, by pydantic's name for it. Numbers are scores; a rule over several fields is of one."""

@@ -35,10 +35,10 @@ _BRACKET_MARKERS = re.compile(
 _DELIMITER_NAME = re.compile(
     r"(?<=reference)_(?=caption|description)|(?<=generated)_(?=caption|description)", re.I
 )
-_PLACES = {
-    place for spec in SPECS.values() for place, _ in (spec.candidate, spec.reference or spec.candidate)
+_PLACEHOLDERS = {
+    name for spec in SPECS.values() for name, _ in (spec.candidate, spec.reference or spec.candidate)
 }
-_PLACE = re.compile(rf"\{{(?=(?:{'|'.join(sorted(_PLACES))})\}})")
+_PLACEHOLDER = re.compile(rf"\{{(?=(?:{'|'.join(sorted(_PLACEHOLDERS))})\}})")
 _VERDICT_KEYS = "|".join(
     re.escape(key) for key in sorted({ANALYSIS_KEY, *QUALITY_KEYS, *GLOBAL_VIDEO_KEYS, *LIST_KEYS})
 )
@@ -75,7 +75,7 @@ def neutralise(caption: str) -> str:
     while (plain := _JOINER.sub("", text)) != text:
         text = plain
     text = _SURROGATE.sub("\ufffd", text).translate(_ANGLES).translate(_FOLDED_BRACKETS)
-    text = _PLACE.sub("(", _DELIMITER_NAME.sub(" ", _BRACKET_MARKERS.sub(_rounded, text)))
+    text = _PLACEHOLDER.sub("(", _DELIMITER_NAME.sub(" ", _BRACKET_MARKERS.sub(_rounded, text)))
     return _VERDICT_KEY.sub(r"'\1'\2", text)
 
 

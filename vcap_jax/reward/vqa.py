@@ -29,7 +29,7 @@ from vcap_jax.system.json_values import JsonDict, JsonObject, as_text
 Answers = Mapping[str, str]
 """Question number ("Q1") -> a letter, a few words, or ``UNKNOWN``."""
 
-_PLACE = re.compile(r"\{(QUESTIONS|CAPTION)\}")
+_PLACEHOLDER = re.compile(r"\{(QUESTIONS|CAPTION)\}")
 
 
 class VqaReward:
@@ -133,8 +133,8 @@ def questions_pass(questions: Sequence[Question], template: str, *, route: str) 
                 name: as_text(value, f"the kept answer to {name}") for name, value in kept.items()
             },
         ),
-        fill=lambda text: _PLACE.sub(
-            lambda place: block if place[1] == "QUESTIONS" else delimited(text, "caption"), template
+        fill=lambda text: _PLACEHOLDER.sub(
+            lambda found: block if found[1] == "QUESTIONS" else delimited(text, "caption"), template
         ),
         reference=listed,
         shown=None,

@@ -69,7 +69,7 @@ def named_source(path: str, step: AskedStep = None) -> CheckpointSource:
     run = RunFolder(folder)
     is_run = run.config.exists() and run.checkpoints.is_dir()
     if step is not None and not is_run:
-        raise ConfigError([f"{path} is a single checkpoint, not a run: leave the step out"])
+        raise ConfigError(f"{path} is a single checkpoint, not a run: leave the step out")
     if step == BEST:
         best = read_best(run)
         if best is None:
@@ -108,18 +108,14 @@ def lineage(path: str, step: AskedStep = None) -> Lineage:
     source = named_source(path, step)
     while source.run:
         if any(run.source.folder.resolve() == source.folder.resolve() for run in runs):
-            raise ConfigError([f"{source.path} is named as its own start: was the folder of a run replaced?"])
+            raise ConfigError(f"{source.path} is named as its own start: was the folder of a run replaced?")
         model = load_config(RunConfig, [RunFolder(source.folder).config]).model
         runs.append(TrainedRun(source=source, model=model))
         source = named_source(model.path, model.step)
     if runs and not (source.folder / "config.json").is_file():
         raise ConfigError(
-            [
-                (
-                    f"{runs[-1].source.path} started from {source.path}, which is neither a checkpoint (config.json) "
-                    "nor a run with checkpoints: put it back, or correct model.path in the run's config.yaml"
-                )
-            ]
+            f"{runs[-1].source.path} started from {source.path}, which is neither a checkpoint (config.json) "
+            "nor a run with checkpoints: put it back, or correct model.path in the run's config.yaml"
         )
     return Lineage(origin=source.folder, runs=tuple(runs))
 
@@ -215,12 +211,8 @@ def _check_same_adapters(source: CheckpointSource, theirs: LoraConfig, ours: Lor
     given = "null" if ours is None else ", ".join(f"{key}: {json.dumps(here[key])}" for key in differing)
     wanted = " ".join(shlex.quote(f"model.lora.{key}={json.dumps(there[key])}") for key in differing)
     raise ConfigError(
-        [
-            (
-                f"{source.path} trained adapters, and model.lora is not theirs ({given}). To go on with them set "
-                f"{wanted}; to train anything else export it merged and set model.path=FOLDER: {export_command(source)}"
-            )
-        ]
+        f"{source.path} trained adapters, and model.lora is not theirs ({given}). To go on with them set "
+        f"{wanted}; to train anything else export it merged and set model.path=FOLDER: {export_command(source)}"
     )
 
 

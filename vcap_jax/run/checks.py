@@ -29,27 +29,14 @@ def check_run(config: RunConfig, processes: Processes) -> None:
     _check_turns(config, processes)
     if grpo.groups_per_step % processes.count:
         raise ConfigError(
-            [
-                (
-                    f"grpo.groups_per_step is {grpo.groups_per_step}, of {processes.count} processes together; each "
-                    f"takes an equal share, so it must be a multiple of {processes.count}"
-                )
-            ]
+            f"grpo.groups_per_step is {grpo.groups_per_step}, of {processes.count} processes together; each "
+            f"takes an equal share, so it must be a multiple of {processes.count}"
         )
     placement = mesh_placement(config.mesh)
     check_offload(config, placement.mesh.local_devices[0])
     if (chip := chip_of(placement.mesh.devices.flat[0].device_kind)) is not None:
         check_target(config, chip)
-    check_equal_shares(
-        {
-            "grpo.groups_per_micro_batch": grpo.groups_per_micro_batch,
-            "rollout.groups_per_batch": config.rollout.groups_per_batch,
-            **({"rollout.short_groups": short} if (short := config.rollout.short_groups) else {}),
-        },
-        processes,
-        placement,
-        embedded=config.data.manifest is None,
-    )
+    check_equal_shares(config.groups_at_once, processes, placement, embedded=config.data.manifest is None)
 
 
 def check_offload(config: RunConfig, device: jax.Device) -> None:
@@ -57,12 +44,8 @@ def check_offload(config: RunConfig, device: jax.Device) -> None:
     if config.rollout.offload and not has_host_memory(device):
         kinds = ", ".join(memory.kind for memory in device.addressable_memories()) or "none that it names"
         raise ConfigError(
-            [
-                (
-                    f"rollout.offload is {list(config.rollout.offload)}, but {device.device_kind} has no memory of the "
-                    f"kind {HOST}: it has {kinds}. Set rollout.offload=[]"
-                )
-            ]
+            f"rollout.offload is {list(config.rollout.offload)}, but {device.device_kind} has no memory of the "
+            f"kind {HOST}: it has {kinds}. Set rollout.offload=[]"
         )
 
 
@@ -73,7 +56,7 @@ def check_target(config: RunConfig, chip: Chip) -> None:
     if decoding in OWN_DECODING.values() and decoding not in chip.decode_kernels:
         others = " or ".join((*chip.decode_kernels, "auto"))
         raise ConfigError(
-            [f"model.decode_attention is {decoding}, which does not run on {chip.name}; set {others}"]
+            f"model.decode_attention is {decoding}, which does not run on {chip.name}; set {others}"
         )
     name = config.model.attention
     kernel = OWN[chip.platform] if name == "auto" else name
@@ -81,14 +64,14 @@ def check_target(config: RunConfig, chip: Chip) -> None:
         meant = f"{name}, here {kernel}" if name == "auto" else name
         others = ", ".join((*chip.kernels, "chunked"))
         raise ConfigError(
-            [f"model.attention is {meant}, which does not run on {chip.name}; set one of {others}"]
+            f"model.attention is {meant}, which does not run on {chip.name}; set one of {others}"
         )
     if name == "auto" and config.model.dtype == "float32":
         return  # which takes the chunked one
     try:
         check_tensor(kernel, config.mesh.tensor)
     except UnsupportedAttention as error:
-        raise ConfigError([str(error)]) from None
+        raise ConfigError(str(error)) from None
 
 
 def check_settings(config: RunConfig) -> None:
@@ -96,22 +79,14 @@ def check_settings(config: RunConfig) -> None:
     grpo = config.grpo
     if config.rollout.group_size < 2:
         raise ConfigError(
-            [
-                (
-                    f"rollout.group_size is {config.rollout.group_size}: GRPO compares the captions of a group with "
-                    "each other, so it takes at least 2 (paper: 8)"
-                )
-            ]
+            f"rollout.group_size is {config.rollout.group_size}: GRPO compares the captions of a group with "
+            "each other, so it takes at least 2 (paper: 8)"
         )
     _check_frozen(config)
     if "reference" in config.rollout.offload and grpo.objective.beta == 0:
         raise ConfigError(
-            [
-                (
-                    f"rollout.offload is {list(config.rollout.offload)}, but grpo.objective.beta is 0: there is no "
-                    "reference policy that could wait in the host's memory; leave reference out"
-                )
-            ]
+            f"rollout.offload is {list(config.rollout.offload)}, but grpo.objective.beta is 0: there is no "
+            "reference policy that could wait in the host's memory; leave reference out"
         )
     _check_gradient_type("grpo", config.model.param_dtype, grpo.groups_per_step, grpo.groups_per_micro_batch)
 
@@ -134,7 +109,7 @@ def mesh_placement(config: MeshConfig) -> Placement:
         placement = Placement.build(config)
         placement.local()
     except ValueError as error:
-        raise ConfigError([str(error)]) from None
+        raise ConfigError(str(error)) from None
     return placement
 
 
@@ -173,7 +148,7 @@ def check_equal_shares(
                 f"{name} is {groups}, of {whose}; their {ways} devices can share it out only if it is a multiple of "
                 f"{ways}"
             )
-            raise ConfigError([problem])
+            raise ConfigError(problem)
 
 
 def _check_frozen(config: RunConfig) -> None:
@@ -189,31 +164,23 @@ def _check_frozen(config: RunConfig) -> None:
             "group, outside of the gradient, and cannot train what is under visual; keep visual in model.frozen, or "
             "train the tower by supervised learning first (launch/sft.py)"
         )
-        raise ConfigError([problem])
+        raise ConfigError(problem)
 
 
 def _check_engine(config: RunConfig, processes: Processes) -> None:
     """Raises ConfigError for an engine that these processes cannot draw with."""
     if config.rollout.engine == "vllm" and processes.count > 1:
         raise ConfigError(
-            [
-                (
-                    f"rollout.engine is vllm in a run of {processes.count} processes, none of which holds all weights; "
-                    "it is made for one. Set rollout.engine=jax"
-                )
-            ]
+            f"rollout.engine is vllm in a run of {processes.count} processes, none of which holds all weights; "
+            "it is made for one. Set rollout.engine=jax"
         )
 
 
 def _check_ahead(config: RunConfig, processes: Processes) -> None:
     if config.rollout.ahead and processes.count > 1:
         raise ConfigError(
-            [
-                (
-                    f"rollout.ahead is {config.rollout.ahead} in a run of {processes.count} processes, each of which "
-                    "would have captions of its own to keep in a checkpoint; it is made for one. Set rollout.ahead=0"
-                )
-            ]
+            f"rollout.ahead is {config.rollout.ahead} in a run of {processes.count} processes, each of which "
+            "would have captions of its own to keep in a checkpoint; it is made for one. Set rollout.ahead=0"
         )
 
 
@@ -222,12 +189,8 @@ def _check_turns(config: RunConfig, processes: Processes) -> None:
     process is demanded anyway."""
     if config.judge.sleep_mode and processes.count > 1:
         raise ConfigError(
-            [
-                (
-                    f"judge.sleep_mode is true in a run of {processes.count} processes, each of which would have the "
-                    "judge sleep while others ask it; it is made for one. Set judge.sleep_mode=false"
-                )
-            ]
+            f"judge.sleep_mode is true in a run of {processes.count} processes, each of which would have the "
+            "judge sleep while others ask it; it is made for one. Set judge.sleep_mode=false"
         )
 
 
@@ -237,14 +200,10 @@ def _check_gradient_type(section: str, param_dtype: str, step: int, micro_batch:
         return
     if step > micro_batch:
         raise ConfigError(
-            [
-                (
-                    f"model.param_dtype is {param_dtype}, in which the gradients of the {-(-step // micro_batch)} "
-                    f"micro-batches of a step would be added up ({section}.groups_per_step {step}, "
-                    f"{section}.groups_per_micro_batch {micro_batch}), and updates smaller than half of a parameter's "
-                    "last digit would be lost; set model.param_dtype=float32, and model.dtype=bfloat16 for the products"
-                )
-            ]
+            f"model.param_dtype is {param_dtype}, in which the gradients of the {-(-step // micro_batch)} "
+            f"micro-batches of a step would be added up ({section}.groups_per_step {step}, "
+            f"{section}.groups_per_micro_batch {micro_batch}), and updates smaller than half of a parameter's "
+            "last digit would be lost; set model.param_dtype=float32, and model.dtype=bfloat16 for the products"
         )
     logger.warning(
         "model.param_dtype is %s: an update that is smaller than half of a parameter's last digit (1/512 to 1/256 of "

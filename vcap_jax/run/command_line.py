@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -43,6 +43,41 @@ def step_argument(text: str) -> int | Literal["best"]:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"give the step of a checkpoint, or best, not {text!r}") from None
+
+
+def add_endpoint_options(
+    parser: argparse.ArgumentParser, role: str, help: str, *, required: bool = False
+) -> None:
+    """Options for who answers questions: --ROLE, --ROLE-model and --ROLE-key-env; see ``endpoint_settings``."""
+    parser.add_argument(f"--{role}", required=required, help=help)
+    parser.add_argument(f"--{role}-model", help=f"of the {role}'s server, if it serves several")
+    parser.add_argument(f"--{role}-key-env", help=f"name of the variable that holds the {role}'s key")
+
+
+def endpoint_settings(args: argparse.Namespace, role: str) -> list[str]:
+    """What the options of ``add_endpoint_options`` say, as settings of the section ``role``."""
+    urls = getattr(args, role)
+    words = [] if urls is None else [f"{role}.urls=[{', '.join(urls.split(','))}]"]
+    for option, key in (("model", "model"), ("key_env", "api_key_env")):
+        given = getattr(args, f"{role}_{option}")
+        words += [] if given is None else [f"{role}.{key}={given}"]
+    return words
+
+
+def named_paths(words: Sequence[str]) -> dict[str, str]:
+    """Of words [NAME=]PATH the paths by name: the one that is given, or the path's last part. Raises ConfigError for
+    one name twice."""
+    from vcap_jax.configuration import ConfigError
+
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, path = word.partition("=")
+        if not equals or Path(word).exists():
+            name, path = Path(word).resolve().name, word
+        if name in found:
+            raise ConfigError(f"{name!r} stands for {found[name]} and {path}: name one NAME={path}")
+        found[name] = path
+    return found
 
 
 def config_parser(description: str | None) -> argparse.ArgumentParser:
@@ -181,14 +216,16 @@ def _as_vcap() -> bool:
     return Path(sys.argv[0]).stem == "vcap"
 
 
+def say(text: str) -> None:
+    """Prints what a command says, at once."""
+    print(text, flush=True)
+
+
 def speaker(processes: Processes) -> Callable[[str], None]:
     """Prints what a command says, at once; of all processes but the first, by number."""
     name = "" if processes.first else f"process {processes.index}: "
 
-    def say(text: str) -> None:
-        print(f"{name}{text}", flush=True)
-
-    return say
+    return lambda text: say(f"{name}{text}")
 
 
 @contextmanager
@@ -225,7 +262,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
             if config.distributed.several and not several:
                 from vcap_jax.configuration import ConfigError
 
-                raise ConfigError(["this command is for one process: leave distributed.* out"])
+                raise ConfigError("this command is for one process: leave distributed.* out")
             processes = stack.enter_context(joined(config.distributed))
             stack.enter_context(_log_shown(processes))
             return command(config, processes)

@@ -143,6 +143,16 @@ class RunConfig:
             objective = replace(objective, max_completion_length=self.rollout.max_completion_length)
         return objective
 
+    @property
+    def groups_at_once(self) -> dict[str, int]:
+        """Settings that say how many groups are computed together, each of which devices share out."""
+        counts = {
+            "grpo.groups_per_micro_batch": self.grpo.groups_per_micro_batch,
+            "rollout.groups_per_batch": self.rollout.groups_per_batch,
+            "rollout.short_groups": self.rollout.short_groups,
+        }
+        return {name: count for name, count in counts.items() if count}
+
     def total_steps(self, samples: int) -> int:
         """Optimizer steps: ``max_steps`` if given, else floor(samples / groups_per_step) per epoch.
 
@@ -153,11 +163,7 @@ class RunConfig:
         steps = samples // self.grpo.groups_per_step * self.epochs
         if steps < 1:
             raise ConfigError(
-                [
-                    (
-                        f"{samples} samples do not fill one step of {self.grpo.groups_per_step} groups; "
-                        "lower grpo.groups_per_step or set max_steps to go through them more than once"
-                    )
-                ]
+                f"{samples} samples do not fill one step of {self.grpo.groups_per_step} groups; "
+                "lower grpo.groups_per_step or set max_steps to go through them more than once"
             )
         return steps

@@ -43,10 +43,8 @@ from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.run.keeping_best import BestKeeper
 from vcap_jax.run.policy_captioner import PolicyCaptioner
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.json_values import (
-    JsonDict,
-    JsonObject,
-)
+from vcap_jax.system.json_records import as_record
+from vcap_jax.system.json_values import JsonDict, JsonObject
 from vcap_jax.system.shutdown import Stopped, TrainingStopped, finishing
 from vcap_jax.world.splits import EmbeddedData
 
@@ -158,9 +156,8 @@ class Evaluations:
 
         results = self._known(name, when)
         if results is None:
-            results = Results.of_row(
-                self._ctx.processes.on_process_0(f"evaluation {name} of {when}", evaluate)
-            )
+            row = self._ctx.processes.on_process_0(f"evaluation {name} of {when}", evaluate)
+            results = as_record(Results, row, f"evaluation {name} of {when}")
             self._ctx.say(_told(results))
         self._on_results(results)
         return results
@@ -228,7 +225,7 @@ class Evaluations:
             return None if results is None else results.row()
 
         row = self._ctx.processes.on_process_0(f"evaluation {name}, {when}", read)
-        return None if row is None else Results.of_row(row)
+        return None if row is None else as_record(Results, row, f"evaluation {name}, {when}")
 
     def _sampler(self, named: NamedEvaluator) -> GroupSampler:
         """The run's own, whose programs are compiled already, unless other captions are asked for."""
@@ -266,9 +263,8 @@ class Evaluations:
                 captioner.end()
             else:
                 captioner.serve()
-            found = processes.all_gather_objects(f"results of {named.name}, {when}", row)[0]
-            assert found is not None, "process 0 has them"
-            return Results.of_row(found)
+            results = f"results of {named.name}, {when}"
+            return as_record(Results, processes.all_gather_objects(results, row)[0], results)
 
     def _written(self, named: NamedEvaluator, when: str, step: int | None, captioner: Captioner) -> Results:
         evaluation = evaluated_by(named, captioner)

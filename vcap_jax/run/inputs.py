@@ -80,9 +80,7 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
             best = config.logging.keep_best
             if best is not None and best.partition("/")[0] not in named:
                 raise ConfigError(
-                    [
-                        f"logging.keep_best is {best}, and evaluation.evaluators has {', '.join(named) or 'none'}"
-                    ]
+                    f"logging.keep_best is {best}, and evaluation.evaluators has {', '.join(named) or 'none'}"
                 )
         with noted():
             check_trackers(config.trackers)
@@ -120,29 +118,23 @@ def check_checkpoint(path: str, step: AskedStep = None, *, key: str = "model.pat
     """
     folder = lineage(path, step).origin
     if not (folder / "config.json").is_file():
-        raise ConfigError([_no_checkpoint(path, folder, key)])
+        raise ConfigError(_no_checkpoint(path, folder, key))
     if (folder / PARAMS_FOLDER).is_dir() or (folder / SINGLE_FILE).is_file():
         return
     index = folder / INDEX_FILE
     if not index.is_file():
-        raise ConfigError(
-            [f"{key} {path} has no weights: neither {SINGLE_FILE} nor {INDEX_FILE}, nor Orbax's"]
-        )
+        raise ConfigError(f"{key} {path} has no weights: neither {SINGLE_FILE} nor {INDEX_FILE}, nor Orbax's")
     try:
         shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, AttributeError) as error:
         raise ConfigError(
-            [f"{key} {path}: {INDEX_FILE} cannot be read ({error}); download it again"]
+            f"{key} {path}: {INDEX_FILE} cannot be read ({error}); download it again"
         ) from error
     missing = [name for name in shards if not (folder / name).is_file()]
     if missing:
         raise ConfigError(
-            [
-                (
-                    f"{key} {path} lacks {len(missing)} of its {len(shards)} files of weights, the first {missing[0]}: "
-                    "download the rest"
-                )
-            ]
+            f"{key} {path} lacks {len(missing)} of its {len(shards)} files of weights, the first {missing[0]}: "
+            "download the rest"
         )
 
 
@@ -172,7 +164,7 @@ class _Checks:
         lora = self._config.model.lora
         if lora is not None and lora.adapter is not None and not (Path(lora.adapter) / CONFIG_FILE).is_file():
             raise ConfigError(
-                [f"model.lora.adapter {lora.adapter} has no {CONFIG_FILE}: give a folder in PEFT's format"]
+                f"model.lora.adapter {lora.adapter} has no {CONFIG_FILE}: give a folder in PEFT's format"
             )
 
     def reward(self) -> None:
@@ -197,40 +189,32 @@ class _Checks:
         ignored = sorted({key for sample in samples for key in sample.extra})
         if ignored:
             self._notes.append(f"{config.data.manifest}: ignored keys: {', '.join(ignored)}")
-        missing = missing_files(samples)
-        if not missing:
-            return samples
-        sample, file = missing[0]
-        if config.data.on_bad_sample == "refuse" or len(missing) == len(samples):
-            raise ManifestError(
-                f"{sample.origin}: {file} does not exist, as files of {len(missing)} of {len(samples)} samples: "
-                "correct their paths, which are relative to the manifest's folder, or drop the rows"
-            )
-        self._notes.append(
-            f"{len(missing)} of {len(samples)} samples have files that do not exist and will be skipped, the first: "
-            f"{sample.origin}: {file}"
-        )
-        gone = {sample.id for sample, _ in missing}
+        gone = self._gone(samples, "samples", "be skipped")
         return [sample for sample in samples if sample.id not in gone]
 
     def heldout(self, samples: Sequence[Sample] | None) -> None:
         """That what is held out can be read, and is not trained on."""
-        config = self._config
-        held = heldout_samples(config)
+        held = heldout_samples(self._config)
         check_apart(samples or (), held)
-        missing = missing_files(held)
-        if missing and (config.data.on_bad_sample == "refuse" or len(missing) == len(held)):
-            sample, file = missing[0]
+        self._gone(held, "held-out samples", "count as failures")
+
+    def _gone(self, samples: Sequence[Sample], what: str, will: str) -> set[str]:
+        """The samples with files that are not there, which is noted. Raises ManifestError where they are refused, or
+        none is left."""
+        missing = missing_files(samples)
+        if not missing:
+            return set()
+        sample, file = missing[0]
+        if self._config.data.on_bad_sample == "refuse" or len(missing) == len(samples):
             raise ManifestError(
-                f"{sample.origin}: {file} does not exist, as files of {len(missing)} of {len(held)} held-out samples: "
+                f"{sample.origin}: {file} does not exist, as files of {len(missing)} of {len(samples)} {what}: "
                 "correct their paths, which are relative to the manifest's folder, or drop the rows"
             )
-        if missing:
-            sample, file = missing[0]
-            self._notes.append(
-                f"{len(missing)} of {len(held)} held-out samples have files that do not exist and will count as "
-                f"failures, the first: {sample.origin}: {file}"
-            )
+        self._notes.append(
+            f"{len(missing)} of {len(samples)} {what} have files that do not exist and will {will}, the first: "
+            f"{sample.origin}: {file}"
+        )
+        return {sample.id for sample, _ in missing}
 
     def references(self, samples: Sequence[Sample] | None, count: int) -> int:
         """How many of the ``count`` samples can be trained on as far as references are concerned."""

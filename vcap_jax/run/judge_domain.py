@@ -7,7 +7,6 @@ samples, and in the model card of its exports.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -21,10 +20,10 @@ from vcap_jax.data.images import to_rgb
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.videos import index_video, read_frames
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import write_json
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
-from vcap_jax.system.json_values import as_whole, read_json_object
+from vcap_jax.system.json_records import read_record
 from vcap_jax.world.recognition import is_world_image, is_world_video
 from vcap_jax.world.scenes import IMAGE_EDGE
 from vcap_jax.world.vocabulary import VIDEO_FRAMES
@@ -70,7 +69,7 @@ def check_judge_domain(ctx: RunContext, samples: Sequence[Sample]) -> None:
     path = folder.root / _FILE
     if not path.exists():
         domain = judge_domain(samples, threads=config.data.threads)
-        replace_file(path, (json.dumps(asdict(domain)) + "\n").encode())
+        write_json(path, asdict(domain))
     if (warning := domain_warning(config, folder)) is not None:
         ctx.say(f"warning: {warning}")
 
@@ -80,11 +79,7 @@ def domain_warning(config: RunConfig, folder: RunFolder) -> str | None:
     path = folder.root / _FILE
     if config.judge.urls or not path.exists():
         return None
-    row = read_json_object(path)
-    counts = {
-        name: as_whole(row.get(name), f"{path}: {name}") for name in ("samples", "looked_at", "strange")
-    }
-    return JudgeDomain(**counts).warning
+    return read_record(JudgeDomain, path).warning
 
 
 def judge_domain(samples: Sequence[Sample], *, threads: int = 2) -> JudgeDomain:

@@ -7,15 +7,14 @@ serve, and the files that ``reward`` names may be edited. Rewards before and aft
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import write_json
 from vcap_jax.reward.config import RewardConfig
-from vcap_jax.system.json_values import as_object, as_text, read_json_object
+from vcap_jax.system.json_records import read_record
 
 _FILE = "judge.json"
 
@@ -28,8 +27,7 @@ def noted_judge(folder: RunFolder) -> str | None:
 
 def note_judge(folder: RunFolder, model: str, files: Mapping[str, str]) -> None:
     """Writes the note. files: digests by setting (``judging_files``)."""
-    row = asdict(_Note(model=model, files=files))
-    replace_file(folder.root / _FILE, (json.dumps(row, indent=2, ensure_ascii=False) + "\n").encode())
+    write_json(folder.root / _FILE, asdict(_Note(model=model, files=files)))
 
 
 def remember_judge(folder: RunFolder, model: str, reward: RewardConfig, *, first: bool = True) -> None:
@@ -86,11 +84,4 @@ class _Note:
 
 def _read(folder: RunFolder) -> _Note | None:
     path = folder.root / _FILE
-    if not path.exists():
-        return None
-    row = read_json_object(path)
-    files = as_object(row.get("files"), f"{path}: files")
-    return _Note(
-        model=as_text(row.get("model"), f"{path}: model"),
-        files={key: as_text(digest, f"{path}: {key}") for key, digest in files.items()},
-    )
+    return read_record(_Note, path) if path.exists() else None

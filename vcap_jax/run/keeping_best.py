@@ -30,7 +30,7 @@ class BestKeeper:
         if config.keep_best is not None and (name := config.keep_best.partition("/")[0]) not in evaluators:
             there = ", ".join(evaluators) or "none"
             raise ConfigError(
-                [f"logging.keep_best is {config.keep_best}, and {name} evaluates nothing here, only: {there}"]
+                f"logging.keep_best is {config.keep_best}, and {name} evaluates nothing here, only: {there}"
             )
 
     def better(

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pydantic_core import to_jsonable_python
+
 from vcap_jax.data.errors import NoUsableSamplesError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
-from vcap_jax.evals.protocol import Captions, EvaluatorError
+from vcap_jax.evals.protocol import Captions, EvaluatorError, captions_of
 from vcap_jax.models.policy import Params
 from vcap_jax.report.step_log import replace_file
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.context import RunContext
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import (
     JsonDict,
     JsonObject,
@@ -54,12 +57,12 @@ class PolicyCaptioner:
             )
         kept = self._kept()
         if any((seed, identity) not in kept for identity in ids):
-            self._asked({"samples": [_sample_row(sample) for sample in samples], "seed": seed})
+            self._asked({"samples": [to_jsonable_python(sample) for sample in samples], "seed": seed})
             for row in self._together(samples, seed):
                 kept[seed, as_text(row["id"], "id of captions")] = row
             lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in kept.values()]
             replace_file(self._path, "".join(lines).encode())
-        return [_captions(kept[seed, identity]) for identity in ids]
+        return [captions_of(kept[seed, identity], f"captions of {identity!r}") for identity in ids]
 
     def serve(self) -> None:
         """Captions this process's shares until the first process has what it needs.
@@ -68,8 +71,8 @@ class PolicyCaptioner:
         """
         while (asked := self._asked(None)) is not None:
             _raise_of(asked)
-            samples = as_list(asked["samples"], "samples to caption")
-            self._together([_sample(row) for row in samples], as_whole(asked["seed"], "seed of captions"))
+            samples = as_record(list[Sample], asked["samples"], "samples to caption")
+            self._together(samples, as_whole(asked["seed"], "seed of captions"))
 
     def end(self, error: BaseException | None = None) -> None:
         """Tells the other processes that no more captions are asked for, and what ended the evaluation if not its
@@ -146,48 +149,3 @@ def _raise_of(told: JsonObject, where: str = "") -> None:
         raise Stopped(as_text(told["stopped"], "stopped"))
     if "failed" in told:
         raise EvaluatorError(f"{where}{told['failed']}")
-
-
-def _captions(row: JsonObject) -> Captions:
-    """A row as ``_share`` makes it, or as an older version did, without ``truncated``."""
-    where = f"captions of {row['id']!r}"
-    failure = row.get("failure")
-    return Captions(
-        id=as_text(row["id"], where),
-        texts=tuple(as_text(text, where) for text in as_list(row.get("captions", []), where)),
-        tokens=tuple(as_whole(tokens, where) for tokens in as_list(row.get("tokens", []), where)),
-        truncated=tuple(bool(cut) for cut in as_list(row.get("truncated", []), where)),
-        failure=None if failure is None else as_text(failure, where),
-    )
-
-
-def _sample_row(sample: Sample) -> JsonDict:
-    return {
-        **vars(sample),
-        "images": [str(path) for path in sample.images],
-        "video": None if sample.video is None else str(sample.video),
-        "references": list(sample.references),
-    }
-
-
-def _sample(sent: object) -> Sample:
-    """The sample whose ``_sample_row`` came over from the first process."""
-    row = as_object(sent, "a sample to caption")
-    where = f"sample {row['id']!r} to caption"
-
-    def texts(key: str) -> tuple[str, ...]:
-        return tuple(as_text(text, where) for text in as_list(row[key], where))
-
-    def optional(key: str) -> str | None:
-        return None if row[key] is None else as_text(row[key], where)
-
-    video = optional("video")
-    return Sample(
-        id=as_text(row["id"], where),
-        images=tuple(map(Path, texts("images"))),
-        video=None if video is None else Path(video),
-        prompt=optional("prompt"),
-        references=texts("references"),
-        extra=as_object(row["extra"], where),
-        origin=as_text(row["origin"], where),
-    )

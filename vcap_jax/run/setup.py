@@ -136,20 +136,16 @@ def heldout_samples(config: RunConfig) -> list[Sample]:
         if not held or len(held) == len(everything):
             which = "every one" if held else "none"
             raise ConfigError(
-                [
-                    (
-                        f"data.heldout_share is {data.heldout_share:g}, which holds out {which} of the "
-                        f"{len(everything)} samples of {data.manifest}: set another share, or name a manifest of its "
-                        "own, data.heldout=FILE"
-                    )
-                ]
+                f"data.heldout_share is {data.heldout_share:g}, which holds out {which} of the "
+                f"{len(everything)} samples of {data.manifest}: set another share, or name a manifest of its "
+                "own, data.heldout=FILE"
             )
         return held
     if data.heldout is None:
         return []
     held = [sample for sample in read_manifest(data.heldout) if sample.modality == config.modality]
     if not held:
-        raise ConfigError([f"{data.heldout} (data.heldout) has no {config.modality}s: name another manifest"])
+        raise ConfigError(f"{data.heldout} (data.heldout) has no {config.modality}s: name another manifest")
     return held
 
 
@@ -160,12 +156,8 @@ def _of_modality(config: RunConfig, say: Callable[[str], None]) -> list[Sample]:
     other = "image" if config.modality == "video" else "video"
     if not chosen:
         raise ConfigError(
-            [
-                (
-                    f"{config.data.manifest} has no {config.modality}s, only {len(samples)} {other}s: set "
-                    f"modality={other}, or name another manifest"
-                )
-            ]
+            f"{config.data.manifest} has no {config.modality}s, only {len(samples)} {other}s: set "
+            f"modality={other}, or name another manifest"
         )
     if left_out := len(samples) - len(chosen):
         them = f"1 {other}" if left_out == 1 else f"{left_out} {other}s"

@@ -20,7 +20,7 @@ from vcap_jax.report.evaluations import Results, evaluations_of
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.samples import Sample
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.step_log import write_json
 from vcap_jax.report.trackers.config import TrackerName, TrackersConfig, check_trackers
 from vcap_jax.report.trackers.names import evaluation_values, tracked
 from vcap_jax.report.trackers.pictures import described, strip
@@ -161,7 +161,7 @@ class Trackers:
     def _keep(self) -> None:
         if self._config.trackers.use:
             rows = {name: asdict(given) for name, given in self._given.items()}
-            replace_file(self._folder.root / _FILE, (json.dumps(rows, indent=2) + "\n").encode())
+            write_json(self._folder.root / _FILE, rows)
 
 
 @contextmanager

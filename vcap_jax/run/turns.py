@@ -77,12 +77,8 @@ def check_shares(shares: Mapping[str, float], kept: float | None) -> None:
     for who, share in shares.items():
         if share + kept > 1:
             raise ConfigError(
-                [
-                    (
-                        f"JAX keeps {kept:g} of each GPU's memory ({FRACTIONS[1]}), and {who} takes {share:g} when it "
-                        f"is awake: start it with --gpu-memory-utilization {1 - kept:.2f} at most, or give JAX less"
-                    )
-                ]
+                f"JAX keeps {kept:g} of each GPU's memory ({FRACTIONS[1]}), and {who} takes {share:g} when it "
+                f"is awake: start it with --gpu-memory-utilization {1 - kept:.2f} at most, or give JAX less"
             )
 
 

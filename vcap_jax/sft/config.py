@@ -59,11 +59,7 @@ class SFTConfig:
         steps = samples // self.groups_per_step * self.epochs
         if steps < 1:
             raise ConfigError(
-                [
-                    (
-                        f"{samples} samples do not fill one step of {self.groups_per_step} groups; "
-                        "lower sft.groups_per_step or set sft.max_steps to go through them more than once"
-                    )
-                ]
+                f"{samples} samples do not fill one step of {self.groups_per_step} groups; "
+                "lower sft.groups_per_step or set sft.max_steps to go through them more than once"
             )
         return steps

@@ -56,7 +56,7 @@ def tokenise_targets(
                 f"a caption of sample {sample.id} holds {token}, which is no text to the policy: it would learn "
                 "to end there, or to write what it may not. Take it out of the captions"
             )
-            raise ConfigError([problem])
+            raise ConfigError(problem)
         pairs = zip(tokens, pool[sample.id].references, strict=True)
         fitting = [(row, text) for row, text in pairs if len(row) <= max_tokens]
         too_long += len(tokens) - len(fitting)
@@ -65,12 +65,8 @@ def tokenise_targets(
             texts[sample.id] = tuple(text for _, text in fitting)
     if not captions:
         raise ConfigError(
-            [
-                (
-                    f"none of {len(samples)} samples has a caption of at most {max_tokens} tokens "
-                    f"({too_long} are longer): give a pool that fits the manifest, or raise sft.max_caption_tokens"
-                )
-            ]
+            f"none of {len(samples)} samples has a caption of at most {max_tokens} tokens "
+            f"({too_long} are longer): give a pool that fits the manifest, or raise sft.max_caption_tokens"
         )
     return Targets(captions, texts, too_long)
 
@@ -106,11 +102,7 @@ def caption_pool(captions: str | None, samples: Sequence[Sample]) -> tuple[Refer
     own = ReferencePool.of_samples(samples)
     if not len(own):
         raise ConfigError(
-            [
-                (
-                    "there is nothing to learn: give a pool of captions with sft.captions, or references in the "
-                    "manifest's rows"
-                )
-            ]
+            "there is nothing to learn: give a pool of captions with sft.captions, or references in the "
+            "manifest's rows"
         )
     return own, "the manifest"

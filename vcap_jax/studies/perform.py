@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from vcap_jax.run.command_line import guarded
+from vcap_jax.run.command_line import guarded, say
 from vcap_jax.studies.tasks import CANDIDATES, Plan, PlanError, Task
 from vcap_jax.system.json_values import as_object, as_text, read_json_object
 
@@ -69,17 +69,17 @@ def perform(out: Path, key: str) -> None:
         config = replace(config, data=replace(config.data, references=str(pool)))
     folder = open_subrun(config, RunFolder(out / "worlds" / task.world), root)
     if task.kind == "improve":
-        self_improve(config, folder, rounds=task.rounds, say=_say)
+        self_improve(config, folder, rounds=task.rounds, say=say)
     elif task.kind == "distill":
         chosen = [
             Teacher(name=name, source=None if name == "self" else str(sources[name]))
             for name in task.teachers
         ]
         _borrow(folder, sources["e1"])
-        distill(config, folder, chosen, candidates=CANDIDATES, say=_say)
+        distill(config, folder, chosen, candidates=CANDIDATES, say=say)
     else:
         _borrow(folder, sources["e1"])
-        run(config, folder, say=_say)
+        run(config, folder, say=say)
 
 
 def _cut_pool(out: Path, task: Task, lender: Path) -> Path:
@@ -123,7 +123,7 @@ def _borrow(folder: RunFolder, lender: Path) -> None:
         as_object(config["data"], "data").pop("references")
     differing = [name for name in _LENDERS if mine[name] != theirs[name]]
     if differing:
-        _say(f"{', '.join(differing)} are not e1's, so the base writes references of its own for this run")
+        say(f"{', '.join(differing)} are not e1's, so the base writes references of its own for this run")
         return
     pool = Path("references", "train.jsonl")
     kept = (RunFolder(lender).evaluation(HELDOUT), folder.evaluation(HELDOUT))
@@ -148,10 +148,6 @@ def _ancestors(plan: Plan, key: str) -> list[str]:
 
 def _task_file(out: Path, key: str) -> Path:
     return out / "tasks" / f"{re.sub('/', '-', key)}.json"
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
 
 
 def _end_with(parent: int) -> None:

@@ -6,16 +6,14 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 import jinja2
 
-from vcap_jax.report.pages import page_templates
+from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.report.progress import duration
-from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import write_summary
 from vcap_jax.studies.arms import ACCOMPANY, label
 from vcap_jax.studies.case_study import Case, show_case
@@ -79,7 +77,11 @@ def write_report(plan: Plan, out: Path, *, command: str, known: Known = MappingP
     theory = [section for m in results if (section := theory_section(results, m)) is not None]
     cases = [case for m in results if (case := _case(plan, done, out, m)) is not None]
     made = _made(plan, done, command)
-    page = _template().render(
+    path = out / "report.html"
+    write_page(
+        path,
+        _templates(),
+        "reproduction.html",
         findings=findings,
         left_out=left_out,
         counts=counts(findings),
@@ -89,8 +91,6 @@ def write_report(plan: Plan, out: Path, *, command: str, known: Known = MappingP
         cases=cases,
         made=made,
     )
-    path = out / "report.html"
-    replace_file(path, page.encode())
     data = report_data(findings, [*sections, *theory], cases, made)
     write_summary(path.with_suffix(".json"), data | {"left_out": left_out})
     return path
@@ -119,30 +119,14 @@ def report_data(
     findings: list[Finding], sections: list[Section], cases: list[Case], made: Made
 ) -> dict[str, object]:
     """Everything in the report but its pictures."""
-    tables = []
-    for section in sections:
-        table = asdict(section)
-        del table["figures"]
-        tables.append(table)
     return {
-        "claims": [_plain(asdict(finding)) for finding in findings],
-        "tables": [_plain(table) for table in tables],
-        "cases": [
-            {"modality": c.modality, "scene": c.scene, "captions": [asdict(told) for told in c.captions]}
-            for c in cases
+        "claims": findings,
+        "tables": [
+            {name: part for name, part in vars(section).items() if name != "figures"} for section in sections
         ],
-        "made": asdict(made) | {"total_seconds": made.total},
+        "cases": [{"modality": c.modality, "scene": c.scene, "captions": c.captions} for c in cases],
+        "made": vars(made) | {"total_seconds": made.total},
     }
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
 
 
 def _case(plan: Plan, done: Known, out: Path, modality: Modality) -> Case | None:
@@ -210,7 +194,7 @@ def test_words(tested: Tested) -> str:
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def _templates() -> jinja2.Environment:
     environment = page_templates("vcap_jax.studies")
     environment.filters.update(percent=percent, cell=cell, duration=duration, test_words=test_words)
     environment.globals.update(
@@ -221,4 +205,4 @@ def _template() -> jinja2.Template:
         candidates=CANDIDATES,
         most_seeds=MOST_SEEDS,
     )
-    return environment.get_template("reproduction.html")
+    return environment

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -21,13 +22,16 @@ from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.versions import policy_digest, world_digest
 from vcap_jax.studies.witnesses import Meetings
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.json_values import JsonDict, JsonValue, as_list, as_number, as_object, as_text
+from vcap_jax.system.json_records import array_of, as_record, record_values
+from vcap_jax.system.json_values import JsonError, as_text
 
 EARLY_STEPS = 10
 """Speed is the mean coverage of the training captions over the first so many steps."""
 LEVEL = 0.3
 """And the number of steps until the coverage, averaged over ``WINDOW`` steps, reaches this level."""
 WINDOW = 3
+
+Curve = Annotated[np.ndarray, array_of(np.float64, columns=2)]
 
 
 class ResultsError(VCapError, ValueError):
@@ -44,7 +48,7 @@ class SeedResult:
     """
 
     counts: FactCounts
-    curve: np.ndarray
+    curve: Curve
     reference_size: float | None = None
     meetings: Meetings | None = None
 
@@ -73,14 +77,14 @@ class CaseText:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskResult:
-    """A finished task. rows: what it gives to tables. machine, software, workers, seconds: how it was made; workers:
-    tasks at a time. case: of the seed that shows one."""
+    """A finished task, as a line holds it. machine, software, workers, seconds: how it was made; workers: tasks at a
+    time. rows: what it gives to tables. case: of the seed that shows one."""
 
-    rows: Mapping[str, SeedResult]
     machine: str
     software: str
     workers: int
     seconds: float | None
+    rows: Mapping[str, SeedResult]
     case: CaseText | None = None
 
 
@@ -97,7 +101,7 @@ def write_results(path: Path, known: Known) -> None:
     """One line for each task, in the order of their identities."""
     made_with = {"policy": policy_digest(), "world": world_digest()}
     lines = [
-        json.dumps({"task": name, **made_with, **_told(known[name])}, separators=(",", ":"))
+        json.dumps({"task": name, **made_with, **record_values(known[name])}, separators=(",", ":"))
         for name in sorted(known)
     ]
     replace_file(path, "".join(line + "\n" for line in lines).encode())
@@ -113,13 +117,13 @@ def read_results(paths: Iterable[Path]) -> tuple[dict[str, TaskResult], int]:
     for path in paths:
         for line, row in read_objects(path, "file of results"):
             try:
-                if (as_text(row["policy"], "policy"), as_text(row["world"], "world")) == made_with:
-                    known[as_text(row["task"], "task")] = _read(row)
+                if (as_text(row.get("policy"), "policy"), as_text(row.get("world"), "world")) == made_with:
+                    known[as_text(row.get("task"), "task")] = as_record(TaskResult, row, "a result")
                 else:
                     others += 1
-            except (KeyError, TypeError, ValueError) as error:
+            except JsonError as error:
                 raise ResultsError(
-                    f"{path}, line {line}: {error!r}; give a results.jsonl that launch/reproduce.py wrote"
+                    f"{path}, line {line}: {error}; give a results.jsonl that launch/reproduce.py wrote"
                 ) from None
     return known, others
 
@@ -127,73 +131,3 @@ def read_results(paths: Iterable[Path]) -> tuple[dict[str, TaskResult], int]:
 def known_keys(plan: Plan, known: Known) -> frozenset[str]:
     """Keys of the plan's tasks that need not be run for their results."""
     return frozenset(key for key, task in plan.tasks.items() if identity(task) in known)
-
-
-def _told(result: TaskResult) -> JsonDict:
-    told: JsonDict = {
-        "machine": result.machine,
-        "software": result.software,
-        "workers": result.workers,
-        "seconds": result.seconds,
-        "rows": {name: _told_row(row) for name, row in result.rows.items()},
-    }
-    if result.case is not None:
-        told["case"] = {"scene": result.case.scene, "captions": [list(one) for one in result.case.captions]}
-    return told
-
-
-def _told_row(row: SeedResult) -> JsonDict:
-    counts: JsonDict = {one.name: _integers(getattr(row.counts, one.name)) for one in fields(FactCounts)}
-    told: JsonDict = {"counts": counts, "curve": row.curve.tolist()}
-    if row.reference_size is not None:
-        told["reference_size"] = row.reference_size
-    if row.meetings is not None:
-        met: JsonDict = {name: _integers(getattr(row.meetings, name)) for name in _MEETING}
-        told["meetings"] = met | {"scenes": row.meetings.scenes}
-    return told
-
-
-_MEETING = tuple(one.name for one in fields(Meetings) if one.name != "scenes")
-
-
-def _integers(values: np.ndarray) -> list[JsonValue]:
-    return [int(value) for value in values]
-
-
-def _read(row: Mapping[str, object]) -> TaskResult:
-    rows = as_object(row["rows"], "rows")
-    seconds = row["seconds"]
-    case = None
-    if "case" in row:
-        told = as_object(row["case"], "case")
-        pairs = [as_list(pair, "captions") for pair in as_list(told["captions"], "captions")]
-        captions = tuple((as_text(who, "who"), as_text(text, "caption")) for who, text in pairs)
-        case = CaseText(scene=as_text(told["scene"], "scene"), captions=captions)
-    return TaskResult(
-        rows={name: _read_row(as_object(told, name)) for name, told in rows.items()},
-        machine=as_text(row["machine"], "machine"),
-        software=as_text(row["software"], "software"),
-        workers=int(as_number(row["workers"], "workers")),
-        seconds=None if seconds is None else as_number(seconds, "seconds"),
-        case=case,
-    )
-
-
-def _read_row(told: JsonDict) -> SeedResult:
-    counts = as_object(told["counts"], "counts")
-    meetings = None
-    if "meetings" in told:
-        met = as_object(told["meetings"], "meetings")
-        arrays = {name: _array(met, name) for name in _MEETING}
-        meetings = Meetings(scenes=int(as_number(met["scenes"], "scenes")), **arrays)
-    size = told.get("reference_size")
-    return SeedResult(
-        counts=FactCounts(**{one.name: _array(counts, one.name) for one in fields(FactCounts)}),
-        curve=np.array(as_list(told["curve"], "curve"), np.float64).reshape(-1, 2),
-        reference_size=None if size is None else as_number(size, "reference_size"),
-        meetings=meetings,
-    )
-
-
-def _array(told: JsonDict, name: str) -> np.ndarray:
-    return np.array(as_list(told[name], name), np.int64)

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from vcap_jax.report.progress import duration
@@ -22,15 +22,7 @@ from vcap_jax.studies.perform import write_task
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.versions import code_version
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.json_values import (
-    JsonDict,
-    as_number,
-    as_object,
-    as_text,
-    as_whole,
-    parse_json,
-    rows_of,
-)
+from vcap_jax.system.json_records import parse_record
 from vcap_jax.system.shutdown import finishing, raise_if_requested
 from vcap_jax.world.splits import prepare_embedded_data
 
@@ -160,35 +152,41 @@ def outstanding(plan: Plan, out: Path, known: Container[str] = ()) -> list[Task]
 def seconds_taken(out: Path) -> dict[str, float]:
     """Seconds of every task so far by key, all its starts together, those included that did not complete it."""
     taken: dict[str, float] = {}
-    for row in _noted(out):
-        key = as_text(row["key"], "key of a task")
-        taken[key] = taken.get(key, 0.0) + as_number(row["seconds"], f"seconds of {key}")
+    for start in _starts(out):
+        taken[start.key] = taken.get(start.key, 0.0) + start.seconds
     return taken
 
 
 def workers_used(out: Path) -> dict[str, int]:
     """How many tasks ran at a time, for every task so far by key."""
-    return {
-        as_text(row["key"], "key of a task"): as_whole(row.get("workers", 1), "workers")
-        for row in _noted(out)
-    }
+    return {start.key: start.workers for start in _starts(out)}
 
 
 def code_used(out: Path) -> dict[str, str]:
     """By which code every task so far was done, by key; several where it was started by several."""
     used: dict[str, dict[str, None]] = {}
-    for row in _noted(out):
-        if "code" in row:
-            code = as_text(row["code"], "code of a task")
-            used.setdefault(as_text(row["key"], "key of a task"), {})[code] = None
+    for start in _starts(out):
+        if start.code is not None:
+            used.setdefault(start.key, {})[start.code] = None
     return {key: " and ".join(codes) for key, codes in used.items()}
 
 
-def _noted(out: Path) -> list[JsonDict]:
+@dataclass(frozen=True, kw_only=True)
+class _Start:
+    """A line of seconds.jsonl: one start of a task. Earlier versions noted key and seconds alone."""
+
+    key: str
+    seconds: float
+    workers: int = 1
+    complete: bool = True
+    code: str | None = None
+
+
+def _starts(out: Path) -> list[_Start]:
     path = out / "seconds.jsonl"
     if not path.exists():
         return []
-    return [as_object(parse_json(line), str(path)) for line in rows_of(path.read_text(encoding="utf-8"))]
+    return [parse_record(_Start, line, str(path)) for line in path.read_bytes().splitlines()]
 
 
 def _ready(waiting: list[Task], running: list[_Running], plan: Plan, out: Path) -> list[Task]:
@@ -222,22 +220,18 @@ def _start(plan: Plan, task: Task, out: Path, slot: int, cores: list[str]) -> _R
 
 
 def _note(out: Path, task: Task, seconds: float, workers: int, *, complete: bool) -> None:
-    row = {
-        "key": task.key,
-        "seconds": round(seconds, 1),
-        "workers": workers,
-        "complete": complete,
-        "code": code_version(),
-    }
+    start = _Start(
+        key=task.key, seconds=round(seconds, 1), workers=workers, complete=complete, code=code_version()
+    )
     with (out / "seconds.jsonl").open("a", encoding="utf-8") as log:
-        log.write(json.dumps(row) + "\n")
+        log.write(json.dumps(asdict(start)) + "\n")
 
 
 def seconds_left(tasks: list[Task], out: Path) -> float:
     """By what the same arm took with other seeds, else its modality so far."""
     by_arm: dict[str, list[float]] = {}
     by_modality: dict[str, list[float]] = {}
-    complete = {row["key"] for row in _noted(out) if row.get("complete", True)}
+    complete = {start.key for start in _starts(out) if start.complete}
     for key, seconds in seconds_taken(out).items():
         if key not in complete:
             continue

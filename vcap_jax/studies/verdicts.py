@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Literal
 
 from vcap_jax.studies.estimates import Interval, with_seeds
@@ -30,7 +30,7 @@ POINT = 0.01
 """A difference of one point is the smallest that matters, unless a test says otherwise."""
 
 
-class Verdict(Enum):
+class Verdict(StrEnum):
     """What a measurement says about a claim."""
 
     HOLDS = "holds"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vcap_jax.report.summary import Counts
 from vcap_jax.studies.estimates import Ratio
 from vcap_jax.studies.theory import log_avoid
 from vcap_jax.world.facts import caption_claims, scene_facts, scene_undecided
@@ -29,15 +30,15 @@ class Meetings:
     covered: R inside C. clear: E and R apart.
     """
 
+    scene: Counts
+    facts: Counts
+    reference: Counts
+    correct: Counts
+    errors: Counts
+    errors_at_facts: Counts
+    covered: Counts
+    clear: Counts
     scenes: int
-    scene: np.ndarray
-    facts: np.ndarray
-    reference: np.ndarray
-    correct: np.ndarray
-    errors: np.ndarray
-    errors_at_facts: np.ndarray
-    covered: np.ndarray
-    clear: np.ndarray
 
     @property
     def recall(self) -> np.ndarray:

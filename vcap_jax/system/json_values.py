@@ -12,9 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from typing_extensions import TypeAliasType
+
 from vcap_jax.system.errors import VCapError
 
-JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+# A type of its own, so that pydantic can follow it into itself.
+JsonValue = TypeAliasType(
+    "JsonValue", "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+)
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 JsonDict: TypeAlias = dict[str, JsonValue]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vcap_jax.commands.compare import labelled, main
+from vcap_jax.commands.compare import main
 from vcap_jax.evals.benchmarks.comparison import compare, read_results
 from vcap_jax.evals.benchmarks.comparison_page import as_text, write_page
 from vcap_jax.evals.benchmarks.vcapsbench import VCapsBench
@@ -185,8 +185,6 @@ def test_what_is_no_result_is_told(tmp_path: Path, capsys: pytest.CaptureFixture
     folder = leave(tmp_path / "base", BASE)
     assert main([str(folder), "--benchmark", "capmas"]) == 1
     assert "no folder has results of capmas" in capsys.readouterr().err
-    with pytest.raises(EvaluatorError, match="'base' stands for"):
-        labelled([str(folder), f"base={folder}"])
     (folder / "vcapsbench" / "results.json").write_text('{"benchmark": "vcapsbench", "metrics": 3}')
     with pytest.raises(EvaluatorError, match="cannot be read as an evaluation"):
         read_results({"base": folder})

@@ -86,7 +86,7 @@ class Benchmark(ABC, Generic[R]):
     """An evaluator (implements ``Evaluator``) of one caption per sample; of several the first is measured.
 
     source: where its files come from and under which licence, in a sentence. worst: the value by which items are
-    ordered, low is bad. options: the class of its settings.
+    ordered, low is bad. texts: folder of its questions, by default its name. options: the class of its settings.
 
     The constructor raises ConfigError, DataMissing and TemplateError: everything that can be known before work.
     """
@@ -95,6 +95,7 @@ class Benchmark(ABC, Generic[R]):
     modality: ClassVar[Literal["image", "video"] | None]
     source: ClassVar[str]
     worst: ClassVar[str]
+    texts: ClassVar[str] = ""
     options_class: ClassVar[type[BenchmarkOptions]] = BenchmarkOptions
 
     def __init__(self, config: EvaluatorConfig, tools: EvaluatorTools) -> None:
@@ -167,9 +168,11 @@ class Benchmark(ABC, Generic[R]):
         del asker
         return captions.texts[0]
 
-    def template(self, stage: str, *places: str, plain: bool = False) -> PromptTemplate:
+    def template(self, stage: str, *placeholders: str, plain: bool = False) -> PromptTemplate:
         """The text of NAME/STAGE, of this project or the user's own; its version is told with the results."""
-        made = load_template(f"{self.name}/{stage}", places, self.options.prompts, plain=plain)
+        made = load_template(
+            f"{self.texts or self.name}/{stage}", placeholders, self.options.prompts, plain=plain
+        )
         self._templates[stage] = made
         return made
 
@@ -253,18 +256,18 @@ def joined(parts: Mapping[str, Measured | Failure]) -> Measured:
 def read_options(kind: type[T], given: Mapping[str, str | int | float | bool], name: str) -> T:
     """Options of a benchmark. Raises ConfigError for unknown keys, with the nearest one, and values that do not fit."""
     if "data" not in given:
-        raise ConfigError([f"{name}: options.data is missing: the folder with the benchmark's public files"])
+        raise ConfigError(f"{name}: options.data is missing: the folder with the benchmark's public files")
     try:
         return load_config(kind, (), [f"{key}={json.dumps(value)}" for key, value in given.items()])
     except ConfigError as error:
-        raise ConfigError([f"options of the benchmark {name}: {error}"]) from error
+        raise ConfigError(f"options of the benchmark {name}: {error}") from error
 
 
 def _endpoints(options: BenchmarkOptions, tools: EvaluatorTools, name: str) -> dict[RoleName, JudgeConfig]:
     judge = _endpoint(tools.judge, options.judge, options.judge_model, options.api_key_env)
     if judge is None:
         raise ConfigError(
-            [f"{name} asks a judge, and there is none: give its address (--judge, or options.judge in a run)"]
+            f"{name} asks a judge, and there is none: give its address (--judge, or options.judge in a run)"
         )
     reasoner = _endpoint(
         tools.reasoner or (judge if options.reasoner else None),

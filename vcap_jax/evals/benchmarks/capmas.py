@@ -20,14 +20,14 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from vcap_jax.configuration import settings
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import chosen, typed
-from vcap_jax.evals.asking import LONG, Asker, Stage
+from vcap_jax.evals.asking import LONG, Asker, Stage, listed, numbered
 from vcap_jax.evals.benchmarks.benchmark import (
     Benchmark,
     BenchmarkOptions,
@@ -91,19 +91,19 @@ class Merged:
 class CapMas(Benchmark[Picture]):
     """See the module."""
 
-    name: ClassVar[str] = "capmas"
-    modality: ClassVar[Literal["image"]] = "image"
-    source: ClassVar[str] = (
+    name = "capmas"
+    modality = "image"
+    source = (
         "Take data/data.jsonl and data/COVERAGE_TEST_VQA/ from github.com/adobe-research/CapMAS (Adobe Research "
         "License: no commercial use) and images_capmas.tar.gz, unpacked as images/, from huggingface.co/datasets/"
         "saehyungl/CapMAS"
     )
-    worst: ClassVar[str] = "average"
-    options_class: ClassVar[type[BenchmarkOptions]] = CapMasOptions
+    worst = "average"
+    options_class = CapMasOptions
+    options: CapMasOptions
 
     def __init__(self, config: EvaluatorConfig, tools: EvaluatorTools) -> None:
         super().__init__(config, tools)
-        assert isinstance(self.options, CapMasOptions)
         self._merging = self.options.captions == "merge5" and tools.captioning
         if self._merging:
             requests = [self.template(f"caption_{k}", plain=True).text for k in range(1, _MERGED + 1)]
@@ -126,17 +126,15 @@ class CapMas(Benchmark[Picture]):
         """The only caption, or what is made of all."""
         if not self._merging:
             return await super().caption_of(captions, asker)
-        listed = "\n\n".join(f"{k}: {text}" for k, text in enumerate(captions.texts, 1))
-        merged = await asker.ask(self.stages["merge"], typed(Merged), {"CAPTIONS": listed})
+        several = "\n\n".join(f"{k}: {text}" for k, text in enumerate(captions.texts, 1))
+        merged = await asker.ask(self.stages["merge"], typed(Merged), {"CAPTIONS": several})
         return merged if isinstance(merged, Failure) else merged.caption
 
     def load(self) -> Iterable[Task[Picture]]:
-        assert isinstance(self.options, CapMasOptions)
         files = self.folder.media("image", "images", "images_capmas", "")
         # Of merge5 the five requests are the protocol.
         several = self.options.captions == "merge5"
         prompt = self.template("caption", plain=True).text if several else self.caption_request()
-        assert isinstance(self.options, CapMasOptions)
         questions = self.folder.file("data/COVERAGE_TEST_VQA", "COVERAGE_TEST_VQA")
         for where, row in self.folder.objects(self.folder.file("data/data.jsonl", "data.jsonl")):
             if self.options.subset == "iiw400" and row.get("dataset") != "IIW-400":
@@ -242,9 +240,9 @@ class CapMas(Benchmark[Picture]):
             name: (*letters_of(question, answer), _UNKNOWN)
             for name, question, answer in zip(names, task.row.questions, task.row.answers, strict=True)
         }
-        listed = "\n\n".join(f"{n}: {q}" for n, q in zip(names, task.row.questions, strict=True))
+        asked = "\n\n".join(f"{n}: {q}" for n, q in zip(names, task.row.questions, strict=True))
         answers = await asker.ask(
-            self.stages["coverage"], chosen(options), {"QUESTIONS": listed, "CAPTION": caption}
+            self.stages["coverage"], chosen(options), {"QUESTIONS": asked, "CAPTION": caption}
         )
         if isinstance(answers, Failure):
             return answers
@@ -263,23 +261,21 @@ class CapMas(Benchmark[Picture]):
         split = await asker.ask(self.stages["propositions"], typed(Propositions), {"CAPTION": caption})
         if isinstance(split, Failure):
             return split
-        claims = [" ".join(claim.split()) for claim in split.propositions if claim.strip()]
+        claims = numbered("P", filter(str.strip, split.propositions))
         if not claims:
             return Measured(values={"propositions": 0.0, "propositions_true": 0.0, "part": 0.0})
         shown = await asker.view(self.pictures(task.sample))
         if isinstance(shown, Failure):
             return shown
-        names = [f"P{number}" for number in range(1, len(claims) + 1)]
-        listed = "\n".join(f"{name}: {claim}" for name, claim in zip(names, claims, strict=True))
         verdicts = await asker.ask(
             self.stages["factuality"],
-            chosen(dict.fromkeys(names, ("true", "false"))),
-            {"REFERENCE": task.row.reference, "PROPOSITIONS": listed},
+            chosen(dict.fromkeys(claims, ("true", "false"))),
+            {"REFERENCE": task.row.reference, "PROPOSITIONS": listed(claims)},
             shown=shown,
         )
         if isinstance(verdicts, Failure):
             return verdicts
-        false = [claim for name, claim in zip(names, claims, strict=True) if verdicts[name] == "false"]
+        false = [claim for name, claim in claims.items() if verdicts[name] == "false"]
         true = len(claims) - len(false)
         return Measured(
             values={"propositions": len(claims), "propositions_true": true, "part": true / len(claims)},

@@ -26,6 +26,7 @@ from vcap_jax.evals.protocol import EvaluatorError, Item, read_items
 from vcap_jax.evals.registry import load_evaluator
 from vcap_jax.evals.statistics import Cluster, Statistic, alone, paired_differences
 from vcap_jax.report.intervals import Value
+from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import (
     JsonDict,
     JsonError,
@@ -43,13 +44,21 @@ NEITHER = frozenset({"words", "consistent"})
 """Metrics that say nothing of how good a caption is."""
 
 _NO_MATTER = frozenset(
-    {"mode", "limit", "subset", "domain", "data", "pictures", "prompts", "api_key_env"}
-) | {
-    "judge",
-    "judge_model",
-    "reasoner",
-    "reasoner_model",
-}
+    [
+        "mode",
+        "limit",
+        "subset",
+        "domain",
+        "data",
+        "pictures",
+        "prompts",
+        "api_key_env",
+        "judge",
+        "judge_model",
+        "reasoner",
+        "reasoner_model",
+    ]
+)
 """Options that are compared otherwise (mode, texts, judges), choose samples (pairs do), or say where things are."""
 _OF_THE_HARNESS = ("tasks", "fps", "max_frames", "max_pixels", "qwen3_vl", "max_new_tokens")
 """What decides the answers of ``VIDEO_QA``."""
@@ -161,6 +170,8 @@ def read_results(folders: Mapping[str, Path]) -> list[Result]:
     cannot be read."""
     found: list[Result] = []
     for label, folder in folders.items():
+        if not folder.is_dir():
+            raise EvaluatorError(f"{folder} is no folder: give what vcap evaluate wrote (its --out)")
         paths = sorted({*folder.glob(RESULTS), *folder.glob(f"*/{RESULTS}")})
         if not paths:
             raise EvaluatorError(
@@ -282,15 +293,12 @@ def _result(label: str, path: Path) -> Result:
         benchmark = as_text(row.get("benchmark"), f"{path}: benchmark")
         if benchmark not in BENCHMARKS and benchmark != VIDEO_QA:
             raise EvaluatorError(f"{path}: {benchmark!r} is no benchmark of this project")
-        metrics = as_object(row.get("metrics"), f"{path}: metrics")
         return Result(
             label=label,
             benchmark=benchmark,
             mode=as_text(row.get("mode"), f"{path}: mode"),
             folder=path.parent,
-            metrics={
-                name: Value.of_row(as_object(value, f"{path}: {name}")) for name, value in metrics.items()
-            },
+            metrics=as_record(dict[str, Value], row.get("metrics"), f"{path}: metrics"),
             items=tuple(read_items(path.with_name(ITEMS))),
             row=row,
         )

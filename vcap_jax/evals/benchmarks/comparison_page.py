@@ -15,9 +15,8 @@ from vcap_jax.evals.benchmarks.comparison import (
     Result,
 )
 from vcap_jax.evals.benchmarks.published import PublishedTable
+from vcap_jax.report import pages
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.pages import page_templates
-from vcap_jax.report.step_log import replace_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +53,9 @@ def as_text(comparisons: Sequence[Comparison]) -> str:
 
 def write_page(path: Path, comparisons: Sequence[Comparison]) -> None:
     """The HTML page."""
-    page = (
-        page_templates("vcap_jax.evals.benchmarks")
-        .get_template("comparison.html")
-        .render(comparisons=comparisons, figure=figure, change=change, counted=counted, shown=shown_metrics)
-    )
-    replace_file(path, page.encode())
+    templates = pages.page_templates("vcap_jax.evals.benchmarks")
+    templates.globals.update(figure=figure, change=change, counted=counted, shown=shown_metrics)
+    pages.write_page(path, templates, "comparison.html", comparisons=comparisons)
 
 
 def counted(result: Result) -> str:

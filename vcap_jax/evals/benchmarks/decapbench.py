@@ -18,11 +18,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import chosen, typed
-from vcap_jax.evals.asking import LONG, Asker, Stage
+from vcap_jax.evals.asking import LONG, Asker, Stage, listed, numbered
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
 from vcap_jax.evals.benchmarks.dcscore import Trial, dcscore
 from vcap_jax.evals.statistics import Statistic, average, mean
@@ -60,13 +60,13 @@ class Facts:
 class DeCapBench(Benchmark[Annotated]):
     """See the module."""
 
-    name: ClassVar[str] = "decapbench"
-    modality: ClassVar[Literal["image"]] = "image"
-    source: ClassVar[str] = (
+    name = "decapbench"
+    modality = "image"
+    source = (
         "Take IIW_400_data.jsonl from github.com/MAGAer13/DeCapBench (no licence is stated) and the pictures of "
         "IIW-400, as images/, from github.com/google/imageinwords"
     )
-    worst: ClassVar[str] = "dcscore"
+    worst = "dcscore"
 
     def load(self) -> Iterable[Task[Annotated]]:
         prompt = self.caption_request()
@@ -172,14 +172,14 @@ class DeCapBench(Benchmark[Annotated]):
     ) -> list[list[int | None]] | Failure:
         """Of each matching, the number of each fact's counterpart."""
         numbers = {f"O{k}": k for k in range(len(task.row.facts))}
-        names = _names(facts)
+        names = numbered("P", (fact.fact for fact in facts))
         answers = await asker.several(
             TRIES,
             self.stages["match"],
             chosen(dict.fromkeys(names, (*numbers, _NONE))),
             {
                 "ORACLE_FACTS": "\n".join(f"O{k}: {fact}" for k, fact in enumerate(task.row.facts)),
-                "FACTS": _listed(facts),
+                "FACTS": listed(names),
             },
         )
         if isinstance(answers, Failure):
@@ -193,25 +193,17 @@ class DeCapBench(Benchmark[Annotated]):
         shown = await asker.view(self.pictures(task.sample))
         if isinstance(shown, Failure):
             return shown
-        names = _names(facts)
+        names = numbered("P", (fact.fact for fact in facts))
         answers = await asker.several(
             TRIES,
             self.stages["verify"],
             chosen(dict.fromkeys(names, ("1", "0"))),
-            {"REFERENCE": task.row.caption, "FACTS": _listed(facts)},
+            {"REFERENCE": task.row.caption, "FACTS": listed(names)},
             shown=shown,
         )
         if isinstance(answers, Failure):
             return answers
         return [[answer[name] == "1" for name in names] for answer in answers]
-
-
-def _names(facts: Sequence[Fact]) -> list[str]:
-    return [f"P{number}" for number in range(1, len(facts) + 1)]
-
-
-def _listed(facts: Sequence[Fact]) -> str:
-    return "\n".join(f"{name}: {fact.fact}" for name, fact in zip(_names(facts), facts, strict=True))
 
 
 def _lacking(stage: str, failure: Failure) -> Measured:

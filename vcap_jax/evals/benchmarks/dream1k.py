@@ -26,7 +26,7 @@ from pathlib import PurePosixPath
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import chosen, typed
-from vcap_jax.evals.asking import Asker, Stage
+from vcap_jax.evals.asking import Asker, Stage, listed, numbered
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
 from vcap_jax.evals.statistics import Statistic, average_of_present, harmonic, mean
 from vcap_jax.reward.failures import Failure
@@ -134,13 +134,10 @@ class Dream1k(Benchmark[Clip]):
     ) -> tuple[str, ...] | Failure:
         if not events:
             return ()
-        names = [f"E{number}" for number in range(1, len(events) + 1)]
-        lines = "\n".join(
-            f"{name}: {' '.join(event.split())}" for name, event in zip(names, events, strict=True)
-        )
-        shape = chosen(dict.fromkeys(names, RELATIONS))
-        answer = await asker.ask(self.stages[stage], shape, {"CAPTION": text, "EVENTS": lines})
-        return answer if isinstance(answer, Failure) else tuple(answer[name] for name in names)
+        asked = numbered("E", events)
+        values = {"CAPTION": text, "EVENTS": listed(asked)}
+        answer = await asker.ask(self.stages[stage], chosen(dict.fromkeys(asked, RELATIONS)), values)
+        return answer if isinstance(answer, Failure) else tuple(answer[name] for name in asked)
 
     @classmethod
     def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:

@@ -28,7 +28,6 @@ from vcap_jax.evals.benchmarks.benchmark import Benchmark, BenchmarkOptions, Mea
 from vcap_jax.evals.benchmarks.choice_tables import ChoiceRow, read_table
 from vcap_jax.evals.benchmarks.choices import listed, read_choice
 from vcap_jax.evals.statistics import Statistic, ratio
-from vcap_jax.evals.templates import PromptTemplate, load_template
 from vcap_jax.reward.failures import Failure
 
 NONE = "none"
@@ -60,6 +59,7 @@ class Prism(Benchmark[Rows]):
 
     modality = "image"
     worst = "share"
+    texts = "prism"
     options_class = PrismOptions
     options: PrismOptions
     table: ClassVar[str]
@@ -107,12 +107,6 @@ class Prism(Benchmark[Rows]):
                 caption="ANSWER",
             ),
         )
-
-    def template(self, stage: str, *places: str, plain: bool = False) -> PromptTemplate:
-        """The four share their texts."""
-        made = load_template(f"prism/{stage}", places, self.options.prompts, plain=plain)
-        self._templates[stage] = made
-        return made
 
     async def measure(self, task: Task[Rows], caption: str, asker: Asker) -> Measured:
         """right, questions, unmatched: of the questions that were answered; share: right / questions."""

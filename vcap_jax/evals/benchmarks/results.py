@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +12,8 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.videos import EvenFrames
 from vcap_jax.evals.asking import StageReport
 from vcap_jax.evals.protocol import Captions, Evaluation, Item
-from vcap_jax.report.pages import page_templates
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.report.pages import page_templates, write_page
+from vcap_jax.report.step_log import replace_file, write_json
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object
 
 REQUEST, RESULTS, ITEMS, WORST = "request.json", "results.json", "items.jsonl", "worst.html"
@@ -70,8 +69,7 @@ def cost(stages: Mapping[str, StageReport]) -> JsonDict:
 def write_results(folder: Path, evaluation: Evaluation, row: Mapping[str, object]) -> None:
     """Writes items.jsonl, then results.json, which says that all is there; each whole or not at all."""
     replace_file(folder / ITEMS, "".join(item.line() for item in evaluation.items).encode())
-    text = json.dumps(row, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    replace_file(folder / RESULTS, text.encode())
+    write_json(folder / RESULTS, row)
 
 
 def write_worst_page(
@@ -104,12 +102,11 @@ def write_worst_page(
         {"item": item, "pictures": pictures(of[item.id]), "reference": of[item.id].references}
         for item in [*measured[:limit], *others[: limit // 2]]
     ]
-    page = (
-        page_templates("vcap_jax.evals.benchmarks")
-        .get_template("worst.html")
-        .render(title=title, by=by, shown=shown, total=len(items), failed=len(others))
+    templates, counts = (
+        page_templates("vcap_jax.evals.benchmarks"),
+        {"total": len(items), "failed": len(others)},
     )
-    replace_file(path, page.encode())
+    write_page(path, templates, "worst.html", title=title, by=by, shown=shown, **counts)
 
 
 def told(evaluation: Evaluation, say: Callable[[str], None]) -> None:

@@ -22,7 +22,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import typed
@@ -54,13 +54,13 @@ class Reply:
 class VCapsBench(Benchmark[tuple[Asked, ...]]):
     """See the module."""
 
-    name: ClassVar[str] = "vcapsbench"
-    modality: ClassVar[Literal["video"]] = "video"
-    source: ClassVar[str] = (
+    name = "vcapsbench"
+    modality = "video"
+    source = (
         "Take VCapsBench_100KQA.jsonl and the videos, as videos/, from huggingface.co/datasets/somos99/VCapsBench "
         "(its page states the terms)"
     )
-    worst: ClassVar[str] = "accuracy"
+    worst = "accuracy"
 
     def load(self) -> Iterable[Task[tuple[Asked, ...]]]:
         prompt = self.caption_request()

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
-from vcap_jax.models.family import Features, GraphDef, Params, PromptBatch
+from vcap_jax.models.family import Features
 from vcap_jax.recipes.teaching.packing import Continuation, Packer, batched
-from vcap_jax.recipes.teaching.pupil import Pupil
+from vcap_jax.recipes.teaching.pupil import Pupil, caption_logits
 from vcap_jax.recipes.teaching.scenery import Scenery
 from vcap_jax.world.captions import say
 from vcap_jax.world.facts import scene_facts
@@ -62,7 +60,7 @@ def _parting(true: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, int, i
 
 def preferring(pupil: Pupil, modality: Modality, scenery: Scenery) -> dict[str, float]:
     """Share of the facts whose true value is preferred, by kind."""
-    logits_of = jax.jit(partial(_logits, pupil.graphdef))
+    logits_of = jax.jit(partial(caption_logits, pupil.graphdef))
     features = pupil.looked(scenery, modality)
     right, all_of = Counter[str](), Counter[str]()
     for first in range(0, len(scenery.scenes), _AT_ONCE):
@@ -77,16 +75,3 @@ def preferring(pupil: Pupil, modality: Modality, scenery: Scenery) -> dict[str, 
                 all_of[choice.kind] += 1
                 right[choice.kind] += all(row[i, true] > row[i, other] for i, true, other in choice.partings)
     return {kind: right[kind] / all_of[kind] for kind in sorted(all_of)}
-
-
-def _logits(
-    graphdef: GraphDef,
-    visual: Params,
-    rest: Params,
-    prompt: PromptBatch,
-    features: Features,
-    tokens: np.ndarray,
-) -> jax.Array:
-    """[B, G, T, V]."""
-    model = nnx.merge(graphdef, visual, rest)
-    return model.caption_hidden(prompt, features, jnp.asarray(tokens)) @ model.head()

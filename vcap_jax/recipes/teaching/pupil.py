@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -66,3 +67,16 @@ def _encoded(graphdef: GraphDef, visual: Params, rest: Params, prompt: PromptBat
     assert prompt.vision is not None
     model: CaptionModel = nnx.merge(graphdef, visual, rest)
     return model.encode_vision(prompt.vision)
+
+
+def caption_logits(
+    graphdef: GraphDef,
+    visual: Params,
+    rest: Params,
+    prompt: PromptBatch,
+    features: Features,
+    tokens: np.ndarray,
+) -> jax.Array:
+    """What follows each token of captions, [B, G, T, V]. tokens: [B, G, T]."""
+    model = nnx.merge(graphdef, visual, rest)
+    return model.caption_hidden(prompt, features, jnp.asarray(tokens)) @ model.head()

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
-from vcap_jax.models.family import Features, GraphDef, Params, PromptBatch
+from vcap_jax.models.family import Features
 from vcap_jax.recipes.teaching.lessons import Lesson, fact_lesson, place_lesson, places_of
 from vcap_jax.recipes.teaching.packing import Continuation, batched
-from vcap_jax.recipes.teaching.pupil import Pupil
+from vcap_jax.recipes.teaching.pupil import Pupil, caption_logits
 from vcap_jax.recipes.teaching.scenery import Scenery
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.scenes import Modality, Scene
@@ -37,7 +34,7 @@ def seeing(pupil: Pupil, modality: Modality, scenery: Scenery) -> dict[str, floa
     Every token of the true answer is the most probable one after those before it: then the policy left alone gives
     that answer, and only then.
     """
-    predict = jax.jit(partial(_predicted, pupil.graphdef))
+    predict = jax.jit(lambda *given: caption_logits(pupil.graphdef, *given).argmax(-1))
     right, all_of = Counter[str](), Counter[str]()
     features = pupil.looked(scenery, modality)
     width = 64
@@ -64,17 +61,3 @@ def seeing(pupil: Pupil, modality: Modality, scenery: Scenery) -> dict[str, floa
 def _filled(group: Sequence[Continuation]) -> list[Continuation]:
     """As many as a call takes; what is missing is empty."""
     return [*group, *[Continuation((), 0)] * (_QUESTIONS - len(group))]
-
-
-def _predicted(
-    graphdef: GraphDef,
-    visual: Params,
-    rest: Params,
-    prompt: PromptBatch,
-    features: Features,
-    tokens: np.ndarray,
-) -> jax.Array:
-    """[B, G, T]: the most probable token at every place."""
-    model = nnx.merge(graphdef, visual, rest)
-    hidden = model.caption_hidden(prompt, features, jnp.asarray(tokens))
-    return (hidden @ model.head()).argmax(-1)

@@ -37,8 +37,8 @@ class TrackersConfig:
 def check_trackers(config: TrackersConfig) -> None:
     """Raises ConfigError for a tracker whose package is not installed, and for one that is named twice."""
     if len(set(config.use)) < len(config.use):
-        raise ConfigError([f"trackers.use is {list(config.use)}: name each once"])
+        raise ConfigError(f"trackers.use is {list(config.use)}: name each once")
     missing = [PACKAGES[name] for name in config.use if importlib.util.find_spec(PACKAGES[name]) is None]
     if missing:
         install = f"{shlex.quote(sys.executable)} -m pip install {' '.join(missing)}"
-        raise ConfigError([f"trackers.use needs {' and '.join(missing)}, not installed here: {install}"])
+        raise ConfigError(f"trackers.use needs {' and '.join(missing)}, not installed here: {install}")

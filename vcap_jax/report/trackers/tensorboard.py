@@ -31,19 +31,15 @@ class TensorBoardTracker:
         )
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """See ``Tracker``."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
     def picture(self, step: int, name: str, picture: Image.Image, text: str) -> None:
-        """See ``Tracker``."""
         self._writer.add_image(name, np.asarray(picture.convert("RGB")), step, dataformats="HWC")
         self._writer.add_text(name, text, step)
 
     def flush(self) -> None:
-        """See ``Tracker``."""
         self._writer.flush()
 
     def close(self) -> None:
-        """See ``Tracker``."""
         self._writer.close()

@@ -31,16 +31,13 @@ class TrackioTracker:
         )
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """See ``Tracker``."""
         self._run.log(dict(values), step=step)
 
     def picture(self, step: int, name: str, picture: Image.Image, text: str) -> None:
-        """See ``Tracker``."""
         self._run.log({name: self._image(picture, caption=text)}, step=step)
 
     def flush(self) -> None:
         """Nothing: a thread of its own writes what was given."""
 
     def close(self) -> None:
-        """See ``Tracker``."""
         self._run.finish()

@@ -36,16 +36,13 @@ class WandbTracker:
         self._run.define_metric("*", step_metric=STEP)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """See ``Tracker``."""
         self._run.log({**values, STEP: step})
 
     def picture(self, step: int, name: str, picture: Image.Image, text: str) -> None:
-        """See ``Tracker``."""
         self._run.log({name: self._image(picture, caption=text), STEP: step})
 
     def flush(self) -> None:
         """Nothing: a process of its own sends what was given."""
 
     def close(self) -> None:
-        """See ``Tracker``."""
         self._run.finish()
