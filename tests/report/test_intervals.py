@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vcap_jax.report.intervals import Value, mean, ratio
+from vcap_jax.report.intervals import Value, mean, ratio, resampled
 from vcap_jax.system.json_records import as_record
 
 
@@ -58,6 +58,13 @@ def test_the_same_values_give_the_same_interval_and_another_seed_another() -> No
     assert mean(values) == mean(values)
     assert mean(values, seed=1) != mean(values)
     assert mean(values, level=0.5).high < mean(values).high
+
+
+def test_of_no_samples_a_statistic_is_not_asked() -> None:
+    def refuses(counts: np.ndarray) -> np.ndarray:
+        raise AssertionError("there is nothing to compute it from")
+
+    assert math.isnan(resampled(refuses, 0).value)
 
 
 def test_nothing_measured_is_no_number() -> None:

@@ -89,6 +89,8 @@ def resampled(
     the same seed can be compared draw by draw. Source: Efron and Tibshirani, An Introduction to the Bootstrap,
     chapter 13.
     """
+    if samples == 0:
+        return _nothing(0, _method(level, resamples))
     return resampled_together(
         lambda counts: {"": statistic(counts)}, samples, level=level, resamples=resamples, seed=seed
     )[""]
@@ -103,12 +105,11 @@ def resampled_together(
     seed: int = 0,
 ) -> dict[str, Value]:
     """``resampled`` of several statistics of the same samples, by name: each has the value and the interval that it has
-    alone, and the draws are made once."""
-    method = f"percentile bootstrap over samples, {level:.0%}, {resamples} resamples"
-    nothing = Value(value=math.nan, low=math.nan, high=math.nan, n=samples, method=method)
+    alone, and the draws are made once. Without samples ``statistics`` must name them all the same."""
+    method = _method(level, resamples)
     whole = {name: float(of[0]) for name, of in statistics(np.ones((1, samples), np.int64)).items()}
     measured = [name for name, value in whole.items() if not math.isnan(value)]
-    found = dict.fromkeys(whole, nothing)
+    found = dict.fromkeys(whole, _nothing(samples, method))
     if samples == 0 or not measured:
         return found
     # How often each sample is drawn is all a resample says, so S counts stand for S drawn samples. They are drawn in
@@ -124,3 +125,11 @@ def resampled_together(
         low, high = np.quantile(values[~np.isnan(values)], [(1 - level) / 2, (1 + level) / 2])
         found[name] = Value(value=whole[name], low=float(low), high=float(high), n=samples, method=method)
     return found
+
+
+def _method(level: float, resamples: int) -> str:
+    return f"percentile bootstrap over samples, {level:.0%}, {resamples} resamples"
+
+
+def _nothing(samples: int, method: str) -> Value:
+    return Value(value=math.nan, low=math.nan, high=math.nan, n=samples, method=method)
