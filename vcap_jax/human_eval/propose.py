@@ -107,7 +107,13 @@ def stages(folder: Path | None = None) -> tuple[Stage, Stage]:
         own = folder is not None and (folder / f"{name}.txt").is_file()
         return load_template(f"human_eval/{name}", places, str(folder if own else PROMPTS))
 
-    propose = Stage(name="propose", template=template("propose", "CAPTION", "REFERENCE"), max_tokens=LONG)
+    propose = Stage(
+        name="propose",
+        template=template("propose", "CAPTION", "REFERENCE"),
+        max_tokens=LONG,
+        at_once=True,
+    )
+    # By then the server has the picture.
     verify = Stage(name="verify", template=template("verify", "CAPTION", "STATEMENTS"), max_tokens=LONG)
     return propose, verify
 
