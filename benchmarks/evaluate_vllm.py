@@ -252,7 +252,7 @@ def main() -> int:
         for name in args.benchmark.split(","):
             lay_out(name, args.out / "data" / name, samples=args.samples, seed=args.seed)
             rows[name] = evaluated(name, args.out / "data", args.out / "results", by, judge, args.settings)
-    (args.out / "evaluate_vllm.json").write_text(json.dumps(rows, indent=2) + "\n")
+            (args.out / "evaluate_vllm.json").write_text(json.dumps(rows, indent=2) + "\n")
     print(f"\nScores of random models mean nothing.\n\n{overview(rows)}\n\n{by_stage(rows)}\n\n{told_failures(rows)}")
     return 0
 
