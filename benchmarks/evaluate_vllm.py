@@ -2,11 +2,11 @@
 
     python benchmarks/evaluate_vllm.py --vllm /path/to/vllm-cpu-env/bin/vllm --out runs/evaluate-vllm
 
-Two small random Qwen3-VLs are served by ``gpu_judge/serve.py``, one captions, the other judges. Scenes of the embedded
-world are laid out as each benchmark publishes its data, other scenes for each, and ``vcap evaluate`` is run on them over
-HTTP. The models know nothing, so **no score means anything**, and none is shown. What is shown is the machinery: that
-every stage's questions and schemas are taken and answered, how many requests there are, how many fail, how long it
-takes, and which share of the prompts' tokens the judge's prefix cache had (vLLM's own counters, before and after).
+Two small random Qwen3-VLs are served by ``gpu_judge/serve.py``: one captions, the other judges. Scenes of the embedded
+world are laid out as each benchmark publishes its data, other scenes for each, and ``vcap evaluate`` runs on them over
+HTTP. The models know nothing, so **no score means anything**. What is shown is the machinery: whether every stage's
+questions and schemas are taken and answered, how many requests there are, how many fail, how long it takes, and which
+share of the prompts' tokens the judge's prefix cache had (vLLM's own counters, before and after).
 
 Pictures are enlarged to 256 visual tokens. ``--captioner`` and ``--judge`` take servers that run already; their caches
 may know the scenes, unless ``--seed`` is another one. Prints two tables and writes evaluate_vllm.json.
@@ -155,7 +155,10 @@ def overview(rows: Mapping[str, JsonDict]) -> str:
         scored = as_number(seconds["scores"], name)
         failed = sum(failures(as_object(stage, name)) for stage in stages.values())
         cells = [f"`{name}`", count(row, "items"), count(row, "failed"), count(by, "requests")]
-        cells += [f"{as_number(seconds['captions'], name):.1f}", count(as_object(row["cost"], name), "questions")]
+        cells += [
+            f"{as_number(seconds['captions'], name):.1f}",
+            count(as_object(row["cost"], name), "questions"),
+        ]
         cells += [str(failed), count(of, "requests"), f"{scored:.1f}"]
         cells += [f"{as_number(of['requests'], name) / scored:.1f}", count(of, "prompt tokens")]
         lines.append([*cells, share(of, "cached", "looked up")])
@@ -232,14 +235,21 @@ def main() -> int:
     parser.add_argument("--captioner", help="address of a vLLM that captions (default: one is started)")
     parser.add_argument("--judge", help="address of a vLLM that judges (default: one is started)")
     parser.add_argument("--benchmark", default=",".join(BENCHMARKS), help="names, divided by commas")
-    parser.add_argument("--samples", type=int, default=4, help="pictures or clips of each benchmark (default: 4)")
+    parser.add_argument(
+        "--samples", type=int, default=4, help="pictures or clips of each benchmark (default: 4)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the scenes (default: 0)")
     parser.add_argument("--model-seed", type=int, default=0, help="of the weights (default: 0)")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument(
-        "--block-size", type=int, default=32, help="tokens of a block of the prefix cache (default: 32; CPUs take no 16)"
+        "--block-size",
+        type=int,
+        default=32,
+        help="tokens of a block of the prefix cache (default: 32; CPUs take no 16)",
     )
-    parser.add_argument("--out", type=Path, required=True, help="a new folder: data, results, evaluate_vllm.json")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="a new folder: data, results, evaluate_vllm.json"
+    )
     parser.add_argument("settings", nargs="*", metavar="judge.key=value", help="for vcap evaluate")
     args = parser.parse_intermixed_args()
     if args.vllm is None and None in (args.captioner, args.judge):
@@ -248,12 +258,17 @@ def main() -> int:
     # As an exception, so that servers that were started are ended too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows: dict[str, JsonDict] = {}
-    with tempfile.TemporaryDirectory(prefix="evaluate-vllm-") as work, servers(args, Path(work)) as (by, judge):
+    with (
+        tempfile.TemporaryDirectory(prefix="evaluate-vllm-") as work,
+        servers(args, Path(work)) as (by, judge),
+    ):
         for name in args.benchmark.split(","):
             lay_out(name, args.out / "data" / name, samples=args.samples, seed=args.seed)
             rows[name] = evaluated(name, args.out / "data", args.out / "results", by, judge, args.settings)
             (args.out / "evaluate_vllm.json").write_text(json.dumps(rows, indent=2) + "\n")
-    print(f"\nScores of random models mean nothing.\n\n{overview(rows)}\n\n{by_stage(rows)}\n\n{told_failures(rows)}")
+    print(
+        f"\nScores of random models mean nothing.\n\n{overview(rows)}\n\n{by_stage(rows)}\n\n{told_failures(rows)}"
+    )
     return 0
 
 

@@ -1,4 +1,4 @@
-"""benchmarks/evaluate_vllm.py without vLLM: every benchmark has data, counters are read, tables say what was counted."""
+"""benchmarks/evaluate_vllm.py without vLLM: data of every benchmark, vLLM's counters, tables."""
 
 from __future__ import annotations
 
@@ -60,7 +60,13 @@ def test_counters_are_summed_over_their_labels_and_others_are_no_part_of_them() 
 
 def test_the_tables_have_a_line_for_each_benchmark_and_each_stage() -> None:
     counted = {"requests": 8.0, "prompt tokens": 1200.0, "looked up": 1200.0, "cached": 900.0}
-    stage = {"questions": 3, "failed": {"cut_off": 1}, "requests": 6, "prompt_tokens": 400, "cached_tokens": 100}
+    stage = {
+        "questions": 3,
+        "failed": {"cut_off": 1},
+        "requests": 6,
+        "prompt_tokens": 400,
+        "cached_tokens": 100,
+    }
     row = {
         "items": 2,
         "failed": 0,

@@ -69,7 +69,8 @@ class Pass(Generic[T]):
 
     fill: the prompt for a text. reference: of the store's key, None where there is none. shown: the visual part,
     None for a question about text alone. route: of the group, for choosing its endpoint. prefix: what the prompts
-    share, None where nothing need go ahead of them. drawing: how answers are drawn. sample: number of the answer, where several are drawn to one question.
+    share and a first request has the server read for all, None where none need go ahead. drawing: how answers are
+    drawn. sample: number of the answer, where several are drawn to one question.
     """
 
     form: Form[T]

@@ -168,7 +168,9 @@ def write_choice_table(path: Path, scenes: Mapping[str, Scene]) -> None:
             lettered = {chr(ord("A") + k): option for k, option in enumerate(options)}
             picture = base64.b64encode(_png(name, scene)).decode() if number == 0 else first
             right = next(letter for letter, option in lettered.items() if option == answer)
-            rows.append({"index": str(len(rows)), "image": picture, "question": text, "answer": right, **lettered})
+            rows.append(
+                {"index": str(len(rows)), "image": picture, "question": text, "answer": right, **lettered}
+            )
     letters = sorted({column for row in rows for column in row if len(column) == 1})
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
