@@ -45,7 +45,9 @@ START_S = 1200.0  # a minute on an idle machine
 class Served:
     """``serve.py`` as a process of its own."""
 
-    def __init__(self, folder: Path, model: Path, vllm: Path, dtype: str, *extra: str) -> None:
+    def __init__(
+        self, folder: Path, model: Path, vllm: Path, dtype: str, *extra: str, name: str = NAME
+    ) -> None:
         self._port_file = folder / f"addresses-{time.monotonic_ns()}"
         self.log_dir = folder / "logs"
         command = [
@@ -56,7 +58,7 @@ class Served:
             "--gpus",
             "none",
         ]
-        command += ["--model", str(model), "--model-name", NAME, "--modality", "both", "--vllm", str(vllm)]
+        command += ["--model", str(model), "--model-name", name, "--modality", "both", "--vllm", str(vllm)]
         command += ["--dtype", dtype, "--max-model-len", "8192", "--image-pixels", str(512 * 512)]
         command += [
             "--video-frames",

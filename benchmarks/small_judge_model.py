@@ -34,15 +34,18 @@ _WEIGHT_SCALE = 0.2
 """Standard deviation of the weights: wide enough that answers depend on what is asked, unlike the usual 0.02."""
 
 
-def write_judge(folder: Path, seed: int) -> int:
-    """Writes configuration, weights, tokenizer and preprocessor files; the number of parameters."""
+def write_judge(folder: Path, seed: int, *, least_pixels: int = 32 * 32) -> int:
+    """Writes configuration, weights, tokenizer and preprocessor files; the number of parameters.
+
+    least_pixels: smaller pictures are enlarged to as many; a visual token has 1,024.
+    """
     instructions = [load_instruction(name).template for name in SPECS] + [_VERDICT]
     tokenizer = train_tokenizer(
         training_texts() + instructions * _INSTRUCTION_REPEATS, vocabulary=VOCABULARY, max_length=POSITIONS
     )
     processor = Processor(
         tokenizer,
-        image=ImageSettings(min_pixels=32 * 32, max_pixels=512 * 512),
+        image=ImageSettings(min_pixels=least_pixels, max_pixels=512 * 512),
         video=VideoSettings(min_pixels=2 * 32 * 32, max_pixels=32 * 256 * 256, max_frames=32),
     )
     config = backbone_config(tokenizer)

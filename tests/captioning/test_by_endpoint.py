@@ -61,6 +61,24 @@ def test_several_are_drawn_with_seeds_of_their_own_and_failures_are_told(tmp_pat
     assert found[1].error is None
 
 
+def test_a_request_goes_ahead_only_where_a_picture_is_captioned_more_than_once(tmp_path: Path) -> None:
+    paths = write_pictures(tmp_path, 2)
+    captioning = Captioning()
+    captioning.owned_by = "vllm"
+
+    def ahead() -> int:
+        return sum(body["max_tokens"] == 1 for body in captioning.bodies)
+
+    with served(captioning) as url, load(url) as captioner:
+        captioner.caption(paths)
+        assert (len(captioning.bodies), ahead()) == (2, 0)
+        list(captioner.stream(paths, n=3, temperature=0.6))
+        assert (len(captioning.bodies), ahead()) == (2 + 2 * 4, 2)
+        captioning.bodies.clear()
+        list(captioner.stream([paths[0], paths[0], paths[1]]))
+    assert len(captioning.bodies) - ahead() == 3
+
+
 def test_a_sample_that_lacks_some_of_its_captions_has_failed(tmp_path: Path) -> None:
     paths = write_pictures(tmp_path, 1)
     captioning = Captioning()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field
 
-from vcap_jax.evals.answers import Answered, chosen, read_answer, typed
+from vcap_jax.evals.answers import Answered, Sentences, chosen, read_answer, typed
 from vcap_jax.reward.failures import Failure
 
 
@@ -99,3 +100,16 @@ def test_half_a_character_in_an_answer_reaches_no_file() -> None:
     assert isinstance(found, Answered)
     assert found.row == {"facts": [{"fact": "so happy ?", "relevance": 1}]}
     assert found.value.facts[0].fact == "so happy ?"
+
+
+def test_a_text_of_a_few_sentences_is_bounded_for_servers_and_taken_as_it_comes() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Told:
+        why: Sentences | None
+
+    shape = typed(Told)
+    assert "'maxLength': 1000" in str(shape.schema)
+    long = "so it is " * 200
+    read = read_answer(json.dumps({"why": long}), "stop", shape)
+    assert isinstance(read, Answered)
+    assert read.value.why == long

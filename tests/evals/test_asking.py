@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.evals.benchmarks.by_stage import ByStage, block, endpoint
-from tests.reward.scripted_judge import ScriptedJudge
+from tests.reward.scripted_judge import Reply, ScriptedJudge
+from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture
 from vcap_jax.evals.answers import chosen
 from vcap_jax.evals.asking import Asker, Stage
 from vcap_jax.evals.templates import PromptTemplate
@@ -96,6 +99,42 @@ def test_several_answers_differ_in_seed_and_are_kept_each(
     bodies = [body for _, _, body in judge.asked]
     assert len({body["seed"] for body in bodies}) == 3
     assert {(body["temperature"], body["max_tokens"]) for body in bodies} == {(1.0, 7)}
+
+
+def picture() -> EncodedMedia:
+    pixels = np.zeros((64, 64, 3), np.uint8)
+    shown = encode_picture(pixels, JudgeMediaSettings())
+    return EncodedMedia(modality="image", duration=0.0, pictures=(shown,))
+
+
+@pytest.mark.parametrize(("at_once", "ahead"), [(True, 1), (False, 0)])
+def test_a_request_goes_ahead_only_to_bring_a_picture_for_several_questions(
+    at_once: bool, ahead: int, servers: tuple[ScriptedJudge, ScriptedJudge]
+) -> None:
+    servers[0].owned_by = "vllm"
+    judge = ByStage(servers[0], {"ask": yes, "see": yes})
+    seen = stage("see", at_once=at_once)
+
+    def answer(body: dict[str, object], number: int) -> Reply:
+        if body["max_tokens"] != 1:
+            return scripted(body, number)
+        brought.append(body)
+        return Reply(content="{")
+
+    brought: list[dict[str, object]] = []
+    scripted, servers[0].answer = servers[0].answer, answer
+    with Asker({"judge": endpoint(servers[0])}, say=lambda text: None) as asker:
+
+        async def work(_: int) -> object:
+            view = await asker.view(picture)
+            assert not isinstance(view, Failure)
+            about_text = [asker.ask(stage(), SHAPE, {"CAPTION": f"x{k}"}) for k in range(3)]
+            about_it = [asker.ask(seen, SHAPE, {"CAPTION": f"x{k}"}, shown=view) for k in range(3)]
+            return await asyncio.gather(*about_text, *about_it)
+
+        assert asker.each([0], work, what="items", total=1) == [[{"answer": "yes"}] * 6]
+    assert len(brought) == ahead
+    assert len(judge.asked) == 6
 
 
 def test_a_try_after_a_bad_answer_has_another_seed(servers: tuple[ScriptedJudge, ScriptedJudge]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
@@ -38,9 +40,30 @@ def test_the_version_is_that_of_the_text(tmp_path: Path) -> None:
     assert load_template("capmas/caption", (), str(tmp_path), plain=True).version != packaged.version
 
 
-def test_every_packaged_text_ends_with_the_form_of_its_answer() -> None:
-    folder = resources.files("vcap_jax.evals").joinpath("prompts")
-    for benchmark in ("capmas", "decapbench", "vcapsbench"):
-        for file in folder.joinpath(benchmark).iterdir():
-            text = file.read_text(encoding="utf-8")
-            assert file.name.startswith("caption") or "exactly one JSON object" in text.splitlines()[-1]
+MANY = ("captionqa/answer", "prism/answer", "prism/match", "vcapsbench/question", "vdc/answer", "vdc/compare")
+"""Put many times about one caption or to one end, so what they share comes first, for the server's cache."""
+
+
+def packaged() -> Iterator[tuple[str, str]]:
+    for benchmark in resources.files("vcap_jax.evals").joinpath("prompts").iterdir():
+        for file in benchmark.iterdir():
+            yield f"{benchmark.name}/{file.name.removesuffix('.txt')}", file.read_text(encoding="utf-8")
+
+
+def test_every_packaged_text_tells_the_form_of_its_answer_at_its_end_or_before_what_is_filled_in() -> None:
+    asked = {name: text for name, text in packaged() if "Output (strict)" in text}
+    assert set(MANY) < set(asked)
+    for name, text in asked.items():
+        told = text.split("{")[0] if name in MANY else text.strip().splitlines()[-1]
+        assert "exactly one JSON object" in told, name
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_what_differs_between_many_questions_comes_last(name: str) -> None:
+    text = dict(packaged())[name]
+    places = re.findall(r"\{[A-Z_]+\}", text)
+    after = text[text.index(places[0]) :].split("\n")
+    headings = {"", "Question"}
+    assert set(after) <= {*places, *headings}
+    if "{CAPTION}" in places:
+        assert places[0] == "{CAPTION}"

@@ -10,9 +10,19 @@ from tests.human_eval.small_study import CAPTIONS, write_small_study
 from tests.reward.scripted_judge import ScriptedJudge
 from vcap_jax.commands import propose
 from vcap_jax.human_eval.embedded import write_embedded_study
-from vcap_jax.human_eval.propose import Missing, Proposals, Wrong, judge_media, sorted_out, stages
+from vcap_jax.human_eval.propose import (
+    Check,
+    Missing,
+    Proposals,
+    Wrong,
+    judge_media,
+    sorted_out,
+    stages,
+    verdicts_on,
+)
 from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.study import Settings, read_study
+from vcap_jax.reward.failures import Failure
 from vcap_jax.world.vocabulary import VIDEO_FPS, VIDEO_FRAMES
 
 
@@ -131,3 +141,15 @@ def test_a_text_of_ones_own_replaces_one_of_the_two(tmp_path):
     first, second = stages(tmp_path)
     assert first.template.text == stages()[0].template.text
     assert second.template.text.strip() == "{CAPTION} {STATEMENTS}"
+
+
+def test_a_server_is_held_to_one_verdict_about_each_statement():
+    shape = verdicts_on(3)
+    verdicts = shape.schema["properties"]["verdicts"]
+    number = shape.schema["$defs"]["Checked"]["properties"]["number"]
+    assert (verdicts["minItems"], verdicts["maxItems"]) == (3, 3)
+    assert (number["minimum"], number["maximum"]) == (1, 3)
+    assert verdicts_on(2).schema["properties"]["verdicts"]["maxItems"] == 2
+    rows = [{"number": number, "reason": "so it is", "keep": True} for number in (1, 2, 3)]
+    assert isinstance(shape.read({"verdicts": rows}), Check)
+    assert isinstance(shape.read({"verdicts": [rows[0], *rows[:2]]}), Failure)

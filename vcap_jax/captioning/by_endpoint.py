@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -128,6 +128,7 @@ class EndpointCaptioner:
             return
         waiting: deque[tuple[Sample, Future[Captioned | Failure]]] = deque()
         groups = GroupIterator(samples, load, self._reading, on_skip=on_bad)
+        wanted = Counter(sample.files for sample in samples)
 
         def finished() -> Iterator[Captioned]:
             sample, future = waiting.popleft()
@@ -142,7 +143,8 @@ class EndpointCaptioner:
                 if requested():
                     break
                 asked = batch.examples[0]
-                waiting.append((asked.sample, self._loop.submit(self._ask(asked, seed))))
+                several = self._each > 1 or wanted[asked.sample.files] > 1
+                waiting.append((asked.sample, self._loop.submit(self._ask(asked, seed, several=several))))
                 if len(waiting) >= self._in_flight:
                     yield from finished()
             while waiting:
@@ -152,8 +154,11 @@ class EndpointCaptioner:
             for _, future in waiting:
                 future.cancel()
 
-    async def _ask(self, asked: Asked, seed: int) -> Captioned | Failure:
-        """The sample's captions, with what kept others from coming; the first failure if none of them came."""
+    async def _ask(self, asked: Asked, seed: int, *, several: bool) -> Captioned | Failure:
+        """The sample's captions, with what kept others from coming; the first failure if none of them came.
+
+        several: its media are asked about more than once, so a first request brings them for all.
+        """
         as_video = asked.media.modality == "video" and await self._client.takes_video()
         shown = await asyncio.to_thread(show, asked.media, None, as_video=as_video)
         messages = build_messages(shown.parts, asked.request)
@@ -162,7 +167,8 @@ class EndpointCaptioner:
             key = f"{seed}/{asked.sample.id}/{k}".encode()
             drawn = int.from_bytes(blake2b(key, digest_size=4).digest(), "big") >> 1
             own = dataclasses.replace(shown, fields={**shown.fields, **self._fields, "seed": drawn})
-            answer = await self._client.ask(messages, _read, shown=own, route=shown.key, prefix=shown.key)
+            prefix = shown.key if several else None
+            answer = await self._client.ask(messages, _read, shown=own, route=shown.key, prefix=prefix)
             return answer.result
 
         results = await asyncio.gather(*(one(k) for k in range(self._each)))

@@ -9,7 +9,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import pydantic
 
@@ -22,6 +22,10 @@ T = TypeVar("T")
 
 _ENUMERATED = 500
 """Words in a schema at most."""
+
+Sentences = Annotated[str, pydantic.Field(json_schema_extra={"maxLength": 1000})]
+"""A text of a few sentences. A server that enforces schemas ends a longer one, so that a judge that repeats itself does
+so until here and not until its tokens are used up; of other servers a longer one is taken."""
 
 
 @dataclass(frozen=True, kw_only=True)

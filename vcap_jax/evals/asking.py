@@ -62,6 +62,8 @@ class Stage:
 
     name: in reports. template: its text. role: who is asked. temperature, max_tokens: None for what the settings of
     the endpoint say. caption: the template's placeholder that holds the text in question, for the store's readers.
+    at_once: several questions about one picture are put at once; where the server keeps pictures, a first request
+    brings it for all (``judge.lead_request``). Text needs none: a server's cache shares what is still being read.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Stage:
     temperature: float | None = None
     max_tokens: int | None = None
     caption: str = "CAPTION"
+    at_once: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +228,7 @@ class Asker:
             reference=None,
             shown=shown,
             route=shared if shown is None else shown.key,
-            prefix=shared,
+            prefix=shown.key if shown is not None and stage.at_once else None,
             drawing=Drawing(
                 temperature=stage.temperature,
                 max_tokens=stage.max_tokens,

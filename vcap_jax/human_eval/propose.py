@@ -9,8 +9,9 @@ that accuses the caption of words that it does not have. Answers are kept, so a 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -25,13 +26,14 @@ from vcap_jax.data.judge_media import (
     encode_picture,
 )
 from vcap_jax.data.videos import index_video, read_frames
-from vcap_jax.evals.answers import typed
+from vcap_jax.evals.answers import Sentences, Shape, typed
 from vcap_jax.evals.asking import LONG, Asker, Stage
 from vcap_jax.evals.templates import PromptTemplate, load_template
 from vcap_jax.human_eval.protocol import Kind
 from vcap_jax.human_eval.records import Item, Name, Proposition, Row, Span
 from vcap_jax.reward.encoded_view import EncodedView
 from vcap_jax.reward.failures import Failure
+from vcap_jax.system.json_values import as_object
 
 PROMPTS = Path(__file__).parent / "prompts"
 MOST_FRAMES = 32
@@ -43,17 +45,17 @@ _MOST_TEXT = 2000
 class Missing:
     """A statement about what the other caption has and the candidate lacks."""
 
-    statement: str
-    reference_quote: str
+    statement: Sentences
+    reference_quote: Sentences
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wrong:
     """A statement about what the candidate says and the picture contradicts."""
 
-    statement: str
-    caption_quote: str
-    reference_quote: str
+    statement: Sentences
+    caption_quote: Sentences
+    reference_quote: Sentences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,7 @@ class Checked:
     """What the verifier says of one statement."""
 
     number: int
-    reason: str
+    reason: Sentences
     keep: bool
 
 
@@ -107,7 +109,13 @@ def stages(folder: Path | None = None) -> tuple[Stage, Stage]:
         own = folder is not None and (folder / f"{name}.txt").is_file()
         return load_template(f"human_eval/{name}", placeholders, str(folder if own else PROMPTS))
 
-    propose = Stage(name="propose", template=template("propose", "CAPTION", "REFERENCE"), max_tokens=LONG)
+    propose = Stage(
+        name="propose",
+        template=template("propose", "CAPTION", "REFERENCE"),
+        max_tokens=LONG,
+        at_once=True,
+    )
+    # By then the server has the picture.
     verify = Stage(name="verify", template=template("verify", "CAPTION", "STATEMENTS"), max_tokens=LONG)
     return propose, verify
 
@@ -135,8 +143,9 @@ async def _propose_pair(
     if not kept:
         return pair(rejected=tuple(rejected))
     numbered = "\n".join(f"{number}. [{one.kind}] {one.text}" for number, one in enumerate(kept, 1))
-    shape = typed(Check, partial(_one_each, count=len(kept)))
-    checked = await asker.ask(verify, shape, {"CAPTION": caption, "STATEMENTS": numbered}, shown=shown)
+    checked = await asker.ask(
+        verify, verdicts_on(len(kept)), {"CAPTION": caption, "STATEMENTS": numbered}, shown=shown
+    )
     if isinstance(checked, Failure):
         return pair(failure=str(checked))
     by_number = {one.number: one for one in checked.verdicts}
@@ -147,6 +156,21 @@ async def _propose_pair(
         else:
             rejected.append(Rejected(proposition=one, by="verifier", why=by_number[number].reason))
     return pair(kept=tuple(good), rejected=tuple(rejected))
+
+
+def verdicts_on(count: int) -> Shape[Check]:
+    """An answer of the second question about ``count`` statements; a server that enforces schemas is held to as many
+    verdicts, about these numbers."""
+    shape = typed(Check, partial(_one_each, count=count))
+    schema = copy.deepcopy(dict(shape.schema))
+    verdicts = as_object(as_object(schema["properties"], "properties")["verdicts"], "verdicts")
+    one = as_object(as_object(schema["$defs"], "$defs")["Checked"], "Checked")
+    number = as_object(as_object(one["properties"], "properties")["number"], "number")
+    assert isinstance(verdicts, dict)
+    assert isinstance(number, dict)
+    verdicts |= {"minItems": count, "maxItems": count}
+    number |= {"minimum": 1, "maximum": count}
+    return replace(shape, schema=schema)
 
 
 def _one_each(check: Check, *, count: int) -> str | None:

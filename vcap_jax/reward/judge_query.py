@@ -69,7 +69,8 @@ class Pass(Generic[T]):
 
     fill: the prompt for a text. reference: of the store's key, None where there is none. shown: the visual part,
     None for a question about text alone. route: of the group, for choosing its endpoint. prefix: what the prompts
-    share. drawing: how answers are drawn. sample: number of the answer, where several are drawn to one question.
+    share and a first request has the server read for all, None where none need go ahead. drawing: how answers are
+    drawn. sample: number of the answer, where several are drawn to one question.
     """
 
     form: Form[T]
@@ -77,7 +78,7 @@ class Pass(Generic[T]):
     reference: str | None
     shown: EncodedView | None
     route: str
-    prefix: str
+    prefix: str | None
     drawing: Drawing = AS_CONFIGURED
     sample: int = 0
 

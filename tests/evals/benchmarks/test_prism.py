@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.evals.benchmarks.by_stage import ByStage, Given, block, endpoint, made
-from tests.reward.scripted_judge import ScriptedJudge
+from tests.reward.scripted_judge import Reply, ScriptedJudge
 from vcap_jax.evals.benchmarks.files import DataMissing
 from vcap_jax.evals.benchmarks.prism import PrismAi2d, PrismVStar
 
@@ -74,6 +74,21 @@ def test_the_figure_is_that_worked_out_by_hand(server: ScriptedJudge, judge: ByS
     assert found.items[1].notes == {"Questions and answers": "How many? a couple of them (B, it is B)"}
     for _, _, body in judge.asked:  # nobody but the captioner sees a picture
         assert all(part["type"] == "text" for part in body["messages"][0]["content"])  # type: ignore[index]
+
+
+def test_the_questions_about_a_description_are_put_at_once(
+    server: ScriptedJudge, judge: ByStage, data: Path
+) -> None:
+    scripted = server.answer
+
+    def both_are_there(body: dict[str, object], number: int) -> Reply:
+        reply = scripted(body, number)
+        reply.hold = lambda: server.most_running >= 2
+        return reply
+
+    server.answer = both_are_there
+    made(PrismVStar, data, endpoint(server), limit=1).evaluate(Given({"1": "a cat, red"}))
+    assert judge.stages() == ["answer", "answer"]
 
 
 def test_query_aware_asks_for_a_description_of_each_question(

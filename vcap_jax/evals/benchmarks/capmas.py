@@ -26,7 +26,7 @@ from pydantic import Field
 
 from vcap_jax.configuration import settings
 from vcap_jax.data.manifest import Sample
-from vcap_jax.evals.answers import chosen, typed
+from vcap_jax.evals.answers import Sentences, chosen, typed
 from vcap_jax.evals.asking import LONG, Asker, Stage, listed, numbered
 from vcap_jax.evals.benchmarks.benchmark import (
     Benchmark,
@@ -70,7 +70,7 @@ class Picture:
 class Likeness:
     """An answer of CLAIR."""
 
-    reason: str | None
+    reason: Sentences | None
     score: Annotated[float, Field(ge=0, le=100)]
 
 

@@ -109,6 +109,7 @@ class DeCapBench(Benchmark[Annotated]):
                 temperature=0.3,
                 max_tokens=LONG,
                 caption="FACTS",
+                at_once=True,
             ),
         )
 

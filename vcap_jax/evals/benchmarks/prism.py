@@ -14,6 +14,7 @@ without a seed, where its matcher fails, so its figures differ from run to run. 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import ClassVar
 from vcap_jax.configuration import settings
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.manifest import Sample
-from vcap_jax.evals.answers import chosen, typed
+from vcap_jax.evals.answers import Sentences, chosen, typed
 from vcap_jax.evals.asking import Asker, Stage
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, BenchmarkOptions, Measured, Mode, Task
 from vcap_jax.evals.benchmarks.choice_tables import ChoiceRow, read_table
@@ -47,7 +48,7 @@ class PrismOptions(BenchmarkOptions):
 class Answer:
     """A reasoner's answer."""
 
-    Answer: str
+    Answer: Sentences
 
 
 Rows = tuple[ChoiceRow, ...]
@@ -113,8 +114,8 @@ class Prism(Benchmark[Rows]):
         right = unmatched = asked = 0
         lacking: dict[str, str] = {}
         told: list[str] = []
-        for row in task.row:
-            answer = await self._answer(row, caption, asker)
+        answers = await asyncio.gather(*(self._answer(row, caption, asker) for row in task.row))
+        for row, answer in zip(task.row, answers, strict=True):
             if isinstance(answer, Failure):
                 lacking[f"question {row.index}"] = str(answer)
                 continue

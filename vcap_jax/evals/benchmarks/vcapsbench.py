@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vcap_jax.data.manifest import Sample
-from vcap_jax.evals.answers import typed
+from vcap_jax.evals.answers import Sentences, typed
 from vcap_jax.evals.asking import Asker, Stage
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
 from vcap_jax.evals.statistics import Statistic, ratio
@@ -47,7 +47,7 @@ class Asked:
 class Reply:
     """An answer from the caption."""
 
-    analysis: str
+    analysis: Sentences
     answer: Literal["Yes", "No", "Unanswerable"]
 
 

@@ -26,7 +26,7 @@ from pydantic import BeforeValidator, Field
 
 from vcap_jax.configuration import settings
 from vcap_jax.data.manifest import Sample
-from vcap_jax.evals.answers import typed
+from vcap_jax.evals.answers import Sentences, typed
 from vcap_jax.evals.asking import Asker, Stage
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, BenchmarkOptions, Measured, Mode, Task
 from vcap_jax.evals.statistics import Statistic, average, mean
@@ -69,7 +69,7 @@ def _word(value: object) -> object:
 class Answer:
     """An answer from the caption."""
 
-    Answer: str
+    Answer: Sentences
 
 
 @dataclass(frozen=True)
