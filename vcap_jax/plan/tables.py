@@ -243,7 +243,7 @@ def _most(plan: Plan) -> str:
         names = sorted(of, key=lambda name: -of[name])[:3]
         return ", ".join(f"{name} {of[name]:.1f} s" for name in names)
 
-    return f"Most of a step: {largest(seconds)}. Above what they must take: {largest(above)}."
+    return f"Most of a step: {largest(seconds)}.\nAbove what they must take: {largest(above)}."
 
 
 def _verdict(plan: Plan) -> str:
