@@ -21,7 +21,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,6 +50,7 @@ from vcap_jax.world.scenes import Modality, Scene
 Writer = Callable[[Path, Mapping[str, Scene]], None]
 LEAST_PIXELS = 512 * 512
 CAPTION_TOKENS = 128
+STEP_TOKENS = 32_768
 COUNTED = {
     "requests": "request_success",
     "prompt tokens": "prompt_tokens",
@@ -115,7 +115,10 @@ def counted(url: str, into: dict[str, float]) -> Iterator[None]:
     yield
     # vLLM counts a request a moment after it was answered.
     time.sleep(1)
-    into |= {name: value - before[name] for name, value in now().items()}
+    after = now()
+    if any(after[name] < before[name] for name in COUNTED):
+        raise SystemExit(f"the server at {url} began anew while it was counted: its log says why")
+    into |= {name: value - before[name] for name, value in after.items()}
 
 
 def evaluated(name: str, data: Path, out: Path, captioner: str, judge: str, more: Sequence[str]) -> JsonDict:
@@ -209,9 +212,12 @@ def servers(args: argparse.Namespace, work: Path) -> Iterator[tuple[str, str]]:
             if given is not None:
                 started.append(given)
                 continue
+            work.mkdir(exist_ok=True)
             model = work / role
             write_judge(model, args.model_seed + seed, least_pixels=LEAST_PIXELS)
-            extra = f"--extra=--block-size {args.block_size}"
+            # vLLM 0.32 for CPUs dies of a prompt that is read in parts where its request has a seed ("CPU Generator
+            # does not use offset"): whatever comes at once must fit one step.
+            extra = f"--extra=--block-size {args.block_size} --max-num-batched-tokens {STEP_TOKENS}"
             server = Served(work, model, args.vllm, args.dtype, extra, name=f"random-{role}")
             stack.callback(stopped, server.process)
             started.append(server)
@@ -248,7 +254,10 @@ def main() -> int:
         help="tokens of a block of the prefix cache (default: 32; CPUs take no 16)",
     )
     parser.add_argument(
-        "--out", type=Path, required=True, help="a new folder: data, results, evaluate_vllm.json"
+        "--out",
+        type=Path,
+        required=True,
+        help="a new folder: data, results, servers with their logs, evaluate_vllm.json",
     )
     parser.add_argument("settings", nargs="*", metavar="judge.key=value", help="for vcap evaluate")
     args = parser.parse_intermixed_args()
@@ -258,10 +267,7 @@ def main() -> int:
     # As an exception, so that servers that were started are ended too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows: dict[str, JsonDict] = {}
-    with (
-        tempfile.TemporaryDirectory(prefix="evaluate-vllm-") as work,
-        servers(args, Path(work)) as (by, judge),
-    ):
+    with servers(args, args.out / "servers") as (by, judge):
         for name in args.benchmark.split(","):
             lay_out(name, args.out / "data" / name, samples=args.samples, seed=args.seed)
             rows[name] = evaluated(name, args.out / "data", args.out / "results", by, judge, args.settings)
