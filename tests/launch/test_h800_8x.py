@@ -74,7 +74,9 @@ def test_groups_that_some_gpus_would_not_share_are_refused(node: Path) -> None:
     eight = ("rollout.groups_per_batch=8", "grpo.groups_per_micro_batch=8")
     done = start(node, "h800_8x.sh", "--dry-run", "--", *eight)
     assert done.returncode == 2
-    assert "groups_per_micro_batch=8 would have every device compute" in done.stderr
+    assert (
+        "grpo.groups_per_micro_batch=8 and rollout.groups_per_batch=8 would have every device" in done.stderr
+    )
     assert "a multiple of 6" in done.stderr
 
 

@@ -186,8 +186,10 @@ def _decides(config: RunConfig) -> JsonDict:
     for name in ("ahead", "short_groups", "short_length", "offload"):
         if not rollout[name]:
             del rollout[name]
-    # How long a server is waited for decides nothing.
-    del as_object(rollout["vllm"], "rollout.vllm")["outage_timeout_s"]
+    # How long a server is waited for decides nothing, nor whether it sleeps outside of its turn.
+    vllm = as_object(rollout["vllm"], "rollout.vllm")
+    del vllm["outage_timeout_s"], vllm["sleep_mode"]
+    del as_object(told["judge"], "judge")["sleep_mode"]
     grpo = as_object(told["grpo"], "grpo")
     if not config.grpo.advantages.per_component:
         del as_object(grpo["advantages"], "grpo.advantages")["per_component"]
