@@ -1,4 +1,4 @@
-"""``launch/restudy.py``: a line for every candidate, what they are of, and errors that name the file."""
+"""``launch/restudy.py``: what other weights change, a line for every candidate, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def restudied(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
 
 
-def test_every_candidate_has_a_line_and_standard_error_says_what_they_are_of(tmp_path: Path) -> None:
-    path = tmp_path / "judgements.sqlite"
+def test_what_other_weights_change_is_told_and_every_candidate_has_a_line(tmp_path: Path) -> None:
+    path, out = tmp_path / "judgements.sqlite", tmp_path / "rewards.jsonl"
     answer = {"Analysis": "", "Correctness": 10, "Completeness": 5, "Text Quality": 8}
     given = {"step": 0, "group": 3, "sample_id": "a", "caption": "c", "family": "witness_adjudicator"}
     rows = [
@@ -35,26 +35,33 @@ def test_every_candidate_has_a_line_and_standard_error_says_what_they_are_of(tmp
     with JudgementStore(path) as store:
         store.put(KEY, Judgement(answer=answer)).result()
         store.put_group(rows).result()
-    done = restudied(str(path), "--completeness", "0.1")
+    done = restudied(str(path), "--completeness", "0.1", "--out", str(out))
     assert done.returncode == 0, done.stderr
-    first, second = map(json.loads, done.stdout.splitlines())
-    assert (first["was"], round(first["reward"], 6), first["group"]) == (0.78, 1.08, 3)
+    first, second = map(json.loads, out.read_text().splitlines())
+    assert (first["was"], first["reward"], first["group"]) == (0.78, 1.08, 3)
     assert (second["place"], second["reward"]) == (1, None)
-    assert done.stderr == (
+    summary = (
         "2 candidates of 1 steps, 1 of them without a stored answer that they need (reward null); 2 without a local "
         "pass, where the weight local is of no account\n"
+        "mean reward 1.08, where it was 0.78\n"
         "weights: correctness 0.05, completeness 0.1, text_quality 0.01, local 0.1; those not named are the defaults\n"
     )
+    assert (done.stdout, done.stderr) == (summary, "")
+    # On standard output lines stand alone.
+    piped = restudied(str(path), "--completeness", "0.1", "--out", "-")
+    assert (piped.stdout, piped.stderr) == (out.read_text(), summary)
     # The run's own weights stand where none are named.
     own = RunConfig(reward=RewardConfig(weights=RewardWeights(correctness=0.02, text_quality=0.0)))
     (tmp_path / "config.yaml").write_text(dump_config(own))
     done = restudied(str(path), "--completeness", "0.1")
     assert done.returncode == 0, done.stderr
-    assert round(json.loads(done.stdout.splitlines()[0])["reward"], 6) == 0.7
-    assert done.stderr.splitlines()[1] == (
-        "weights: correctness 0.02, completeness 0.1, text_quality 0, local 0.1; those not named are of "
-        f"{tmp_path / 'config.yaml'}"
-    )
+    assert done.stdout.splitlines()[1:] == [
+        "mean reward 0.7, where it was 0.78",
+        (
+            "weights: correctness 0.02, completeness 0.1, text_quality 0, local 0.1; those not named are of "
+            f"{tmp_path / 'config.yaml'}"
+        ),
+    ]
     (tmp_path / "config.yaml").write_text("reward: {weights: {corectness: 1}}")
     broken = restudied(str(path))
     assert broken.returncode == 1
@@ -62,8 +69,9 @@ def test_every_candidate_has_a_line_and_standard_error_says_what_they_are_of(tmp
 
 
 def test_what_is_no_store_and_weights_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    absent = restudied(str(tmp_path / "absent"))
+    absent = restudied(str(tmp_path / "absent"), "--out", str(tmp_path / "rewards.jsonl"))
     assert absent.returncode == 1
+    assert not (tmp_path / "rewards.jsonl").exists()
     assert (
         absent.stderr == f"error: {tmp_path / 'absent'} does not exist: give the judgements.sqlite of a run\n"
     )

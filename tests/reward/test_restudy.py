@@ -7,7 +7,7 @@ import pytest
 
 from tests.reward.stored import candidate, put
 from vcap_jax.reward.aggregation import RewardWeights
-from vcap_jax.reward.restudy import Coverage, restudy
+from vcap_jax.reward.restudy import Coverage, Effect, Restudied, restudy
 from vcap_jax.reward.store import (
     StoreError,
     read_candidates,
@@ -42,6 +42,39 @@ def test_candidates_without_a_local_pass_are_counted(studied: Path) -> None:
         told.add(row)
     assert told.without_local == 3
     assert str(told).endswith("; 3 without a local pass, where the weight local is of no account")
+
+
+def test_pairs_of_a_group_are_compared_before_and_after() -> None:
+    """By hand: two groups of one step. 1 < 2 < 3 becomes 2, 2, 1; a tie of 1 becomes 1 < 2, beside one masked."""
+    effect = Effect()
+    groups = {"a": ([1.0, 2.0, 3.0], [2.0, 2.0, 1.0]), "b": ([1.0, 1.0, None], [1.0, 2.0, 9.0])}
+    for name, (was, now) in groups.items():
+        for index, (before, after) in enumerate(zip(was, now, strict=True)):
+            kept = candidate(step=0, sample_id=name, index=index, verdicts={}, reward=before)
+            effect.add(Restudied(candidate=kept, reward=after))
+    effect.close()
+    assert (effect.pairs, effect.reversed, effect.tied, effect.parted) == (4, 2, 1, 1)
+    assert (effect.groups, effect.other_best, effect.scored) == (2, 2, 5)
+    assert str(effect).splitlines() == [
+        "mean reward 1.6, where it was 1.6",
+        (
+            "of 4 pairs of captions of one group 50.0% are ordered the other way round, 25.0% become a tie, "
+            "25.0% were a tie"
+        ),
+        "another caption is the best in 2 of 2 groups",
+    ]
+    assert str(Effect()) == "no candidate has a reward before and after"
+
+
+def test_rewards_that_rounding_alone_tells_apart_are_no_new_order() -> None:
+    effect = Effect()
+    equal = (0.05 * 4 + 0.04 * 1 + 0.01 * 4, 0.04 * 6 + 0.01 * 4)
+    assert equal[0] != equal[1]
+    for index, after in enumerate(equal):
+        kept = candidate(step=0, sample_id="a", index=index, verdicts={}, reward=0.5)
+        effect.add(Restudied(candidate=kept, reward=after))
+    effect.close()
+    assert (effect.pairs, effect.parted, effect.other_best) == (1, 0, 0)
 
 
 def test_rewards_of_another_family_have_no_such_weights(studied: Path) -> None:

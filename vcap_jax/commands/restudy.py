@@ -1,26 +1,33 @@
 """Computes the rewards of a run anew from its stored judgements, with other weights: no judge is asked.
 
     python launch/restudy.py runs/mine/judgements.sqlite --correctness 0.1 --text-quality 0
+    python launch/restudy.py runs/mine/judgements.sqlite --correctness 0.1 --out rewards.jsonl
 
-Prints one JSON line per candidate with the old and the new reward, and on standard error what they are of and with
-which weights. Weights that are not named are the run's own, of the config.yaml beside the store; where there is none,
-the paper's.
+Says what the other weights would have changed: the mean reward, and how captions of one group are ordered, which is all
+that a policy learns from. --out writes a JSON line per candidate with the old and the new reward ("-": to standard
+output, and all else to standard error). Weights that are not named are the run's own, of the config.yaml beside the
+store; where there is none, the paper's.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import chain, islice
 from pathlib import Path
+from typing import TextIO
 
 from yaml import YAMLError
 
 from vcap_jax.configuration import ConfigError, load_config, parse_yaml
-from vcap_jax.reward.aggregation import RewardWeights
-from vcap_jax.reward.restudy import Coverage, restudy
+from vcap_jax.report.step_log import naming
+from vcap_jax.reward.aggregation import RewardWeights, comparable
+from vcap_jax.reward.restudy import Coverage, Effect, Restudied, restudy
 from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.system.json_values import JsonDict
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = tuple(asdict(RewardWeights()))
     for name in names:
         parser.add_argument(f"--{name.replace('_', '-')}", type=float, metavar="WEIGHT")
+    parser.add_argument(
+        "--out", metavar="FILE", help="a JSON line per candidate goes there; - is standard output"
+    )
     options = parser.parse_args(arguments)
     given = [f"{name}={value}" for name in names if (value := getattr(options, name)) is not None]
     try:
@@ -40,26 +50,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = options.store.with_name("config.yaml")
         own = run_weights(config) if config.is_file() else []
         weights = load_config(RewardWeights, [], [*own, *given])
-        coverage = Coverage()
-        for row in restudy(options.store, weights):
-            coverage.add(row)
-            c = row.candidate
-            line = {
-                "step": c.step,
-                "id": c.sample_id,
-                "group": c.group,
-                "place": c.index,
-                "was": c.reward,
-                "reward": row.reward,
-            }
-            print(json.dumps(line))
-        print(coverage, file=sys.stderr)
+        coverage, effect = Coverage(), Effect()
+        rows = restudy(options.store, weights)
+        first = list(islice(rows, 1))  # what is no store is told before a file is made
+        with _lines(options.out) as lines:
+            for row in chain(first, rows):
+                coverage.add(row)
+                effect.add(row)
+                if lines is not None:
+                    print(json.dumps(_line(row)), file=lines)
+        effect.close()
+        say = sys.stderr if options.out == "-" else sys.stdout
+        print(f"{coverage}\n{effect}", file=say)
         told = ", ".join(f"{name} {weight:g}" for name, weight in asdict(weights).items())
         whose = f"of {config}" if own else "the defaults"
-        print(f"weights: {told}; those not named are {whose}", file=sys.stderr)
+        print(f"weights: {told}; those not named are {whose}", file=say)
         return 0
 
     return guarded(show, goes_on=False)
+
+
+@contextmanager
+def _lines(out: str | None) -> Iterator[TextIO | None]:
+    """Where lines go to, None for nowhere."""
+    if out is None or out == "-":
+        yield None if out is None else sys.stdout
+        return
+    with naming(Path(out)), Path(out).open("w", encoding="utf-8") as file:
+        yield file
+
+
+def _line(row: Restudied) -> JsonDict:
+    c = row.candidate
+    return {
+        "step": c.step,
+        "id": c.sample_id,
+        "group": c.group,
+        "place": c.index,
+        "was": c.reward,
+        "reward": None if row.reward is None else comparable(row.reward),
+    }
 
 
 def run_weights(config: Path) -> list[str]:

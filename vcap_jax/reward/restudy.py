@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 
-from vcap_jax.reward.aggregation import RewardWeights, video_reward, weighted_reward
+from vcap_jax.reward.aggregation import RewardWeights, comparable, video_reward, weighted_reward
 from vcap_jax.reward.scores import Scores, scores_of, zero_scores
 from vcap_jax.reward.store import StoredCandidate, StoreError, read_candidates
 from vcap_jax.reward.templates import QUALITY_KEYS
@@ -106,3 +107,72 @@ class Coverage:
                 "several times in a step: others may be missing"
             )
         return text
+
+
+@dataclass
+class Effect:
+    """What other weights would have changed for a policy that learns from comparisons within a group, counted as
+    candidates pass by in the order of ``restudy``. Those that are masked before or after are left out.
+
+    scored: candidates; was, now: the sums of their rewards. pairs: of candidates of one group. reversed, tied, parted:
+    pairs that are ordered the other way round, that become a tie, and that were one. groups, of two candidates and
+    more; other_best: those in which another candidate is the best, the one drawn first among equals.
+    """
+
+    scored: int = 0
+    was: float = 0.0
+    now: float = 0.0
+    pairs: int = 0
+    reversed: int = 0
+    tied: int = 0
+    parted: int = 0
+    groups: int = 0
+    other_best: int = 0
+    _group: tuple[int, str, int | None] | None = None
+    _rewards: list[tuple[float, float]] = field(default_factory=list)
+
+    def add(self, row: Restudied) -> None:
+        c = row.candidate
+        group = (c.step, c.sample_id, c.group)
+        if group != self._group:
+            self.close()
+            self._group = group
+        if c.reward is None or row.reward is None:
+            return
+        self.scored += 1
+        self.was += c.reward
+        self.now += row.reward
+        self._rewards.append((comparable(c.reward), comparable(row.reward)))
+
+    def close(self) -> None:
+        """Counts the last group; nothing where it is counted."""
+        rewards, self._rewards = self._rewards, []
+        for (a_was, a_now), (b_was, b_now) in combinations(rewards, 2):
+            before, after = a_was - b_was, a_now - b_now
+            self.pairs += 1
+            self.reversed += before * after < 0
+            self.tied += before != 0 and after == 0
+            self.parted += before == 0 and after != 0
+        if len(rewards) > 1:
+            was, now = (max(range(len(rewards)), key=lambda at: (rewards[at][of], -at)) for of in (0, 1))
+            self.groups += 1
+            self.other_best += was != now
+
+    def __str__(self) -> str:
+        if not self.scored:
+            return "no candidate has a reward before and after"
+        mean = f"mean reward {self.now / self.scored:.4g}, where it was {self.was / self.scored:.4g}"
+        if not self.pairs:
+            return mean
+        shares = ", ".join(
+            f"{count / self.pairs:.1%} {what}"
+            for count, what in (
+                (self.reversed, "are ordered the other way round"),
+                (self.tied, "become a tie"),
+                (self.parted, "were a tie"),
+            )
+        )
+        return (
+            f"{mean}\nof {self.pairs:,} pairs of captions of one group {shares}\n"
+            f"another caption is the best in {self.other_best:,} of {self.groups:,} groups"
+        )
