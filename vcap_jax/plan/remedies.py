@@ -35,6 +35,13 @@ class Change:
     policy_devices: int | None
 
 
+def may_wait(config: RunConfig) -> tuple[Offloaded, ...]:
+    """What a run has that may wait in the host's memory while captions are drawn (``rollout.offload``)."""
+    return tuple(
+        name for name in get_args(Offloaded) if name != "reference" or config.grpo.objective.beta > 0
+    )
+
+
 def changes(config: RunConfig, hardware: Hardware, policy_devices: int | None) -> list[Change]:
     """Every change that differs from what there is, the least intrusive first."""
     found: list[Change] = []
@@ -71,9 +78,9 @@ def changes(config: RunConfig, hardware: Hardware, policy_devices: int | None) -
     if config.optimizer.moment_dtype is None and config.model.param_dtype == "float32":
         add("optimizer.moment_dtype=bfloat16", config=section("optimizer", moment_dtype="bfloat16"))
     offloaded = set(config.rollout.offload)
-    may_wait = [name for name in get_args(Offloaded) if name != "reference" or config.grpo.objective.beta > 0]
-    for count in range(1, len(may_wait) + 1):
-        names: tuple[Offloaded, ...] = tuple(may_wait[:count])
+    parts = may_wait(config)
+    for count in range(1, len(parts) + 1):
+        names: tuple[Offloaded, ...] = parts[:count]
         if offloaded < set(names) and config.rollout.engine == "jax":
             offloaded = set(names)
             add(f"rollout.offload=[{', '.join(names)}]", config=section("rollout", offload=names))

@@ -9,11 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 from vcap_jax.models.remat import Remat
 from vcap_jax.plan.planning import Say, make_plan
-from vcap_jax.plan.remedies import Trial
+from vcap_jax.plan.remedies import Trial, may_wait
 from vcap_jax.plan.result import Plan
 from vcap_jax.rollout.sampler import Offloaded
 from vcap_jax.run.config import RunConfig
@@ -51,28 +50,24 @@ def rollout_changes(config: RunConfig, ways: int) -> list[list[Quicker]]:
     if config.rollout.short_groups:
         return []
     groups, at_once = config.grpo.groups_per_step, config.rollout.groups_per_batch
-    programs = frozenset({"copy", "vision", "prefill", "decode"})
-    found: list[list[Quicker]] = []
     rounds = -(-groups // at_once)
-    for fewer in range(1, rounds):
-        slots = -(-groups // (fewer * ways))
-        batch = slots * ways
-        if batch <= at_once or (found and f"={batch}" in found[-1][0].name):
-            continue
-        found.append(
-            [
-                Quicker(
-                    name=f"rollout.groups_per_batch={batch}" + _offloading(config, waiting),
-                    config=dataclasses.replace(
-                        config,
-                        rollout=dataclasses.replace(config.rollout, groups_per_batch=batch, offload=waiting),
-                    ),
-                    programs=programs,
-                )
-                for waiting in _offloads(config)
-            ]
-        )
-    return found
+    batches = {-(-groups // (fewer * ways)) * ways for fewer in range(1, rounds)}
+    programs = frozenset({"copy", "vision", "prefill", "decode"})
+    return [
+        [
+            Quicker(
+                name=f"rollout.groups_per_batch={batch}" + _offloading(config, waiting),
+                config=dataclasses.replace(
+                    config,
+                    rollout=dataclasses.replace(config.rollout, groups_per_batch=batch, offload=waiting),
+                ),
+                programs=programs,
+            )
+            for waiting in _offloads(config)
+        ]
+        for batch in sorted(batches, reverse=True)
+        if batch > at_once
+    ]
 
 
 def _offloads(config: RunConfig) -> Iterator[tuple[Offloaded, ...]]:
@@ -81,8 +76,7 @@ def _offloads(config: RunConfig) -> Iterator[tuple[Offloaded, ...]]:
     yield waiting
     if config.rollout.engine != "jax":
         return
-    may_wait = [name for name in get_args(Offloaded) if name != "reference" or config.grpo.objective.beta > 0]
-    for name in may_wait:
+    for name in may_wait(config):
         if name not in waiting:
             waiting = (*waiting, name)
             yield waiting
