@@ -20,7 +20,7 @@ usage() {
 usage: bash launch/h800_8x.sh --model DIR --manifest FILE [options] [-- section.key=value ...]
 
   --model DIR             Qwen3-VL checkpoint of the policy
-  --manifest FILE         JSON Lines with the training samples
+  --manifest FILE         JSON Lines with the training samples, or a folder of pictures or clips
   --modality image|video  default image
   --config FILE           on top of configs/paper/MODALITY.yaml, for instance configs/lora.yaml; may be repeated, later
                           files win. Whatever they say, micro-batches have one group per policy GPU, and as many decode

@@ -23,7 +23,7 @@ usage() {
 usage: bash launch/tpu.sh --model DIR --manifest FILE --judge-url URL [options] [-- section.key=value ...]
 
   --model DIR             Qwen3-VL checkpoint of the policy
-  --manifest FILE         JSON Lines with the training samples
+  --manifest FILE         JSON Lines with the training samples, or a folder of pictures or clips
   --judge-url URL         a judge (see gpu_judge/README.md); may be repeated
   --judge-key-file FILE   holds the judge's key, and nothing else (default: the key in VCAP_JUDGE_KEY, if it is set)
   --modality image|video  default image

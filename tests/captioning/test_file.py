@@ -58,7 +58,7 @@ def test_rows_stand_in_the_order_of_the_inputs(folder: Path, whole: bytes, tmp_p
     ]
     assert "not a readable image" in rows[5]["error"]
     assert rows[2] == {
-        "id": str(folder / "002.mp4"),
+        "id": "002.mp4",
         "video": str(folder / "002.mp4"),
         "captions": ["['clip 002.mp4']  2/7/0"],
         "truncated": [False],

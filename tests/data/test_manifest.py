@@ -64,6 +64,21 @@ def test_what_is_wrong_is_named_with_file_and_line(tmp_path: Path, rows: list, m
         read_manifest(write(tmp_path, *rows))
 
 
+def test_a_folder_is_a_manifest_of_its_pictures_and_clips(tmp_path: Path) -> None:
+    for name in ("b.JPG", "a/c.png", "a/.hidden.png", "a/d.mp4", ".git/e.png", "notes.txt", "scan.pdf"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = [(sample.id, sample.files, sample.modality) for sample in read_manifest(tmp_path)]
+    assert found == [
+        ("a/c.png", (tmp_path / "a/c.png",), "image"),
+        ("a/d.mp4", (tmp_path / "a/d.mp4",), "video"),
+        ("b.JPG", (tmp_path / "b.JPG",), "image"),
+    ]
+    (tmp_path / "a" / "empty").mkdir()
+    with pytest.raises(ManifestError, match="empty has no picture and no clip"):
+        read_manifest(tmp_path / "a" / "empty")
+
+
 def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=r"nowhere\.jsonl does not exist"):
         read_manifest(tmp_path / "nowhere.jsonl")

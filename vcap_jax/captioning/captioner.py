@@ -15,11 +15,11 @@ from PIL import Image
 
 from vcap_jax.captioning.caption import Caption
 from vcap_jax.captioning.engines import Drawing, EndpointEngine, Engine, Pixels, PolicyEngine, described
-from vcap_jax.captioning.inputs import Inputs, file_sample
+from vcap_jax.captioning.inputs import Inputs
 from vcap_jax.captioning.settings import is_served
 from vcap_jax.data.errors import MediaError, NoUsableSamplesError
 from vcap_jax.data.images import upright_rgb
-from vcap_jax.data.manifest import Sample
+from vcap_jax.data.manifest import Sample, file_sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.rollout.captioner import Captioned

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
-
+from vcap_jax.data.folders import VIDEO_SUFFIXES, image_suffixes, media_files, not_utf8
 from vcap_jax.data.jsonl import is_address
-from vcap_jax.data.manifest import Sample, stream_manifest
+from vcap_jax.data.manifest import Sample, file_sample, stream_manifest
 from vcap_jax.system.errors import VCapError
 
-_VIDEOS = ".3gp .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ogv .ts .webm .wmv"
-VIDEO_SUFFIXES = frozenset(_VIDEOS.split(" "))
 MANIFEST_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 
 
@@ -50,9 +46,9 @@ class Counted:
 class Inputs:
     """Files, folders and manifests as a stream of samples, the same each time as long as nothing changes on disk.
 
-    Of a folder all pictures and clips are taken, those of its folders too, in the order of their names; hidden ones
-    are not. A manifest (.jsonl) is taken row by row (``data.manifest``). An id is the path as it is named here, or the
-    row's own; it may occur twice.
+    Of a folder all pictures and clips are taken (``data.folders``), of a manifest (.jsonl) every row
+    (``data.manifest``). An id is the row's own, or the path as it is named here; of a folder that is named alone it is
+    the path in it, as where the folder is a run's ``data.manifest``. It may occur twice.
     """
 
     def __init__(self, named: Sequence[str | Path]) -> None:
@@ -67,7 +63,7 @@ class Inputs:
             )
 
     def __iter__(self) -> Iterator[Sample]:
-        """Raises ManifestError for a row that is no sample, InputsError for a file's name that is not UTF-8."""
+        """Raises ManifestError for a row that is no sample or a file's name that is not UTF-8."""
         for sample in self._all():
             if sample is not None:
                 yield sample
@@ -94,44 +90,14 @@ class Inputs:
         """None stands for a file that is left out."""
         for path in self._named:
             if path.is_dir():
-                yield from _in_folder(path)
+                for file, seen in media_files(path):
+                    name = str(file) if len(self._named) > 1 else file.relative_to(path).as_posix()
+                    yield file_sample(file, name) if seen else None
             elif path.suffix.lower() in MANIFEST_SUFFIXES:
                 for _, sample in stream_manifest(path):
                     yield sample
             else:
-                yield file_sample(path)
-
-
-def file_sample(path: Path, identity: str | None = None) -> Sample:
-    """One picture or clip; which of them is told by its name. identity: its id, by default the path."""
-    name = str(path) if identity is None else identity
-    if path.suffix.lower() in VIDEO_SUFFIXES:
-        return Sample(id=name, video=path)
-    return Sample(id=name, images=(path,))
-
-
-def _in_folder(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Sample | None]:
-    """Sorted by name, folder by folder, so that a stream can be taken up again. above: the folders it lies in; a link
-    back to one of them is not followed."""
-    above = (*above, folder.resolve())
-    with os.scandir(folder) as entries:
-        found = sorted((e.name, e.is_dir()) for e in entries if not e.name.startswith("."))
-    for name, is_folder in found:
-        path = folder / name
-        if is_folder:
-            if path.resolve() not in above:
-                yield from _in_folder(path, above)
-        elif path.suffix.lower() in VIDEO_SUFFIXES or path.suffix.lower() in _image_suffixes():
-            if (problem := _unwritable(path)) is not None:
-                raise InputsError(problem)
-            yield file_sample(path)
-        else:
-            yield None
-
-
-def _image_suffixes() -> frozenset[str]:
-    """Those that Pillow opens, but for documents and clips that it would show one picture of."""
-    return frozenset(Image.registered_extensions()) - {".pdf", ".ps", ".eps"} - VIDEO_SUFFIXES
+                yield file_sample(path, str(path))
 
 
 def _problem(path: Path) -> str | None:
@@ -139,17 +105,8 @@ def _problem(path: Path) -> str | None:
         return f"{path} is an address: download it and give the file's path"
     if not path.exists():
         return f"{path} does not exist"
-    if (unwritable := _unwritable(path)) is not None:
+    if (unwritable := not_utf8(path)) is not None:
         return unwritable
-    if path.is_dir() or path.suffix.lower() in (VIDEO_SUFFIXES | MANIFEST_SUFFIXES | _image_suffixes()):
+    if path.is_dir() or path.suffix.lower() in (VIDEO_SUFFIXES | MANIFEST_SUFFIXES | image_suffixes()):
         return None
     return f"{path} is neither picture, clip, folder nor manifest (.jsonl) by its name: rename it, or leave it out"
-
-
-def _unwritable(path: Path) -> str | None:
-    """What is wrong with a name that is no UTF-8: captions could not be kept by it."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return f"the name of {str(path)!a} is not UTF-8: rename it"
-    return None

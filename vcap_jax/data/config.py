@@ -16,9 +16,9 @@ class DataConfig:
     """Where prompts and references come from."""
 
     manifest: str | None = None
-    """JSONL, a row per image or video; null renders the embedded world."""
+    """JSONL, a row per image or video, or a folder of them; null renders the embedded world."""
     heldout: str | None = None
-    """Another manifest, whose samples are never trained on: they tell whether training helped
+    """Another manifest or folder, whose samples are never trained on: they tell whether training helped
     (the evaluator "judged")."""
     heldout_share: float = Field(default=0.0, ge=0, lt=1)
     """Share of the manifest's rows that are held out in place of data.heldout. Which ones follows

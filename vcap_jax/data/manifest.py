@@ -5,7 +5,8 @@
     {"id": "c", "video": "clips/c.mp4"}
 
 Paths are relative to the manifest's folder (absolute ones stay). Other keys are kept in ``Sample.extra``; one that is
-nearly a key of this list, or another word for it, and stands in its place is refused.
+nearly a key of this list, or another word for it, and stands in its place is refused. A folder of pictures and clips
+is taken as a manifest too: a sample is a file, its id the file's path in the folder.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.folders import VIDEO_SUFFIXES, media_files
 from vcap_jax.data.jsonl import is_address, other_keys, read_objects, row_id, string_list
 from vcap_jax.system.json_values import JsonObject
 
@@ -50,7 +52,7 @@ class Sample:
     images: files of its images, empty for a video; video: its file, None for images.
     prompt: its own question, or None for the configured one; references: reference captions of the row
         itself.
-    extra: every other key of the row; origin: "file:line", for messages.
+    extra: every other key of the row; origin: "file:line", or the file of a folder, for messages.
     """
 
     id: str
@@ -75,11 +77,11 @@ class Sample:
 
 
 def read_manifest(path: str | Path) -> list[Sample]:
-    """All samples of a manifest, in its order. Their files are not looked at (``missing_files``).
+    """All samples of a manifest or of a folder, in its order. Files are not looked at (``missing_files``).
 
     Raises:
-        ManifestError: missing or empty file, a line that is not a JSON object, a missing, misspelt or ill-typed
-            key, an id that occurs twice; the message names file, line and remedy.
+        ManifestError: missing or empty file or folder, a line that is not a JSON object, a missing, misspelt or
+            ill-typed key, an id that occurs twice; the message names file, line and remedy.
     """
     source = Path(path)
     samples: list[Sample] = []
@@ -92,20 +94,35 @@ def read_manifest(path: str | Path) -> list[Sample]:
             )
         seen[sample.id] = number
         samples.append(sample)
+    if not samples and source.is_dir():
+        raise ManifestError(f"the folder {source} has no picture and no clip, by their names: name another")
     if not samples:
         raise ManifestError(f"the manifest {source} is empty: write one JSON object per line")
     return samples
 
 
 def stream_manifest(path: str | Path) -> Iterator[tuple[int, Sample]]:
-    """(line, sample) for every row, one at a time: for manifests of any length. An id may occur twice.
+    """(line, sample) for every row, or (which, sample) for every file of a folder, one at a time: for manifests of any
+    length. An id may occur twice.
 
     Raises:
         ManifestError: missing file, a line that is no sample; the message names file, line and remedy.
     """
     source = Path(path)
+    if source.is_dir():
+        for number, (file, seen) in enumerate(media_files(source), 1):
+            if seen:
+                yield number, file_sample(file, file.relative_to(source).as_posix())
+        return
     for number, row in read_objects(source, "manifest"):
         yield number, _sample(row, source, number)
+
+
+def file_sample(path: Path, identity: str) -> Sample:
+    """One picture or clip; which of them is told by its name."""
+    if path.suffix.lower() in VIDEO_SUFFIXES:
+        return Sample(id=identity, video=path, origin=str(path))
+    return Sample(id=identity, images=(path,), origin=str(path))
 
 
 def missing_files(samples: Sequence[Sample]) -> list[tuple[Sample, Path]]:

@@ -134,6 +134,8 @@ def _data(config: RunConfig) -> tuple[str, int | None]:
     try:
         samples = [sample for sample in read_manifest(manifest) if sample.modality == config.modality]
         rows = len(divided(samples, config.data.heldout_share, config.data.heldout_seed)[0])
+        if manifest.is_dir():
+            return f"the folder {name}: {rows:,} files", rows
         digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
     except (OSError, ManifestError):
         return name, None

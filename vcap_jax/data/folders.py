@@ -1,0 +1,54 @@
+"""A folder of pictures and clips as samples: what stands in place of a manifest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from PIL import Image
+
+from vcap_jax.data.errors import ManifestError
+
+_VIDEOS = ".3gp .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ogv .ts .webm .wmv"
+VIDEO_SUFFIXES = frozenset(_VIDEOS.split(" "))
+
+
+def media_files(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """(file, whether its name is a picture's or a clip's) for all of a folder and of its folders, hidden ones apart.
+
+    Folder by folder in the order of their names, so that a stream can be taken up again; of one directory only the
+    names are held. A link back to a folder that it lies in is not followed.
+    Raises ManifestError for a picture or clip whose name is not UTF-8.
+    """
+    return _inside(folder, ())
+
+
+def image_suffixes() -> frozenset[str]:
+    """Those that Pillow opens, but for documents and clips that it would show one picture of."""
+    return frozenset(Image.registered_extensions()) - {".pdf", ".ps", ".eps"} - VIDEO_SUFFIXES
+
+
+def not_utf8(path: Path) -> str | None:
+    """What is wrong with a name that is no UTF-8: nothing could be kept by it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return f"the name of {str(path)!a} is not UTF-8: rename it"
+    return None
+
+
+def _inside(folder: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:
+    above = (*above, folder.resolve())
+    with os.scandir(folder) as entries:
+        found = sorted((e.name, e.is_dir()) for e in entries if not e.name.startswith("."))
+    for name, is_folder in found:
+        path = folder / name
+        if is_folder:
+            if path.resolve() not in above:
+                yield from _inside(path, above)
+            continue
+        seen = path.suffix.lower() in VIDEO_SUFFIXES or path.suffix.lower() in image_suffixes()
+        if seen and (problem := not_utf8(path)) is not None:
+            raise ManifestError(problem)
+        yield path, seen
