@@ -35,7 +35,7 @@ def test_captions_are_printed_and_the_rest_is_told_aside(
     assert main(["--by", url, "in", *PATIENT, "--page", "page.html"]) == 0
     told = capsys.readouterr()
     lines = sorted(told.out.splitlines())
-    assert [line.split(":")[0] for line in lines] == [f"in/00{k}.png" for k in range(4)]
+    assert [line.split(":")[0] for line in lines] == [f"00{k}.png" for k in range(4)]
     assert all(": Picture " in line for line in lines)
     assert "4 images\n" in told.err
     assert "captions by a-captioner behind an endpoint" in told.err
@@ -95,7 +95,7 @@ def test_an_input_that_lacks_captions_is_asked_about_again(
         assert main(words) == 1
         told = capsys.readouterr().err
         assert "1 of 4 inputs have no caption, or not all" in told
-        assert "not captioned: in/00" in told
+        assert "not captioned: 00" in told
         rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
         assert sorted(len(row["captions"]) for row in rows) == [2, 4, 4, 4]
         assert main(words) == 1, "and it stays so"

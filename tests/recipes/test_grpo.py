@@ -25,6 +25,7 @@ from tests.rollout.rollout_server import RolloutServer
 from tests.signals import in_foreground
 from tests.sleeping import SharedDevices, Sleeper
 from tests.sleeping_judge import SleepingJudge
+from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.configuration import load_config
 from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.grpo.waiting import WaitingState
@@ -401,6 +402,10 @@ def test_video_runs_with_the_local_term(tmp_path):
     rows = read_metrics(folder / "metrics.jsonl")
     assert len(rows) == 2
     assert all("reward/local/correctness" in row for row in rows)
+    said: list[str] = []
+    with Captioner.load(folder, settings=["rollout.max_completion_length=8"], say=said.append) as captioner:
+        assert isinstance(captioner.caption(np.zeros((64, 64, 3), np.uint8)), str)
+    assert said[-1].endswith("trained on videos: of images it learned nothing")
 
 
 @pytest.mark.slow

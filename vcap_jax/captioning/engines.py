@@ -118,6 +118,7 @@ class PolicyEngine:
         self._ways = int(np.prod([placement.mesh.shape[axis] for axis in GROUP_AXES]))
         self._captioner = PolicyCaptioner(self._ctx, policy.trainable, name=self.name, rollout=config.rollout)
         self._drawn: dict[RolloutConfig, PolicyCaptioner] = {}
+        self._not_of = config.modality if source.run else None
 
     def weights(self) -> str | None:
         return self._captioner.weights()
@@ -141,6 +142,9 @@ class PolicyEngine:
     ) -> Iterator[Captioned]:
         if rollout not in self._drawn:
             self._drawn[rollout] = self._captioner.drawing(rollout)
+        if self._not_of is not None and samples[0].modality != self._not_of:
+            self._ctx.say(f"{self.name} trained on {self._not_of}s: of {samples[0].modality}s it learned nothing")
+            self._not_of = None
         data = self.config.data
         load = example_loader(
             self._ctx.policy.processor,

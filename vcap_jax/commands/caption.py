@@ -187,7 +187,7 @@ def _to_file(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
 
 def _show(caption: Caption, *, quiet: bool) -> None:
     if caption.error is not None:
-        named = "" if caption.error.startswith(caption.id) else f"{caption.id}: "
+        named = "" if caption.id in caption.error else f"{caption.id}: "
         _tell(f"not captioned: {named}{caption.error}")
     if not quiet:
         for text in caption.texts:

@@ -46,6 +46,8 @@ from vcap_jax.system.json_values import JsonObject
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+_THINKS = "<think>"
+"""What the template of a Thinking checkpoint begins an answer with."""
 _PLACEHOLDER = re.compile(f"{re.escape(IMAGE_PAD)}|{re.escape(VIDEO_PAD)}")
 
 
@@ -71,7 +73,8 @@ class Processor:
         eos_token_ids: default ``<|im_end|>``, ``<|endoftext|>`` and the tokenizer's own end token.
 
         Raises:
-            ValueError: the tokenizer lacks a visual token or a chat template, or the settings disagree.
+            ValueError: the tokenizer lacks a visual token or a chat template, its template has the model think aloud
+                before it answers, or the settings disagree.
         """
         self.tokenizer = tokenizer
         self.image = image or ImageSettings()
@@ -86,6 +89,11 @@ class Processor:
         if not tokenizer.chat_template:
             raise CheckpointError(
                 "the tokenizer has no chat template: add chat_template.jinja to the checkpoint folder"
+            )
+        if self._asked([{"type": "text", "text": ""}]).rstrip().endswith(_THINKS):
+            raise CheckpointError(
+                f"the chat template lets the model think aloud first (a prompt ends in {_THINKS}), and its thoughts "
+                "would be taken for the caption: take the Instruct checkpoint of this size"
             )
         self.image_token_id = self._token_id(IMAGE_PAD)
         self.video_token_id = self._token_id(VIDEO_PAD)
@@ -248,11 +256,7 @@ class Processor:
                 "the preprocessor files normalise images and videos differently, so one prompt cannot hold both: "
                 "leave one kind out, or give both the same mean, std and rescale_factor"
             )
-        text = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": message}],
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-        )
+        text = self._asked(message, add_generation_prompt)
         tokens = self._tokenize(text, expansions, grids)
         visual_ids = (self.image_token_id, self.video_token_id)
         grid_array = np.asarray(grids, np.int32).reshape(-1, 2)
@@ -266,6 +270,14 @@ class Processor:
             grids=grid_array,
             is_visual=np.isin(tokens, visual_ids),
             scale=scales.pop() if scales else PixelScale(),
+        )
+
+    def _asked(self, message: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """A user's message through the chat template."""
+        return self.tokenizer.apply_chat_template(
+            [{"role": "user", "content": message}],
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
         )
 
     def _video_text(self, part: VideoPart) -> str:
