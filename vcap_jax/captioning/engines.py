@@ -143,7 +143,9 @@ class PolicyEngine:
         if rollout not in self._drawn:
             self._drawn[rollout] = self._captioner.drawing(rollout)
         if self._not_of is not None and samples[0].modality != self._not_of:
-            self._ctx.say(f"{self.name} trained on {self._not_of}s: of {samples[0].modality}s it learned nothing")
+            self._ctx.say(
+                f"{self.name} trained on {self._not_of}s: of {samples[0].modality}s it learned nothing"
+            )
             self._not_of = None
         data = self.config.data
         load = example_loader(

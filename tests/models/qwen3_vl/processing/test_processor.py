@@ -117,7 +117,9 @@ def test_a_chat_template_file_of_the_older_kind_is_read(folder: Path) -> None:
 
 def test_a_checkpoint_that_thinks_aloud_is_refused(folder: Path) -> None:
     template = folder / "chat_template.jinja"
-    template.write_text(template.read_text() + "{%- if add_generation_prompt -%}{{- '<think>\\n' -}}{%- endif -%}")
+    template.write_text(
+        template.read_text() + "{%- if add_generation_prompt -%}{{- '<think>\\n' -}}{%- endif -%}"
+    )
     with pytest.raises(ValueError, match="thoughts would be taken for the caption: take the Instruct"):
         Processor.from_pretrained(folder)
 
