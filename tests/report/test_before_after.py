@@ -68,6 +68,7 @@ def test_the_page_has_losses_first_marks_what_differs_and_needs_no_other_file(tm
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
     assert "the largest gains" in page
     assert "the largest losses" in page
+    assert page.count('<div class="bars"') == 1
 
 
 def test_a_page_without_samples_says_so(tmp_path: Path) -> None:
@@ -75,3 +76,13 @@ def test_a_page_without_samples_says_so(tmp_path: Path) -> None:
         [], tmp_path / "page.html", title="t", before="b", after="a", counts="", changes=[], of=0
     )
     assert "No sample was captioned both times." in (tmp_path / "page.html").read_text()
+
+
+def test_where_nothing_changed_no_changes_are_drawn(tmp_path: Path) -> None:
+    pairs = [pair("same", 0.5, 0.5), pair("masked", None, 0.5)]
+    write_before_after_page(
+        pairs, tmp_path / "page.html", title="t", before="b", after="a", counts="", changes=[], of=2
+    )
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<article") == 2
+    assert '<div class="bars"' not in page
