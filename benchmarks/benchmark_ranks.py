@@ -1,13 +1,14 @@
 r"""Which benchmark tells captioners apart? Captions of known quality in the embedded world, scored by each benchmark.
 
-    python benchmarks/benchmark_ranks.py --scenes 64
-    python benchmarks/benchmark_ranks.py --scenes 64 --run runs/embedded-video --out build/ranks.json
+    python benchmarks/benchmark_ranks.py --scenes 48
+    python benchmarks/benchmark_ranks.py --scenes 48 --run DIR/e1 --run DIR/e2 --run OTHER --out build/ranks.json
 
-Captioners of stated weaknesses describe held-out scenes; with --run, what a run's starting policy, trained policy and
-references wrote of them comes in as well. The scenes are laid out as the public benchmarks have their data, and the
-embedded judge answers their questions. What is true is counted. Prints for each captioner the counted coverage and
-correctness beside every figure, and for each figure its rank correlation (Kendall's tau) with the counted truth, the
-harmonic mean of coverage and correctness, and with the number of words.
+Captioners of stated weaknesses describe held-out scenes. With --run it is those of runs of one modality instead: what
+their starting policies, trained policies and references wrote; who wrote the same in several runs counts once. The
+scenes are laid out as the public benchmarks have their data, and the embedded judge answers their questions. What is
+true is counted. Prints for each captioner the counted coverage and correctness beside every figure, and for each figure
+its rank correlation (Kendall's tau) with the counted truth, the harmonic mean of coverage and correctness, and with the
+number of words.
 """
 
 from __future__ import annotations
@@ -81,19 +82,22 @@ def captioners(scenes: Mapping[str, Scene]) -> dict[str, Captions]:
     return found
 
 
-def written_in(run: Path) -> tuple[dict[str, Scene], dict[str, Captions]]:
-    """A run's held-out scenes, and the first caption of each by its starting policy, trained policy and references."""
-    folder = RunFolder(run)
-    scenes = dict(read_scenes(run / "data" / "heldout"))
+def written_in(runs: Sequence[Path]) -> tuple[dict[str, Scene], dict[str, Captions]]:
+    """The held-out scenes of runs, and the first caption of each by their starting policies, trained policies and
+    references. Ends the program for runs whose scenes differ."""
+    scenes: dict[str, Scene] = {}
     found: dict[str, Captions] = {}
-    for when, name in (
-        ("references", "references"),
-        ("start", "starting policy"),
-        ("trained", "trained policy"),
-    ):
-        path = folder.evaluation("heldout") / f"{when}.items.jsonl"
-        rows = map(json.loads, rows_of(path.read_text(encoding="utf-8")))
-        found[name] = {row["id"]: row["captions"][0] for row in rows}
+    for run in runs:
+        own = dict(read_scenes(run / "data" / "heldout"))
+        if scenes and own != scenes:
+            raise SystemExit(f"{run} has other held-out scenes than {runs[0]}: give runs of one world")
+        scenes = own
+        for when in ("references", "start", "trained"):
+            path = RunFolder(run).evaluation("heldout") / f"{when}.items.jsonl"
+            rows = map(json.loads, rows_of(path.read_text(encoding="utf-8")))
+            captions = {row["id"]: row["captions"][0] for row in rows}
+            if captions not in found.values():
+                found[f"{when} of {run}"] = captions
     return scenes, found
 
 
@@ -177,28 +181,32 @@ def main() -> int:
     parser.add_argument(
         "--scenes", type=int, default=64, help="held-out scenes of each modality (default: 64)"
     )
-    parser.add_argument("--run", type=Path, action="append", default=[], help="a run of the embedded world")
-    parser.add_argument("--modality", choices=("image", "video"), action="append", help="default: both")
+    parser.add_argument(
+        "--run", type=Path, action="append", default=[], help="of the embedded world; again for more"
+    )
+    parser.add_argument(
+        "--modality",
+        choices=("image", "video"),
+        action="append",
+        help="of the made-up captioners (default: both)",
+    )
     parser.add_argument("--out", type=Path, help="JSON")
     args = parser.parse_args()
+    described: dict[Modality, tuple[Mapping[str, Scene], Mapping[str, Captions]]] = {}
+    if args.run:
+        scenes, by = written_in(args.run)
+        scenes = dict(list(scenes.items())[: args.scenes])
+        described["image" if hasattr(next(iter(scenes.values())), "background") else "video"] = scenes, by
+    else:
+        for modality in args.modality or ("image", "video"):
+            scenes = {f"{modality}-{k}": sample_scene(modality, 0, k, "heldout") for k in range(args.scenes)}
+            described[modality] = scenes, captioners(scenes)
     results: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder, embedded_judge(Path(folder) / "judge.log") as url:
-        judge = JudgeConfig(urls=(url,))
-        for modality in args.modality or ("image", "video"):
-            scenes: dict[str, Scene] = {
-                f"{modality}-{k}": sample_scene(modality, 0, k, "heldout") for k in range(args.scenes)
-            }
-            by = captioners(scenes)
-            rows = measured(modality, scenes, by, judge, Path(folder) / modality)
+        for modality, (scenes, by) in described.items():
+            rows = measured(modality, scenes, by, JudgeConfig(urls=(url,)), Path(folder) / modality)
             results[modality] = {"figures": rows, "tau": ranks(rows)}
             print(f"\n{table(rows)}\n\n{table(ranks(rows))}\n", flush=True)
-        for number, run in enumerate(args.run):
-            scenes, by_run = written_in(run)
-            scenes = dict(list(scenes.items())[: args.scenes])
-            kind: Modality = "image" if hasattr(next(iter(scenes.values())), "background") else "video"
-            rows = measured(kind, scenes, by_run, judge, Path(folder) / f"run-{number}")
-            results[str(run)] = {"figures": rows}
-            print(f"\n{run}\n{table(rows)}\n", flush=True)
     if args.out is not None:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(results, indent=2) + "\n")
