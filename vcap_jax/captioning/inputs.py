@@ -15,12 +15,12 @@ from pathlib import Path
 from vcap_jax.data.folders import VIDEO_SUFFIXES, image_suffixes, media_files, not_utf8
 from vcap_jax.data.jsonl import is_address
 from vcap_jax.data.manifest import Sample, file_sample, stream_manifest
-from vcap_jax.system.errors import VCapError
+from vcap_jax.system.errors import ProblemsError
 
 MANIFEST_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 
 
-class InputsError(VCapError, ValueError):
+class InputsError(ProblemsError):
     """Inputs that cannot be captioned; the message names each and what to do."""
 
 
@@ -58,9 +58,7 @@ class Inputs:
         if not self._named:
             problems = ["nothing is named: give pictures, clips, folders of them, or a manifest (.jsonl)"]
         if problems:
-            raise InputsError(
-                "\n  - ".join([f"{len(problems)} problems:", *problems] if problems[1:] else problems)
-            )
+            raise InputsError(*problems)
 
     def __iter__(self) -> Iterator[Sample]:
         """Raises ManifestError for a row that is no sample or a file's name that is not UTF-8."""

@@ -89,7 +89,9 @@ def say(what: str, remedy: str = "") -> int:
 
 def told(error: Exception) -> str:
     """What is wrong, on one line."""
-    return "; ".join(getattr(error, "problems", [str(error)]))
+    from vcap_jax.system.errors import ProblemsError
+
+    return "; ".join(error.problems if isinstance(error, ProblemsError) else [str(error)])
 
 
 def inputs(config: RunConfig) -> tuple[str, str]:

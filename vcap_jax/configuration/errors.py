@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 
-from vcap_jax.system.errors import VCapError
+from vcap_jax.system.errors import ProblemsError
 
 _KINDS = {"dict": "mapping", "str": "text", "bool": "boolean"}
 
 
-class ConfigError(VCapError, ValueError):
-    """A configuration that cannot be used. ``problems`` holds one sentence for each thing to correct."""
+class ConfigError(ProblemsError):
+    """A configuration that cannot be used."""
 
-    def __init__(self, *problems: str) -> None:
-        self.problems = problems
-        count = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
-        super().__init__("\n  - ".join([f"{count} in the configuration:", *self.problems]))
+    def __str__(self) -> str:
+        count = f"{len(self.problems)} problems" if len(self.problems) > 1 else "a problem"
+        return "\n  - ".join([f"{count} in the configuration:", *self.problems])
 
 
 def given(value: object) -> str:

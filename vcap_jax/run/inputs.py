@@ -35,7 +35,7 @@ from vcap_jax.run.judge import reward_family
 from vcap_jax.run.model_loading import PARAMS_FOLDER
 from vcap_jax.run.setup import heldout_samples, manifest_samples
 from vcap_jax.sft.targets import caption_pool
-from vcap_jax.system.errors import VCapError
+from vcap_jax.system.errors import ProblemsError, VCapError
 
 Work = Literal["training", "supervised", "distillation", "captions", "scores"]
 """What the inputs are for: launch/train.py and self_improve.py, sft.py, distill.py, references.py, score.py."""
@@ -43,7 +43,7 @@ Work = Literal["training", "supervised", "distillation", "captions", "scores"]
 _HUB = re.compile(r"(?:https?://(?:www\.)?huggingface\.co/)?([\w.-]+/[\w.-]+)(?:/(?:tree|blob)/.*)?/?")
 
 
-class InputError(VCapError, ValueError):
+class InputError(ProblemsError):
     """Several inputs that cannot be used; the message lists all."""
 
 
@@ -102,9 +102,9 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
         listed = [
             line
             for error in problems
-            for line in (error.problems if isinstance(error, ConfigError) else (str(error),))
+            for line in (error.problems if isinstance(error, ProblemsError) else (str(error),))
         ]
-        raise InputError("\n  - ".join([f"{len(listed)} problems:", *listed]))
+        raise InputError(*listed)
     if problems:
         raise problems[0]
     return notes

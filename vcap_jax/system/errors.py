@@ -18,6 +18,15 @@ class VCapError(Exception):
     """Whether the command, given again, goes on where this ended it."""
 
 
+class ProblemsError(VCapError, ValueError):
+    """What cannot be used for one reason or several. ``problems`` holds a sentence for each."""
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        several = "\n  - ".join([f"{len(problems)} problems:", *problems])
+        super().__init__(several if len(problems) > 1 else problems[0])
+
+
 _REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
