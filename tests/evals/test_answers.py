@@ -11,6 +11,7 @@ from pydantic import Field
 
 from vcap_jax.evals.answers import Answered, Sentences, chosen, read_answer, typed
 from vcap_jax.reward.failures import Failure
+from vcap_jax.system.json_values import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,19 @@ def test_an_answer_is_typed_and_kept_as_it_came() -> None:
     nested = read_answer('{"facts": [{"fact": "a", "relevance": 1}]}', None, typed(Facts))
     assert isinstance(nested, Answered)
     assert nested.value == Facts(facts=[Fact(fact="a", relevance=1)])
+
+
+def test_every_object_of_a_schema_is_closed() -> None:
+    found: list[JsonObject] = []
+
+    def look(value: object) -> None:
+        if isinstance(value, dict):
+            found.extend([value] if value.get("type") == "object" else [])
+            for below in value.values():
+                look(below)
+
+    look(typed(Facts).schema)
+    assert [one["additionalProperties"] for one in found] == [False, False]
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,9 @@ def _described(kind: type[T]) -> tuple[pydantic.TypeAdapter[T], JsonDict]:
     """Checks and describes answers of a kind; both take longer to make than a question to ask."""
     adapter = pydantic.TypeAdapter(kind)
     schema = adapter.json_schema()
-    schema.setdefault("additionalProperties", False)
+    # Hosted servers take a strict schema only if every object in it is closed.
+    for described in (schema, *schema.get("$defs", {}).values()):
+        described.setdefault("additionalProperties", False)
     return adapter, schema
 
 
