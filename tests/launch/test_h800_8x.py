@@ -70,6 +70,20 @@ def test_files_are_laid_over_the_papers_configuration(node: Path) -> None:
         assert f"--config configs/{own}/image.yaml --config {files[0]} --config {files[1]}" in done.stdout
 
 
+def test_a_trial_on_one_gpu_has_policy_and_judge_on_it_in_turns(node: Path) -> None:
+    shutil.copy(BACKBONE_FOLDER / "config.json", node / "model" / "config.json")  # what waits is counted
+    smaller = ("--config", str(ROOT / "configs" / "one_gpu.yaml"))
+    shares = ("--policy-memory", "0.50", "--judge-memory", "0.42")
+    turns = ("--target", "h100x1", "--judge-turns", *shares, *smaller)
+    done = start(node, "h800_8x.sh", "--dry-run", *turns, "--", "rollout.groups_per_batch=8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "CUDA_VISIBLE_DEVICES=0 XLA_PYTHON_CLIENT_MEM_FRACTION=0.50" in done.stdout
+    assert "--gpus 0 " in done.stdout
+    assert "--gpu-memory-utilization 0.42" in done.stdout
+    assert "--sleep-mode" in done.stdout
+    assert done.stdout.count("groups_per_batch=") == 1
+
+
 def test_groups_that_some_gpus_would_not_share_are_refused(node: Path) -> None:
     eight = ("rollout.groups_per_batch=8", "grpo.groups_per_micro_batch=8")
     done = start(node, "h800_8x.sh", "--dry-run", "--", *eight)
