@@ -298,6 +298,11 @@ def test_what_a_tpu_compiler_says_of_too_large_a_program() -> None:
         "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory. Used 17.25G of 15.75G hbm."
     )
     assert used_memory(message) == int(17.25 * 2**30)
+    message = (
+        "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (118.5G) "
+        "exceeds available HBM (95.74G)."
+    )
+    assert used_memory(message) == int(118.5 * 2**30)
     assert used_memory("INTERNAL: something else") is None
 
 

@@ -85,6 +85,8 @@ def compile_program(
 def used_memory(message: str) -> int | None:
     """The bytes a TPU compiler says a program needs when it refuses it, or None of another error."""
     found = re.search(r"Used (\d+(?:\.\d+)?)([GM]) of", message)
+    # Beyond the chip's whole memory in temporaries alone it says it in other words.
+    found = found or re.search(r"Ran out of memory .*\((\d+(?:\.\d+)?)([GM])\) exceeds", message)
     if found is None:
         return None
     return int(float(found[1]) * {"G": 2**30, "M": 2**20}[found[2]])
