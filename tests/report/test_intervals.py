@@ -41,6 +41,13 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     assert 0.90 <= held / 200 <= 0.985
 
 
+def test_a_value_that_no_draw_has_has_no_interval() -> None:
+    found = resampled(lambda counts: np.where((counts > 0).all(axis=1), 1.0, math.nan), 20)
+    assert (found.value, found.n) == (1, 20)
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
 def test_the_interval_of_a_mean_agrees_with_scipy() -> None:
     values = np.random.default_rng(4).exponential(size=80)
     theirs = stats.bootstrap(
