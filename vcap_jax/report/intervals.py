@@ -126,8 +126,13 @@ def resampled_together(
         if not values.size:  # so few samples have what it needs that no draw has it
             found[name] = Value(value=whole[name], low=math.nan, high=math.nan, n=samples, method=method)
             continue
-        low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-        found[name] = Value(value=whole[name], low=float(low), high=float(high), n=samples, method=method)
+        # Sums of the same numbers in another order differ in their last bits: where all draws are the value, so are
+        # both ends.
+        low, high = (
+            whole[name] if math.isclose(end, whole[name], rel_tol=1e-12) else float(end)
+            for end in np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+        )
+        found[name] = Value(value=whole[name], low=low, high=high, n=samples, method=method)
     return found
 
 
