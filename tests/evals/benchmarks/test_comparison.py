@@ -145,6 +145,19 @@ def test_a_part_that_one_side_lacks_is_left_out_on_the_other(tmp_path: Path) -> 
     assert values["ar"].value == pytest.approx(100 * (18 - 10) / 20)
 
 
+@pytest.mark.parametrize("lacking", ["questions", "question 3"])
+def test_an_item_whose_questions_are_others_is_left_out(tmp_path: Path, lacking: str) -> None:
+    # Of a the wrong answers are lacking: it is no better for it.
+    fewer = [counts("a", 2, 0, 2, lacking={lacking: "timeout"}), counts("b", 8, 0, 10)]
+    folders = {"base": leave(tmp_path / "base", BASE), "fewer": leave(tmp_path / "fewer", fewer)}
+    (comparison,) = compare(read_results(folders))
+    assert comparison.differences[0].items == 1
+    assert comparison.differences[0].values["ar"].value == 0
+    same = leave(tmp_path / "same", fewer)
+    (comparison,) = compare(read_results({"fewer": folders["fewer"], "same": same}))
+    assert comparison.differences[0].items == (1 if lacking == "questions" else 2)
+
+
 def test_text_json_and_page_tell_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
