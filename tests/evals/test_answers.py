@@ -101,6 +101,15 @@ def test_words_that_are_no_option_fail_and_true_is_a_word_too() -> None:
     assert found.value == {"P1": "true"}
 
 
+@pytest.mark.parametrize("said", ['"1"', "1"])
+def test_a_digit_may_be_a_number(said: str) -> None:
+    shape = chosen({"P1": ("1", "0")})
+    found = read_answer(f'{{"P1": {said}}}', "stop", shape)
+    assert isinstance(found, Answered)
+    assert found.value == {"P1": "1"}
+    assert reason_of(read_answer('{"P1": true}', "stop", shape)) == "bad_answer"
+
+
 def test_a_schema_of_many_words_leaves_them_to_the_reader() -> None:
     few, many = (chosen({f"P{k}": tuple(map(str, range(60))) for k in range(n)}) for n in (2, 20))
     assert "enum" in few.text

@@ -130,7 +130,8 @@ def test_every_figure_by_hand(judge: ScriptedJudge) -> None:
     assert values["tokens"] == pytest.approx((3.5 + 2.5 + 2) / 3)
     assert values["words"] == pytest.approx((2.5 + 1.5 + 1) / 3)
     assert values["truncated"] == pytest.approx((0 + 0.5 + 0) / 3)
-    assert found.metrics["reward"].n == 3  # the items without failure, of which two have a reward
+    assert found.metrics["reward"].n == 2  # of the three items without failure those that have a reward
+    assert found.metrics["words"].n == 3
     assert a.notes == {"The judge's analysis": "two words"}
     assert c.notes["Not scored"].startswith("no_verdict: global pass: ")
     # The witness is the reference of the pool, the same at every evaluation.

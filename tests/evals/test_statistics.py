@@ -18,6 +18,7 @@ from vcap_jax.evals.statistics import (
     ratio,
 )
 from vcap_jax.report import intervals
+from vcap_jax.system.json_records import parse_record
 
 
 def item(name: str, **values: float) -> Item:
@@ -52,6 +53,24 @@ def test_statistics_by_hand() -> None:
     assert math.isnan(found["nothing"].value)
     assert found["present"].value == 0.25
     assert found["micro"].low <= found["micro"].value <= found["micro"].high
+
+
+def test_a_figure_tells_of_how_many_items_it_is() -> None:
+    statistics = {
+        "micro": ratio("right", "asked"),
+        "recall": mean("recall"),
+        "f1": harmonic(mean("recall"), mean("precision")),
+        "nothing": mean("absent"),
+    }
+    found = evaluated(ITEMS, statistics)
+    assert {name: value.n for name, value in found.items()} == {
+        "micro": 3,
+        "recall": 2,
+        "f1": 3,
+        "nothing": 0,
+    }
+    other = [item("a", recall=0.1), item("b", recall=0.2)]
+    assert paired_differences(ITEMS, other, {"recall": mean("recall")})["recall"].n == 1
 
 
 def test_harmonic_of_two_zeros_is_zero() -> None:
@@ -105,6 +124,19 @@ def test_items_of_one_cluster_are_drawn_together() -> None:
     other = [item(one.id, v=1 - one.values["v"]) for one in items]
     change = paired_differences(items, other, {"v": mean("v")}, cluster=lambda name: name[0])["v"]
     assert (change.value, change.low, change.high, change.n) == (0, -1, 1, 2)
+
+
+def test_items_that_say_what_they_are_of_are_drawn_together() -> None:
+    items = [
+        Item(id=f"{picture}{k}", captions=("c",), values={"v": float(picture)}, of=str(picture))
+        for picture in (0, 1)
+        for k in range(10)
+    ]
+    found = evaluated(items, {"v": mean("v")})["v"]
+    assert (found.low, found.high, found.n) == (0, 1, 2)
+    again = [parse_record(Item, one.line().encode(), "a line") for one in items]
+    assert again == items
+    assert paired_differences(items, again, {"v": mean("v")})["v"].n == 2
 
 
 def test_draws_are_made_once_for_all_statistics(monkeypatch: pytest.MonkeyPatch) -> None:

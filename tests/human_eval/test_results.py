@@ -97,6 +97,18 @@ def test_the_table_by_hand(study, records):
     assert (base.words, tuned.words) == (9, 9)
 
 
+def test_models_that_are_ranked_alike_everywhere_are_drawn(study, records, tmp_path):
+    item = study.items["a"]
+    items = {f"i{k}": item.model_copy(update={"id": f"i{k}"}) for k in range(8)}
+    rankings = tuple(ranked(name, "anna", "base", "tuned", "tuned") for name in items)
+    same = Records(answers=records.answers, rankings=rankings, adjudicated=())
+    results = results_of(items, dict.fromkeys(items, ()), same)
+    base, tuned = (row.mean_rank[OVERALL] for row in results.rows)
+    assert (base.low, base.high) == (base.value, base.value) == pytest.approx((5 / 3, 5 / 3))
+    assert tuned.value == pytest.approx(4 / 3)
+    assert all(path.exists() for path in write_agreement(results, tmp_path, name="alike"))
+
+
 def test_pairwise_agreement_by_hand(study, records):
     results = results_of(study.items, study.propositions, records)
     # Overall: a is a tie of people (1.5 and 1.5), b is unalike.

@@ -41,6 +41,20 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     assert 0.90 <= held / 200 <= 0.985
 
 
+@pytest.mark.parametrize("value", [5 / 3, 2.2, 11 / 3])
+def test_equal_values_have_no_interval_beside_them(value: float) -> None:
+    for count in range(2, 12):
+        found = mean(np.full(count, value), resamples=200)
+        assert found.low == found.value == found.high
+
+
+def test_a_value_that_no_draw_has_has_no_interval() -> None:
+    found = resampled(lambda counts: np.where((counts > 0).all(axis=1), 1.0, math.nan), 20)
+    assert (found.value, found.n) == (1, 20)
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+
+
 def test_the_interval_of_a_mean_agrees_with_scipy() -> None:
     values = np.random.default_rng(4).exponential(size=80)
     theirs = stats.bootstrap(

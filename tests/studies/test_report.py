@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from tests.studies.made_up import SMALL, make_up
+from vcap_jax.studies import findings
 from vcap_jax.studies.case_study import choose_scene
 from vcap_jax.studies.claims import all_claims
 from vcap_jax.studies.collect import by_row, collect
-from vcap_jax.studies.estimates import Interval
+from vcap_jax.studies.estimates import Interval, over_seeds
 from vcap_jax.studies.findings import find
-from vcap_jax.studies.report import percent, write_report
+from vcap_jax.studies.report import more_seeds, percent, write_report
 from vcap_jax.studies.results import LEVEL, SeedResult
 from vcap_jax.studies.run_files import heldout_folder
 from vcap_jax.studies.tasks import plan
-from vcap_jax.studies.verdicts import Verdict
+from vcap_jax.studies.verdicts import Outcome, Verdict
 from vcap_jax.world.captions import full_caption
 from vcap_jax.world.sampling import sample_scene
 
@@ -180,6 +181,22 @@ def test_the_case_has_both_faults_in_its_reference():
         "The background is white. At the top left is a large red circle. The background is navy."
     ]
     assert choose_scene(scenes, references) == "s3"
+
+
+def test_how_many_seeds_would_tell_is_said_where_it_is_known():
+    def tested(values, needed=None, verdict=Verdict.CANNOT_TELL):
+        return findings.Tested(
+            test=all_claims()[0].tests[0],
+            outcome=Outcome(verdict=verdict, reason=""),
+            difference=None if values is None else over_seeds(values),
+            seeds_to_tell=needed,
+        )
+
+    assert more_seeds(tested([0.0, 0.1, 0.3], 8)) == "; about 8 seeds would tell"
+    assert more_seeds(tested([0.0, 0.1, -0.1])) == "; 50 seeds would not tell either"
+    assert more_seeds(tested([0.1])) == ""  # of one seed nothing follows
+    assert more_seeds(tested(None)) == ""
+    assert more_seeds(tested([0.1, 0.1, 0.1], verdict=Verdict.HOLDS)) == ""
 
 
 def test_numbers_in_words():

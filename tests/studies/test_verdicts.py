@@ -41,6 +41,12 @@ def test_verdicts_follow_the_interval_of_the_difference(kind, gap, verdict):
     assert judge(kind, interval(*gap), FIRST, SECOND, margin=0.01).verdict is verdict
 
 
+def test_a_difference_that_is_there_but_too_small_to_matter_is_called_so():
+    small, large = interval(0.001, 0.005), interval(0.001, 0.02)
+    assert "that matters" in judge("more", small, FIRST, SECOND, margin=0.01).reason
+    assert "that matters" not in judge("more", large, FIRST, SECOND, margin=0.01).reason
+
+
 def test_more_and_less_are_each_others_mirror():
     for low in (-0.3, -0.02, 0.001):
         gap, back = interval(low, low + 0.05), interval(-low - 0.05, -low)

@@ -96,7 +96,8 @@ class Item:
 
     values: what was measured of it, finite. failure: why nothing was; then there are no values. notes: texts for a page
     by their headings, such as a judge's analysis of the first caption. lacking: of a benchmark with several parts,
-    those that failed, each with the reason; their values are not there.
+    those that failed, each with the reason; their values are not there. of: what it is of, where several items are of
+    one thing (the picture of several questions) and so are not independent; None for the item itself.
     """
 
     id: str
@@ -105,6 +106,7 @@ class Item:
     failure: str | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
     lacking: Mapping[str, str] = field(default_factory=dict)
+    of: str | None = None
 
     def __post_init__(self) -> None:
         if self.failure is not None and self.values:
@@ -125,6 +127,7 @@ class Item:
         }
         row |= {"notes": dict(self.notes)} if self.notes else {}
         row |= {"lacking": dict(self.lacking)} if self.lacking else {}
+        row |= {} if self.of is None else {"of": self.of}
         return json.dumps(row, ensure_ascii=False) + "\n"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -49,6 +50,11 @@ class Sums:
     def number(self, name: str) -> np.ndarray:
         """[R]: how many items have the value."""
         return self._both(name)[1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the values that were asked for."""
+        return tuple(self._known)
 
     def _both(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         if name not in self._known:
@@ -98,7 +104,8 @@ def harmonic(first: Statistic, second: Statistic) -> Statistic:
 
 
 Cluster = Callable[[str], str]
-"""What an item is of, by its id: several items of one video are not independent, and are drawn together."""
+"""What an item is of, by its id: several items of one video are not independent, and are drawn together. An item that
+says what it is ``of`` is of that."""
 
 
 def alone(identity: str) -> str:
@@ -109,7 +116,8 @@ def alone(identity: str) -> str:
 def evaluated(
     items: Sequence[Item], statistics: Mapping[str, Statistic], *, cluster: Cluster = alone
 ) -> dict[str, Value]:
-    """Each statistic over the items without failure, with its interval over clusters (``intervals.resampled``)."""
+    """Each statistic over the items without failure, with its interval over clusters (``intervals.resampled``). ``n``
+    of each is the number of clusters that have a value which it uses."""
     whole = [item for item in items if item.failure is None]
     number, places = _places(whole, cluster)
     columns = Columns(whole)
@@ -118,7 +126,8 @@ def evaluated(
         sums = Sums(columns, counts[:, places])
         return {name: statistic(sums) for name, statistic in statistics.items()}
 
-    return resampled_together(measured, number)
+    found = resampled_together(measured, number)
+    return {name: replace(found[name], n=_used(of, places, columns)) for name, of in statistics.items()}
 
 
 def paired_differences(
@@ -131,7 +140,7 @@ def paired_differences(
     """Each statistic of ``second`` minus that of ``first``, over the items that both have without failure.
 
     Both are drawn alike, so that what the items have in common (easy ones, hard ones) cancels: the interval is that of
-    the difference.
+    the difference. ``n`` is the number of clusters that have a value which the statistic uses, both times.
     """
     ours = {item.id: item for item in first if item.failure is None}
     theirs = {item.id: item for item in second if item.failure is None}
@@ -144,7 +153,8 @@ def paired_differences(
         earlier, later = Sums(before, counts[:, places]), Sums(after, counts[:, places])
         return {name: statistic(later) - statistic(earlier) for name, statistic in statistics.items()}
 
-    return resampled_together(differences, number)
+    found = resampled_together(differences, number)
+    return {name: replace(found[name], n=_used(of, places, before, after)) for name, of in statistics.items()}
 
 
 def changes_of_means(
@@ -169,8 +179,18 @@ def changes_of_means(
 def _places(items: Sequence[Item], cluster: Cluster) -> tuple[int, np.ndarray]:
     """How many clusters there are, and the place of each item's among them, [S]."""
     found: dict[str, int] = {}
-    places = [found.setdefault(cluster(item.id), len(found)) for item in items]
+    places = [found.setdefault(item.of or cluster(item.id), len(found)) for item in items]
     return len(found), np.array(places, np.int64)
+
+
+def _used(statistic: Statistic, places: np.ndarray, *of: Columns) -> int:
+    """How many clusters have an item with a value that a statistic uses, in all of several columns."""
+    asked = Sums(of[0], np.ones((1, len(places)), np.int64))
+    statistic(asked)
+    there = np.zeros(len(places), bool)
+    for name in asked.names:
+        there |= np.all([columns.of(name)[1] > 0 for columns in of], axis=0)
+    return len(np.unique(places[there]))
 
 
 def _divided(over: np.ndarray, under: np.ndarray) -> np.ndarray:

@@ -25,8 +25,8 @@ BLOCK = 4_000_000
 class Value:
     """A measured value and its interval.
 
-    value, low, high: NaN where nothing could be measured. n: samples that it is over. method: how the interval was
-    found, in words.
+    value, low, high: NaN where nothing could be measured; low and high also where no draw of the samples has a value.
+    n: samples that it is over. method: how the interval was found, in words.
     """
 
     value: Measured
@@ -122,8 +122,17 @@ def resampled_together(
     ]
     for name in measured:
         values = np.concatenate([of[name] for of in drawn])
-        low, high = np.quantile(values[~np.isnan(values)], [(1 - level) / 2, (1 + level) / 2])
-        found[name] = Value(value=whole[name], low=float(low), high=float(high), n=samples, method=method)
+        values = values[~np.isnan(values)]
+        if not values.size:  # so few samples have what it needs that no draw has it
+            found[name] = Value(value=whole[name], low=math.nan, high=math.nan, n=samples, method=method)
+            continue
+        # Sums of the same numbers in another order differ in their last bits: where all draws are the value, so are
+        # both ends.
+        low, high = (
+            whole[name] if math.isclose(end, whole[name], rel_tol=1e-12) else float(end)
+            for end in np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+        )
+        found[name] = Value(value=whole[name], low=low, high=high, n=samples, method=method)
     return found
 
 

@@ -168,8 +168,9 @@ _STUDIES = (
         name="families",
         title="Reward families",
         about="The same references, steps and update; only the reward is another, and in one row it is drawn at "
-        "random. What a judge notices without a reference is an assumption of this world, after the paper's account "
-        "of such judges (docs/embedded_judge.md).",
+        "random. About a caption of a video the judge alone is asked once, the witness-adjudicator twice, for its "
+        "local term. What a judge notices without a reference is an assumption of this world, after the paper's "
+        "account of such judges (docs/embedded_judge.md).",
         arms={"image": _FAMILIES, "video": _FAMILIES},
         rows=(*_BESIDE, *_FAMILIES),
     ),

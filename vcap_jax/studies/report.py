@@ -193,16 +193,27 @@ def test_words(tested: Tested) -> str:
     return f"{label(test.first)} {_SIGNS[test.kind]} {second}, {QUANTITIES[test.quantity]}"
 
 
+def more_seeds(tested: Tested) -> str:
+    """How many seeds would tell what these cannot, "; about 8 seeds would tell"; nothing where that is not known."""
+    if tested.seeds_to_tell is not None:
+        return f"; about {tested.seeds_to_tell} seeds would tell"
+    open_still = tested.outcome.verdict is Verdict.CANNOT_TELL
+    # Of one seed there is no spread to tell from.
+    known = tested.difference is not None and tested.difference.seeds > 1
+    return f"; {MOST_SEEDS} seeds would not tell either" if open_still and known else ""
+
+
 @functools.cache
 def _templates() -> jinja2.Environment:
     environment = page_templates("vcap_jax.studies")
-    environment.filters.update(percent=percent, cell=cell, duration=duration, test_words=test_words)
+    environment.filters.update(
+        percent=percent, cell=cell, duration=duration, test_words=test_words, more_seeds=more_seeds
+    )
     environment.globals.update(
         measures=MEASURES,
         early=EARLY_STEPS,
         level=LEVEL,
         window=WINDOW,
         candidates=CANDIDATES,
-        most_seeds=MOST_SEEDS,
     )
     return environment

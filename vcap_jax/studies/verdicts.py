@@ -2,8 +2,9 @@
 
 Every test is about one difference and has a smallest difference that matters, ``margin``:
 
-    more, less   holds if the interval of the difference lies on the stated side of 0; does not hold if it
-                 excludes a difference of ``margin`` or more on that side; otherwise nobody can tell.
+    more, less   holds if the interval of the difference lies on the stated side of 0, however small the difference,
+                 and says so where a difference that matters is excluded; else does not hold if it excludes a
+                 difference of ``margin`` or more on that side; otherwise nobody can tell.
     same         holds if the interval lies within +- ``margin``; does not if it lies outside; else nobody can tell.
     apart        as "more", and the intervals of the two arms themselves must not overlap.
 
@@ -78,7 +79,10 @@ def judge(
     if low > 0:
         if kind == "apart" and not first.low > second.high:
             return _tell("the difference is above 0, but the intervals of the two overlap")
-        return Outcome(verdict=Verdict.HOLDS, reason="the interval of the difference excludes 0")
+        reason = "the interval of the difference excludes 0"
+        if high < margin:
+            reason += ", and a difference that matters as well"
+        return Outcome(verdict=Verdict.HOLDS, reason=reason)
     if best is not None and all(abs(best - arm.value) <= margin for arm in (first, second)):
         return _tell("both are at the best possible value: no room to differ in")
     if high < margin:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.evals.benchmarks.by_stage import ByStage, Given, block, endpoint, made
 from tests.reward.scripted_judge import ScriptedJudge
-from vcap_jax.evals.benchmarks.caparena import BASELINES, CapArenaAuto, first_place, points_of
+from vcap_jax.evals.benchmarks.caparena import BASELINES, JUDGMENT, CapArenaAuto, first_place, points_of
 from vcap_jax.evals.benchmarks.files import DataMissing
 
 BATTLES = {
@@ -83,6 +83,28 @@ def test_official_asks_one_order_that_the_sample_decides(
     assert found.metrics["score/gpt"].value == pytest.approx(-50)
     assert "consistent" not in found.metrics
     assert {first_place(f"test_{number}.jpg") for number in range(20)} == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("told", "judgment"),
+    [
+        ("Caption 1", "first"),
+        ("**Caption 2 is better.**", "second"),
+        ("Caption 2 is slightly better than Caption 1", "second"),
+        ("1 is the better caption", "first"),
+        ("caption 1 wins", "first"),
+        ("Tie", "tie"),
+        # What names a caption and does not prefer it.
+        ("Caption 1 is worse than Caption 2", None),
+        ("Caption 1 is not better", None),
+        ("Caption 1 is hardly better", None),
+        ("Caption 2 is a tie", None),
+        ("Caption 1 is better in detail, Caption 2 in accuracy", None),
+    ],
+)
+def test_judgments(told: str, judgment: str | None) -> None:
+    read = JUDGMENT.read({"Reason": "", "Judgment": told})
+    assert (read[0] if isinstance(read, tuple) else None) == judgment
 
 
 def test_a_battle_without_a_judgment_is_no_tie(server: ScriptedJudge, judge: ByStage, data: Path) -> None:

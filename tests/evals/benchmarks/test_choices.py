@@ -31,6 +31,16 @@ OPTIONS = lettered(["a dog", "blue", "dark red", "red"])
         ("A dog", "A"),
         ("A", "A"),
         ("The answer is A because of its tail", "A"),
+        # What is denied is no option.
+        ("The correct answer is not B.", None),
+        ("Option B is wrong", None),
+        ("(a) isn't right, so (b)", "B"),
+        ("It is not A but B", "B"),
+        ("It cannot be A", None),
+        ("neither B nor C", None),
+        ("It is not blue.", None),
+        ("It isn't blue, it is red", "D"),
+        ("a different red", "D"),
         # What gives no option, or two.
         ("A cat sits there", None),
         ("bright", None),

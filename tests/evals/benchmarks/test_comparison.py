@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from vcap_jax.commands.compare import main
 from vcap_jax.evals.benchmarks.comparison import compare, read_results
-from vcap_jax.evals.benchmarks.comparison_page import as_text, write_page
+from vcap_jax.evals.benchmarks.comparison_page import as_text, change, write_page
 from vcap_jax.evals.benchmarks.vcapsbench import VCapsBench
 from vcap_jax.evals.protocol import EvaluatorError, Item
 from vcap_jax.evals.statistics import evaluated
+from vcap_jax.report.intervals import Value
 
 
 def counts(name: str, right: float, wrong: float, questions: float, **other: object) -> Item:
@@ -28,6 +30,11 @@ BETTER = [
     counts("d", 10, 0, 10),
     Item(id="c", captions=("c",), failure="timeout: no"),
 ]
+
+
+def often(items: Sequence[Item]) -> list[Item]:
+    """The same five times over, as other samples."""
+    return [replace(item, id=f"{item.id}{k}") for k in range(5) for item in items]
 
 
 def leave(
@@ -138,17 +145,30 @@ def test_a_part_that_one_side_lacks_is_left_out_on_the_other(tmp_path: Path) -> 
     assert values["ar"].value == pytest.approx(100 * (18 - 10) / 20)
 
 
+@pytest.mark.parametrize("lacking", ["questions", "question 3"])
+def test_an_item_whose_questions_are_others_is_left_out(tmp_path: Path, lacking: str) -> None:
+    # Of a the wrong answers are lacking: it is no better for it.
+    fewer = [counts("a", 2, 0, 2, lacking={lacking: "timeout"}), counts("b", 8, 0, 10)]
+    folders = {"base": leave(tmp_path / "base", BASE), "fewer": leave(tmp_path / "fewer", fewer)}
+    (comparison,) = compare(read_results(folders))
+    assert comparison.differences[0].items == 1
+    assert comparison.differences[0].values["ar"].value == 0
+    same = leave(tmp_path / "same", fewer)
+    (comparison,) = compare(read_results({"fewer": folders["fewer"], "same": same}))
+    assert comparison.differences[0].items == (1 if lacking == "questions" else 2)
+
+
 def test_text_json_and_page_tell_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leave(tmp_path / "base", BASE)
-    leave(tmp_path / "my <run>", BETTER)
+    leave(tmp_path / "base", often(BASE))
+    leave(tmp_path / "my <run>", often(BETTER))
     monkeypatch.chdir(tmp_path)
     assert main(["base", "mine=my <run>", "--json", "out.json", "--html", "out.html"]) == 0
     text = capsys.readouterr().out
-    assert "base: 3 items; strict; scored by judge gpt-4o" in text
-    assert "mine: 4 items, 1 failed; strict" in text
-    assert "mine minus base, over the 2 items that both have" in text
+    assert "base: 15 items; strict; scored by judge gpt-4o" in text
+    assert "mine: 20 items, 5 failed; strict" in text
+    assert "mine minus base, over the 10 items that both have" in text
     assert [line.split() for line in text.splitlines() if line.startswith("ar ")][1] == [
         "ar",
         "+10.00",
@@ -170,10 +190,18 @@ def test_text_json_and_page_tell_the_same(
 
 def test_less_is_better_where_it_is(tmp_path: Path) -> None:
     worse = [counts("a", 2, 6, 10), counts("b", 8, 2, 10), counts("c", 5, 4, 10)]
-    comparisons = compare(read_results({"a": leave(tmp_path / "a", BASE), "b": leave(tmp_path / "b", worse)}))
+    comparisons = compare(
+        read_results({"a": leave(tmp_path / "a", often(BASE)), "b": leave(tmp_path / "b", often(worse))})
+    )
     write_page(tmp_path / "page.html", comparisons)
     lines = [line for line in as_text(comparisons).splitlines() if line.startswith("ir ")]
     assert lines[1].endswith("worse")
+
+
+def test_a_few_samples_make_nothing_better() -> None:
+    few = Value(value=1.0, low=0.5, high=1.5, n=9, method="")
+    assert (change("ar", few).text, change("ar", few).kind) == ("+1.00", "")
+    assert change("ar", replace(few, n=10)).kind == "better"
 
 
 def test_what_is_no_result_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,6 +102,9 @@ def test_query_aware_asks_for_a_description_of_each_question(
     assert "cat" not in (first.prompt or "").split("<question>")[1]
     found = benchmark.evaluate(Given({"1": "a cat", "2": "it is blue", "3": "two"}))
     assert found.metrics["accuracy"].value == pytest.approx(100)
+    # Two of the three are about one picture, and not independent.
+    assert [item.id for item in found.items] == ["1", "2", "3"]
+    assert found.metrics["accuracy"].n == 2
 
 
 def test_a_failed_question_leaves_the_count(server: ScriptedJudge, judge: ByStage, data: Path) -> None:

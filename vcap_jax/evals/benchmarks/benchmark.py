@@ -67,10 +67,11 @@ class BenchmarkOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Generic[R]):
-    """A sample to be captioned, with what the benchmark knows of it."""
+    """A sample to be captioned, with what the benchmark knows of it. of: see ``Item``."""
 
     sample: Sample
     row: R
+    of: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +147,9 @@ class Benchmark(ABC, Generic[R]):
         with Asker(self.endpoints, say=self.say) as asker:
 
             async def work(pair: tuple[Task[R], Captions]) -> Item:
-                task, given = pair
+                return replace(await measured(*pair), of=pair[0].of)
+
+            async def measured(task: Task[R], given: Captions) -> Item:
                 if given.failure is not None:
                     return Item(id=given.id, captions=given.texts, failure=given.failure)
                 caption = await self.caption_of(given, asker)

@@ -46,7 +46,12 @@ BASELINES: Mapping[str, str] = {
 
 Judgment = Literal["first", "second", "tie"]
 
-_JUDGMENT = re.compile(r"(?:caption\s*)?(1|2)(?:\s+(?:is|wins)\b.*)?|tie", re.IGNORECASE | re.DOTALL)
+# "Caption 1 is the slightly better one than caption 2", but not "Caption 1 is worse".
+_BETTER = (
+    r"\s+(?:wins|is\s+(?:(?:the|slightly|somewhat|marginally|clearly|much|significantly)\s+)*"
+    r"(?:better|best|preferred|superior|winner))(?:\s+(?:one|caption|overall))*(?:\s+(?:than|to)\s+(?:caption\s*)?[12])?"
+)
+_JUDGMENT = re.compile(rf"(?:caption\s*)?(1|2)(?:{_BETTER})?|tie", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)

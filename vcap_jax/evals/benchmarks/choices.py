@@ -8,7 +8,7 @@ the same answers: one takes "The answer is B because A dog" for A and nothing fo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from string import ascii_uppercase
 
 LETTERS = ascii_uppercase
@@ -31,6 +31,16 @@ _BEGINS = re.compile(
 )
 _ALONE = re.compile(rf"(?:[(\[]([A-Za-z])[)\]]|(?<![\w'’-])({_CAPITAL})(?![\w'’-]))")
 
+# "not B", "it isn't (b)", "neither red nor", "cannot be option A"; and behind a letter "is wrong", "is not".
+_DENIED_BEFORE = re.compile(
+    r"\b(?:not|neither|nor|cannot|(?:is|are|was|ca|does|do)n['’ ]t)(?:\s+be)?(?:\s+(?:option|choice|the))?"
+    r"[\s*_\"'`(\[{]*$",
+    re.IGNORECASE,
+)
+_DENIED_BEHIND = re.compile(
+    r"[\s*_\"'`)\]}]*\b(?:is\s+(?:not|wrong|incorrect)|isn['’]t|can(?:not|['’]t)\s+be)\b", re.IGNORECASE
+)
+
 
 def lettered(options: Sequence[str]) -> dict[str, str]:
     """The options by their letters, A first. Raises ValueError for more than 26."""
@@ -49,18 +59,19 @@ def read_choice(answer: str, options: Mapping[str, str]) -> str | None:
 
     options: texts by letter. In order: a stated answer ("the answer is B", "Answer: (c)"; the last one counts), an
     answer that is one letter or begins with one ("b", "B. not A"), the text of an option, a single letter that stands
-    alone, the only option whose text occurs. What stands before ``</think>`` does not count.
+    alone, the only option whose text occurs. What stands before ``</think>`` does not count, nor does what is denied
+    ("not B", "option B is wrong").
     """
     text = answer.rpartition("</think>")[2].strip()
-    if stated := [letter for letter in map(_letter, _STATED.finditer(text)) if letter in options]:
+    if stated := [letter for letter in map(_letter, _affirmed(_STATED, text)) if letter in options]:
         return stated[-1]
     for found in (_WHOLE.fullmatch(text), _BEGINS.match(text)):
-        if found is not None and _letter(found) in options:
+        if found is not None and not _denied(found) and _letter(found) in options:
             return _letter(found)
     same = [letter for letter, option in options.items() if _plain(option) == _plain(text)]
     if len(same) == 1:
         return same[0]
-    alone = {letter for letter in map(_letter, _ALONE.finditer(text)) if letter in options}
+    alone = {letter for letter in map(_letter, _affirmed(_ALONE, text)) if letter in options}
     if alone:
         return alone.pop() if len(alone) == 1 else None
     return _mentioned(_plain(text), options)
@@ -70,16 +81,29 @@ def _letter(found: re.Match[str]) -> str:
     return next(group for group in found.groups() if group is not None).upper()
 
 
+def _affirmed(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    return (found for found in pattern.finditer(text) if not _denied(found))
+
+
+def _denied(found: re.Match[str]) -> bool:
+    """Whether a letter is one that the answer says is not the right one."""
+    start, end = next(found.span(k) for k, group in enumerate(found.groups(), 1) if group is not None)
+    before, behind = found.string[max(0, start - 40) : start], found.string[end : end + 40]
+    return bool(_DENIED_BEFORE.search(before) or _DENIED_BEHIND.match(behind))
+
+
 def _plain(text: str) -> str:
     return " ".join(re.sub(r"[^\w\s]", " ", text.casefold()).split())
 
 
 def _mentioned(text: str, options: Mapping[str, str]) -> str | None:
-    """The only option whose words occur in a row; "red" inside "dark red" does not, where both are options."""
+    """The only option whose words occur in a row and are not denied; "red" inside "dark red" does not, where both are
+    options."""
     left, found = f" {text} ", []
     for letter, option in sorted(options.items(), key=lambda pair: -len(_plain(pair[1]))):
         words = f" {_plain(option)} "
         if words.strip() and words in left:
-            found.append(letter)
+            if not all(_DENIED_BEFORE.search(before) for before in left.split(words)[:-1]):
+                found.append(letter)
             left = left.replace(words, " | ")
     return found[0] if len(found) == 1 else None

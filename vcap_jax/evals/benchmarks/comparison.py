@@ -270,12 +270,13 @@ def _options(result: Result) -> JsonDict:
 
 
 def _both(first: Sequence[Item], second: Sequence[Item]) -> list[tuple[Item, Item]]:
-    """The items that both have a value of. Where a part is lacking on one side, it is left out on the other."""
+    """The items that both have a value of. Where a part is lacking on one side, it is left out on the other; where
+    single questions are, the item is left out, for its values are of other questions then."""
     theirs = {item.id: item for item in second if item.failure is None}
     pairs = []
     for ours in first:
         other = theirs.get(ours.id)
-        if ours.failure is not None or other is None:
+        if ours.failure is not None or other is None or not _same_questions(ours, other):
             continue
         if ours.lacking or other.lacking:
             names = ours.values.keys() & other.values.keys()
@@ -285,6 +286,16 @@ def _both(first: Sequence[Item], second: Sequence[Item]) -> list[tuple[Item, Ite
             )
         pairs.append((ours, other))
     return pairs
+
+
+def _same_questions(first: Item, second: Item) -> bool:
+    """Whether values are of the same questions, as far as that is known."""
+    ours, theirs = (
+        {name for name in item.lacking if name.startswith("question")} for item in (first, second)
+    )
+    return (
+        ours == theirs and "questions" not in ours
+    )  # which of a benchmark's questions that were is not noted
 
 
 def _result(label: str, path: Path) -> Result:

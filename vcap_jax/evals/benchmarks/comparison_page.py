@@ -18,11 +18,15 @@ from vcap_jax.evals.benchmarks.published import PublishedTable
 from vcap_jax.report import pages
 from vcap_jax.report.intervals import Value
 
+ENOUGH = 10
+"""Samples below which nothing is called better or worse: percentile bootstraps of few are too narrow. Of differences
+that are nothing but noise 16% would be called so with 6 samples, 24% with 3, and all with a single one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """text: the figure. interval: in words, "" for none. kind: "better", "worse" or "" where the interval of a
-    difference holds 0 or nothing is better."""
+    difference holds 0, is of fewer than ``ENOUGH`` samples, or nothing is better."""
 
     text: str
     interval: str = ""
@@ -41,7 +45,7 @@ def change(name: str, value: Value | None) -> Cell:
     if value is None or math.isnan(value.value):
         return Cell(text="-")
     kind = ""
-    if (value.low > 0 or value.high < 0) and name not in NEITHER:
+    if value.n >= ENOUGH and (value.low > 0 or value.high < 0) and name not in NEITHER:
         kind = "better" if (value.value > 0) != (name in LOWER_IS_BETTER) else "worse"
     return Cell(text=f"{value.value:+.2f}", interval=f"{value.low:+.2f} to {value.high:+.2f}", kind=kind)
 
@@ -54,7 +58,9 @@ def as_text(comparisons: Sequence[Comparison]) -> str:
 def write_page(path: Path, comparisons: Sequence[Comparison]) -> None:
     """The HTML page."""
     templates = pages.page_templates("vcap_jax.evals.benchmarks")
-    templates.globals.update(figure=figure, change=change, counted=counted, shown=shown_metrics)
+    templates.globals.update(
+        figure=figure, change=change, counted=counted, shown=shown_metrics, enough=ENOUGH
+    )
     pages.write_page(path, templates, "comparison.html", comparisons=comparisons)
 
 

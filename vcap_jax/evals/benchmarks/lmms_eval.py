@@ -3,7 +3,8 @@
 Its exit status is 0 after a run that failed, so what counts is whether the results are there. A request that failed
 stays among its answers as a text that begins with ``[LMMS_EVAL_``, which its letter extractor reads as "D": such an
 answer is a failure here, and scored nowhere. Its figure for MLVU is a mean over kinds of questions, and VideoMMMU has
-none over its three parts: here every figure is over questions (micro), from the harness's own record of each.
+none over its three parts: here every figure is over questions (micro), from the harness's own record of each. That
+does not name the video, so intervals take questions for independent, and are too narrow where videos have many.
 
 Beside the harness's verdict stands that of our own reader (``choices.read_choice``), because the harness's readers
 take "The answer is B because A dog ..." for A, read nothing in "(b)", and, for MMVU, take an empty answer for right.

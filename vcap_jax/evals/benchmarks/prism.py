@@ -5,7 +5,7 @@ RealWorldQA (765) and V* (191). Qiao et al., Prism: A Framework for Decoupling a
 (2024). The figure is the share of right answers, over questions (micro).
 
 One description of each image serves all its questions; ``query_aware`` asks for one per question, which tells the
-captioner the question (not its options).
+captioner the question (not its options). Intervals are over pictures either way.
 
 An answer is read by rule (``choices.read_choice``); where no rule reads it, the model is asked which option it means.
 One that means none is wrong, and counted as ``unmatched``. No option is ever guessed: VLMEvalKit draws one at random,
@@ -89,7 +89,8 @@ class Prism(Benchmark[Rows]):
             first = several[0]
             prompt = asking.fill({"QUESTION": first.question}).text if self.options.query_aware else plain
             sample = Sample(id=first.index, images=(first.image,), prompt=prompt, origin=self.table)
-            yield Task(sample=sample, row=tuple(several))
+            # Pictures are named by their content: questions about one picture are not independent.
+            yield Task(sample=sample, row=tuple(several), of=first.image.stem)
 
     def make_stages(self) -> Iterable[Stage]:
         """``answer``: the question from the description; ``match``: which option an answer means."""
