@@ -120,6 +120,17 @@ def test_a_lora_run_is_exported_merged(lora_run, tmp_path):
     assert {name.split(".")[-2] for name in moved} == {"q_proj", "up_proj"}
 
 
+def test_a_run_is_exported_on_another_machine_than_trained_it(lora_run, tmp_path):
+    """Nothing is computed with the model, so the kernels and the sizes that it was trained with do not matter."""
+    run = RunFolder(tmp_path / "run")
+    run.root.mkdir()
+    (run.root / "checkpoints").symlink_to(lora_run.checkpoints)
+    model = dataclasses.replace(ADAPTED, attention="cudnn", decode_attention="hopper")
+    run.config.write_text(dump_config(RunConfig(model=model)))
+    assert checkpoint_to_hf(run.root, tmp_path / "hf")[0] == 3
+    assert adapter_to_peft(run.root, tmp_path / "adapter") == 3
+
+
 @pytest.mark.slow
 def test_the_command_says_what_rounding_leaves_of_adapters(lora_run, tmp_path):
     """Adapters a thousand times smaller than the random ones lose much of what they add to bfloat16 matrices."""
