@@ -237,9 +237,7 @@ def test_short_caches_are_left_out_where_captions_are_as_short(
 ) -> None:
     _, ctx = made("run")
     rollout = RolloutConfig(max_completion_length=1024, short_groups=8, short_length=512)
-    entry = dataclasses.replace(
-        ctx.config.evaluation.evaluators[0], captions=1, max_completion_length=tokens
-    )
+    entry = dataclasses.replace(ctx.config.evaluation.evaluators[0], captions=1, max_completion_length=tokens)
     config = dataclasses.replace(
         ctx.config, rollout=rollout, evaluation=EvaluationConfig(every=2, evaluators=(entry,))
     )
