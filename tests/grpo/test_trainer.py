@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,7 @@ from vcap_jax.rollout.slots import SampledGroup
 from vcap_jax.run.log import SilentLog
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError, no_work
+from vcap_jax.training.finite import NotFinite
 from vcap_jax.training.optimizer import TrainState
 
 STEPS = 4
@@ -155,6 +157,8 @@ def run(
     config: GRPOConfig | None = None,
     ahead: int = 0,
     log: Log | None = None,
+    update: Any = None,
+    save_every: int = STEPS,
 ) -> tuple[float, list[Any]]:
     """The parameter at the end, and the (step, samples) that were collected; resumes what is in ``folder``."""
     kept = None
@@ -172,10 +176,10 @@ def run(
             total_steps=STEPS,
             data=data,
             collector=collector,
-            update=Update(),
+            update=update or Update(),
             own_params=lambda params: params,
             checkpoints=checkpoints,
-            save_every=STEPS,
+            save_every=save_every,
             log=log or SilentLog(),
             between=between,
             ahead=ahead,
@@ -302,6 +306,25 @@ def test_a_step_that_nothing_was_scored_in_is_the_only_one_repeated(tmp_path: Pa
     resumed, repeated = run(tmp_path / "stopped")
     assert repeated == collected[silent:]
     assert resumed == alone
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_parameters_that_are_no_numbers_are_neither_logged_nor_saved(tmp_path: Path, ahead: int) -> None:
+    class Broken(Update):
+        def __call__(self, state: TrainState, *given: Any) -> tuple[TrainState, dict]:
+            state, metrics = super().__call__(state, *given)
+            lost = int(state.step) == 3
+            return replace(state, params={"w": state.params["w"] * (np.nan if lost else 1)}), {
+                **metrics,
+                "grad_norm": np.nan if lost else 1.0,
+            }
+
+    log = Log()
+    with pytest.raises(NotFinite, match=r"^step 3: .* nan.* checkpoint of step 2 .*learning_rate"):
+        run(tmp_path, ahead=ahead, log=log, update=Broken(), save_every=1)
+    assert [row["step"] for row in log.rows] == [1, 2]
+    with Checkpointer(tmp_path, read_only=True) as checkpoints:
+        assert checkpoints.steps() == [1, 2]
 
 
 @pytest.mark.parametrize("kind", [Stopped, TrainingStopped])

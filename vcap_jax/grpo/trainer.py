@@ -59,6 +59,7 @@ from vcap_jax.training.checkpoint import (
     save_step,
 )
 from vcap_jax.training.compile_counter import CompileCounter
+from vcap_jax.training.finite import check_finite
 from vcap_jax.training.optimizer import TrainState
 
 
@@ -127,8 +128,9 @@ class Training:
 
         Raises TrainingStopped when rollout engine, judge, store or reward family cannot be used any
         more, or when nothing was scored in a step; Stopped after a signal. What was done is saved
-        before. Raises PeerFailed if another process ends, and CheckpointError if the checkpoint that it
-        goes on from lacks the captions drawn ahead.
+        before. Raises NotFinite if the parameters have become no numbers, PeerFailed if another
+        process ends, and CheckpointError if the checkpoint that it goes on from lacks the captions
+        drawn ahead.
         """
         compiles, held = CompileCounter(), WaitingState(state, self.offload, self.taken)
         with compiles, finishing("the step in work"):
@@ -161,6 +163,7 @@ class Training:
                 lengths = np.stack([result.lengths for result in outcome.results])
                 state, update_metrics = self.update(held.state, rollout, lengths, advantages, now.fixed)
                 held.updated(state)
+                check_finite(update_metrics.get("grad_norm", 0.0), self.checkpoints, step + 1)
                 update_seconds = now.seconds + time.monotonic() - update_begin
                 place = (self.data.get_state(), nothing_ahead) if upcoming is None else upcoming.place
                 drawing: dict[str, float] = {"rollout/age": now.age} if self.ahead else {}

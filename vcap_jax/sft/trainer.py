@@ -31,8 +31,15 @@ from vcap_jax.sft.config import SFTConfig
 from vcap_jax.sft.step import SFTPrograms, TargetBatch
 from vcap_jax.sft.targets import Targets, pad_captions
 from vcap_jax.system.shutdown import finishing, requested
-from vcap_jax.training.checkpoint import AfterKeeping, Checkpointer, between_steps, no_work, save_step
+from vcap_jax.training.checkpoint import (
+    AfterKeeping,
+    Checkpointer,
+    between_steps,
+    no_work,
+    save_step,
+)
 from vcap_jax.training.compile_counter import CompileCounter
+from vcap_jax.training.finite import check_finite
 from vcap_jax.training.optimizer import TrainState
 
 SHOWN = (
@@ -107,8 +114,8 @@ class SupervisedTraining:
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
 
-        Raises Stopped after a signal to any process, with everything that was done saved; PeerFailed if another
-        process ends.
+        Raises Stopped after a signal to any process, with everything that was done saved; NotFinite if the parameters
+        have become no numbers; PeerFailed if another process ends.
         """
         compiles, local = CompileCounter(), self.placement.local()
         with compiles, finishing("the step in work"):
@@ -127,6 +134,7 @@ class SupervisedTraining:
                 ]
                 state, measured = self.programs.update(state, self.frozen, placed, batches.captions)
                 row = {"step": step + 1} | {k: float(v) for k, v in jax.device_get(measured).items()}
+                check_finite(row["grad_norm"], self.checkpoints, step + 1)
                 row["lr"] = float(self.learning_rate(step))
                 row |= batches.metrics()
                 row["data/skipped"] = self.data.skipped_total
