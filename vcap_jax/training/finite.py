@@ -22,6 +22,6 @@ def check_finite(norm: float, checkpoints: Checkpointer, step: int) -> None:
     if kept is not None:
         there = f"The checkpoint of step {kept} in {checkpoints.folder} is from before it"
     raise NotFinite(
-        f"step {step}: the norm of the gradient is {norm:g}, so what its update has left is not saved. {there}. Begin a new run, from there or anew, with a lower optimizer.learning_rate or with "
-        "model.dtype=float32"
+        f"step {step}: the norm of the gradient is {norm:g}, so what its update has left is not saved. {there}. Begin "
+        "a new run, from there or anew, with a lower optimizer.learning_rate or with model.dtype=float32"
     )
