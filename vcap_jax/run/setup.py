@@ -120,7 +120,7 @@ def manifest_samples(config: RunConfig, say: Callable[[str], None]) -> list[Samp
     trained, held = divided(chosen, config.data.heldout_share, config.data.heldout_seed)
     if held:
         shown = len(chosen) - len(held) - len(trained)
-        too = f"; {shown} others show files of these and are left out" if shown else ""
+        too = f"; left out, as they show files of these: {shown}" if shown else ""
         say(f"held out of {config.data.manifest}: {len(held)} of {len(chosen)} samples{too}")
     return trained
 
