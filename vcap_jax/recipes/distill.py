@@ -226,7 +226,10 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         written = writer.provenance
         told["weights"] = written.weights
         del writer  # and with it this process's copy of the teacher
-        evaluations = Evaluations(dataclasses.replace(ready.ctx, folder=RunFolder(stage)), ready.world)
+        # No checkpoint of a teacher is kept as its best, and only students have held-out samples scored.
+        kept = dataclasses.replace(config, logging=dataclasses.replace(config.logging, keep_best=None))
+        here = dataclasses.replace(ready.ctx, config=kept, folder=RunFolder(stage))
+        evaluations = Evaluations(here, ready.world)
         measured = evaluations.of_policy("teacher", ready.ctx.policy.trainable)
     if HELDOUT in measured:
         told["heldout"] = fact_row(measured[HELDOUT].metrics)
