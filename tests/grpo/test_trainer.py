@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vcap_jax.data.errors import MediaError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
@@ -159,11 +160,18 @@ def run(
     log: Log | None = None,
     update: Any = None,
     save_every: int = STEPS,
+    broken: str | None = None,
 ) -> tuple[float, list[Any]]:
     """The parameter at the end, and the (step, samples) that were collected; resumes what is in ``folder``."""
     kept = None
     collector = Collector(silent, error)
-    data = GroupIterator(SAMPLES, load, PipelineSettings(batch_groups=2))
+
+    def read(sample: Sample) -> Example:
+        if sample.id == broken:
+            raise MediaError(f"{sample.id}.png: cut")
+        return load(sample)
+
+    data = GroupIterator(SAMPLES, read, PipelineSettings(batch_groups=2, on_bad_sample="refuse"))
     state = TrainState(step=jnp.zeros((), jnp.int32), params={"w": jnp.float32(0.3)}, opt_state=())
     with Checkpointer(folder) as checkpoints:
         if checkpoints.steps():
@@ -292,6 +300,28 @@ def test_a_reward_without_components_cannot_be_normalised_by_component(tmp_path:
     config = GRPOConfig(advantages=AdvantageConfig(per_component=True))
     with pytest.raises(TrainingStopped, match=r"step 1: .*GroupScores\.weights.*: set it to false"):
         run(tmp_path, config=config)
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_step_whose_sample_cannot_be_read_is_the_only_one_repeated(
+    tmp_path: Path, step: int, ahead: int
+) -> None:
+    alone, collected = run(tmp_path / "alone", ahead=ahead)
+    seen = [identity for _, ids in collected[:step] for identity in ids]
+    new = next((identity for identity in collected[step][1] if identity not in seen), None)
+    if new is None:
+        pytest.skip("a second pass has begun")
+    done = max(0, step - ahead)
+    with pytest.raises(
+        TrainingStopped, match=rf"^step {done + 1}: sample {new}: {new}\.png: cut\..*--resume"
+    ):
+        run(tmp_path / "stopped", ahead=ahead, broken=new)
+    with Checkpointer(tmp_path / "stopped", read_only=True) as checkpoints:
+        assert checkpoints.steps() == ([done] if done else [])
+    resumed, repeated = run(tmp_path / "stopped", ahead=ahead)
+    assert repeated == collected[done:]
+    assert resumed == alone
 
 
 @pytest.mark.parametrize("silent", range(STEPS))

@@ -21,6 +21,7 @@ from typing import Protocol
 import jax
 import numpy as np
 
+from vcap_jax.data.errors import MediaError, NoUsableSamplesError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupIterator
 from vcap_jax.grpo.advantages import (
@@ -57,6 +58,7 @@ from vcap_jax.training.checkpoint import (
     nothing_ahead,
     save_before,
     save_step,
+    stopped_in,
 )
 from vcap_jax.training.compile_counter import CompileCounter
 from vcap_jax.training.finite import check_finite
@@ -126,8 +128,8 @@ class Training:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state, whose parameters are on
         the devices.
 
-        Raises TrainingStopped when rollout engine, judge, store or reward family cannot be used any
-        more, or when nothing was scored in a step; Stopped after a signal. What was done is saved
+        Raises TrainingStopped when data, rollout engine, judge, store or reward family cannot be used
+        any more, or when nothing was scored in a step; Stopped after a signal. What was done is saved
         before. Raises NotFinite if the parameters have become no numbers, PeerFailed if another
         process ends, and CheckpointError if the checkpoint that it goes on from lacks the captions
         drawn ahead.
@@ -154,7 +156,7 @@ class Training:
                     rollout, outcome = self._scored(now.draw)
                 except (StepNotDone, NoComponents) as error:
                     save_before(self.checkpoints, step, held.state, *place)
-                    raise self._stopped(step, error) from (error.__cause__ or error)
+                    raise stopped_in(step, error) from (error.__cause__ or error)
                 advantages = self._advantages(outcome.results)
                 if advantages.skipped.all():
                     save_before(self.checkpoints, step, held.state, *place)
@@ -217,7 +219,10 @@ class Training:
         """The next samples' captions, of step ``step``, with the judge; judged, if the judge takes turns. known: those
         that an earlier start has drawn ahead; None draws them with the state that is held. Raises StepNotDone."""
         place = self.data.get_state()
-        batch = next(self.data)
+        try:
+            batch = next(self.data)
+        except (MediaError, NoUsableSamplesError) as error:  # in all processes alike
+            raise StepNotDone(str(error)) from error
         for bad in batch.skipped:
             self.log.message(f"skipped sample {bad.id}: {bad.reason}")
         groups, old = (None, None) if known is None else (known.groups, known.old)
@@ -261,11 +266,6 @@ class Training:
             weighted_components(outcome.results)
         assert not isinstance(rollout, Exception)  # or the problem would have been told
         return rollout, outcome
-
-    def _stopped(self, step: int, error: Exception) -> TrainingStopped:
-        return TrainingStopped(
-            f"step {step + 1}: {error}. The {step} steps before it are saved; once it is mended, continue with --resume"
-        )
 
     def _advantages(self, results: Sequence[GroupResult]) -> GroupAdvantages:
         rewards = np.array(
