@@ -78,6 +78,16 @@ def test_two_teachers_of_one_name_are_refused(tmp_path: Path) -> None:
         distill(config, folder, [Teacher(name="e1", source="a"), Teacher(name="e1", source="b")])
 
 
+def test_candidates_that_would_all_be_the_same_are_refused(tmp_path: Path) -> None:
+    greedy = ["rollout.sampling.temperature=0", "rollout.group_size=1"]
+    config = load_config(RunConfig, [], greedy)
+    folder = RunFolder.open(tmp_path / "all", config)
+    with pytest.raises(
+        ConfigError, match=r"8 candidates of each sample at temperature 0 .*rollout\.sampling"
+    ):
+        distill(config, folder, [Teacher(name="self")], say=lambda _: None)
+
+
 class Reached(Exception):
     """The student's turn has come."""
 
