@@ -82,8 +82,10 @@ class RunContext:
             self.config.data.buckets,
             groups,
             self.own_placement.batch,
-            # While captions are drawn the trained parameters may lie in the host's memory.
-            frozen_vision="parameters" in self.config.rollout.offload,
+            # While captions are drawn the trained parameters may lie in the host's memory. In a supervised run, whose
+            # tower may be one of them, they do not.
+            frozen_vision="parameters" in self.config.rollout.offload
+            and "visual" in self.config.model.frozen,
         )
 
     def captioner(
