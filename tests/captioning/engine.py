@@ -10,7 +10,7 @@ from PIL import Image
 
 from vcap_jax.captioning.engines import Drawing, Pixels, opened
 from vcap_jax.captioning.settings import drawn_by
-from vcap_jax.data.errors import MediaError, NoUsableSamplesError
+from vcap_jax.data.errors import MediaError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.rollout.captioner import Captioned
@@ -58,7 +58,6 @@ class ReadingEngine:
     ) -> Iterator[Captioned]:
         assert len({sample.id for sample in samples}) == len(samples)
         self.batches.append(list(indices))
-        found = 0
         for sample, index in zip(samples, indices, strict=True):
             self._before(index)
             try:
@@ -66,12 +65,9 @@ class ReadingEngine:
             except MediaError as error:
                 on_bad(BadSample(id=sample.id, reason=str(error)))
                 continue
-            found += 1
             count = rollout.group_size
             texts = tuple(f"{seen} {sample.prompt or ''} {index}/{seed}/{k}" for k in range(count))
             yield Captioned(sample, texts, (3,) * count, (False,) * count)
-        if not found:
-            raise NoUsableSamplesError("none of the samples can be used")
 
     def _said(self, path: Path, pixels: Pixels) -> str:
         if path.suffix == ".mp4":

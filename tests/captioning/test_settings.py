@@ -47,6 +47,18 @@ def test_a_run_captions_by_its_own_settings_but_not_by_its_machines(tmp_path: Pa
     assert (given.mesh.tensor, given.mesh.fsdp, given.model.attention) == (2, 2, "chunked")
 
 
+def test_captions_may_be_shorter_than_the_short_caches_of_a_run(tmp_path: Path) -> None:
+    """Which only training has: ``drawn_by`` leaves them out."""
+    config = paper("rollout.short_groups=64", "rollout.short_length=2048", "rollout.groups_per_batch=32")
+    (tmp_path / "config.yaml").write_text(dump_config(config))
+    own = checkpoint_config(source(tmp_path, run=True), ["rollout.max_completion_length=256"])
+    assert (own.rollout.max_completion_length, own.rollout.short_groups, own.rollout.short_length) == (
+        256,
+        0,
+        0,
+    )
+
+
 def test_requests_are_known_of_what_was_trained_with_them(tmp_path: Path) -> None:
     run, export, bare = tmp_path / "run", tmp_path / "export", tmp_path / "bare"
     (run / "checkpoints").mkdir(parents=True)

@@ -35,6 +35,23 @@ def test_a_larger_share_holds_out_what_a_smaller_one_does_and_a_seed_other_rows(
     ]
 
 
+def test_rows_of_a_held_out_picture_are_not_trained_on() -> None:
+    """Several questions about one picture, and a pair with a picture that is held out alone."""
+    asked = [
+        Sample(id=f"{i}/{k}", images=(Path(f"/media/{i}.png"),), prompt=f"{k}?")
+        for i in range(40)
+        for k in range(3)
+    ]
+    pairs = [Sample(id=f"p{i}", images=(Path(f"/media/{i}.png"), Path("/m/x.png"))) for i in range(40)]
+    everything = [*asked, *pairs]
+    trained, held = divided(everything, 0.1, 0)
+    assert [s.id for s in held] == [s.id for s in everything if is_held_out(s.id, 0.1, 0)]
+    check_apart(trained, held)
+    shown = {file for sample in held for file in sample.files}
+    assert {s.id for s in trained} == {s.id for s in everything if not shown & {*s.files}}
+    assert len(trained) + len(held) < len(everything)
+
+
 @pytest.mark.parametrize(
     ("row", "what"),
     [({"id": "a", "image": "other.png"}, "the id"), ({"id": "z", "image": "x/../a.png"}, "a file")],

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from vcap_jax.commands.convert import main as convert
 from vcap_jax.configuration import dump_config
 from vcap_jax.export.hugging_face import (
     ConversionError,
@@ -118,6 +119,27 @@ def test_a_lora_run_is_exported_merged(lora_run, tmp_path):
     moved = {name for name in before if not np.array_equal(before[name].astype(np.float32), after[name])}
     assert moved
     assert {name.split(".")[-2] for name in moved} == {"q_proj", "up_proj"}
+
+
+def test_a_run_is_exported_on_another_machine_than_trained_it(lora_run, tmp_path):
+    """Nothing is computed with the model, so the kernels and the sizes that it was trained with do not matter."""
+    run = RunFolder(tmp_path / "run")
+    run.root.mkdir()
+    (run.root / "checkpoints").symlink_to(lora_run.checkpoints)
+    model = dataclasses.replace(ADAPTED, attention="cudnn", decode_attention="hopper")
+    run.config.write_text(dump_config(RunConfig(model=model)))
+    assert checkpoint_to_hf(run.root, tmp_path / "hf")[0] == 3
+    assert adapter_to_peft(run.root, tmp_path / "adapter") == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "stored"), [(["--adapter"], "float32"), (["--adapter", "--dtype", "bfloat16"], "bfloat16")]
+)
+def test_adapters_are_written_as_they_were_trained(lora_run, tmp_path, options, stored) -> None:
+    """They are small, and a run may go on from them; merged tensors are bfloat16 unless it is asked otherwise."""
+    assert convert(["to-hf", str(lora_run.root), str(tmp_path / "adapter"), *options]) == 0
+    tensors = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert {str(array.dtype) for array in tensors.values()} == {stored}
 
 
 @pytest.mark.slow

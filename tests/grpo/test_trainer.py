@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vcap_jax.data.errors import MediaError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
@@ -30,6 +32,7 @@ from vcap_jax.rollout.slots import SampledGroup
 from vcap_jax.run.log import SilentLog
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError, no_work
+from vcap_jax.training.finite import NotFinite
 from vcap_jax.training.optimizer import TrainState
 
 STEPS = 4
@@ -155,11 +158,20 @@ def run(
     config: GRPOConfig | None = None,
     ahead: int = 0,
     log: Log | None = None,
+    update: Any = None,
+    save_every: int = STEPS,
+    broken: str | None = None,
 ) -> tuple[float, list[Any]]:
     """The parameter at the end, and the (step, samples) that were collected; resumes what is in ``folder``."""
     kept = None
     collector = Collector(silent, error)
-    data = GroupIterator(SAMPLES, load, PipelineSettings(batch_groups=2))
+
+    def read(sample: Sample) -> Example:
+        if sample.id == broken:
+            raise MediaError(f"{sample.id}.png: cut")
+        return load(sample)
+
+    data = GroupIterator(SAMPLES, read, PipelineSettings(batch_groups=2, on_bad_sample="refuse"))
     state = TrainState(step=jnp.zeros((), jnp.int32), params={"w": jnp.float32(0.3)}, opt_state=())
     with Checkpointer(folder) as checkpoints:
         if checkpoints.steps():
@@ -172,10 +184,10 @@ def run(
             total_steps=STEPS,
             data=data,
             collector=collector,
-            update=Update(),
+            update=update or Update(),
             own_params=lambda params: params,
             checkpoints=checkpoints,
-            save_every=STEPS,
+            save_every=save_every,
             log=log or SilentLog(),
             between=between,
             ahead=ahead,
@@ -290,6 +302,28 @@ def test_a_reward_without_components_cannot_be_normalised_by_component(tmp_path:
         run(tmp_path, config=config)
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_step_whose_sample_cannot_be_read_is_the_only_one_repeated(
+    tmp_path: Path, step: int, ahead: int
+) -> None:
+    alone, collected = run(tmp_path / "alone", ahead=ahead)
+    seen = [identity for _, ids in collected[:step] for identity in ids]
+    new = next((identity for identity in collected[step][1] if identity not in seen), None)
+    if new is None:
+        pytest.skip("a second pass has begun")
+    done = max(0, step - ahead)
+    with pytest.raises(
+        TrainingStopped, match=rf"^step {done + 1}: sample {new}: {new}\.png: cut\..*--resume"
+    ):
+        run(tmp_path / "stopped", ahead=ahead, broken=new)
+    with Checkpointer(tmp_path / "stopped", read_only=True) as checkpoints:
+        assert checkpoints.steps() == ([done] if done else [])
+    resumed, repeated = run(tmp_path / "stopped", ahead=ahead)
+    assert repeated == collected[done:]
+    assert resumed == alone
+
+
 @pytest.mark.parametrize("silent", range(STEPS))
 def test_a_step_that_nothing_was_scored_in_is_the_only_one_repeated(tmp_path: Path, silent: int) -> None:
     alone, collected = run(tmp_path / "alone")
@@ -302,6 +336,25 @@ def test_a_step_that_nothing_was_scored_in_is_the_only_one_repeated(tmp_path: Pa
     resumed, repeated = run(tmp_path / "stopped")
     assert repeated == collected[silent:]
     assert resumed == alone
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_parameters_that_are_no_numbers_are_neither_logged_nor_saved(tmp_path: Path, ahead: int) -> None:
+    class Broken(Update):
+        def __call__(self, state: TrainState, *given: Any) -> tuple[TrainState, dict]:
+            state, metrics = super().__call__(state, *given)
+            lost = int(state.step) == 3
+            return replace(state, params={"w": state.params["w"] * (np.nan if lost else 1)}), {
+                **metrics,
+                "grad_norm": np.nan if lost else 1.0,
+            }
+
+    log = Log()
+    with pytest.raises(NotFinite, match=r"^step 3: .* nan.* checkpoint of step 2 .*learning_rate"):
+        run(tmp_path, ahead=ahead, log=log, update=Broken(), save_every=1)
+    assert [row["step"] for row in log.rows] == [1, 2]
+    with Checkpointer(tmp_path, read_only=True) as checkpoints:
+        assert checkpoints.steps() == [1, 2]
 
 
 @pytest.mark.parametrize("kind", [Stopped, TrainingStopped])

@@ -209,6 +209,22 @@ def test_a_micro_batch_is_split_over_the_devices(whole) -> None:
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.parametrize(("before", "now"), [(TOKENS, 9), (9, TOKENS)])
+def test_captions_drawn_ahead_go_on_with_other_buckets(before: int, now: int) -> None:
+    """A run that is resumed may pad captions to other columns than when they were drawn."""
+    then, step = drawn(GROUPS, longest=before), drawn(GROUPS, longest=now)
+    told = then.fixed(then.trainable, ahead=True)
+    kept = known_step(kept_step(then.rollout.batches, then.groups, told.old))
+    anew = step.fixed(step.trainable, ahead=True)
+    again = step.fixed(step.trainable, ahead=True, old=kept.old)
+    assert told.width != again.width == anew.width
+    mask = caption_mask(jnp.asarray(step.lengths), jnp.ones((GROUPS, SIZE), bool), again.width)
+    (ours,), (theirs,) = again.old, anew.old
+    assert ours is not None
+    assert theirs is not None
+    np.testing.assert_allclose(jnp.where(mask, ours, 0), jnp.where(mask, theirs, 0), atol=1e-5)
+
+
 @pytest.mark.slow
 def test_captions_drawn_ahead_are_weighed_by_the_ratio_of_the_two_policies() -> None:
     """The gradient is that of the clipped objective on log-probabilities of either policy, each computed alone."""

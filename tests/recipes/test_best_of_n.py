@@ -104,11 +104,13 @@ CANDIDATES = ReferencePool(PoolEntry(id=s.id, references=(f"0.{s.id[1]}", "unsco
 WITNESSES = ReferencePool(PoolEntry(id=s.id, references=(f"witness of {s.id}",)) for s in SAMPLES)
 
 
-def score(path: Path, session: Session, bad: list, on_bad_sample: str = "skip") -> None:
+def score(
+    path: Path, session: Session, bad: list, on_bad_sample: str = "skip", samples: list[Sample] = SAMPLES
+) -> None:
     score_candidates(
         path,
         CANDIDATES,
-        SAMPLES,
+        samples,
         load,
         session,
         WITNESSES,
@@ -139,6 +141,15 @@ def test_scores_are_written_in_order_and_asked_for_once(tmp_path: Path) -> None:
     untouched = Session()
     score(path, untouched, bad)
     assert untouched.asked == []
+
+
+def test_it_goes_on_where_only_samples_that_cannot_be_read_are_left(tmp_path: Path) -> None:
+    path, bad = tmp_path / "scores.jsonl", []
+    path.with_name("scores.jsonl.partial").write_text('{"place": 2, "id": "s2", "rewards": [0.2]}\n')
+    again = Session()
+    score(path, again, bad, samples=SAMPLES[:4])
+    assert (again.asked, [b.id for b in bad]) == ([], ["s3"])
+    assert [json.loads(line)["id"] for line in path.read_text().splitlines()] == ["s2"]
 
 
 def test_a_sample_that_cannot_be_read_may_be_refused(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax.numpy as jnp
 import pytest
@@ -17,6 +19,8 @@ from vcap_jax.recipes.distill import Teacher, distill
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
+from vcap_jax.run.context import RunContext
+from vcap_jax.run.keeping_best import BestKeeper
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -74,8 +78,46 @@ def test_two_teachers_of_one_name_are_refused(tmp_path: Path) -> None:
         distill(config, folder, [Teacher(name="e1", source="a"), Teacher(name="e1", source="b")])
 
 
+def test_candidates_that_would_all_be_the_same_are_refused(tmp_path: Path) -> None:
+    greedy = ["rollout.sampling.temperature=0", "rollout.group_size=1"]
+    config = load_config(RunConfig, [], greedy)
+    folder = RunFolder.open(tmp_path / "all", config)
+    with pytest.raises(
+        ConfigError, match=r"8 candidates of each sample at temperature 0 .*rollout\.sampling"
+    ):
+        distill(config, folder, [Teacher(name="self")], say=lambda _: None)
+
+
 class Reached(Exception):
     """The student's turn has come."""
+
+
+def test_a_teacher_is_evaluated_where_students_keep_their_best_by_held_out_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only students have held-out samples of one's own scored."""
+    nothing: Any = None
+    config = load_config(
+        RunConfig, [], ["reward.family=random", "logging.keep_best=judged/reward", "evaluation.every=1"]
+    )
+    folder = RunFolder.open(tmp_path / "all", config)
+    policy: Any = SimpleNamespace(trainable={})
+    ctx = RunContext(config, folder, policy, nothing, nothing, nothing, lambda text: None)
+
+    def evaluations(ctx: RunContext, world: object) -> None:
+        del world
+        BestKeeper(ctx.config.logging, ctx.folder, ctx.processes, [])
+        raise Reached
+
+    prepared = SimpleNamespace(ctx=ctx, samples=[], world=None)
+    writer = SimpleNamespace(provenance=SimpleNamespace(weights="w"))
+    monkeypatch.setattr(module, "prepare", lambda *_, **__: prepared)
+    monkeypatch.setattr(module, "drawing", nullcontext)
+    monkeypatch.setattr(module, "PolicyWriter", lambda *_, **__: writer)
+    monkeypatch.setattr(module, "write_shared_pool", lambda *_: None)
+    monkeypatch.setattr(module, "Evaluations", evaluations)
+    with pytest.raises(Reached):
+        distill(config, folder, [Teacher(name="self")], say=lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from vcap_jax.data.errors import MediaError
 from vcap_jax.data.manifest import Sample
+from vcap_jax.data.pipeline import BadSample
 from vcap_jax.rollout.captioner import Captioner
 from vcap_jax.rollout.engine import ReadSamples
 from vcap_jax.rollout.sampler import SampledGroup
@@ -49,6 +52,44 @@ def test_captions_come_in_the_order_of_the_samples_and_bad_ones_are_left_out(pol
     samples = [Sample(id=str(n), images=("x",)) for n in range(7)]  # type: ignore[arg-type]
     found = list(Captioner(policy, Source(), Read).run({}, samples, seed=0, first=100))  # type: ignore[arg-type]
     assert [(one.sample.id, one.captions) for one in found] == [(str(n), (str(100 + n),)) for n in range(7)]
+
+
+def test_pictures_are_let_go_of_while_a_group_waits_for_longer_caches(policy: Any) -> None:
+    """Captions behind it are held back to keep the order of the samples, their pictures are not."""
+    alive: weakref.WeakSet[Read] = weakref.WeakSet()
+    most = 0
+
+    class HeldBack(Source):
+        def captions(self, params: object, samples: Iterable[ReadSamples], *, seed: int) -> Any:
+            nonlocal most
+            second, first = islice(super().captions(params, samples, seed=seed), 2)
+            yield second
+            for group in super().captions(params, samples, seed=seed):
+                most = max(most, len(alive))
+                yield group
+            yield first
+
+    def load(sample: Sample) -> Read:
+        read = Read(sample)
+        alive.add(read)
+        return read
+
+    samples = [Sample(id=str(n), images=("x",)) for n in range(100)]  # type: ignore[arg-type]
+    found = list(Captioner(policy, HeldBack(), load).run({}, samples, seed=0))  # type: ignore[arg-type]
+    assert [one.sample.id for one in found] == [str(n) for n in range(100)]
+    assert most < 20
+
+
+def test_of_samples_that_cannot_be_read_each_is_told_of(policy: Any) -> None:
+    """They may be all that a process has to caption, or all that an interrupted pool still lacks."""
+
+    def load(sample: Sample) -> Read:
+        raise MediaError(f"{sample.id} is cut")
+
+    samples, told = [Sample(id=str(n), images=("x",)) for n in range(3)], list[BadSample]()  # type: ignore[arg-type]
+    captioner = Captioner(policy, Source(), load)  # type: ignore[arg-type]
+    assert list(captioner.run({}, samples, seed=0, on_bad=told.append)) == []
+    assert [bad.reason for bad in told] == ["0 is cut", "1 is cut", "2 is cut"]
 
 
 def test_what_is_captioned_is_let_go_of(policy: Any) -> None:

@@ -55,6 +55,38 @@ def test_groups_that_outgrow_short_caches_wait_and_draw_the_same(policy, shrink,
     assert 0 < len(waited) < 9
 
 
+def test_no_more_groups_wait_than_may(policy, waited):
+    """Of a manifest of any length: those that wait go on before others begin, and draw the same."""
+    graphdef, params, frozen = policy
+    settings = SHORT | {"shrink": 1, "decode_steps_per_call": 4, "groups_per_batch": 1}
+    sampler = made(graphdef, rules(short_groups=3, short_length=12, **settings), end_ids=(END, 11, 12))
+    batches, read, beside = list(batches_of(policy, (3, 3, 3))), [], []
+    told: set[int] = set()
+
+    def reading():
+        for batch in batches:
+            beside.append(len(set(waited) - told))
+            read.append(batch)
+            yield batch
+
+    def drawn(**more):
+        found = {}
+        read.clear(), waited.clear(), told.clear(), beside.clear()
+        for group in sampler.stream_batches(params, frozen, reading(), seed=1, step=2, **more):
+            told.add(group.index)
+            found[group.index] = (group.tokens.tolist(), len(read))
+        return found, [found[index][1] for index in waited]
+
+    expected, last = drawn()
+    assert set(last) == {3}, "all had been read"
+    bounded, early = drawn(most_waiting=1)
+    assert {index: tokens for index, (tokens, _) in bounded.items()} == {
+        index: tokens for index, (tokens, _) in expected.items()
+    }
+    assert early[0] < 3
+    assert max(beside) == 0, "nothing is read while a group waits"
+
+
 def test_short_caches_are_of_the_size_that_is_asked_for(policy):
     graphdef, params, frozen = policy
     config = rules(short_groups=6, short_length=16, groups_per_batch=2, decode_steps_per_call=4, **SHORT)

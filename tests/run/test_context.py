@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 
 from tests.tiny_policy import CONFIG as MODEL
 from tests.tiny_policy import END, tiny_model, tiny_prompts
+from vcap_jax.configuration import load_config
 from vcap_jax.models.lora import LoraConfig, attach
 from vcap_jax.models.policy import Policy
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
@@ -22,7 +23,8 @@ from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.parallel.sharding import MeshConfig, Placement, dotted_path
 from vcap_jax.rollout.placement import own_types
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
-from vcap_jax.run.context import group_sampler
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.context import RunContext, group_sampler
 
 CONFIG = RolloutConfig(
     group_size=2, max_completion_length=8, groups_per_batch=4, decode_steps_per_call=4, shrink=1
@@ -42,6 +44,27 @@ def test_a_process_has_slots_for_its_share_of_a_batch(processes: Processes, slot
     assert sampler.buckets(1).slots[-1] == slots
     assert sampler.buckets(2).slots[-1] == -(-slots // 2)
     assert sampler.config.groups_per_batch == slots
+
+
+@pytest.mark.parametrize(
+    ("settings", "frozen"),
+    [
+        ([], False),
+        (["rollout.offload=[parameters]"], True),
+        (["rollout.offload=[optimizer]"], False),
+        # As a supervised run may have it, whose held-out pictures its own tower looks at.
+        (["rollout.offload=[parameters]", "model.frozen=[]"], False),
+    ],
+)
+def test_pictures_are_looked_at_without_trained_parameters_only_by_a_frozen_tower(
+    settings: list[str], frozen: bool
+) -> None:
+    nothing: Any = None
+    policy = Policy(nnx.split(tiny_model())[0], nnx.State({}), nnx.State({}), nothing)
+    placement = Placement.build(MeshConfig(), jax.devices()[:1])
+    config = load_config(RunConfig, [], settings)
+    ctx = RunContext(config, nothing, policy, placement, nothing, nothing, nothing)
+    assert ctx.batcher(2).frozen_vision == frozen
 
 
 def is_cut(sharding: NamedSharding) -> bool:

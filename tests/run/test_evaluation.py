@@ -22,6 +22,7 @@ from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.evaluations import evaluations_of
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.captioner import Captioned, Captioner
+from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.run import evaluation, policy_captioner
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
@@ -228,6 +229,23 @@ def test_what_ends_one_process_in_its_share_ends_all(
     (told,) = set(in_threads(3, stopped))
     assert told.startswith(f"process {0 if ends == 'first' else 2}: ")
     assert told.endswith("is cut")
+
+
+@pytest.mark.parametrize(("tokens", "short"), [(256, 0), (1000, 512), (None, 512)])
+def test_short_caches_are_left_out_where_captions_are_as_short(
+    tokens: int | None, short: int, made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, ctx = made("run")
+    rollout = RolloutConfig(max_completion_length=1024, short_groups=8, short_length=512)
+    entry = dataclasses.replace(ctx.config.evaluation.evaluators[0], captions=1, max_completion_length=tokens)
+    config = dataclasses.replace(
+        ctx.config, rollout=rollout, evaluation=EvaluationConfig(every=2, evaluators=(entry,))
+    )
+    drawn: list[RolloutConfig] = []
+    monkeypatch.setattr(evaluation, "group_sampler", lambda policy, wanted, processes: drawn.append(wanted))
+    Evaluations(dataclasses.replace(ctx, config=config), None).of_policy("start", "p")
+    (wanted,) = drawn
+    assert (wanted.max_completion_length, wanted.short_length) == (tokens or 1024, short)
 
 
 def test_a_pool_is_evaluated_like_a_policy(made, tmp_path: Path) -> None:

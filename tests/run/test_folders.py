@@ -168,6 +168,14 @@ def test_the_way_to_train_longer_is_named(tmp_path: Path, setting: str) -> None:
     assert "Set these back" not in str(raised.value)
 
 
+def test_micro_batches_stay_where_the_loss_depends_on_them(tmp_path: Path) -> None:
+    run, bnpo = tmp_path / "run", "grpo.objective.aggregation=bnpo"
+    begun(run, bnpo)
+    resumed(run, bnpo, "grpo.caption_buckets=[64]")
+    with pytest.raises(RunFolderError, match=r"micro_batch: 4 then, 2 now\nUnder .*aggregation bnpo"):
+        resumed(run, bnpo, "grpo.groups_per_micro_batch=2")
+
+
 def test_a_run_begun_under_former_names_of_keys_goes_on(tmp_path: Path) -> None:
     folder = begun(tmp_path / "run", "grpo.num_iterations=2", "rollout.decode_steps_per_call=7")
     text = folder.config.read_text(encoding="utf-8")

@@ -128,6 +128,10 @@ def test_rows_of_the_other_modality_are_counted(manifest: Path) -> None:
             "gone.txt",
         ),
         (["model.lora.adapter=/nowhere"], r"/nowhere has no adapter_config\.json"),
+        (
+            ["references.per_sample=4", "references.sampling.temperature=0"],
+            r"references\.per_sample is 4.* temperature 0 .*would all be the same",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused(manifest: Path, overrides: list[str], message: str) -> None:

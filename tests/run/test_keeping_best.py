@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from vcap_jax.report.best_checkpoint import read_best
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.step_log import write_json
 from vcap_jax.run.config import LoggingConfig, RunConfig
 from vcap_jax.run.inputs import check_inputs
 from vcap_jax.run.keeping_best import BestKeeper, best_row, kept_steps
@@ -78,6 +80,22 @@ def test_it_is_named_in_the_summary_and_a_start_that_was_better_is_told(tmp_path
     assert (row["step"], row["start"], row["checkpoint"]) == (4, 0.9, "checkpoints/4")
     assert said[0].endswith(f"--by {tmp_path} --step best names it")
     assert said[1] == "warning: by judged/reward no step was better than the start"
+
+
+def test_a_metric_without_an_interval_can_be_kept_by(tmp_path: Path) -> None:
+    """An evaluator of one's own may give a value and no interval, which JSON holds as null."""
+    folder, found = RunFolder(tmp_path), results(2, 0.5)
+    bare = Value(value=0.5, low=math.nan, high=math.nan, n=1, method="none")
+    found["judged"] = replace(found["judged"], metrics={"reward": bare})
+    keeping = keeper(tmp_path).better(2, found, print)
+    assert keeping is not None
+    keeping()
+    best = read_best(folder)
+    assert best is not None
+    assert (best.step, best.value, math.isnan(best.low)) == (2, 0.5, True)
+    row: Any = best_row(folder, print)["best"]
+    write_json(tmp_path / "summary.json", row)
+    assert (row["value"], row["low"], row["high"]) == (0.5, None, None)
 
 
 def test_all_processes_decide_alike(tmp_path: Path) -> None:

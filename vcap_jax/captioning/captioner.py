@@ -17,7 +17,7 @@ from vcap_jax.captioning.caption import Caption
 from vcap_jax.captioning.engines import Drawing, EndpointEngine, Engine, Pixels, PolicyEngine, described
 from vcap_jax.captioning.inputs import Inputs
 from vcap_jax.captioning.settings import is_served
-from vcap_jax.data.errors import MediaError, NoUsableSamplesError
+from vcap_jax.data.errors import MediaError
 from vcap_jax.data.images import upright_rgb
 from vcap_jax.data.manifest import Sample, file_sample
 from vcap_jax.data.pipeline import BadSample
@@ -210,13 +210,10 @@ class Captioner:
             pixels=pixels,
             on_bad=on_bad,
         )
-        try:
-            for done in captions:
-                while bad:
-                    yield bad.pop(0)
-                yield _caption(by_index[done.sample.id], done)
-        except NoUsableSamplesError:
-            pass  # each has been told of
+        for done in captions:
+            while bad:
+                yield bad.pop(0)
+            yield _caption(by_index[done.sample.id], done)
         yield from bad
 
     def close(self) -> None:

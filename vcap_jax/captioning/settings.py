@@ -43,7 +43,9 @@ def checkpoint_config(source: CheckpointSource, settings: Sequence[str] = ()) ->
     Raises ConfigError.
     """
     if source.run:
-        config = load_config(RunConfig, [RunFolder(source.folder).config], settings)
+        # Before the settings, for ``drawn_by`` leaves short caches out, and captions may be as short.
+        long = ["rollout.short_groups=0", "rollout.short_length=0"]
+        config = load_config(RunConfig, [RunFolder(source.folder).config], [*long, *settings])
     elif source.path == "embedded":
         # The videos' file extends the images'.
         config = load_config(RunConfig, [shipped_configs() / "embedded" / "video.yaml"], settings)

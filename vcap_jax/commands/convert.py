@@ -27,7 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     to_hf.add_argument(
         "--step", type=step_argument, help="which of the run's checkpoints, or best (default: the last)"
     )
-    to_hf.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="of the tensors")
+    to_hf.add_argument(
+        "--dtype",
+        choices=("bfloat16", "float32"),
+        help="of the tensors (default: bfloat16; with --adapter float32)",
+    )
     to_hf.add_argument("--family", help="as model.family, for a folder of from-hf (a run names its own)")
     to_hf.add_argument("--adapter", action="store_true", help="of a LoRA run, the adapters alone, for PEFT")
     from_hf = commands.add_parser("from-hf", help="Hugging Face folder -> checkpoint")
@@ -43,17 +47,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             checkpoint_from_hf(args.source, args.target, family=args.family)
             print(f"{args.source} -> {args.target}")
             return 0
+        dtype = args.dtype or ("float32" if args.adapter else "bfloat16")
         if args.adapter:
-            step, kept = adapter_to_peft(args.source, args.target, step=args.step, dtype=args.dtype), None
+            step, kept = adapter_to_peft(args.source, args.target, step=args.step, dtype=dtype), None
         else:
             step, kept = checkpoint_to_hf(
-                args.source, args.target, step=args.step, dtype=args.dtype, family=args.family
+                args.source, args.target, step=args.step, dtype=dtype, family=args.family
             )
         at_step = "" if step is None else f" at step {step}"
         print(f"{args.source}{at_step} -> {args.target}")
         if kept is not None:
             print(
-                f"rounded to {args.dtype}, the matrices hold {kept:.0%} of what the adapters add; --dtype float32 "
+                f"rounded to {dtype}, the matrices hold {kept:.0%} of what the adapters add; --dtype float32 "
                 "holds all of it, and --adapter writes them unmerged"
             )
         return 0

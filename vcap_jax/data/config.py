@@ -22,7 +22,8 @@ class DataConfig:
     (the evaluator "judged")."""
     heldout_share: float = Field(default=0.0, ge=0, lt=1)
     """Share of the manifest's rows that are held out in place of data.heldout. Which ones follows
-    from their ids, so that a row stays on its side when others are added."""
+    from their ids, so that a row stays on its side when others are added. Rows that show a file of a
+    held-out one are not trained on either."""
     heldout_seed: int = Field(default=0, ge=0)
     """Another seed holds out other rows. It is not the run's: runs that differ in their seed are
     compared on the same rows."""

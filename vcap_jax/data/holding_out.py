@@ -18,12 +18,16 @@ def is_held_out(identity: str, share: float, seed: int) -> bool:
 
 
 def divided(samples: Sequence[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
-    """The samples to train on and those held out, each in their order."""
+    """The samples to train on and those held out, each in their order. Neither are those that show a file of a held-out
+    sample and are not held out themselves."""
     trained: list[Sample] = []
     held: list[Sample] = []
     for sample in samples:
         (held if is_held_out(sample.id, share, seed) else trained).append(sample)
-    return trained, held
+    if not held:
+        return trained, held
+    shown = {_name(file) for sample in held for file in sample.files}
+    return [sample for sample in trained if not any(_name(file) in shown for file in sample.files)], held
 
 
 def check_apart(trained: Sequence[Sample], heldout: Sequence[Sample]) -> None:

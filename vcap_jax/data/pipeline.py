@@ -114,8 +114,8 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         self._samples = len(samples)
         self._fingerprint = _fingerprint(samples, settings)
         self._skipped_total = 0
-        self._yielded = False
-        self._fruitless = 0
+        # The bad samples since the last good one, by id. Neighbouring epochs may have the same ones at their border.
+        self._fruitless: dict[str, BadSample] = {}
 
         def load_or_mark(sample: Sample) -> E | BadSample:
             try:
@@ -142,9 +142,9 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         """The next batch.
 
         Raises:
-            StopIteration: the epochs are over.
+            StopIteration: the epochs are over, whether or not they had a good sample.
             MediaError: a bad sample, with ``on_bad_sample: refuse``.
-            NoUsableSamplesError: as many bad samples in a row as there are samples, or no good one at all.
+            NoUsableSamplesError: the samples are to be repeated for ever, and every one of them is bad.
             PeerFailed: another process has failed.
         """
         begin = end = self._position
@@ -174,16 +174,13 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
                 for position, name, reason in share
             }
             skipped |= found
-            self._count(window, found, skipped)
+            self._count(window, found)
             # Who dropped a sample reads one of those that follow.
             readers = [readers[position - end] for position in window if position in found]
             end = window.stop
         self._position = end
         if not own and end == self._length:
-            if not self._yielded and skipped:
-                raise _nothing_usable(list(skipped.values()), self._samples)
             raise StopIteration
-        self._yielded = True
         dropped = sorted(skipped)
         return GroupBatch(
             examples=tuple(example for _, example in own),
@@ -218,8 +215,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
             )
         self._position = as_whole(state["position"], "the place in the data")
         self._skipped_total = as_whole(state["skipped_total"], "the count of skipped samples")
-        self._yielded = True
-        self._fruitless = 0
+        self._fruitless = {}
 
     def close(self) -> None:
         """Stops the reading threads."""
@@ -247,11 +243,11 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
     def _first_of_batch(self) -> int:
         return self._position + self._processes.index
 
-    def _count(self, window: range, found: dict[int, BadSample], skipped: dict[int, BadSample]) -> None:
+    def _count(self, window: range, found: dict[int, BadSample]) -> None:
         for position in window:
             bad = found.get(position)
             if bad is None:
-                self._fruitless = 0
+                self._fruitless = {}
                 continue
             if self._settings.on_bad_sample == "refuse":
                 raise MediaError(
@@ -259,18 +255,15 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
                     "data.on_bad_sample to skip"
                 )
             self._skipped_total += 1
-            self._fruitless += 1
             if self._on_skip is not None:
                 self._on_skip(bad)
-            if self._fruitless >= self._samples:
-                raise _nothing_usable(list(skipped.values()), self._samples)
-
-
-def _nothing_usable(skipped: Sequence[BadSample], samples: int) -> NoUsableSamplesError:
-    shown = "; ".join(f"{bad.id}: {bad.reason}" for bad in skipped[:3])
-    return NoUsableSamplesError(
-        f"none of the {samples} samples can be used, the first reasons: {shown}. Check the manifest's paths"
-    )
+            self._fruitless.setdefault(bad.id, bad)
+            if len(self._fruitless) == self._samples and not self._settings.epochs:
+                shown = "; ".join(f"{one.id}: {one.reason}" for one in list(self._fruitless.values())[:3])
+                raise NoUsableSamplesError(
+                    f"none of the {self._samples} samples can be used, the first reasons: {shown}. Check the "
+                    "manifest's paths"
+                )
 
 
 def _fingerprint(samples: Sequence[Sample], settings: PipelineSettings) -> str:

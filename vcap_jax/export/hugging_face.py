@@ -121,7 +121,10 @@ def _trained(source: Path, step: AskedStep, placement: Placement) -> tuple[Linea
         )
     path = str(source.absolute())
     step = checkpoint_source(path, step).step
-    policy = load_captioner(load_config(RunConfig, [run.config]), path, placement, step=step)
+    config = load_config(RunConfig, [run.config])
+    # Nothing is computed, and the machine that trained may have had kernels of its own.
+    anywhere = replace(config.model, attention="chunked", decode_attention="dense")
+    policy = load_captioner(replace(config, model=anywhere), path, placement, step=step)
     return lineage(path, step), policy.merge()
 
 

@@ -21,6 +21,7 @@ from typing import Protocol
 import jax
 import numpy as np
 
+from vcap_jax.data.errors import MediaError, NoUsableSamplesError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupIterator
 from vcap_jax.grpo.advantages import (
@@ -57,8 +58,10 @@ from vcap_jax.training.checkpoint import (
     nothing_ahead,
     save_before,
     save_step,
+    stopped_in,
 )
 from vcap_jax.training.compile_counter import CompileCounter
+from vcap_jax.training.finite import check_finite
 from vcap_jax.training.optimizer import TrainState
 
 
@@ -125,10 +128,11 @@ class Training:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state, whose parameters are on
         the devices.
 
-        Raises TrainingStopped when rollout engine, judge, store or reward family cannot be used any
-        more, or when nothing was scored in a step; Stopped after a signal. What was done is saved
-        before. Raises PeerFailed if another process ends, and CheckpointError if the checkpoint that it
-        goes on from lacks the captions drawn ahead.
+        Raises TrainingStopped when data, rollout engine, judge, store or reward family cannot be used
+        any more, or when nothing was scored in a step; Stopped after a signal. What was done is saved
+        before. Raises NotFinite if the parameters have become no numbers, PeerFailed if another
+        process ends, and CheckpointError if the checkpoint that it goes on from lacks the captions
+        drawn ahead.
         """
         compiles, held = CompileCounter(), WaitingState(state, self.offload, self.taken)
         with compiles, finishing("the step in work"):
@@ -152,7 +156,7 @@ class Training:
                     rollout, outcome = self._scored(now.draw)
                 except (StepNotDone, NoComponents) as error:
                     save_before(self.checkpoints, step, held.state, *place)
-                    raise self._stopped(step, error) from (error.__cause__ or error)
+                    raise stopped_in(step, error) from (error.__cause__ or error)
                 advantages = self._advantages(outcome.results)
                 if advantages.skipped.all():
                     save_before(self.checkpoints, step, held.state, *place)
@@ -161,6 +165,7 @@ class Training:
                 lengths = np.stack([result.lengths for result in outcome.results])
                 state, update_metrics = self.update(held.state, rollout, lengths, advantages, now.fixed)
                 held.updated(state)
+                check_finite(update_metrics.get("grad_norm", 0.0), self.checkpoints, step + 1)
                 update_seconds = now.seconds + time.monotonic() - update_begin
                 place = (self.data.get_state(), nothing_ahead) if upcoming is None else upcoming.place
                 drawing: dict[str, float] = {"rollout/age": now.age} if self.ahead else {}
@@ -214,7 +219,10 @@ class Training:
         """The next samples' captions, of step ``step``, with the judge; judged, if the judge takes turns. known: those
         that an earlier start has drawn ahead; None draws them with the state that is held. Raises StepNotDone."""
         place = self.data.get_state()
-        batch = next(self.data)
+        try:
+            batch = next(self.data)
+        except (MediaError, NoUsableSamplesError) as error:  # in all processes alike
+            raise StepNotDone(str(error)) from error
         for bad in batch.skipped:
             self.log.message(f"skipped sample {bad.id}: {bad.reason}")
         groups, old = (None, None) if known is None else (known.groups, known.old)
@@ -258,11 +266,6 @@ class Training:
             weighted_components(outcome.results)
         assert not isinstance(rollout, Exception)  # or the problem would have been told
         return rollout, outcome
-
-    def _stopped(self, step: int, error: Exception) -> TrainingStopped:
-        return TrainingStopped(
-            f"step {step + 1}: {error}. The {step} steps before it are saved; once it is mended, continue with --resume"
-        )
 
     def _advantages(self, results: Sequence[GroupResult]) -> GroupAdvantages:
         rewards = np.array(

@@ -88,7 +88,7 @@ class StepUpdate:
 
         params: that drew them. batches, groups: of this process. longest: tokens of the longest caption of all
         processes, which call this together. ahead: whether other updates may come before this one. old: what is known
-        of these captions under the weights that drew them, if those are gone: [G, width] by index of the group.
+        of these captions under the weights that drew them, if those are gone: [G, columns] by index of the group.
         """
         width = self._caption_width(longest)
         tokens = {group.index: _as_wide(group.tokens, width, 0) for group in groups}
@@ -101,7 +101,9 @@ class StepUpdate:
                 if old is None:
                     olds.append(self._logprobs(drawing, batch, captions))
                 else:
-                    olds.append(self._joined(_rows(batch, old)))
+                    # They may have been kept in other columns: ``caption_buckets`` may differ where a run goes on.
+                    kept = {index: _as_wide(old[index], width, 0) for index in batch.indices}
+                    olds.append(self._joined(_rows(batch, kept)))
         return FixedLogprobs(width, references, olds)
 
     def __call__(

@@ -68,7 +68,7 @@ class Buckets:
         of = " in a frame" if what == "patches" else ""
         raise PromptTooLargeError(
             f"{name} has {size} {what}{of}, the limit is {limit}: lower the pixel or frame budget, "
-            f"shorten the text, or raise buckets.{what if sizes else 'max_' + what}"
+            f"shorten the text, or raise data.buckets.{what if sizes else 'max_' + what}"
         )
 
 

@@ -16,6 +16,7 @@ from typing import Literal
 import jax
 import numpy as np
 from flax import nnx
+from jax.tree_util import PyTreeDef
 from jax.typing import DTypeLike
 from pydantic import Field
 
@@ -161,15 +162,23 @@ def vision_encoder(graphdef: GraphDef) -> GroupShardedJit[[Params, Params, Promp
 
 def frozen_vision_encoder(policy: Policy) -> Callable[[Params, Params, PromptBatch], Features]:
     """The same of a policy whose vision side is frozen: what is trained is not looked at, wherever it lies."""
-    graphdef = policy.graphdef
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), policy.trainable)
+    leaves, structure = jax.tree.flatten(policy.trainable)
+    program = _frozen_vision(policy.graphdef, structure, tuple((x.shape, x.dtype) for x in leaves))
+    return lambda trainable, frozen, prompt: program(frozen, prompt)
+
+
+@functools.lru_cache(maxsize=4)
+def _frozen_vision(
+    graphdef: GraphDef, structure: PyTreeDef, trained: tuple[tuple[tuple[int, ...], np.dtype], ...]
+) -> GroupShardedJit[[Params, PromptBatch], Features]:
+    """One program for whoever asks. structure, trained: of the parameters that are not looked at."""
+    shapes = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*leaf) for leaf in trained])
 
     def encode(frozen: Params, prompt: PromptBatch) -> Features:
         assert prompt.vision is not None
         return nnx.merge(graphdef, shapes, frozen).encode_vision(prompt.vision)
 
-    program = GroupShardedJit(encode)
-    return lambda trainable, frozen, prompt: program(frozen, prompt)
+    return GroupShardedJit(encode)
 
 
 def frozen_filter(prefixes: tuple[str, ...]) -> Callable[[PathParts, object], bool]:

@@ -2,7 +2,8 @@
 
 The highest reward wins, among equals the candidate that was drawn first. So nothing but the reward
 decides, neither length nor style. A candidate whose judgement failed cannot win. One that the token
-budget cut off is no candidate. A sample without a scored candidate is left out. All three are counted.
+budget cut off is no candidate. A sample without a scored candidate is left out. Candidates and samples
+that have no score are counted.
 """
 
 from __future__ import annotations

@@ -84,13 +84,18 @@ def distill(
 
     candidates: N, captions drawn per sample. processes: those that share the work, each calling this with a folder they
     all see: samples are captioned and scored in shares, students trained together.
-    Raises ConfigError for two teachers of one name, for a teacher that is complete with other weights
-    or another N, and for settings that these processes cannot train a student with. Raises what
-    writing, scoring and training raise.
+    Raises ConfigError for two teachers of one name, for candidates that would all be the same, for a
+    teacher that is complete with other weights or another N, and for settings that these processes
+    cannot train a student with. Raises what writing, scoring and training raise.
     """
     names = [teacher.name for teacher in teachers]
     if len(set(names)) < len(names):
         raise ConfigError(f"two teachers of one name: {', '.join(names)}; give each its own")
+    if candidates > 1 and config.rollout.sampling.temperature == 0:
+        raise ConfigError(
+            f"{candidates} candidates of each sample at temperature 0 would all be the same: set "
+            "rollout.sampling.temperature above 0"
+        )
     check_sft_run(config, processes)
 
     def anything_to_judge() -> bool:
@@ -226,7 +231,10 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         written = writer.provenance
         told["weights"] = written.weights
         del writer  # and with it this process's copy of the teacher
-        evaluations = Evaluations(dataclasses.replace(ready.ctx, folder=RunFolder(stage)), ready.world)
+        # No checkpoint of a teacher is kept as its best, and only students have held-out samples scored.
+        kept = dataclasses.replace(config, logging=dataclasses.replace(config.logging, keep_best=None))
+        here = dataclasses.replace(ready.ctx, config=kept, folder=RunFolder(stage))
+        evaluations = Evaluations(here, ready.world)
         measured = evaluations.of_policy("teacher", ready.ctx.policy.trainable)
     if HELDOUT in measured:
         told["heldout"] = fact_row(measured[HELDOUT].metrics)

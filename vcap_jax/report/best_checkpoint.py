@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
+from vcap_jax.report.intervals import Measured, null_for_nan
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.step_log import write_json
 from vcap_jax.system.json_records import read_record
+from vcap_jax.system.json_values import JsonDict
 
 BEST: Literal["best"] = "best"
 AskedStep: TypeAlias = int | Literal["best"] | None
@@ -19,19 +21,23 @@ _FILE = "best.json"
 @dataclass(frozen=True, kw_only=True)
 class Best:
     """metric: EVALUATOR/METRIC. best_is: "highest" or "lowest". value: of the metric after ``step`` updates, with its
-    interval. start: the metric's value before the first; None where it is not known."""
+    interval, NaN where it has none. start: the metric's value before the first; None where it is not known."""
 
     metric: str
     best_is: Literal["highest", "lowest"]
     step: int
     value: float
-    low: float
-    high: float
+    low: Measured
+    high: Measured
     start: float | None = None
 
     def beats(self, other: Best) -> bool:
         """Whether this one is better; of equal ones neither is."""
         return self.value > other.value if self.best_is == "highest" else self.value < other.value
+
+    def row(self) -> JsonDict:
+        """As JSON holds it, and ``read_best`` reads it: null for NaN."""
+        return null_for_nan(asdict(self))
 
     def __str__(self) -> str:
         start = "" if self.start is None else f", at the start {self.start:.4g}"
@@ -48,4 +54,4 @@ def read_best(folder: RunFolder) -> Best | None:
 
 def write_best(folder: RunFolder, best: Best) -> None:
     """Notes the best checkpoint, which must be complete."""
-    write_json(folder.root / _FILE, asdict(best))
+    write_json(folder.root / _FILE, best.row())

@@ -13,12 +13,19 @@ from typing import Annotated
 import numpy as np
 import pydantic
 
-from vcap_jax.system.json_values import JsonDict
+from vcap_jax.system.json_values import JsonDict, JsonValue
 
 Measured = Annotated[float, pydantic.BeforeValidator(lambda part: math.nan if part is None else part)]
 """A number, NaN where nothing could be measured, which JSON holds as null."""
 BLOCK = 4_000_000
 """Counts that are held at once, 8 bytes each."""
+
+
+def null_for_nan(values: Mapping[str, JsonValue]) -> JsonDict:
+    """Numbers by name as JSON holds them, where ``Measured`` reads them back."""
+    return {
+        name: None if isinstance(part, float) and math.isnan(part) else part for name, part in values.items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +44,7 @@ class Value:
 
     def row(self) -> JsonDict:
         """As JSON holds it, and ``json_records`` reads it: null for NaN."""
-        return {
-            name: None if isinstance(part, float) and math.isnan(part) else part
-            for name, part in asdict(self).items()
-        }
+        return null_for_nan(asdict(self))
 
     def __str__(self) -> str:
         if math.isnan(self.value):

@@ -33,12 +33,14 @@ class Captioned:
 class SamplerCaptions:
     """Captions by the JAX sampler, on this process's devices (implements ``CaptionSource``).
 
-    frozen: the parameters that are not trained. batcher: makes device batches of the prompts.
+    frozen: the parameters that are not trained. batcher: makes device batches of the prompts. most_waiting: see
+    ``GroupSampler.stream_batches``.
     """
 
     sampler: GroupSampler
     frozen: Params
     batcher: PromptBatcher
+    most_waiting: int | None = None
 
     @property
     def groups(self) -> int:
@@ -55,7 +57,9 @@ class SamplerCaptions:
                 prompt, features = self.batcher.batch(params, read.examples)
                 yield PromptGroups(prompt, features, read.indices, read.places)
 
-        yield from self.sampler.stream_batches(params, self.frozen, batches(), seed=seed, step=0)
+        yield from self.sampler.stream_batches(
+            params, self.frozen, batches(), seed=seed, step=0, most_waiting=self.most_waiting
+        )
 
 
 class Captioner:
@@ -99,8 +103,8 @@ class Captioner:
         """
         if not samples:
             return
-        # Those in work alone: with its pixels a long video takes 150 MB.
-        in_work: dict[int, Example] = {}
+        # Without what was read of them: with its pixels a long video takes 150 MB.
+        in_work: dict[int, Sample] = {}
         if indices is None:
             indices = range(first, first + len(samples))
         index_of = {sample.id: index for sample, index in zip(samples, indices, strict=True)}
@@ -117,13 +121,13 @@ class Captioner:
     def _read(
         self,
         samples: Sequence[Sample],
-        in_work: dict[int, Example],
+        in_work: dict[int, Sample],
         index_of: Mapping[str, int],
         *,
         on_bad: Callable[[BadSample], None] | None,
         stop: Callable[[], bool],
     ) -> Iterator[ReadSamples]:
-        """What can be read; a group is known by its number among these, and what was read by that in ``in_work``."""
+        """What can be read; a group is known by its number among these, and its sample by that in ``in_work``."""
         size = self._source.groups
         settings = PipelineSettings(
             batch_groups=size,
@@ -137,11 +141,11 @@ class Captioner:
         for batch in GroupIterator(samples, self._load, settings, on_skip=on_bad):
             if stop():
                 return
-            in_work.update(enumerate(batch.examples, first))
+            in_work.update(enumerate((example.sample for example in batch.examples), first))
             yield ReadSamples(batch.examples, [index_of[e.sample.id] for e in batch.examples], first)
             first += len(batch.examples)
 
-    def _captioned(self, example: Example, group: SampledGroup) -> Captioned:
+    def _captioned(self, sample: Sample, group: SampledGroup) -> Captioned:
         texts = self._policy.texts(group.tokens, group.lengths)
         lengths = tuple(int(n) for n in group.lengths)
-        return Captioned(example.sample, texts, lengths, tuple(bool(t) for t in group.truncated))
+        return Captioned(sample, texts, lengths, tuple(bool(t) for t in group.truncated))

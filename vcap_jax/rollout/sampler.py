@@ -59,8 +59,8 @@ class RolloutConfig:
     short_groups: int = Field(default=0, ge=0)
     """Groups decoded side by side, of all processes together, while their captions have at most
     rollout.short_length tokens, in caches that hold no more. A group with a longer caption waits in
-    the host's memory until all others have ended, and goes on with rollout.groups_per_batch at a
-    time. 0: all caches hold captions of any length from the start."""
+    the host's memory until all others of its step have ended, and goes on with
+    rollout.groups_per_batch at a time. 0: all caches hold captions of any length from the start."""
     short_length: int = Field(default=0, ge=0)
     """Tokens of a caption that the caches of rollout.short_groups hold: what few captions outgrow. 0
     where that is 0."""
@@ -282,6 +282,7 @@ class GroupSampler:
         seed: int,
         step: int,
         ended: Callable[[SampledCaption], None] | None = None,
+        most_waiting: int | None = None,
     ) -> Iterator[SampledGroup]:
         """Yields every group of ``batches`` once, as soon as its last caption has ended.
 
@@ -289,7 +290,8 @@ class GroupSampler:
         batches: read when there is room for their groups, to the end. Groups decode side by side whatever batch they
         come from, if their prompts have room in the slots (``schedule.has_room``), which are as wide as the prompts
         that came first. Before slots of another width begin, the groups in these are finished. With short caches
-        (``RolloutConfig.short_groups``) groups that outgrow them wait on the host until no other group is left.
+        (``RolloutConfig.short_groups``) groups that outgrow them wait on the host until no other group is left, or
+        until ``most_waiting`` wait, beside those that decode by then: others begin when they are done.
         Draws depend on (seed, step, group id, candidate, position) alone, not on what decodes beside a group. In a run
         of several processes all call this together; each brings and gets its own groups.
         """
@@ -302,7 +304,9 @@ class GroupSampler:
             short = self.short_buckets(programs.replicas)
             if short is not None:
                 slots = Slots(programs, short, params, placement, tokens, seed, step)
-                while slots.fill(incoming) or slots.busy:
+                while (
+                    (most_waiting is None or len(waiting) < most_waiting) and slots.fill(incoming)
+                ) or slots.busy:
                     slots.decode()
                     yield from slots.finished(ended)
                     waiting.extend(slots.outgrown())

@@ -82,8 +82,10 @@ class RunContext:
             self.config.data.buckets,
             groups,
             self.own_placement.batch,
-            # While captions are drawn the trained parameters may lie in the host's memory.
-            frozen_vision="parameters" in self.config.rollout.offload,
+            # While captions are drawn the trained parameters may lie in the host's memory. In a supervised run, whose
+            # tower may be one of them, they do not.
+            frozen_vision="parameters" in self.config.rollout.offload
+            and "visual" in self.config.model.frozen,
         )
 
     def captioner(
@@ -106,7 +108,10 @@ class RunContext:
         ways = math.prod(self.own_placement.mesh.shape[axis] for axis in GROUP_AXES)
         micro = -(-self.config.grpo.groups_per_micro_batch // (self.processes.count * ways)) * ways
         groups = min(sampler.config.groups_per_batch, micro)
-        return SamplerCaptions(sampler, self.own_policy.frozen, self.batcher(groups))
+        # No more groups wait for long caches than in a step, however many samples are captioned.
+        step = -(-self.config.grpo.groups_per_step // self.processes.count)
+        waiting = max(1, step - sampler.config.short_groups + 1)
+        return SamplerCaptions(sampler, self.own_policy.frozen, self.batcher(groups), waiting)
 
     @property
     def engine(self) -> RolloutEngine:

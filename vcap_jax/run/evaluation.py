@@ -232,10 +232,9 @@ class Evaluations:
         if named.name not in self._samplers:
             asked, rollout = named.config, self._ctx.config.rollout
             wanted = dataclasses.replace(
-                rollout,
+                rollout.limited_to(asked.max_completion_length or rollout.max_completion_length),
                 group_size=asked.captions or (1 if asked.use in BENCHMARKS else rollout.group_size),
                 sampling=asked.sampling or rollout.sampling,
-                max_completion_length=asked.max_completion_length or rollout.max_completion_length,
             )
             self._samplers[named.name] = (
                 self._ctx.sampler

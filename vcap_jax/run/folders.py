@@ -50,6 +50,8 @@ ROLLOUT_SERVERS_MAY_DIFFER = (
 )
 """Of ``rollout.vllm``: where the servers are and how long they are waited for."""
 
+_MICRO_BATCH = "grpo.groups_per_micro_batch"
+
 MAY_DIFFER = (
     "logging",
     "trackers",
@@ -61,7 +63,7 @@ MAY_DIFFER = (
     *(f"evaluation.other_judge.{name}" for name in JUDGE_MAY_DIFFER),
     "distributed",
     "mesh",
-    "grpo.groups_per_micro_batch",
+    _MICRO_BATCH,
     "grpo.caption_buckets",
     "sft.groups_per_micro_batch",
     "sft.caption_buckets",
@@ -160,6 +162,12 @@ def _open(root: Path, config: RunConfig, may_differ: tuple[str, ...], *, resume:
         remedies["judge.model"] = (
             f"The run was judged by {noted}, and rewards of two judges do not compare: set judge.model={noted}, or "
             "start a new run in another folder."
+        )
+    if config.grpo.objective.aggregation == "bnpo":
+        may_differ = tuple(key for key in may_differ if key != _MICRO_BATCH)
+        remedies[_MICRO_BATCH] = (
+            "Under grpo.objective.aggregation bnpo the loss depends on the micro-batches: set it back, or start a new "
+            "run in another folder."
         )
     folder = RunFolder.open(
         root, config, resume=resume, may_differ=may_differ, unkept=_UNKEPT, remedies=remedies

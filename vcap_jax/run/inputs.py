@@ -84,6 +84,9 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
                 )
         with noted():
             check_trackers(config.trackers)
+    if work in ("training", "distillation", "captions"):
+        with noted():
+            checks.drawn()
     with noted():
         samples = checks.manifest()
         if work not in ("captions", "scores"):
@@ -179,6 +182,16 @@ class _Checks:
             load_question(reward.family, reward.claim_differences.instruction, most=1)
         elif reward.family == "balanced":
             load_question(reward.family, reward.balanced.instruction, most=1)
+
+    def drawn(self) -> None:
+        """That references of a sample, where a captioner writes them, are not all the same."""
+        asked, rollout = self._config.references, self._config.rollout
+        if asked.per_sample > 1 and (asked.sampling or rollout.sampling).temperature == 0:
+            raise ConfigError(
+                f"references.per_sample is {asked.per_sample}, and references drawn at temperature 0 "
+                "(references.sampling, or rollout.sampling where that is null) would all be the same: set it to 1, or "
+                "references.sampling.temperature above 0"
+            )
 
     def manifest(self) -> list[Sample] | None:
         """The samples of the run's modality whose files are there; None for the embedded world."""

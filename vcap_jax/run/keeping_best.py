@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 
 from vcap_jax.configuration import ConfigError
@@ -99,4 +99,4 @@ def best_row(folder: RunFolder, say: Callable[[str], None]) -> dict[str, object]
     say(f"best checkpoint: {best}; --by {folder.root} --step {BEST} names it")
     if best.start is not None and not best.beats(replace(best, value=best.start)):
         say(f"warning: by {best.metric} no step was better than the start")
-    return {"best": {**asdict(best), "checkpoint": f"{folder.checkpoints.name}/{best.step}"}}
+    return {"best": {**best.row(), "checkpoint": f"{folder.checkpoints.name}/{best.step}"}}

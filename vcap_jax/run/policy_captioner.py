@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from pydantic_core import to_jsonable_python
 
-from vcap_jax.data.errors import NoUsableSamplesError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.evals.protocol import Captions, EvaluatorError, captions_of
@@ -112,15 +110,14 @@ class PolicyCaptioner:
         numbered: JsonDict = {} if seed == 0 else {"seed": seed}
         rows: dict[str, JsonDict] = {}
         try:
-            with suppress(NoUsableSamplesError):  # then each of them is in ``bad``
-                for c in captioned:
-                    rows[c.sample.id] = {
-                        "id": c.sample.id,
-                        "captions": list(c.captions),
-                        "tokens": list(c.lengths),
-                        "truncated": list(c.truncated),
-                        **numbered,
-                    }
+            for c in captioned:
+                rows[c.sample.id] = {
+                    "id": c.sample.id,
+                    "captions": list(c.captions),
+                    "tokens": list(c.lengths),
+                    "truncated": list(c.truncated),
+                    **numbered,
+                }
         except VCapError as error:
             return _reason(error)
         if requested():

@@ -119,7 +119,9 @@ def manifest_samples(config: RunConfig, say: Callable[[str], None]) -> list[Samp
     chosen = _of_modality(config, say)
     trained, held = divided(chosen, config.data.heldout_share, config.data.heldout_seed)
     if held:
-        say(f"held out of {config.data.manifest}: {len(held)} of {len(chosen)} samples")
+        shown = len(chosen) - len(held) - len(trained)
+        too = f"; left out, as they show files of these: {shown}" if shown else ""
+        say(f"held out of {config.data.manifest}: {len(held)} of {len(chosen)} samples{too}")
     return trained
 
 
@@ -132,11 +134,11 @@ def heldout_samples(config: RunConfig) -> list[Sample]:
     data = config.data
     if data.heldout_share:
         everything = _of_modality(config, lambda _: None)
-        _, held = divided(everything, data.heldout_share, data.heldout_seed)
-        if not held or len(held) == len(everything):
-            which = "every one" if held else "none"
+        trained, held = divided(everything, data.heldout_share, data.heldout_seed)
+        if not (trained and held):
+            which = "leaves nothing to train on" if held else "holds out none"
             raise ConfigError(
-                f"data.heldout_share is {data.heldout_share:g}, which holds out {which} of the "
+                f"data.heldout_share is {data.heldout_share:g}, which {which} of the "
                 f"{len(everything)} samples of {data.manifest}: set another share, or name a manifest of its "
                 "own, data.heldout=FILE"
             )

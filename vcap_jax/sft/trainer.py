@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from vcap_jax.data.batching import common_sizes
+from vcap_jax.data.errors import MediaError, NoUsableSamplesError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupIterator
 from vcap_jax.models.buckets import Buckets
@@ -31,8 +32,17 @@ from vcap_jax.sft.config import SFTConfig
 from vcap_jax.sft.step import SFTPrograms, TargetBatch
 from vcap_jax.sft.targets import Targets, pad_captions
 from vcap_jax.system.shutdown import finishing, requested
-from vcap_jax.training.checkpoint import AfterKeeping, Checkpointer, between_steps, no_work, save_step
+from vcap_jax.training.checkpoint import (
+    AfterKeeping,
+    Checkpointer,
+    between_steps,
+    no_work,
+    save_before,
+    save_step,
+    stopped_in,
+)
 from vcap_jax.training.compile_counter import CompileCounter
+from vcap_jax.training.finite import check_finite
 from vcap_jax.training.optimizer import TrainState
 
 SHOWN = (
@@ -107,8 +117,9 @@ class SupervisedTraining:
     def run(self, state: TrainState) -> TrainState:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
 
-        Raises Stopped after a signal to any process, with everything that was done saved; PeerFailed if another
-        process ends.
+        Raises Stopped after a signal to any process, and TrainingStopped for data that cannot be used any more, with
+        everything that was done saved; NotFinite if the parameters
+        have become no numbers; PeerFailed if another process ends.
         """
         compiles, local = CompileCounter(), self.placement.local()
         with compiles, finishing("the step in work"):
@@ -116,7 +127,12 @@ class SupervisedTraining:
             between_steps(self.between, self.checkpoints, done, state, self.data.get_state())
             for step in range(done, self.total_steps):
                 begin, compiled = time.monotonic(), compiles.count
-                batch = next(self.data)
+                place = self.data.get_state()
+                try:
+                    batch = next(self.data)
+                except (MediaError, NoUsableSamplesError) as error:  # in all processes alike
+                    save_before(self.checkpoints, step, state, place)
+                    raise stopped_in(step, error) from error
                 for bad in batch.skipped:
                     self.log.message(f"skipped sample {bad.id}: {bad.reason}")
                 read = time.monotonic()
@@ -127,6 +143,7 @@ class SupervisedTraining:
                 ]
                 state, measured = self.programs.update(state, self.frozen, placed, batches.captions)
                 row = {"step": step + 1} | {k: float(v) for k, v in jax.device_get(measured).items()}
+                check_finite(row["grad_norm"], self.checkpoints, step + 1)
                 row["lr"] = float(self.learning_rate(step))
                 row |= batches.metrics()
                 row["data/skipped"] = self.data.skipped_total

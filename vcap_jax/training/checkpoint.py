@@ -379,6 +379,13 @@ def save_before(
     checkpoints.wait()
 
 
+def stopped_in(step: int, error: Exception) -> TrainingStopped:
+    """What ends a run that cannot do the step after ``step`` ones, which are saved."""
+    return TrainingStopped(
+        f"step {step + 1}: {error}. The {step} steps before it are saved; once it is mended, continue with --resume"
+    )
+
+
 AfterKeeping: TypeAlias = Callable[[], None] | None
 """What is to be done once the checkpoint of a step is complete; None where none is needed."""
 

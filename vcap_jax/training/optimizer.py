@@ -43,7 +43,8 @@ class OptimizerConfig:
     warmup_ratio: float = Field(default=0.01, ge=0, le=1)
     """Share of all steps, rounded up, over which the learning rate rises from 0 to its peak."""
     min_lr_ratio: float = Field(default=0.1, ge=0, le=1)
-    """Ratio of the last step's learning rate to the peak."""
+    """Ratio to the peak of what the learning rate comes down to, which is reached after the last
+    step."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
     """Adam's decay of the first moment."""
     beta2: float = Field(default=0.95, ge=0, lt=1)
