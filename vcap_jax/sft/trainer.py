@@ -118,8 +118,8 @@ class SupervisedTraining:
         """Trains from ``state`` (donated) to the last step and saves; returns the final state.
 
         Raises Stopped after a signal to any process, and TrainingStopped for data that cannot be used any more, with
-        everything that was done saved; NotFinite if the parameters
-        have become no numbers; PeerFailed if another process ends.
+        everything that was done saved; NotFinite if the parameters have become no numbers; PeerFailed if another
+        process ends.
         """
         compiles, local = CompileCounter(), self.placement.local()
         with compiles, finishing("the step in work"):
