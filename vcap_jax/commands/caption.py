@@ -187,7 +187,8 @@ def _to_file(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
 
 def _show(caption: Caption, *, quiet: bool) -> None:
     if caption.error is not None:
-        named = "" if caption.id in caption.error else f"{caption.id}: "
+        # An error begins with the file's path, which ends in the id where that is a path too.
+        named = "" if caption.error.partition(":")[0].endswith(caption.id) else f"{caption.id}: "
         _tell(f"not captioned: {named}{caption.error}")
     if not quiet:
         for text in caption.texts:
