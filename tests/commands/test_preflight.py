@@ -181,3 +181,28 @@ def test_groups_that_wait_for_long_caches_are_asked_of_the_host(capsys: pytest.C
         [*arguments, "rollout.short_groups=32", "rollout.short_length=2048", "data.max_frames=null"]
     )
     assert "PROBLEM\trollout.short_groups\tdata.max_frames and" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("processes", "setting", "told"),
+    [
+        (3, "seed=0", "grpo.groups_per_step is 32, of 3 processes together"),
+        (2, "rollout.ahead=1", "rollout.ahead is 1 in a run of 2 processes"),
+        (2, "seed=0", None),
+    ],
+)
+def test_what_several_processes_cannot_do_is_told_before_they_start(
+    model: Path, capsys: pytest.CaptureFixture[str], processes: int, setting: str, told: str | None
+) -> None:
+    several = [
+        "distributed.coordinator=a:1",
+        f"distributed.processes={processes}",
+        "distributed.process_id=0",
+    ]
+    config = ["--config", "configs/paper/image.yaml", f"model.path={model}"]
+    preflight.main([*config, *several, setting])
+    first = capsys.readouterr().out.splitlines()[0]
+    if told is None:
+        assert first.startswith("ok\tconfiguration")
+    else:
+        assert first.startswith(f"PROBLEM\tconfiguration\t{told}")

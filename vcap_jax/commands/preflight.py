@@ -42,7 +42,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
     from vcap_jax.configuration import ConfigError
-    from vcap_jax.run.checks import check_settings, check_target
+    from vcap_jax.run.checks import check_processes, check_settings, check_target
     from vcap_jax.system.errors import VCapError
 
     target = None
@@ -51,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = read_config(args, say=lambda _: None)
         first_checkpoint(config)  # what a run started from may be gone
         check_settings(config)
+        check_processes(config, config.distributed.processes or 1)
         if target is not None:
             check_target(config, target.chip)
     except (ConfigError, FileNotFoundError, UnknownHardware) as error:

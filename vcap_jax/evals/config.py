@@ -91,10 +91,10 @@ class EvaluationConfig:
         EvaluatorConfig(use=HELDOUT),
         EvaluatorConfig(use=JUDGED, captions=1, sampling=GREEDY),
     )
-    """A list of sections with the keys use (heldout, judged, or the import path
+    """A list of sections with the keys use (heldout, judged, a benchmark, or the import path
     package.module:Class of your own), name (of its columns and folder), captions (of each sample),
-    sampling and max_completion_length (as in the rollout if left out), and options (of your own
-    evaluator). One that has nothing to evaluate is left out."""
+    sampling and max_completion_length (as in the rollout if left out), and options (of a benchmark
+    or your own evaluator). One that has nothing to evaluate is left out."""
     other_judge: JudgeConfig | None = None
     """Another judge that scores the held-out captions of judged as well, with the same
     instructions; null for none. It shows whether the run has learnt the weaknesses of its own."""

@@ -23,15 +23,7 @@ logger = logging.getLogger(__name__)
 def check_run(config: RunConfig, processes: Processes) -> None:
     """Raises ConfigError for settings that GRPO cannot be done with by these processes, on their devices."""
     check_settings(config)
-    grpo = config.grpo
-    _check_engine(config, processes)
-    _check_ahead(config, processes)
-    _check_turns(config, processes)
-    if grpo.groups_per_step % processes.count:
-        raise ConfigError(
-            f"grpo.groups_per_step is {grpo.groups_per_step}, of {processes.count} processes together; each "
-            f"takes an equal share, so it must be a multiple of {processes.count}"
-        )
+    check_processes(config, processes.count)
     placement = mesh_placement(config.mesh)
     check_offload(config, placement.mesh.local_devices[0])
     if (chip := chip_of(placement.mesh.devices.flat[0].device_kind)) is not None:
@@ -91,12 +83,24 @@ def check_settings(config: RunConfig) -> None:
     _check_gradient_type("grpo", config.model.param_dtype, grpo.groups_per_step, grpo.groups_per_micro_batch)
 
 
+def check_processes(config: RunConfig, count: int) -> None:
+    """Raises ConfigError for settings that GRPO cannot be done with by ``count`` processes."""
+    _check_engine(config, count)
+    _check_ahead(config, count)
+    _check_turns(config, count)
+    if config.grpo.groups_per_step % count:
+        raise ConfigError(
+            f"grpo.groups_per_step is {config.grpo.groups_per_step}, of {count} processes together; each "
+            f"takes an equal share, so it must be a multiple of {count}"
+        )
+
+
 def check_sft_run(config: RunConfig, processes: Processes) -> None:
     """Raises ConfigError for settings that supervised fine-tuning cannot be done with by these processes, on their
     devices. A step is made of whole micro-batches, so what fits them fits it."""
     sft = config.sft
-    _check_engine(config, processes)
-    _check_turns(config, processes)
+    _check_engine(config, processes.count)
+    _check_turns(config, processes.count)
     _check_gradient_type("sft", config.model.param_dtype, sft.groups_per_step, sft.groups_per_micro_batch)
     groups = {"sft.groups_per_micro_batch": sft.groups_per_micro_batch}
     embedded = config.data.manifest is None
@@ -167,29 +171,29 @@ def _check_frozen(config: RunConfig) -> None:
         raise ConfigError(problem)
 
 
-def _check_engine(config: RunConfig, processes: Processes) -> None:
+def _check_engine(config: RunConfig, count: int) -> None:
     """Raises ConfigError for an engine that these processes cannot draw with."""
-    if config.rollout.engine == "vllm" and processes.count > 1:
+    if config.rollout.engine == "vllm" and count > 1:
         raise ConfigError(
-            f"rollout.engine is vllm in a run of {processes.count} processes, none of which holds all weights; "
+            f"rollout.engine is vllm in a run of {count} processes, none of which holds all weights; "
             "it is made for one. Set rollout.engine=jax"
         )
 
 
-def _check_ahead(config: RunConfig, processes: Processes) -> None:
-    if config.rollout.ahead and processes.count > 1:
+def _check_ahead(config: RunConfig, count: int) -> None:
+    if config.rollout.ahead and count > 1:
         raise ConfigError(
-            f"rollout.ahead is {config.rollout.ahead} in a run of {processes.count} processes, each of which "
+            f"rollout.ahead is {config.rollout.ahead} in a run of {count} processes, each of which "
             "would have captions of its own to keep in a checkpoint; it is made for one. Set rollout.ahead=0"
         )
 
 
-def _check_turns(config: RunConfig, processes: Processes) -> None:
+def _check_turns(config: RunConfig, count: int) -> None:
     """Raises ConfigError for servers that take turns with several processes. Where captions are drawn by servers one
     process is demanded anyway."""
-    if config.judge.sleep_mode and processes.count > 1:
+    if config.judge.sleep_mode and count > 1:
         raise ConfigError(
-            f"judge.sleep_mode is true in a run of {processes.count} processes, each of which would have the "
+            f"judge.sleep_mode is true in a run of {count} processes, each of which would have the "
             "judge sleep while others ask it; it is made for one. Set judge.sleep_mode=false"
         )
 
