@@ -1,5 +1,6 @@
 """The documents hold: paths that they name exist, links lead somewhere, their Python runs, lines stay short."""
 
+import asyncio
 import os
 import re
 import subprocess
@@ -8,6 +9,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+from vcap_jax.reward.config import RewardConfig
+from vcap_jax.reward.family import FamilyTools, made_family
+from vcap_jax.reward.group import GroupPrompt
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -78,6 +83,19 @@ def test_readme_is_short_and_begins_with_the_two_commands():
         "bash launch/quickstart.sh\n",
         "bash tests/run.sh\n",
     ]
+
+
+def test_the_reward_of_its_page_scores_captions(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "add_a_reward.md").read_text(encoding="utf-8")
+    (tmp_path / "my_rewards").mkdir()
+    (tmp_path / "my_rewards" / "brief.py").write_text(CODE.findall(page)[0], encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = RewardConfig(family="my_rewards.brief:Brief", options={"most": 4})
+    prompt = GroupPrompt(sample_id="a", step=0, index=0, media=None, reference=None)
+    group = prompt.with_captions(("a red cube", "see http://x", "a b c d e f"))
+    scores = asyncio.run(made_family(config, FamilyTools(seed=0)).score_group(group))
+    assert scores.rewards == [0.75, None, 1.0]
+    assert [dict(one.components) for one in scores.candidates] == [{"words": 3}, {}, {"words": 6}]
 
 
 @pytest.mark.slow
