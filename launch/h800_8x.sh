@@ -163,7 +163,7 @@ if ! $elsewhere; then
     "VCAP_EXTRAS=cuda13 bash launch/quickstart.sh --help makes it (cuda12 with a driver older than 580); or --python" \
     jax_computes_on_gpus
 fi
-if [[ -n $judge_gpus ]]; then before_the_run+=(--judges "$(count_list "$judge_gpus")"); fi
+if [[ -n $judge_gpus ]]; then before_the_run+=(--judges "$(count_list "$judge_gpus")" --judge-model "$judge_model"); fi
 check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint, or of a run, with --model" holds_policy "$model"
 preflight "$python" "${before_the_run[@]}" "${settings[@]}"
 if $elsewhere; then

@@ -206,3 +206,20 @@ def test_what_several_processes_cannot_do_is_told_before_they_start(
         assert first.startswith("ok\tconfiguration")
     else:
         assert first.startswith(f"PROBLEM\tconfiguration\t{told}")
+
+
+def test_a_sleeping_judge_is_counted_by_its_own_checkpoint(model: Path, tmp_path: Path) -> None:
+    """A judge of 4 GiB beside a policy of 1 GiB was counted as another GiB."""
+    judge = tmp_path / "judge"
+    judge.mkdir()
+    with (judge / "model.safetensors").open("wb") as file:
+        file.truncate(4 * GIB)
+    config = paper("image", f"model.path={model}")
+    turns = paper(
+        "image", f"model.path={model}", "judge.sleep_mode=true", "judge.urls=[http://127.0.0.1:8000]"
+    )
+    assert preflight.slept_bytes(config, judge) == 0
+    assert preflight.slept_bytes(turns, judge) == 4 * GIB
+    assert preflight.slept_bytes(turns) == GIB
+    target = hardware("h800x8")
+    assert preflight.host_memory(turns, 2, target, judge_model=judge)[0] == "46 GiB of h800x8's memory"

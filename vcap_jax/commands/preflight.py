@@ -36,6 +36,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--host-memory", action="store_true", help="check this host's memory as well")
     parser.add_argument("--target", help="hardware that the run is for, such as h800x8 or v5p-16")
     parser.add_argument("--judges", type=int, default=0, help="judge servers on this host")
+    parser.add_argument(
+        "--judge-model", type=Path, help="the checkpoint that they serve (default: the policy's)"
+    )
     return parser.parse_intermixed_args(arguments)
 
 
@@ -76,7 +79,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return say("rollout.short_groups", told(error))
         asked = None if args.host_memory else target
         wrong |= say(
-            *host_memory(config, args.judges, asked, waiting=waiting * (devices or 1), outgrown=outgrown)
+            *host_memory(
+                config,
+                args.judges,
+                asked,
+                waiting=waiting * (devices or 1),
+                outgrown=outgrown,
+                judge_model=args.judge_model,
+            )
         )
     if pool := pinned_pool(config, waiting, devices, target):
         wrong |= say(*pool)
@@ -138,18 +148,18 @@ def host_memory(
     *,
     waiting: int = 0,
     outgrown: int = 0,
+    judge_model: Path | None = None,
 ) -> tuple[str, str]:
     """What is known to be needed of the memory of this host, against what it has (or this job, if that is less); of a
     target, against what its hosts have. waiting: bytes of ``rollout.offload``; outgrown: of groups that wait for long
-    caches."""
+    caches. judge_model: folder of the judges' checkpoint; None is the policy's."""
     needs = {
         f"what waits while captions are drawn (rollout.offload={list(config.rollout.offload)})": waiting,
         f"groups that outgrow caches for {config.rollout.short_length} tokens (rollout.short_length)": outgrown,
         "hidden states that wait for the backward pass (model.remat=offload)": offloaded_bytes(config),
         "the copy that a checkpoint is written from": saved_bytes(config),
         f"media caches of {judges} judge servers": judges * JUDGE_CACHES[config.modality],
-        f"weights of {judges} sleeping judges of the policy's size (judge.sleep_mode)": judges
-        * slept_bytes(config),
+        f"weights of {judges} sleeping judges (judge.sleep_mode)": judges * slept_bytes(config, judge_model),
     }
     total = sum(needs.values())
     whose, has = ("this host", memory_limit()) if target is None else (target.name, target.host_memory)
@@ -240,15 +250,20 @@ def saved_bytes(config: RunConfig) -> int:
     """Parameters and two moments in float32, of weights that lie on disk in two bytes; adapters are small."""
     if config.model.lora is not None:
         return 0
-    on_disk = sum(file.stat().st_size for file in first_checkpoint(config).glob("*.safetensors"))
-    return 6 * on_disk // (config.distributed.processes or 1)
+    return 6 * bytes_on_disk(first_checkpoint(config)) // (config.distributed.processes or 1)
 
 
-def slept_bytes(config: RunConfig) -> int:
-    """The weights that a judge as large as the policy keeps on the host while it sleeps; 0 of one that never does."""
+def slept_bytes(config: RunConfig, judge_model: Path | None = None) -> int:
+    """The weights that a judge keeps on the host while it sleeps; 0 of one that never does. judge_model: folder of its
+    checkpoint; None is the policy's."""
     if not config.judge.sleep_mode:
         return 0
-    return sum(file.stat().st_size for file in first_checkpoint(config).glob("*.safetensors"))
+    return bytes_on_disk(judge_model or first_checkpoint(config))
+
+
+def bytes_on_disk(checkpoint: Path) -> int:
+    """Of its weights."""
+    return sum(file.stat().st_size for file in checkpoint.glob("*.safetensors"))
 
 
 def model_config(config: RunConfig) -> JsonDict:
