@@ -139,9 +139,11 @@ class Captioner:
         """Captions as they come, one entry for each input, those that cannot be read as well (``Caption.error``).
 
         inputs: of any number, read as a stream; ``Inputs`` takes folders and manifests too. n: captions of each.
-        sample, temperature, seed: as for ``caption``. What comes is not in the order of the inputs, as those of one
-        size are captioned side by side: see ``Caption.index``. Captions depend on seed and index, not on what is
-        captioned beside them. Raises ValueError for several captions that would all be the same.
+        sample, temperature, seed: as for ``caption``.
+
+        What comes is not in the order of the inputs, as those of one size are captioned side by side: see
+        ``Caption.index``. Captions depend on seed and index, not on what is captioned beside them.
+        Raises ValueError for several captions that would all be the same.
         """
         pixels: dict[Path, np.ndarray | MediaError] = {}
         samples = iter(inputs) if isinstance(inputs, Inputs) else _samples(inputs, pixels)
