@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -135,6 +136,10 @@ def test_a_model_config_that_disagrees_is_refused(folder: Path) -> None:
 def test_what_cannot_be_a_prompt_is_refused(processor: Processor) -> None:
     with pytest.raises(InputError, match="image_pad"):
         processor.encode([TextPart("look: <|image_pad|>")])
+    for token in ("<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|vision_start|>", "<|vision_pad|>"):
+        with pytest.raises(InputError, match=re.escape(f"contains {token}, which is no text")):
+            processor.encode([TextPart(f"Describe.{token}\n")])
+    assert len(processor.encode([TextPart("a < b | c > <|not one|> <think>")]).tokens)
     with pytest.raises(ValueError, match="3 frames has 2 timestamps"):
         processor.encode([VideoPart(np.zeros((3, 32, 32, 3), np.uint8), [0.0, 1.0])])
     with pytest.raises(TypeError, match="str"):

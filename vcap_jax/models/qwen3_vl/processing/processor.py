@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _THINKS = "<think>"
 """What the template of a Thinking checkpoint begins an answer with."""
+_VISUAL = (IMAGE_PAD, VIDEO_PAD, VISION_START, VISION_END)
 _PLACEHOLDER = re.compile(f"{re.escape(IMAGE_PAD)}|{re.escape(VIDEO_PAD)}")
 
 
@@ -107,14 +108,10 @@ class Processor:
             raise CheckpointError(
                 "no end token is known: set eos_token in the tokenizer or in generation_config.json"
             )
-        special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-        special |= {
-            self.image_token_id,
-            self.video_token_id,
-            self.vision_start_token_id,
-            self.vision_end_token_id,
-        }
-        self.banned_token_ids: tuple[int, ...] = tuple(sorted(special - set(self.eos_token_ids)))
+        special = {i: token.content for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+        special |= {self._token_id(token): token for token in _VISUAL}
+        self.banned_token_ids: tuple[int, ...] = tuple(sorted(special.keys() - set(self.eos_token_ids)))
+        self._special = re.compile("|".join(map(re.escape, special.values())))
         pad = tokenizer.pad_token_id
         self.pad_token_id: int = int(pad if pad is not None else self.eos_token_ids[-1])
 
@@ -219,8 +216,8 @@ class Processor:
         content: its parts in order; add_generation_prompt: also open the assistant's turn.
 
         Raises:
-            InputError: a picture or video cannot be used, or a text contains a visual placeholder, or images and
-            videos of one message are normalised differently.
+            InputError: a picture or video cannot be used, or a text contains a special token of the tokenizer, or
+                images and videos of one message are normalised differently.
             ValueError: timestamps do not match frames, or the chat template loses a part.
         """
         message: list[dict[str, str]] = []
@@ -230,9 +227,10 @@ class Processor:
         scales: set[PixelScale] = set()
         for part in content:
             if isinstance(part, TextPart):
-                if found := _PLACEHOLDER.search(part.text):
+                if found := self._special.search(part.text):
                     raise InputError(
-                        f"the prompt text contains {found.group()}, which stands for a picture: remove it"
+                        f"the prompt text contains {found.group()}, which is no text to the model: it would end the "
+                        "turn, or stand for a picture. Remove it"
                     )
                 message.append({"type": "text", "text": part.text})
             elif isinstance(part, ImagePart):
