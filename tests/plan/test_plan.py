@@ -98,7 +98,9 @@ def test_the_roofline_takes_the_slowest(plan: Plan) -> None:
         assert row.seconds == max(row.compute, row.memory, row.links, row.host) > 0
         assert getattr(row, row.bound) == row.seconds
     gradient = next(row for row in plan.rows if row.name == "gradient")
-    assert gradient.compiled.cost.flops / 989e12 == gradient.compute
+    # An H100's float32, half its bfloat16: the tiny run computes in float32.
+    assert plan.config.model.dtype == "float32"
+    assert gradient.compiled.cost.flops / 494.7e12 == gradient.compute
     assert gradient.compiled.cost.sent > 0  # parameters are gathered
     # Of decoding see below.
     assert plan.decoding_longest is not None

@@ -275,7 +275,7 @@ def _trials(plan: Plan, trials: Sequence[Trial]) -> str:
         [
             trial.change,
             gib(trial.peak),
-            "yes" if trial.peak <= trial.capacity else "no",
+            "yes" if trial.fits else "no",
             "-" if trial.step_seconds is None else f"{trial.step_seconds:.1f}",
         ]
         for trial in trials
