@@ -15,6 +15,7 @@ from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.qwen3_vl.processing.pixels import resize
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
+from vcap_jax.system.errors import VCapError
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,25 @@ def test_budgets_replace_those_of_the_checkpoint(folder: Path) -> None:
 def test_end_tokens_come_from_the_generation_config(folder: Path) -> None:
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
     assert Processor.from_pretrained(folder).eos_token_ids == (7, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("generation_config.json", "{"),
+        ("generation_config.json", "[]"),
+        ("generation_config.json", '{"eos_token_id": ["x"]}'),
+        ("config.json", "{"),
+        ("preprocessor_config.json", '{"size": 3}'),
+        ("preprocessor_config.json", '{"patch_size": "large"}'),
+        ("video_preprocessor_config.json", '{"fps": 0}'),
+    ],
+)
+def test_a_damaged_file_is_named_in_a_line(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    with pytest.raises(VCapError, match=re.escape(name)) as raised:
+        Processor.from_pretrained(folder)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_chat_template_file_of_the_older_kind_is_read(folder: Path) -> None:

@@ -7,7 +7,6 @@ and the public processor then puts a pair around each frame inside that; the out
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,7 +40,7 @@ from vcap_jax.models.qwen3_vl.processing.settings import (
     load_video_settings,
     save_settings,
 )
-from vcap_jax.system.json_values import JsonObject
+from vcap_jax.system.json_values import JsonObject, as_object, as_text, as_whole, read_json_object
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -316,8 +315,8 @@ class Processor:
         path = folder / "config.json"
         if not path.exists():
             return
-        config = json.loads(path.read_text(encoding="utf-8"))
-        vision = config.get("vision_config", {})
+        config = read_json_object(path)
+        vision = as_object(config.get("vision_config", {}), f"{path}: vision_config")
         expected = {
             "image_token_id": (config.get("image_token_id"), self.image_token_id),
             "video_token_id": (config.get("video_token_id"), self.video_token_id),
@@ -337,14 +336,14 @@ def _legacy_chat_template(folder: Path) -> str | None:
     path = folder / "chat_template.json"
     if not path.exists():
         return None
-    return json.loads(path.read_text(encoding="utf-8")).get("chat_template")
+    return as_text(read_json_object(path).get("chat_template"), f"{path}: chat_template")
 
 
 def _generation_eos(folder: Path) -> list[int] | None:
     path = folder / "generation_config.json"
     if not path.exists():
         return None
-    value = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+    value = read_json_object(path).get("eos_token_id")
     if value is None:
         return None
-    return [value] if isinstance(value, int) else list(value)
+    return [as_whole(i, f"{path}: eos_token_id") for i in (value if isinstance(value, list) else [value])]
