@@ -105,6 +105,13 @@ def test_end_tokens_come_from_the_generation_config(folder: Path) -> None:
     assert Processor.from_pretrained(folder).eos_token_ids == (7, 9)
 
 
+def test_what_ends_a_turn_is_the_first_end_token_whatever_the_files_order(folder: Path) -> None:
+    """The first is the one that supervised training teaches."""
+    turn, text = Processor.from_pretrained(folder).eos_token_ids
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [text, turn]}))
+    assert Processor.from_pretrained(folder).eos_token_ids == (turn, text)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -55,7 +55,7 @@ class Processor:
     """Tokenizer, chat template and pixel settings of one checkpoint.
 
     tokenizer: a transformers tokenizer; image, video: the settings in use (budgets applied).
-    eos_token_ids: a caption ends with any of these.
+    eos_token_ids: a caption ends with any of these; ``<|im_end|>`` is the first where it is among them.
     banned_token_ids: special tokens a caption may never contain (placeholders, vision_start, im_start, ...):
         every special token of the tokenizer that does not end a caption.
     """
@@ -100,9 +100,12 @@ class Processor:
         self.vision_start_token_id = self._token_id(VISION_START)
         self.vision_end_token_id = self._token_id(VISION_END)
         if eos_token_ids is None:
-            known = [tokenizer.convert_tokens_to_ids(token) for token in (IM_END, END_OF_TEXT)]
-            eos_token_ids = [i for i in (*known, tokenizer.eos_token_id) if i is not None]
-        self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys(int(i) for i in eos_token_ids))
+            named = [tokenizer.convert_tokens_to_ids(token) for token in (IM_END, END_OF_TEXT)]
+            eos_token_ids = [i for i in (*named, tokenizer.eos_token_id) if i is not None]
+        # What ends a turn of the chat comes first: that is learned, whatever the order in which a file lists them.
+        turn = tokenizer.convert_tokens_to_ids(IM_END)
+        known = sorted(dict.fromkeys(int(i) for i in eos_token_ids), key=lambda i: i != turn)
+        self.eos_token_ids: tuple[int, ...] = tuple(known)
         if not self.eos_token_ids:
             raise CheckpointError(
                 "no end token is known: set eos_token in the tokenizer or in generation_config.json"
