@@ -227,6 +227,13 @@ def test_what_does_not_fit_is_mended_by_trying(config: RunConfig, plan: Plan) ->
     assert "model.remat=layer" in render(tight, trials)
 
 
+def test_a_plan_says_that_it_counts_a_rollout_that_servers_do(plan: Plan) -> None:
+    assert "vLLM servers draw" not in render(plan)
+    rollout = dataclasses.replace(plan.config.rollout, engine="vllm")
+    served = dataclasses.replace(plan, config=dataclasses.replace(plan.config, rollout=rollout))
+    assert "note: vLLM servers draw (rollout.engine)" in render(served)
+
+
 def test_changes_are_those_that_are_left() -> None:
     config = load_config(RunConfig, [PAPER / "image.yaml"])
     names = [change.name for change in changes(config, hardware("h800x8"), 6)]

@@ -77,6 +77,9 @@ def _layout(plan: Plan) -> str:
         f"{cut} ({at_once:g} and {per_device:g} per device)",
         f"attention: {plan.kernel}, for new tokens {plan.decoding}, found in {kernels}",
     ]
+    if plan.config.rollout.engine == "vllm" and plan.turns is None:
+        lines.append("note: vLLM servers draw (rollout.engine). What follows is a run that draws by itself:")
+        lines.append("its copy for rollout, prefill and decode are in the memory and in the times.")
     if laid.note:
         lines.append(f"note: {laid.note}")
     return "\n".join(lines)
