@@ -229,7 +229,8 @@ def test_what_does_not_fit_is_mended_by_trying(config: RunConfig, plan: Plan) ->
 
 def test_a_plan_says_that_it_counts_a_rollout_that_servers_do(plan: Plan) -> None:
     assert "vLLM servers draw" not in render(plan)
-    rollout = dataclasses.replace(plan.config.rollout, engine="vllm")
+    servers = dataclasses.replace(plan.config.rollout.vllm, urls=("http://127.0.0.1:8100",))
+    rollout = dataclasses.replace(plan.config.rollout, engine="vllm", vllm=servers)
     served = dataclasses.replace(plan, config=dataclasses.replace(plan.config, rollout=rollout))
     assert "note: vLLM servers draw (rollout.engine)" in render(served)
 

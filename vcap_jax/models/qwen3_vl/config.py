@@ -209,7 +209,8 @@ class Qwen3VLConfig:
         """Build from the parsed ``config.json``; keys that do not shape the model are ignored.
 
         Raises:
-            ValueError: not a Qwen3-VL configuration, one of quantised weights, or one with a rotary scaling that is not implemented.
+            ValueError: not a Qwen3-VL configuration, one of quantised weights, or one with a rotary scaling that is
+                not implemented.
         """
         model_type = values.get("model_type", "qwen3_vl")
         if model_type != "qwen3_vl":
