@@ -301,6 +301,9 @@ def test_models_by_folder_and_by_size(tmp_path: Path) -> None:
     assert model_of(ModelConfig(path="8B")).spec.text.num_hidden_layers == 36
     with pytest.raises(ValueError, match="published size"):
         model_of(ModelConfig(path="no/such/folder"))
+    for other in ("Qwen2.5-VL-32B-Instruct", "/models/InternVL3-8B"):
+        with pytest.raises(ValueError, match="published size"):
+            model_of(ModelConfig(path=other))
 
 
 def test_what_a_tpu_compiler_says_of_too_large_a_program() -> None:
