@@ -235,6 +235,15 @@ def test_a_plan_says_that_it_counts_a_rollout_that_servers_do(plan: Plan) -> Non
     assert "note: vLLM servers draw (rollout.engine)" in render(served)
 
 
+def test_a_plan_says_that_it_counts_one_picture_of_a_prompt_that_has_room_for_several(plan: Plan) -> None:
+    paper = dataclasses.replace(plan.sizes, tokens=14_000, visual=6272)
+    text = render(dataclasses.replace(plan, sizes=paper))
+    assert "note: of one picture. Its tokens have room for 2 of the largest" in text
+    assert "of one picture" not in render(
+        dataclasses.replace(plan, sizes=dataclasses.replace(paper, tokens=8000))
+    )
+
+
 def test_changes_are_those_that_are_left() -> None:
     config = load_config(RunConfig, [PAPER / "image.yaml"])
     names = [change.name for change in changes(config, hardware("h800x8"), 6)]
