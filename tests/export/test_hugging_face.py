@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,26 @@ def test_there_and_back(tmp_path):
     assert "license: apache-2.0" in (tmp_path / "hf" / "README.md").read_text()
     assert "converted from the checkpoint `orbax`" in (tmp_path / "hf" / "README.md").read_text()
     as_any_other(tmp_path / "hf")
+
+
+def test_small_files_stay_as_the_base_has_them(tmp_path):
+    """Written anew by transformers 5 they name special tokens in a list, which transformers 4 cannot read."""
+    base = tmp_path / "base"
+    shutil.copytree(BACKBONE_FOLDER, base)
+    told = json.loads((base / "tokenizer_config.json").read_text())
+    told["additional_special_tokens"] = told.pop("extra_special_tokens")
+    (base / "tokenizer_config.json").write_text(json.dumps(told))
+    (base / "video_preprocessor_config.json").unlink()  # what the base lacks is written
+    checkpoint_from_hf(base, tmp_path / "orbax")
+    checkpoint_to_hf(tmp_path / "orbax", tmp_path / "hf")
+    for name in (
+        "tokenizer_config.json",
+        "tokenizer.json",
+        "preprocessor_config.json",
+        "chat_template.jinja",
+    ):
+        assert (tmp_path / "hf" / name).read_bytes() == (base / name).read_bytes(), name
+    assert json.loads((tmp_path / "hf" / "video_preprocessor_config.json").read_text())
 
 
 def as_any_other(folder: Path) -> None:

@@ -83,6 +83,7 @@ def test_other_settings_are_refused_with_those_to_set(folder):
         ({"use_dora": True}, "not plain LoRA: use_dora=True"),
         ({"bias": "all"}, "not plain LoRA: bias=all"),
         ({"rank_pattern": {"q_proj": 4}}, "not plain LoRA: rank_pattern="),
+        ({"init_lora_weights": "pissa_niter_16"}, "not plain LoRA: init_lora_weights=pissa_niter_16"),
         ({"peft_type": "IA3"}, "of type 'IA3', not LORA"),
     ],
 )
@@ -90,6 +91,12 @@ def test_what_is_more_than_lora_is_refused(folder, changes, message):
     rewrite(folder, **changes)
     with pytest.raises(AdapterError, match=message):
         started_from(folder)
+
+
+@pytest.mark.parametrize("init", [True, False, "gaussian", "orthogonal", "eva"])
+def test_beginnings_that_leave_the_base_alone_are_understood(folder, init):
+    rewrite(folder, init_lora_weights=init)
+    np.testing.assert_array_equal(hidden(started_from(folder)), hidden(adapted(LORA)))
 
 
 def test_every_tensor_that_does_not_fit_is_listed(folder):

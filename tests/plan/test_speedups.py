@@ -15,6 +15,7 @@ from vcap_jax.plan.planning import make_plan
 from vcap_jax.plan.result import Plan
 from vcap_jax.plan.speedups import backward_changes, joined, rollout_changes, try_speedups
 from vcap_jax.plan.tables import render
+from vcap_jax.plan.turns import Turns
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, hardware
 
@@ -103,6 +104,36 @@ def test_each_change_compiles_what_it_alters_and_the_quickest_comes_first(plan: 
     text = render(plan, trials)
     assert "Tried for a quicker step" in text
     assert "FITS" in text
+
+
+def test_a_change_that_leaves_servers_no_room_in_their_turn_does_not_fit(plan: Plan) -> None:
+    """The judge sleeps on the same devices: what the policy's programs need more, its server has less."""
+    memory = plan.layout.policy.chip.memory
+    turns = Turns(
+        judge=True,
+        rollout=False,
+        policy=plan.peak,
+        share=None,
+        weights=memory // 4,
+        hardware=plan.layout.policy,
+    )
+    shared = dataclasses.replace(plan, turns=turns)
+    assert shared.fits
+
+    def make(changed: RunConfig, on: Hardware, *, only: frozenset[str], **_: Any) -> Plan:
+        gradient = next(row for row in plan.rows if row.kind == "gradient")
+        large = dataclasses.replace(gradient, peak=int(0.8 * memory))
+        assert large.peak < plan.capacity
+        return dataclasses.replace(plan, rows=(large,), left_out=("decode",))
+
+    config = dataclasses.replace(plan.config, model=dataclasses.replace(plan.config.model, remat="layer"))
+    trials = try_speedups(shared, config, fraction=None, policy_devices=None, say=lambda _: None, make=make)
+    assert [(trial.change, trial.fits, trial.step_seconds) for trial in trials] == [
+        ("model.remat=attention", False, None)
+    ]
+    assert trials[0].peak < trials[0].capacity
+    line = next(line for line in render(shared, trials).splitlines() if "model.remat=attention" in line)
+    assert [cell.strip() for cell in line.split("|")][3] == "no"
 
 
 def test_of_what_may_wait_in_the_hosts_memory_the_least_that_makes_room_is_taken(plan: Plan) -> None:

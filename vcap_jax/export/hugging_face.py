@@ -164,7 +164,12 @@ def write_new(
 
 
 def _write_small_files(family: ModelFamily, origin: Path, target: Path) -> None:
+    before = set(target.iterdir())
     family.processor(origin, VisualBudget()).save_pretrained(target)
+    # As the origin has them: transformers 5 writes a tokenizer_config.json that 4 cannot read, and 4 the origin's.
+    for file in set(target.iterdir()) - before:
+        if (origin / file.name).is_file():
+            file.write_bytes((origin / file.name).read_bytes())
     if (origin / GENERATION_CONFIG).exists():
         (target / GENERATION_CONFIG).write_bytes((origin / GENERATION_CONFIG).read_bytes())
 

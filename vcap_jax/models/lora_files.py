@@ -44,6 +44,10 @@ _NOT_PLAIN = (
 )
 
 
+# Beginnings that move the base's own weights: the adapter belongs to those, not to the base as it is published.
+_MOVE_THE_BASE = ("pissa", "olora", "corda", "loftq")
+
+
 class AdapterError(VCapError, ValueError):
     """An adapter folder that cannot be used; the message lists what is wrong and says the remedy."""
 
@@ -136,6 +140,8 @@ def _check_config(values: JsonObject, folder: Path, lora: LoraConfig) -> None:
     if values.get("peft_type") != "LORA":
         raise AdapterError(f"{folder} is a PEFT adapter of type {values.get('peft_type')!r}, not LORA")
     beyond = [f"{key}={values[key]}" for key in _NOT_PLAIN if values.get(key)]
+    if str(values.get("init_lora_weights", "")).lower().startswith(_MOVE_THE_BASE):
+        beyond.append(f"init_lora_weights={values['init_lora_weights']}")
     if values.get("bias", "none") != "none":
         beyond.append(f"bias={values['bias']}")
     if beyond:

@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class TextPart:
-    """Text of a message. It may not contain a visual placeholder."""
+    """Text of a message. It may not contain a special token of the tokenizer."""
 
     text: str
 

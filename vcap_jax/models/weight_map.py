@@ -93,12 +93,14 @@ class WeightMap:
 
     tensors: in the checkpoint's order. canonical_name: the published spelling of a name, from any of the older ones.
     derived: whether a file may hold a tensor of that (canonical) name that the model does not read, because it
-        follows from others. adaptable: dotted prefix of the layers whose matrices can have adapters.
+        follows from others. copies: of those, the ones that must be equal to another tensor, by canonical names: a
+        stored head beside a tied one. adaptable: dotted prefix of the layers whose matrices can have adapters.
     """
 
     tensors: tuple[Tensor, ...]
     canonical_name: Callable[[str], str] = _same
     derived: Callable[[str], bool] = _nothing
+    copies: tuple[tuple[str, str], ...] = ()
     adaptable: str = ""
 
 

@@ -30,6 +30,8 @@ from vcap_jax.system.json_values import JsonObject
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 DEFAULT_SHARD_BYTES = 5_000_000_000
+_COMPARED = 8192
+"""Rows of a matrix that are compared at a time."""
 
 Sharding = Callable[[str, Shape], jax.sharding.Sharding]
 Model = TypeVar("Model", bound=Mapped)
@@ -174,6 +176,7 @@ def from_public(model: Mapped, arrays: Mapping[str, np.ndarray]) -> None:
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     _verify(names, shapes, missing_shards=[], pending=set())
     sources = {names.canonical_name(name): array for name, array in arrays.items()}
+    _check_copies(names, sources)
     state = nnx.state(model, nnx.Param)
     for keys, param in nnx.to_flat_state(state):
         if is_adapter(keys):
@@ -222,7 +225,23 @@ def _open(folder: Path, names: WeightMap, stack: ExitStack) -> dict[str, Sliceab
             sources[names.canonical_name(name)] = source
             shapes[name] = tuple(source.get_shape())
     _verify(names, shapes, missing_shards, pending)
+    _check_copies(names, sources)
     return sources
+
+
+def _check_copies(names: WeightMap, sources: Mapping[str, Sliceable]) -> None:
+    """Raises CheckpointError if a tensor is stored that is not what the model computes with in its place."""
+    rows = {tensor.name: tensor.shape[0] for tensor in names.tensors}
+    for name, read in names.copies:
+        if name not in sources:
+            continue
+        for first in range(0, rows[read], _COMPARED):
+            part = slice(first, min(first + _COMPARED, rows[read]))
+            if not np.array_equal(sources[name][part], sources[read][part]):
+                raise CheckpointError(
+                    f"config.json says that {name} is {read} (tie_word_embeddings), and the weights have another "
+                    "one: set tie_word_embeddings to false there, or leave the tensor out of the weights"
+                )
 
 
 def _verify(
@@ -238,6 +257,7 @@ def _verify(
         hold.
     """
     wanted = {tensor.name: tensor.shape for tensor in names.tensors}
+    copies = {name: wanted[read] for name, read in names.copies}
     problems = [f"missing shard file: {file}" for file in missing_shards]
     seen: dict[str, str] = {}
     for name, shape in found.items():
@@ -246,9 +266,9 @@ def _verify(
             problems.append(f"unexpected: {name} (the same tensor as {seen[canonical]})")
             continue
         seen[canonical] = name
-        if canonical in wanted:
-            if shape != wanted[canonical]:
-                problems.append(f"wrong shape: {name} is {list(shape)}, expected {list(wanted[canonical])}")
+        if (expected := wanted.get(canonical, copies.get(canonical))) is not None:
+            if shape != expected:
+                problems.append(f"wrong shape: {name} is {list(shape)}, expected {list(expected)}")
         elif not names.derived(canonical):
             problems.append(f"unexpected: {name} {list(shape)}")
     problems += [

@@ -50,22 +50,26 @@ class Model:
 
 
 def model_of(config: ModelConfig) -> Model:
-    """The model that ``config.path`` names: a checkpoint folder, a run, "embedded", or a published size ("8B", also as
-    part of a checkpoint's public name). Raises PlanningError if it is none of them."""
+    """The model that ``config.path`` names: a checkpoint folder, a run, "embedded", a published size ("8B"), or a
+    checkpoint's public name, which has family and size in it. Raises PlanningError if it is none of them."""
     folder = lineage(config.path).origin
     if (folder / "config.json").is_file():
         family = family_at(folder, config.family)
         return Model(family=family, spec=family.read_spec(folder))
     paths = [*([] if config.family is None else [config.family]), *FAMILIES.values()]
     families = [load_family(path) for path in paths]
-    words = Path(config.path).name.replace("_", "-").split("-")
+    name = Path(config.path).name.replace("_", "-")
     for family in families:
+        # The size alone would take other families' checkpoints (Qwen2.5-VL-32B) for this one's.
+        whose = family.name.lower() in name.lower()
+        words = name.split("-") if whose else [name]
         size = next((size for size in family.published_sizes if size in words), None)
         if size is not None:
             return Model(family=family, spec=family.published(size))
     known = ", ".join(size for family in families for size in family.published_sizes)
     raise PlanningError(
-        f"model.path {config.path!r} is neither a folder with a config.json nor a published size ({known})"
+        f"model.path {config.path!r} is neither a folder with a config.json nor a published size ({known}), "
+        "nor a public name with one"
     )
 
 

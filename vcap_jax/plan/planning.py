@@ -16,7 +16,16 @@ from vcap_jax.plan.costs import Cost
 from vcap_jax.plan.errors import PlanningError
 from vcap_jax.plan.offload import Waiting, check_sending
 from vcap_jax.plan.programs import step_programs
-from vcap_jax.plan.result import LONGEST_CAPTION, MEAN_CAPTION, DecodingTime, Floor, Layout, Plan, Row
+from vcap_jax.plan.result import (
+    LONGEST_CAPTION,
+    MEAN_CAPTION,
+    DecodingTime,
+    Floor,
+    Layout,
+    Plan,
+    Row,
+    peaks_by_phase,
+)
 from vcap_jax.plan.turns import Turns, take_turns, turns_of
 from vcap_jax.plan.work import FORWARD, Shapes, Step, Work
 from vcap_jax.run.checks import check_target
@@ -146,7 +155,7 @@ def make_plan(
         if only is not None and work.name.split()[0] not in only:
             left_out.append(work.name)
             continue
-        row = _row(work, step, laid.policy, policy.kernel, rows)
+        row = _row(work, step, laid.policy, policy.kernel, rows, config.model.dtype)
         say(
             f"{row.name}: compiled in {row.compiled.seconds:.0f} s, peak {row.peak / 2**30:.1f} GiB per device"
         )
@@ -184,8 +193,7 @@ def _waiting(step: Step, rows: Sequence[Row], laid: Layout) -> Waiting | None:
 def _turns(
     config: RunConfig, model: Model, rows: Sequence[Row], fraction: float | None, laid: Layout
 ) -> Turns:
-    peaks = {phase: [row.peak for row in rows if row.phase == phase] for phase in ("rollout", "update")}
-    return turns_of(config, model, peaks, share=fraction, hardware=laid.policy)
+    return turns_of(config, model, peaks_by_phase(rows), share=fraction, hardware=laid.policy)
 
 
 def _usual_lengths(config: RunConfig) -> tuple[int, int]:
@@ -211,9 +219,9 @@ def _decoding_time(
     )
 
 
-def _floor(work: Work, cost: Cost, hardware: Hardware, rows: Sequence[Row]) -> Floor | None:
+def _floor(work: Work, cost: Cost, hardware: Hardware, rows: Sequence[Row], dtype: str) -> Floor | None:
     """See ``Floor``. What is sent over links is taken as needed, as are products, but for those of a program that is
-    known to be so many forward passes. rows: of the programs before it."""
+    known to be so many forward passes. rows: of the programs before it. dtype: of products."""
     flops = cost.flops
     if work.forwards is not None:
         forward = next((row.compiled.cost.flops for row in rows if row.name == FORWARD), None)
@@ -223,11 +231,12 @@ def _floor(work: Work, cost: Cost, hardware: Hardware, rows: Sequence[Row]) -> F
     if cost.unknown or not work.moved:
         return None
     chip = hardware.chip
-    seconds = max(flops / chip.peak("bfloat16"), work.moved / chip.bandwidth, cost.sent / hardware.link)
+    seconds = max(flops / chip.peak(dtype), work.moved / chip.bandwidth, cost.sent / hardware.link)
     return Floor(flops=flops, moved=work.moved, seconds=seconds)
 
 
-def _row(work: Work, step: Step, hardware: Hardware, kernel: Kernel, rows: Sequence[Row]) -> Row:
+def _row(work: Work, step: Step, hardware: Hardware, kernel: Kernel, rows: Sequence[Row], dtype: str) -> Row:
+    """dtype: of products."""
     compiled = compile_program(
         work.lower(),
         kernel=kernel if work.attention else None,
@@ -247,10 +256,10 @@ def _row(work: Work, step: Step, hardware: Hardware, kernel: Kernel, rows: Seque
         compiled=compiled,
         # A refused program's temporaries are all that it needs, its arguments included.
         peak=max(resident, compiled.temporaries) if compiled.refused else peak,
-        compute=cost.flops / chip.peak("bfloat16"),
+        compute=cost.flops / chip.peak(dtype),
         memory=cost.moved / chip.bandwidth,
         links=cost.sent / hardware.link,
         # Out in the forward pass and back in the backward pass, one after the other.
         host=2 * compiled.host / chip.host_link,
-        floor=None if compiled.refused else _floor(work, cost, hardware, rows),
+        floor=None if compiled.refused else _floor(work, cost, hardware, rows, dtype),
     )

@@ -17,11 +17,13 @@ from vcap_jax.system.hardware import Hardware, larger
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A change and what came of it. step_seconds: at the roofline, None if not every program was compiled."""
+    """A change and what came of it. fits: as ``Plan.fits``, so not by the peak alone. step_seconds: at the roofline,
+    None if not every program was compiled."""
 
     change: str
     peak: int
     capacity: int
+    fits: bool
     step_seconds: float | None
 
 
@@ -121,6 +123,12 @@ def try_changes(
             say(f"{change.name} is not possible: {error}")
             continue
         trials.append(
-            Trial(change=change.name, peak=tried.peak, capacity=tried.capacity, step_seconds=seconds)
+            Trial(
+                change=change.name,
+                peak=tried.peak,
+                capacity=tried.capacity,
+                fits=tried.fits,
+                step_seconds=seconds,
+            )
         )
-    return sorted(trials, key=lambda t: (t.peak > t.capacity, t.step_seconds or 0.0, t.peak))
+    return sorted(trials, key=lambda t: (not t.fits, t.step_seconds or 0.0, t.peak))

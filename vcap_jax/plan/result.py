@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vcap_jax.plan.abstract import Sizes
@@ -49,8 +50,8 @@ class Floor:
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One program in the plan. resident: bytes per device that stay in memory beside it; peak: everything together.
-    compute, memory, links, host: seconds of one run if that alone counted; products at the bfloat16 peak. floor: None
-    where it is not known."""
+    compute, memory, links, host: seconds of one run if that alone counted; products at the peak of ``model.dtype``.
+    floor: None where it is not known."""
 
     name: str
     phase: str
@@ -83,6 +84,14 @@ class Row:
     def bound(self) -> str:
         times = {"compute": self.compute, "memory": self.memory, "links": self.links, "host": self.host}
         return max(times, key=lambda name: times[name])
+
+
+def peaks_by_phase(rows: Iterable[Row]) -> dict[str, list[int]]:
+    """Peaks of the programs of each phase, as ``turns`` takes them."""
+    peaks: dict[str, list[int]] = {}
+    for row in rows:
+        peaks.setdefault(row.phase, []).append(row.peak)
+    return peaks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from vcap_jax.models.remat import Remat
 from vcap_jax.plan.planning import Say, make_plan
 from vcap_jax.plan.remedies import Trial, may_wait
-from vcap_jax.plan.result import Plan
+from vcap_jax.plan.result import Plan, peaks_by_phase
 from vcap_jax.rollout.sampler import Offloaded
 from vcap_jax.run.config import RunConfig
 
@@ -116,7 +116,13 @@ def try_speedups(
         whole = joined(plan, part)
         seconds = whole.step_seconds if whole.fits else None
         trials.append(
-            Trial(change=change.name, peak=whole.peak, capacity=whole.capacity, step_seconds=seconds)
+            Trial(
+                change=change.name,
+                peak=whole.peak,
+                capacity=whole.capacity,
+                fits=whole.fits,
+                step_seconds=seconds,
+            )
         )
         return whole
 
@@ -137,10 +143,13 @@ def joined(plan: Plan, part: Plan) -> Plan:
     order = {name: at for at, name in enumerate(row.kind for row in plan.rows)}
     rows = sorted([*kept, *part.rows], key=lambda row: order[row.kind])
     decoding = part if "decode" in compiled else plan
+    # ``part`` was not compiled whole, and so has none.
+    turns = None if plan.turns is None else plan.turns.beside(peaks_by_phase(rows))
     return dataclasses.replace(
         part,
         rows=tuple(rows),
         left_out=(),
+        turns=turns,
         decoding_longest=decoding.decoding_longest,
         decoding_usual=decoding.decoding_usual,
     )

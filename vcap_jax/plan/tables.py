@@ -77,6 +77,15 @@ def _layout(plan: Plan) -> str:
         f"{cut} ({at_once:g} and {per_device:g} per device)",
         f"attention: {plan.kernel}, for new tokens {plan.decoding}, found in {kernels}",
     ]
+    several = sizes.tokens // max(1, sizes.visual)
+    if plan.config.modality == "image" and several > 1:
+        lines.append(
+            f"note: of one picture. Its tokens have room for {several} of the largest: with prompts of as many"
+        )
+        lines.append(f"(images of a row) the vision program and the features take {several} times as much.")
+    if plan.config.rollout.engine == "vllm" and plan.turns is None:
+        lines.append("note: vLLM servers draw (rollout.engine). What follows is a run that draws by itself:")
+        lines.append("its copy for rollout, prefill and decode are in the memory and in the times.")
     if laid.note:
         lines.append(f"note: {laid.note}")
     return "\n".join(lines)
@@ -275,7 +284,7 @@ def _trials(plan: Plan, trials: Sequence[Trial]) -> str:
         [
             trial.change,
             gib(trial.peak),
-            "yes" if trial.peak <= trial.capacity else "no",
+            "yes" if trial.fits else "no",
             "-" if trial.step_seconds is None else f"{trial.step_seconds:.1f}",
         ]
         for trial in trials

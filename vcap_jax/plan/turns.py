@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,12 @@ class Turns:
     share: float | None
     weights: int
     hardware: Hardware
+
+    def beside(self, peaks: Mapping[str, Sequence[int]]) -> Turns:
+        """The same turns beside a policy with these peaks, see ``turns_of``."""
+        phases = ["update"] if self.rollout else ["rollout", "update"]
+        needed = max((peak for phase in phases for peak in peaks.get(phase, ())), default=0)
+        return replace(self, policy=needed)
 
     @property
     def policy_share(self) -> float:
@@ -83,15 +89,15 @@ def turns_of(
 ) -> Turns:
     """What turns come to. peaks: bytes per device of the policy's programs, of "rollout" and "update"; where servers
     draw the captions, those of the rollout do not run. share: as in ``Turns``."""
-    phases = ["update"] if _drawn_by_servers(config) else ["rollout", "update"]
-    return Turns(
+    turns = Turns(
         judge=config.judge.sleep_mode,
         rollout=_drawn_by_servers(config),
-        policy=max((peak for phase in phases for peak in peaks.get(phase, ())), default=0),
+        policy=0,
         share=share,
         weights=server_weights(config, model),
         hardware=hardware,
     )
+    return turns.beside(peaks)
 
 
 def server_weights(config: RunConfig, model: Model) -> int:

@@ -58,7 +58,9 @@ def resume(
     ahead: HostArrays | None = None
     if latest is not None:
         ahead = checkpoints.ahead(latest)
-        state, data_state = checkpoints.restore(ctx.placement.abstract(state), latest)
+        template = ctx.placement.abstract(state)
+        del state  # A device that trains has room for one, and a plan counts no more.
+        state, data_state = checkpoints.restore(template, latest)
         data.set_state(as_object(data_state, f"{folder.checkpoints}: the place in the data"))
         ctx.say(f"resuming after step {latest} of {total_steps}")
     elif folder.resumed:

@@ -226,6 +226,22 @@ def test_missing_shards_are_listed_once(tmp_path: Path) -> None:
     assert files[2].name in str(caught.value)
 
 
+def test_a_stored_head_that_is_not_the_tied_one_is_refused(tmp_path: Path) -> None:
+    """Trained apart from the embeddings it would be dropped; the public class computes with it."""
+    tied = cases.MODELS["tied"]
+    arrays = dict(weights.to_public(tied, make_model(tied)))
+    arrays["lm_head.weight"] = arrays["model.language_model.embed_tokens.weight"].copy()
+    arrays["lm_head.weight"][-1, 0] += 1
+    write(tmp_path, arrays, tied)
+    with pytest.raises(CheckpointError, match="set tie_word_embeddings to false"):
+        load_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match="set tie_word_embeddings to false"):
+        weights.from_public(make_model(tied), arrays)
+    write(tmp_path, arrays | {"lm_head.weight": arrays["lm_head.weight"][:-1]}, tied)
+    with pytest.raises(CheckpointError, match=r"wrong shape: lm_head\.weight"):
+        load_pretrained(tmp_path)
+
+
 def test_tied_head_may_be_stored_and_an_untied_one_must_be(tmp_path: Path) -> None:
     tied = cases.MODELS["tied"]
     model = make_model(tied)

@@ -209,12 +209,17 @@ class Qwen3VLConfig:
         """Build from the parsed ``config.json``; keys that do not shape the model are ignored.
 
         Raises:
-            ValueError: not a Qwen3-VL configuration, or one with a rotary scaling that is not implemented.
+            ValueError: not a Qwen3-VL configuration, one of quantised weights, or one with a rotary scaling that is
+                not implemented.
         """
         model_type = values.get("model_type", "qwen3_vl")
         if model_type != "qwen3_vl":
             raise ValueError(
                 f"config: model_type is {model_type!r}; only dense 'qwen3_vl' models are implemented"
+            )
+        if values.get("quantization_config"):
+            raise ValueError(
+                "config: the weights are quantised; take the checkpoint of this size in bfloat16"
             )
         text, vision = _section(values, "text_config"), _section(values, "vision_config")
         top: dict[str, Any] = {name: values[name] for name in _TOP_FIELDS if values.get(name) is not None}

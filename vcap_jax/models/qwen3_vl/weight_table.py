@@ -27,6 +27,7 @@ def _layer_norm(name: str, path: str) -> tuple[Rule, ...]:
 
 
 _BLOCK, _LAYER = "model.visual.blocks.{i}", "model.language_model.layers.{i}"
+_EMBEDDING, _HEAD = "model.language_model.embed_tokens.weight", "lm_head.weight"
 _DEEPSTACK = "model.visual.deepstack_merger_list.{i}"
 RULES: tuple[Rule, ...] = (
     Rule("model.visual.patch_embed.proj.weight", "visual.patch_embed.kernel", "conv"),
@@ -44,7 +45,7 @@ RULES: tuple[Rule, ...] = (
     *_layer_norm(f"{_DEEPSTACK}.norm", "visual.deepstack_mergers.norm"),
     *_linear(f"{_DEEPSTACK}.linear_fc1", "visual.deepstack_mergers.fc1"),
     *_linear(f"{_DEEPSTACK}.linear_fc2", "visual.deepstack_mergers.fc2"),
-    Rule("model.language_model.embed_tokens.weight", "text.embed_tokens"),
+    Rule(_EMBEDDING, "text.embed_tokens"),
     Rule(f"{_LAYER}.input_layernorm.weight", "text.layers.input_norm.scale"),
     Rule(f"{_LAYER}.post_attention_layernorm.weight", "text.layers.post_attention_norm.scale"),
     *_linear(f"{_LAYER}.self_attn.q_proj", "text.layers.attention.qkv", "q"),
@@ -57,7 +58,7 @@ RULES: tuple[Rule, ...] = (
     *_linear(f"{_LAYER}.mlp.up_proj", "text.layers.mlp.gate_up", "up", bias=False),
     *_linear(f"{_LAYER}.mlp.down_proj", "text.layers.mlp.down", bias=False),
     Rule("model.language_model.norm.weight", "text.norm.scale"),
-    Rule("lm_head.weight", "lm_head"),
+    Rule(_HEAD, "lm_head"),
 )
 
 
@@ -111,11 +112,15 @@ def weight_map(config: Qwen3VLConfig) -> WeightMap:
     rotary frequencies."""
 
     def derived(name: str) -> bool:
-        return (name == "lm_head.weight" and config.tie_word_embeddings) or name.endswith(
-            "rotary_emb.inv_freq"
-        )
+        return (name == _HEAD and config.tie_word_embeddings) or name.endswith("rotary_emb.inv_freq")
 
-    return WeightMap(checkpoint_tensors(config), canonical_name, derived, adaptable="text.layers.")
+    return WeightMap(
+        checkpoint_tensors(config),
+        canonical_name,
+        derived,
+        copies=((_HEAD, _EMBEDDING),) if config.tie_word_embeddings else (),
+        adaptable="text.layers.",
+    )
 
 
 def canonical_name(name: str) -> str:

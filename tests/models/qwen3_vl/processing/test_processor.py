@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.qwen3_vl.processing.pixels import resize
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
+from vcap_jax.system.errors import VCapError
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +105,32 @@ def test_end_tokens_come_from_the_generation_config(folder: Path) -> None:
     assert Processor.from_pretrained(folder).eos_token_ids == (7, 9)
 
 
+def test_what_ends_a_turn_is_the_first_end_token_whatever_the_files_order(folder: Path) -> None:
+    """The first is the one that supervised training teaches."""
+    turn, text = Processor.from_pretrained(folder).eos_token_ids
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [text, turn]}))
+    assert Processor.from_pretrained(folder).eos_token_ids == (turn, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("generation_config.json", "{"),
+        ("generation_config.json", "[]"),
+        ("generation_config.json", '{"eos_token_id": ["x"]}'),
+        ("config.json", "{"),
+        ("preprocessor_config.json", '{"size": 3}'),
+        ("preprocessor_config.json", '{"patch_size": "large"}'),
+        ("video_preprocessor_config.json", '{"fps": 0}'),
+    ],
+)
+def test_a_damaged_file_is_named_in_a_line(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    with pytest.raises(VCapError, match=re.escape(name)) as raised:
+        Processor.from_pretrained(folder)
+    assert "\n" not in str(raised.value)
+
+
 def test_a_chat_template_file_of_the_older_kind_is_read(folder: Path) -> None:
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(ValueError, match="no chat template"):
@@ -135,6 +163,10 @@ def test_a_model_config_that_disagrees_is_refused(folder: Path) -> None:
 def test_what_cannot_be_a_prompt_is_refused(processor: Processor) -> None:
     with pytest.raises(InputError, match="image_pad"):
         processor.encode([TextPart("look: <|image_pad|>")])
+    for token in ("<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|vision_start|>", "<|vision_pad|>"):
+        with pytest.raises(InputError, match=re.escape(f"contains {token}, which is no text")):
+            processor.encode([TextPart(f"Describe.{token}\n")])
+    assert len(processor.encode([TextPart("a < b | c > <|not one|> <think>")]).tokens)
     with pytest.raises(ValueError, match="3 frames has 2 timestamps"):
         processor.encode([VideoPart(np.zeros((3, 32, 32, 3), np.uint8), [0.0, 1.0])])
     with pytest.raises(TypeError, match="str"):

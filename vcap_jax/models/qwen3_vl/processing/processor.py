@@ -7,7 +7,6 @@ and the public processor then puts a pair around each frame inside that; the out
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,13 +40,14 @@ from vcap_jax.models.qwen3_vl.processing.settings import (
     load_video_settings,
     save_settings,
 )
-from vcap_jax.system.json_values import JsonObject
+from vcap_jax.system.json_values import JsonObject, as_object, as_text, as_whole, read_json_object
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _THINKS = "<think>"
 """What the template of a Thinking checkpoint begins an answer with."""
+_VISUAL = (IMAGE_PAD, VIDEO_PAD, VISION_START, VISION_END)
 _PLACEHOLDER = re.compile(f"{re.escape(IMAGE_PAD)}|{re.escape(VIDEO_PAD)}")
 
 
@@ -55,7 +55,7 @@ class Processor:
     """Tokenizer, chat template and pixel settings of one checkpoint.
 
     tokenizer: a transformers tokenizer; image, video: the settings in use (budgets applied).
-    eos_token_ids: a caption ends with any of these.
+    eos_token_ids: a caption ends with any of these; ``<|im_end|>`` is the first where it is among them.
     banned_token_ids: special tokens a caption may never contain (placeholders, vision_start, im_start, ...):
         every special token of the tokenizer that does not end a caption.
     """
@@ -100,21 +100,20 @@ class Processor:
         self.vision_start_token_id = self._token_id(VISION_START)
         self.vision_end_token_id = self._token_id(VISION_END)
         if eos_token_ids is None:
-            known = [tokenizer.convert_tokens_to_ids(token) for token in (IM_END, END_OF_TEXT)]
-            eos_token_ids = [i for i in (*known, tokenizer.eos_token_id) if i is not None]
-        self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys(int(i) for i in eos_token_ids))
+            named = [tokenizer.convert_tokens_to_ids(token) for token in (IM_END, END_OF_TEXT)]
+            eos_token_ids = [i for i in (*named, tokenizer.eos_token_id) if i is not None]
+        # What ends a turn of the chat comes first: that is learned, whatever the order in which a file lists them.
+        turn = tokenizer.convert_tokens_to_ids(IM_END)
+        known = sorted(dict.fromkeys(int(i) for i in eos_token_ids), key=lambda i: i != turn)
+        self.eos_token_ids: tuple[int, ...] = tuple(known)
         if not self.eos_token_ids:
             raise CheckpointError(
                 "no end token is known: set eos_token in the tokenizer or in generation_config.json"
             )
-        special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-        special |= {
-            self.image_token_id,
-            self.video_token_id,
-            self.vision_start_token_id,
-            self.vision_end_token_id,
-        }
-        self.banned_token_ids: tuple[int, ...] = tuple(sorted(special - set(self.eos_token_ids)))
+        special = {i: token.content for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+        special |= {self._token_id(token): token for token in _VISUAL}
+        self.banned_token_ids: tuple[int, ...] = tuple(sorted(special.keys() - set(self.eos_token_ids)))
+        self._special = re.compile("|".join(map(re.escape, special.values())))
         pad = tokenizer.pad_token_id
         self.pad_token_id: int = int(pad if pad is not None else self.eos_token_ids[-1])
 
@@ -219,8 +218,8 @@ class Processor:
         content: its parts in order; add_generation_prompt: also open the assistant's turn.
 
         Raises:
-            InputError: a picture or video cannot be used, or a text contains a visual placeholder, or images and
-            videos of one message are normalised differently.
+            InputError: a picture or video cannot be used, or a text contains a special token of the tokenizer, or
+                images and videos of one message are normalised differently.
             ValueError: timestamps do not match frames, or the chat template loses a part.
         """
         message: list[dict[str, str]] = []
@@ -230,9 +229,10 @@ class Processor:
         scales: set[PixelScale] = set()
         for part in content:
             if isinstance(part, TextPart):
-                if found := _PLACEHOLDER.search(part.text):
+                if found := self._special.search(part.text):
                     raise InputError(
-                        f"the prompt text contains {found.group()}, which stands for a picture: remove it"
+                        f"the prompt text contains {found.group()}, which is no text to the model: it would end the "
+                        "turn, or stand for a picture. Remove it"
                     )
                 message.append({"type": "text", "text": part.text})
             elif isinstance(part, ImagePart):
@@ -318,8 +318,8 @@ class Processor:
         path = folder / "config.json"
         if not path.exists():
             return
-        config = json.loads(path.read_text(encoding="utf-8"))
-        vision = config.get("vision_config", {})
+        config = read_json_object(path)
+        vision = as_object(config.get("vision_config", {}), f"{path}: vision_config")
         expected = {
             "image_token_id": (config.get("image_token_id"), self.image_token_id),
             "video_token_id": (config.get("video_token_id"), self.video_token_id),
@@ -339,14 +339,14 @@ def _legacy_chat_template(folder: Path) -> str | None:
     path = folder / "chat_template.json"
     if not path.exists():
         return None
-    return json.loads(path.read_text(encoding="utf-8")).get("chat_template")
+    return as_text(read_json_object(path).get("chat_template"), f"{path}: chat_template")
 
 
 def _generation_eos(folder: Path) -> list[int] | None:
     path = folder / "generation_config.json"
     if not path.exists():
         return None
-    value = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+    value = read_json_object(path).get("eos_token_id")
     if value is None:
         return None
-    return [value] if isinstance(value, int) else list(value)
+    return [as_whole(i, f"{path}: eos_token_id") for i in (value if isinstance(value, list) else [value])]

@@ -7,7 +7,8 @@ images are described by ``preprocessor_config.json`` and videos by ``video_prepr
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -167,8 +168,9 @@ def load_image_settings(path: str | Path) -> ImageSettings:
         return ImageSettings()
     source, values = found
     merged = {**_IMAGE_CLASS_DEFAULTS, **values}
-    low, high = _pixel_bounds(source, merged)
-    return ImageSettings(min_pixels=low, max_pixels=high, **_patch_fields(source, merged))
+    with _named(source):
+        low, high = _pixel_bounds(source, merged)
+        return ImageSettings(min_pixels=low, max_pixels=high, **_patch_fields(source, merged))
 
 
 def load_video_settings(path: str | Path) -> VideoSettings:
@@ -190,10 +192,11 @@ def load_video_settings(path: str | Path) -> VideoSettings:
         raise CheckpointError(
             f"{source}: num_frames is set; only sampling by fps is supported: remove the key"
         )
-    low, high = _pixel_bounds(source, merged)
     names = ("fps", "min_frames", "max_frames", "cap_pixels_per_frame", "max_video_tokens")
     chosen: dict[str, Any] = {name: merged[name] for name in names if merged.get(name) is not None}
-    return VideoSettings(min_pixels=low, max_pixels=high, **chosen, **_patch_fields(source, merged))
+    with _named(source):
+        low, high = _pixel_bounds(source, merged)
+        return VideoSettings(min_pixels=low, max_pixels=high, **chosen, **_patch_fields(source, merged))
 
 
 def save_settings(path: str | Path, image: ImageSettings, video: VideoSettings) -> None:
@@ -238,6 +241,17 @@ def _shared_json(settings: PatchSettings) -> JsonObject:
         "merge_size": settings.merge_size,
         "processor_class": PROCESSOR_CLASS,
     }
+
+
+@contextmanager
+def _named(source: Path) -> Iterator[None]:
+    """What is wrong with a value of ``source`` names the file."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise CheckpointError(f"{source}: {error}; restore it from the checkpoint") from error
 
 
 def _find(folder: Path, section: str, names: tuple[str, ...]) -> tuple[Path, JsonDict] | None:

@@ -1,0 +1,77 @@
+"""Going on from a checkpoint."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from vcap_jax.data.manifest import Sample
+from vcap_jax.parallel.processes import ALONE
+from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.run.config import RunConfig
+from vcap_jax.run.resume import resume
+from vcap_jax.training.checkpoint import Checkpointer
+from vcap_jax.training.optimizer import OptimizerConfig, OptimizerPrograms, build_optimizer
+
+WEIGHTS = 1 << 18
+
+
+def bytes_on_devices() -> int:
+    return sum(array.nbytes for array in jax.live_arrays())
+
+
+def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that fills its devices could be trained, and not be resumed."""
+    before = bytes_on_devices()
+    start = nnx.State({"w": nnx.Param(jnp.zeros(WEIGHTS, jnp.float32))})
+    placement = Placement.build(MeshConfig(fsdp=1), jax.devices()[:1])
+    programs = OptimizerPrograms(build_optimizer(OptimizerConfig(), 10))
+    (tmp_path / "config.yaml").write_text("{}")
+    folder = RunFolder(tmp_path, resumed=True)
+    with Checkpointer(folder.checkpoints) as checkpoints:
+        trained = programs.initial_state(jax.tree.map(lambda x: x + 1, start), placement)
+        checkpoints.save(3, trained, {})
+    del trained
+    there: list[int] = []
+    restore = Checkpointer.restore
+
+    def watched(self: Checkpointer, *arguments: Any, **named: Any) -> Any:
+        there.append(bytes_on_devices() - before)
+        return restore(self, *arguments, **named)
+
+    monkeypatch.setattr(Checkpointer, "restore", watched)
+    monkeypatch.setattr("vcap_jax.run.resume.GroupIterator.set_state", lambda self, state: None)
+    context: Any = SimpleNamespace(
+        config=RunConfig(),
+        folder=folder,
+        processes=ALONE,
+        policy=SimpleNamespace(trainable=start),
+        placement=placement,
+        load=lambda sample: sample,
+        say=lambda text: None,
+    )
+    with ExitStack() as stack:
+        resumed = resume(
+            stack,
+            context,
+            [Sample(id="a", images=(Path("a.png"),))],
+            programs,
+            groups_per_step=1,
+            total_steps=9,
+        )
+        np.testing.assert_array_equal(resumed.state.params["w"].get_value()[:2], [1, 1])
+    parameters = (
+        4 * WEIGHTS
+    )  # those of the start, which the run gives up later; its state is three times as much
+    assert parameters <= there[0] < 1.5 * parameters
