@@ -51,9 +51,10 @@ CONFIG = {
 }
 
 
-def tiny_model(seed: int = 0, **settings: Any) -> Qwen3VL:
+def tiny_model(seed: int = 0, *, key_heads: int = 1, **settings: Any) -> Qwen3VL:
     """Float32, random weights large enough that captions differ. settings: of ``Qwen3VL``."""
-    return Qwen3VL(Qwen3VLConfig.from_dict(CONFIG), rngs=nnx.Rngs(seed), dtype=jnp.float32, **settings)
+    config = CONFIG | {"text_config": CONFIG["text_config"] | {"num_key_value_heads": key_heads}}
+    return Qwen3VL(Qwen3VLConfig.from_dict(config), rngs=nnx.Rngs(seed), dtype=jnp.float32, **settings)
 
 
 def tiny_prompts(groups: int, seed: int = 0, *, tokens: int = 12) -> PromptBatch:

@@ -250,7 +250,9 @@ class Forgetful(PlainParts):
     def decode(self, queries, prompt, captions):
         seen = captions.seen
         late = jnp.maximum(seen.late - 1, 0)
-        return super().decode(queries, prompt, captions._replace(seen=dataclasses.replace(seen, late=late)))
+        return super().decode(
+            queries, prompt, dataclasses.replace(captions, seen=dataclasses.replace(seen, late=late))
+        )
 
 
 def test_checks_of_new_tokens_find_a_wrong_kernel():

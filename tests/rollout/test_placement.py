@@ -65,7 +65,8 @@ def captions(
     batches: list[PromptGroups],
     config: RolloutConfig = CONFIG,
 ) -> dict[str, object]:
-    """The groups' captions with the parameters placed as in training."""
+    """The groups' captions with the parameters placed as in training. cut: for each array of the decode state, the
+    axes it was cut over behind any call, as one string each."""
     sampler = GroupSampler(
         graphdef,
         config,
@@ -73,14 +74,26 @@ def captions(
         banned_ids=[5, 6, 7, 8],
     )
     trainable, frozen = placement.state(params), nnx.State({})
-    found = {}
-    for group in sampler.stream_batches(trainable, frozen, batches, seed=0, step=0):
-        found[group.index] = group.tokens
+    found: dict[int, np.ndarray] = {}
+    cut: dict[str, set[str]] = {}
+    decode = Slots.decode
+
+    def spied(self: Slots) -> None:
+        decode(self)
+        for path, leaf in jax.tree.leaves_with_path(self.state):
+            cut.setdefault(jax.tree_util.keystr(path), set()).add(str(leaf.sharding.spec))
+
+    with pytest.MonkeyPatch.context() as patch:
+        if placement.mesh.size > 1:
+            patch.setattr(Slots, "decode", spied)
+        for group in sampler.stream_batches(trainable, frozen, batches, seed=0, step=0):
+            found[group.index] = group.tokens
     made = sampler.placement(trainable)
     placed = RolloutPlacement(made.mesh, graphdef).params(trainable, frozen)
     return {
         "tokens": [found[i].tolist() for i in sorted(found)],
         "replicas": made.mesh.shape["data"],
+        "cut": cut,
         "decode": moved(made, trainable, frozen, batches[0], graphdef) if made.mesh.size > 1 else [],
         "whole": all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(placed)),
     }
@@ -97,7 +110,7 @@ def moved(
 
 @pytest.fixture(scope="module")
 def eight() -> dict:
-    graphdef, params = nnx.split(tiny_model())
+    graphdef, params = nnx.split(tiny_model(key_heads=2))
     batches = twelve_groups(params, graphdef)
     meshes = {
         "one": (MeshConfig(), 1),
@@ -124,6 +137,17 @@ def test_a_model_cut_by_tensor_draws_the_same_captions(eight: dict) -> None:
     assert eight["tensor"]["tokens"] == eight["one"]["tokens"]
 
 
+def test_caches_are_cut_by_head_and_lie_the_same_behind_every_call(eight: dict) -> None:
+    """Else every device would hold all of them, and a call behind another would be compiled again."""
+    assert_cut_by_head(eight["tensor"]["cut"])
+
+
+def assert_cut_by_head(cut: dict[str, set[str]]) -> None:
+    assert len(cut) > 8
+    for name, (spec,) in cut.items():
+        assert ("tensor" in spec) == (".keys[" in name or ".values[" in name), name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mesh", [MeshConfig(fsdp=4), MeshConfig(fsdp=2, tensor=2)], ids=["fsdp", "tensor"])
 def test_groups_that_outgrow_short_caches_on_several_devices_draw_the_same(
@@ -140,12 +164,16 @@ def test_groups_that_outgrow_short_caches_on_several_devices_draw_the_same(
         return done
 
     monkeypatch.setattr(Slots, "resume", spied)
-    graphdef, params = nnx.split(tiny_model())
-    short = replace(CONFIG, groups_per_batch=4, short_groups=8, short_length=4, decode_steps_per_call=2)
+    graphdef, params = nnx.split(tiny_model(key_heads=2))
+    short = replace(
+        CONFIG, groups_per_batch=4, short_groups=8, short_length=4, decode_steps_per_call=2, shrink=2
+    )
     placement = Placement.build(mesh, jax.devices()[:4], rules=RULES)
     found = captions(placement, params, graphdef, twelve_groups(params, graphdef), short)
     assert found["tokens"] == eight["one"]["tokens"]
     assert len(set(moved_to)) == len(moved_to) > found["replicas"]
+    if mesh.tensor > 1:
+        assert_cut_by_head(found["cut"])
 
 
 def test_on_one_device_nothing_is_copied_but_the_layers() -> None:

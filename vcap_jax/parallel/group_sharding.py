@@ -55,6 +55,17 @@ def by_group(x: jax.Array, axis: int = 0) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
 
 
+def cut_by_tensor(x: jax.Array, axis: int | None) -> jax.Array:
+    """``x`` cut over ``tensor`` on ``axis``, or whole on all of its devices (None). Other axes of the mesh are left as
+    they are; nothing happens without a mesh that has several devices along ``tensor``."""
+    if jax.sharding.get_abstract_mesh().shape.get(NOT_OF_GROUPS, 1) == 1:
+        return x
+    spec: list[object] = [PartitionSpec.UNCONSTRAINED if group_ways() > 1 else None] * x.ndim
+    if axis is not None:
+        spec[axis] = NOT_OF_GROUPS
+    return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
+
+
 def whole_stack(x: jax.Array) -> jax.Array:
     """Parameters [N, ...] of N layers on their way into a scan: no device keeps some of the layers only.
 

@@ -60,7 +60,8 @@ class MeshConfig:
     fsdp: _Size = -1
     """Parts that parameters and optimizer state are cut into."""
     tensor: _Size = 1
-    """Parts that each matrix product is cut into."""
+    """Parts that each matrix product is cut into, and the caches of captions by key heads, if it
+    divides their number. Decoding then reads a part of the weights a token on each device."""
 
     def __post_init__(self) -> None:
         if len(rest := [f"mesh.{name}" for name in _SIZES if getattr(self, name) == -1]) > 1:

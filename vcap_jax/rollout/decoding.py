@@ -2,8 +2,8 @@
 
 All groups that decode side by side live in one ``DecodeState``, donated from call to call. It is split by slot over
 the ``data`` axis of the mesh, and every program runs on each device for its own slots alone (``shard_map``): nothing
-is communicated while captions are drawn. Over ``tensor`` XLA splits the products; then devices go from token to token
-together.
+is communicated while captions are drawn. Over ``tensor`` XLA splits the products, and each device keeps its own heads'
+part of the caches; then devices go from token to token together.
 
 A decode call takes the unfinished part out of the state, works on it for ``chunk`` tokens and puts it back, so that
 what has ended, and columns of the cache that nobody has reached, cost nothing. New keys and values are gathered in
@@ -20,7 +20,7 @@ from typing import ParamSpec, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
 from vcap_jax.kernels.attention import Seen
@@ -35,6 +35,7 @@ from vcap_jax.models.family import (
     family_of,
 )
 from vcap_jax.models.widths import columns_for
+from vcap_jax.parallel.group_sharding import cut_by_tensor
 from vcap_jax.rollout.sampling import SamplingConfig, candidate_keys, sample, seen_tokens, update_seen
 from vcap_jax.rollout.schedule import Shape
 
@@ -150,7 +151,7 @@ class DecodePrograms:
                 captions=settings.group,
                 caption_tokens=columns,
             )
-            return DecodeState(
+            state = DecodeState(
                 tokens=jnp.full((*shape, columns), settings.end[0], jnp.int32),
                 lengths=jnp.zeros(shape, jnp.int32),
                 done=jnp.ones(shape, bool),
@@ -161,8 +162,27 @@ class DecodePrograms:
                 prompt=prompt,
                 captions=captions,
             )
+            return _cut(state, model)
 
         return self._on_replicas(of_replica, 1, 0)(params)
+
+    def shardings(self, params: DecodeParams, state: DecodeState) -> DecodeState:
+        """Of the arrays of ``state``: split by slot over ``data``, and caches over ``tensor``. params, state: arrays or
+        abstract."""
+        axes: list[DecodeState] = []
+
+        def look(params: DecodeParams) -> None:
+            axes.append(_tensor_axes(state, self._decoder(params)))
+
+        def sharding(axis: int) -> NamedSharding:
+            if axis < 1:
+                first = DATA_AXIS if axis < 0 else (DATA_AXIS, "tensor")
+                return NamedSharding(self.mesh, Spec(first))
+            return NamedSharding(self.mesh, Spec(DATA_AXIS, *[None] * (axis - 1), "tensor"))
+
+        with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
+            jax.eval_shape(look, params)
+        return jax.tree.map(sharding, axes[0])
 
     def _fill(
         self,
@@ -219,7 +239,8 @@ class DecodePrograms:
         # Columns need no clearing: what is older than a caption is never seen by it.
         old = replace(state, captions=CaptionState((), state.captions.carried))
         placed = jax.tree.map(partial(place, slots=slots), old, new)
-        return replace(placed, captions=CaptionState(state.captions.columns, placed.captions.carried))
+        captions = replace(state.captions, carried=placed.captions.carried)
+        return _cut(replace(placed, captions=captions), model)
 
     def _decode(
         self, params: DecodeParams, state: DecodeState, slots: Array, candidates: Array, shape: Shape
@@ -292,7 +313,9 @@ class DecodePrograms:
         added = jax.tree.map(
             lambda x, axis: jax.lax.slice_in_dim(x, width, width + chunk, axis=axis), captions.columns, axes
         )
-        tokens, store = _put_columns((state.tokens, store), (drawn, added), axes, slots, candidates, base)
+        tokens, store = _put_columns(
+            (state.tokens, store), (drawn, added), axes, slots, candidates, base, state.captions.parts
+        )
         changed = (lengths, done, logits, seen, captions.carried)
         if not everything:
             old = (state.lengths, state.done, state.logits, state.seen, state.captions.carried)
@@ -300,7 +323,7 @@ class DecodePrograms:
             changed = jax.tree.map(lambda x, y: x.at[at].set(y), old, changed)
             steps = state.steps.at[slots].set(steps)
         lengths, done, logits, seen, carried = changed
-        return replace(
+        changed_state = replace(
             state,
             tokens=tokens,
             lengths=lengths,
@@ -308,8 +331,28 @@ class DecodePrograms:
             steps=steps,
             logits=logits,
             seen=seen,
-            captions=CaptionState(store, carried),
+            captions=replace(state.captions, columns=store, carried=carried),
         )
+        return _cut(changed_state, model)
+
+
+def _tensor_axes(state: DecodeState, model: Decoder) -> DecodeState:
+    """A pytree like ``state`` of int, see ``Decoder.tensor_axes``."""
+    whole = jax.tree.map(lambda _: -1, state)
+    rows = 0 if state.captions.parts > 1 else -1
+    columns = jax.tree.map(lambda _: rows, state.captions.columns)
+    return replace(
+        whole, prompt=model.tensor_axes(state.prompt), captions=replace(whole.captions, columns=columns)
+    )
+
+
+def _cut(state: DecodeState, model: Decoder) -> DecodeState:
+    """``state`` of a replica as it lies on the devices of ``tensor``, the same behind every program."""
+
+    def of(x: Array, axis: int) -> Array:
+        return cut_by_tensor(x, axis if axis >= 0 else None)
+
+    return jax.tree.map(of, state, _tensor_axes(state, model))
 
 
 def place(old: Array, new: Array, *, slots: Array) -> Array:
@@ -324,6 +367,15 @@ def place(old: Array, new: Array, *, slots: Array) -> Array:
     here = jnp.maximum(slot, 0)
     kept = jax.lax.dynamic_index_in_dim(old, here, 0)
     return jax.lax.dynamic_update_index_in_dim(old, jnp.where(slot >= 0, new, kept), here, 0)
+
+
+def of_each_part(function: Callable[..., Array], *arrays: Array, parts: int) -> Array:
+    """``function`` of the rows of each part of caption columns [parts n, ...], see ``CaptionState``."""
+    if parts == 1:
+        return function(*arrays)
+    apart = (x.reshape(parts, -1, *x.shape[1:]) for x in arrays)
+    found = jax.vmap(function)(*apart)
+    return found.reshape(-1, *found.shape[2:])
 
 
 def _part(state: DecodeState, slots: Array, candidates: Array, *, everything: bool) -> DecodeState:
@@ -344,6 +396,8 @@ def _part(state: DecodeState, slots: Array, candidates: Array, *, everything: bo
         apart = x.reshape(*state.done.shape, -1, *x.shape[1:])
         return of_candidates(apart).reshape(-1, *x.shape[1:])
 
+    by_part = partial(of_each_part, of_rows, parts=state.captions.parts)
+
     return DecodeState(
         tokens=state.tokens,
         lengths=of_candidates(state.lengths),
@@ -353,9 +407,10 @@ def _part(state: DecodeState, slots: Array, candidates: Array, *, everything: bo
         keys=of_candidates(state.keys),
         seen=None if state.seen is None else of_candidates(state.seen),
         prompt=jax.tree.map(of_slots, state.prompt),
-        captions=CaptionState(
-            jax.tree.map(of_rows, state.captions.columns),
-            jax.tree.map(of_candidates, state.captions.carried),
+        captions=replace(
+            state.captions,
+            columns=jax.tree.map(by_part, state.captions.columns),
+            carried=jax.tree.map(of_candidates, state.captions.carried),
         ),
     )
 
@@ -377,11 +432,12 @@ def _put_columns(
     slots: Array,
     candidates: Array,
     base: Array,
+    parts: int,
 ) -> tuple[Array, Columns]:
     """New tokens and their caches [slots, candidates, ...] into their columns, ``base`` of each slot, in place.
 
-    One slot after another, or one candidate after another if not all are there: a block each, where a scatter would
-    go through every number.
+    parts: of the caches, see ``CaptionState``. One slot after another, or one candidate after another if not all are
+    there: a block each, where a scatter would go through every number.
     """
     size, per_slot = stored[0].shape[1], candidates.shape[1]
     # A block: all candidates of a slot, or one.
@@ -406,8 +462,11 @@ def _put_columns(
             start[0], start[axis] = first * per_candidate, base[slot]
             return jax.lax.dynamic_update_slice(x, block, start)
 
+        def put_in_parts(x: Array, y: Array, axis: int) -> Array:
+            return of_each_part(partial(put, axis=axis), x, y, parts=parts)
+
         flat = put(stored[0].reshape(-1, stored[0].shape[-1]), tokens, 1)
-        caches = jax.tree.map(put, stored[1], added, axes)
+        caches = jax.tree.map(put_in_parts, stored[1], added, axes)
         return flat.reshape(stored[0].shape), caches
 
     return jax.lax.fori_loop(0, slots.shape[0] * blocks, one, stored)

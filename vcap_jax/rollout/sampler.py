@@ -377,6 +377,9 @@ def _abstract_state(
     programs: DecodePrograms, params: DecodeParams, buckets: ShapeBuckets, tokens: int
 ) -> DecodeState:
     """With room for the largest of the shapes and prompts of that many tokens. params: abstract."""
-    replicas = NamedSharding(programs.mesh, PartitionSpec(DATA_AXIS))
     state = jax.eval_shape(lambda p: programs.empty(p, buckets.slots[-1], tokens, buckets.widths[-1]), params)
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicas), state)
+    return jax.tree.map(
+        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+        state,
+        programs.shardings(params, state),
+    )

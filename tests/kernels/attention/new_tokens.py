@@ -87,7 +87,9 @@ def plain(queries: jax.Array, prompt: Cached, captions: Cached) -> np.ndarray:
     key_heads, width = prompt.keys.shape[1], captions.keys.shape[-1]
     q = np.asarray(queries, np.float64).reshape(groups, size, key_heads, heads // key_heads, dim)
     own = (groups, size, key_heads)
-    keys, values = (np.asarray(x, np.float64).reshape(*own, *x.shape[1:]) for x in captions[:2])
+    keys, values = (
+        np.asarray(x, np.float64).reshape(*own, *x.shape[1:]) for x in (captions.keys, captions.values)
+    )
     scores = np.concatenate(
         [
             np.einsum("bgkrd,bkdp->bgkrp", q, np.asarray(prompt.keys, np.float64)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,9 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
-from tests.kernels.attention.new_tokens import PlainParts, Sizes, caches, error, plain
-from vcap_jax.kernels.attention import Cached, Seen, decode
+from tests.kernels.attention.new_tokens import PlainParts, Sizes, caches, error, first_columns, plain
+from tests.kernels.native.compiler import needs_compiler
+from vcap_jax.kernels.attention import Cached, Native, Seen, decode, rows_of
 from vcap_jax.parallel.sharding import MeshConfig, make_mesh
 
 decode_plainly = jax.jit(PlainParts().decode)
@@ -32,20 +34,22 @@ def test_it_is_what_plain_xla_computes_from_the_mask() -> None:
     early, late = (jnp.asarray(x)[:, None].repeat(3, 1) for x in ((7, 11), (1, 5)))
     column = jnp.arange(16)
     visible = (column < early[:, :1]) | ((column >= 11) & (column < 11 + late[:, :1]))
-    own = own._replace(seen=Seen(visible, early, late, 11))
+    own = dataclasses.replace(own, seen=Seen(visible, early, late, 11))
     np.testing.assert_allclose(decode_plainly(q, prompt, own), decode(q, prompt, own), atol=1e-5)
 
 
 @pytest.mark.parametrize("tensor", [1, 2])
+@pytest.mark.parametrize("parts", [1, 2], ids=["heads together", "heads in parts"])
 @pytest.mark.parametrize("inside", [False, True], ids=["by the compiler", "inside a shard_map over groups"])
-def test_devices_compute_their_own_groups_and_heads(tensor: int, inside: bool) -> None:
+def test_devices_compute_their_own_groups_and_heads(tensor: int, inside: bool, parts: int) -> None:
     sizes = Sizes(4, 3, 8, 4, prompt=19, start=11, late=5, dim=16)
     arguments = caches(sizes, jnp.float32)
     mesh = make_mesh(MeshConfig(data=4 // tensor, fsdp=1, tensor=tensor), jax.devices()[:4])
     rows, caption_rows = NamedSharding(mesh, Spec("data", "tensor")), NamedSharding(mesh, Spec("data"))
     q, prompt, own = arguments
-    prompt = Cached(*(jax.device_put(x, rows) for x in prompt[:2]), prompt.seen)
-    own = Cached(*(jax.device_put(x, caption_rows) for x in own[:2]), own.seen)
+    own = in_parts(own, sizes, parts, replicas=4 // tensor if inside else 1)
+    prompt = Cached(*(jax.device_put(x, rows) for x in (prompt.keys, prompt.values)), prompt.seen)
+    own = Cached(*(jax.device_put(x, caption_rows) for x in (own.keys, own.values)), own.seen, own.parts)
     run = PlainParts().decode
     if inside:
         run = jax.shard_map(
@@ -61,14 +65,41 @@ def test_devices_compute_their_own_groups_and_heads(tensor: int, inside: bool) -
     assert error(ours, plain(*arguments), arguments[2]) < 1e-5
 
 
+def in_parts(captions: Cached, sizes: Sizes, parts: int, replicas: int = 1) -> Cached:
+    """With the heads in parts, those of each replica's groups by themselves."""
+
+    def of(x: jax.Array) -> jax.Array:
+        heads = x.reshape(replicas, -1, sizes.captions, sizes.key_heads, *x.shape[1:])
+        return jnp.concatenate([rows_of(one, parts) for one in heads])
+
+    return dataclasses.replace(captions, keys=of(captions.keys), values=of(captions.values), parts=parts)
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(decode, id="dense"),
+        pytest.param(Native().decode, id="native", marks=needs_compiler),
+        pytest.param(PlainParts().decode, id="in parts"),
+    ],
+)
+def test_heads_in_parts_are_the_same_heads(run: Callable[..., jax.Array], parts: int) -> None:
+    sizes = Sizes(2, 3, 8, 4, prompt=19, start=11, late=5, dim=16)
+    q, prompt, own = caches(sizes, jnp.float32)
+    own = dataclasses.replace(own, seen=first_columns(5, 2, 3, 16))
+    ours = jax.jit(run)(q, prompt, in_parts(own, sizes, parts))
+    np.testing.assert_array_equal(ours, jax.jit(run)(q, prompt, own))
+
+
 def test_what_has_ended_and_what_nobody_sees_is_not_looked_at() -> None:
     """Of an ended caption no column, of a group whose captions have all ended not even the prompt."""
     q, prompt, own = caches(Sizes(2, 3, 4, 2, prompt=19, start=11, late=5, dim=16), jnp.float32)
     seen = dataclasses.replace(own.seen, early=own.seen.early.at[1].set(0), late=own.seen.late.at[1].set(0))
-    own = own._replace(seen=seen)
+    own = dataclasses.replace(own, seen=seen)
     expected = np.asarray(decode_plainly(q, prompt, own))
-    poisoned = prompt._replace(values=prompt.values.at[1].set(jnp.nan))
-    ours = decode_plainly(q, poisoned, own._replace(values=own.values.at[6:].set(jnp.nan)))
+    poisoned = dataclasses.replace(prompt, values=prompt.values.at[1].set(jnp.nan))
+    ours = decode_plainly(q, poisoned, dataclasses.replace(own, values=own.values.at[6:].set(jnp.nan)))
     np.testing.assert_array_equal(ours, expected)
     assert not expected[1].any()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,11 +34,13 @@ def test_a_new_token_sees_what_it_should(sizes: Sizes, dtype, bound: float) -> N
 def test_blocks_that_nobody_sees_are_not_looked_at() -> None:
     """Whatever stands there, and however wide the cache is."""
     q, prompt, own = caches(Sizes(1, 3, 2, 1, prompt=256, start=512, late=64), jnp.float32)
-    own = own._replace(seen=own.seen.__class__(own.seen.visible, own.seen.early % 200, own.seen.late, 512))
+    own = dataclasses.replace(
+        own, seen=own.seen.__class__(own.seen.visible, own.seen.early % 200, own.seen.late, 512)
+    )
     run = jax.jit(KERNEL.decode)
     expected = np.asarray(run(q, prompt, own))
-    far = own._replace(
-        keys=own.keys.at[..., 256:512].set(jnp.nan), values=own.values.at[:, 256:512].set(jnp.nan)
+    far = dataclasses.replace(
+        own, keys=own.keys.at[..., 256:512].set(jnp.nan), values=own.values.at[:, 256:512].set(jnp.nan)
     )
     np.testing.assert_array_equal(run(q, prompt, far), expected)
 

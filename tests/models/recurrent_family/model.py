@@ -273,6 +273,9 @@ class RecurrentDecoder:
     def token_axes(self, columns: Columns) -> dict[str, int]:
         return {"keys": 2, "values": 1} if columns else {}
 
+    def tensor_axes(self, prompt: State) -> State:
+        return jax.tree.map(lambda _: -1, prompt)
+
 
 _NAMES = {
     "visual.patches.weight": ("visual.patches.kernel", "linear"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from vcap_jax.kernels.attention.caption_rows import heads_of, rows_of
 from vcap_jax.kernels.attention.kernel import Cached
 from vcap_jax.kernels.attention.scores import MASKED, group_heads, scores
 from vcap_jax.kernels.matmul import einsum_float32
@@ -22,7 +23,7 @@ def decode(queries: Array, prompt: Cached, captions: Cached) -> Array:
     Args:
         queries: [B, G, H, d].
         prompt: keys [B, K, d, P], values [B, K, P, d].
-        captions: keys [B G K, d, T], values [B G K, T, d]; one column at least is visible.
+        captions: keys [B G K, d, T], values [B G K, T, d], rows as in ``caption_rows``; one column at least is visible.
 
     Returns:
         [B, G, H, d].
@@ -38,8 +39,9 @@ def decode(queries: Array, prompt: Cached, captions: Cached) -> Array:
 
     to_prompt = scores("bkxd,bkdp->bkxp", together(grouped), prompt.keys)
     to_prompt = jnp.where(prompt.seen.visible[:, None, None], to_prompt, MASKED)
-    to_self = scores("zrd,zdt->zrt", grouped.reshape(-1, heads, dim), captions.keys)
-    to_self = to_self.reshape(*grouped.shape[:-1], -1)  # [B, G, K, R, T]
+    parts = captions.parts
+    to_self = scores("zrd,zdt->zrt", rows_of(grouped, parts), captions.keys)
+    to_self = heads_of(to_self, batch, group, parts)  # [B, G, K, R, T]
     to_self = jnp.where(captions.seen.visible[:, None, None, None], to_self, MASKED)
     # One softmax over both, without the copies that joining them would cost: a common maximum and a common sum.
     largest = jnp.maximum(to_prompt.max(-1, keepdims=True), together(to_self.max(-1, keepdims=True)))
@@ -51,7 +53,7 @@ def decode(queries: Array, prompt: Cached, captions: Cached) -> Array:
         return einsum_float32(equation, weights.astype(values.dtype), values)
 
     out = weigh("bkxp,bkpd->bkxd", to_prompt, prompt.values)
-    own = weigh("zrt,ztd->zrd", to_self.reshape(-1, *to_self.shape[-2:]), captions.values)
-    out += together(own.reshape(grouped.shape))
+    own = weigh("zrt,ztd->zrd", rows_of(to_self, parts), captions.values)
+    out += together(heads_of(own, batch, group, parts))
     out = (out / total).astype(queries.dtype).reshape(batch, key_heads, group, heads, dim)
     return jnp.swapaxes(out, 1, 2).reshape(queries.shape)

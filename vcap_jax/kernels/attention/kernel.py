@@ -8,7 +8,7 @@ pass gets the merged output and log-sum-exp, which makes its weights the ones of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -64,15 +64,21 @@ class Seen:
         return cls(jnp.arange(columns) < lengths[:, None], lengths, jnp.zeros_like(lengths), 0)
 
 
-class Cached(NamedTuple):
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Cached:
     """Keys and values that a new token sees, and which of them.
 
-    R: rows that one token's heads read, [B, K] of a prompt and [B G K] of captions, see ``attention.decode``.
+    R: rows that one token's heads read, [B, K] of a prompt and [parts B G K / parts] of captions, see
+        ``attention.decode``.
+    parts: captions' heads lie in so many parts, each with the rows of all captions: what devices along ``tensor`` are
+        given one each of. 1: a caption's heads lie together.
     """
 
     keys: Float[Array, "*R d L"]
     values: Float[Array, "*R L d"]
     seen: Seen
+    parts: int = field(default=1, metadata={"static": True})
 
 
 class Parts(Protocol):

@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from vcap_jax.kernels.attention.caption_rows import for_devices
 from vcap_jax.kernels.attention.kernel import Attended, Cached, UnsupportedAttention
 from vcap_jax.kernels.attention.per_device import Division
 from vcap_jax.kernels.native.library import NoLibrary, targets
@@ -111,21 +112,20 @@ class Native:
             )
         division = Division.of(batch, key_heads)
 
-        def apart(x: Array) -> Array:
-            """[B G K, ...] -> [B, G, K, ...], which devices can divide."""
-            return x.reshape(batch, group, key_heads, *x.shape[1:])
+        def divided(x: Array) -> Array:
+            return for_devices(x, batch, group, captions.parts, division.head_parts)
 
         def run(q: Array, *caches: Array) -> Array:
-            prompt, own = caches[:3], [x.reshape(-1, *x.shape[3:]) for x in caches[3:5]]
+            prompt, own = caches[:3], [x.reshape(-1, *x.shape[4:]) for x in caches[3:5]]
             (out,) = _call("decode", (q.shape,), q, *prompt, *own, caches[5])
             return out
 
-        of_prompt, of_captions = division.heads_second, division.heads_third
-        inputs = (of_captions, of_prompt, of_prompt, division.by_batch, *[of_captions] * 2, division.by_batch)
-        out = division.run(run, inputs, of_captions)(
+        of_prompt, of_queries, of_captions = division.heads_second, division.heads_third, division.parts_first
+        inputs = (of_queries, of_prompt, of_prompt, division.by_batch, *[of_captions] * 2, division.by_batch)
+        out = division.run(run, inputs, of_queries)(
             *_float32(queries, prompt.keys, prompt.values),
             prompt.seen.visible,
-            *map(apart, _float32(captions.keys, captions.values)),
+            *map(divided, _float32(captions.keys, captions.values)),
             captions.seen.visible,
         )
         return out.astype(queries.dtype)

@@ -15,6 +15,12 @@ from vcap_jax.parallel.group_sharding import NOT_OF_GROUPS, group_axes
 Result = TypeVar("Result")
 
 
+def head_parts(key_heads: int) -> int:
+    """In how many parts the mesh around the caller cuts so many key heads: 1 where its devices do not divide them."""
+    parts = jax.sharding.get_abstract_mesh().shape.get(NOT_OF_GROUPS, 1)
+    return parts if key_heads % parts == 0 else 1
+
+
 @dataclass(frozen=True)
 class Division:
     """How the surrounding mesh divides a kernel's work.
@@ -37,12 +43,11 @@ class Division:
         free = {*axes, NOT_OF_GROUPS}.intersection(mesh.axis_names) if mesh.size > 1 else set()
         if math.prod(mesh.shape[axis] for axis in free) == 1:
             return cls(None, None, 1, frozenset())
-        parts = mesh.shape.get(NOT_OF_GROUPS, 1)
-        cut = parts > 1 and key_heads % parts == 0
+        parts = head_parts(key_heads)
         return cls(
             axes if batch % math.prod(mesh.shape[axis] for axis in axes) == 0 else None,
-            NOT_OF_GROUPS if cut else None,
-            parts if cut else 1,
+            NOT_OF_GROUPS if parts > 1 else None,
+            parts,
             frozenset(free),
         )
 
@@ -60,6 +65,11 @@ class Division:
     def heads_third(self) -> Spec:
         """Of [N, S, H, ...]."""
         return Spec(self.batch, None, self.heads)
+
+    @property
+    def parts_first(self) -> Spec:
+        """Of [``head_parts``, N, ...]."""
+        return Spec(self.heads, self.batch)
 
     def run(
         self, function: Callable[..., Result], inputs: tuple[Spec, ...], outputs: tuple[Spec, ...] | Spec

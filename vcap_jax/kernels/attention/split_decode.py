@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from vcap_jax.kernels.attention.caption_rows import for_devices
 from vcap_jax.kernels.attention.kernel import Cached
 from vcap_jax.kernels.attention.per_device import Division
 from vcap_jax.kernels.attention.scores import group_heads
@@ -63,9 +64,8 @@ def decode_in_parts(kernel: KeyParts, queries: Array, prompt: Cached, captions: 
     (batch, group, _, _), key_heads = queries.shape, prompt.keys.shape[1]
     division = Division.of(batch, key_heads)
 
-    def apart(x: Array) -> Array:
-        """[B G K, ...] -> [B, G, K, ...], which devices can divide."""
-        return x.reshape(batch, group, key_heads, *x.shape[1:])
+    def divided(x: Array) -> Array:
+        return for_devices(x, batch, group, captions.parts, division.head_parts)
 
     def run(
         q: Array,
@@ -89,8 +89,8 @@ def decode_in_parts(kernel: KeyParts, queries: Array, prompt: Cached, captions: 
         )
         own = Rows(
             _by_caption(heads),
-            _by_caption(keys),
-            _by_caption(values),
+            _by_caption(keys[0]),
+            _by_caption(values[0]),
             early.reshape(-1),
             late.reshape(-1),
             captions.seen.start,
@@ -98,11 +98,12 @@ def decode_in_parts(kernel: KeyParts, queries: Array, prompt: Cached, captions: 
         out = _joined(kernel.prompt(of_prompt), kernel.captions(own), heads.shape)
         return out.astype(q.dtype).reshape(q.shape)
 
-    by_batch, of_prompt, of_captions = division.by_batch, division.heads_second, division.heads_third
-    inputs = (of_captions, of_prompt, of_prompt, by_batch, of_captions, of_captions, by_batch, by_batch)
-    return division.run(run, inputs, of_captions)(
+    by_batch, of_prompt, of_queries = division.by_batch, division.heads_second, division.heads_third
+    of_captions = division.parts_first
+    inputs = (of_queries, of_prompt, of_prompt, by_batch, of_captions, of_captions, by_batch, by_batch)
+    return division.run(run, inputs, of_queries)(
         *(queries, prompt.keys, prompt.values, prompt.seen.early),
-        *map(apart, (captions.keys, captions.values)),
+        *map(divided, (captions.keys, captions.values)),
         *(captions.seen.early, captions.seen.late),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, final
 
 import jax
@@ -45,14 +45,17 @@ class DecodeParams(Generic[LayersT_co]):
 class CaptionState(Generic[ColumnsT_co, CarriedT_co]):
     """What decoding keeps of the captions.
 
-    columns: arrays [B G n, ...] with an axis of one column per token (``Decoder.token_axes``), such as keys and values.
-        A token's column is written once, and read where ``Seen`` says so. n rows of a caption lie together.
+    columns: arrays [parts B G n, ...] with an axis of one column per token (``Decoder.token_axes``), such as keys and
+        values. A token's column is written once, and read where ``Seen`` says so. n rows of a caption lie together.
     carried: arrays [B, G, ...] that each token replaces, such as a recurrent state.
-    Either may be empty.
+    parts: in how many parts columns are cut over the mesh's axis ``tensor``, all captions in each; 1 where every device
+        of that axis has all of them.
+    Either of columns and carried may be empty.
     """
 
     columns: ColumnsT_co
     carried: CarriedT_co
+    parts: int = field(default=1, metadata={"static": True})
 
 
 class Decoder(Protocol[BatchT_contra, FeaturesT_contra, StateT, ColumnsT, CarriedT, AtT, FixedT]):
@@ -117,4 +120,9 @@ class Decoder(Protocol[BatchT_contra, FeaturesT_contra, StateT, ColumnsT, Carrie
 
     def token_axes(self, columns: ColumnsT) -> object:
         """A pytree like ``CaptionState.columns`` (which may be empty) of int: the axis of each that is tokens."""
+        ...
+
+    def tensor_axes(self, prompt: StateT) -> object:
+        """A pytree like the prompts' state of int: the axis of each array that is cut over ``tensor``, -1 where every
+        device of that axis has all of it."""
         ...

@@ -11,7 +11,7 @@ Letters in shapes: as in ``vcap_jax.models.qwen3_vl.model``.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias
 
 import jax
@@ -33,6 +33,7 @@ from vcap_jax.models.qwen3_vl.config import TextConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL, last_real, next_position
 from vcap_jax.models.qwen3_vl.text import DecoderLayer, gather_features
+from vcap_jax.parallel.group_sharding import cut_by_tensor
 
 Array = jax.Array
 
@@ -47,23 +48,24 @@ _VISUAL = "visual"
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class PromptCache:
+class PromptCache(Generic[Leaf]):
     """What decoding needs of the prompts; never written to while it decodes.
 
     keys: an array [B, K, d, P] per layer; values: [B, K, P, d]. lengths: [B] int32 real tokens. next_position: [B]
     int32 M-RoPE position of the first caption token.
     """
 
-    keys: tuple[Array, ...]
-    values: tuple[Array, ...]
-    lengths: Array
-    next_position: Array
+    keys: tuple[Leaf, ...]
+    values: tuple[Leaf, ...]
+    lengths: Leaf
+    next_position: Leaf
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class CaptionCache(Generic[Leaf]):
-    """Keys [B G K, d, T] and values [B G K, T, d] of the captions, an array per layer; donate it.
+    """Keys [B G K, d, T] and values [B G K, T, d] of the captions, an array per layer; donate it. Rows lie as in
+    ``kernels.attention.caption_rows``.
 
     Groups, captions and heads are one axis, which a product takes as it is. Were they apart, XLA would join them by a
     reshape between the write of a token and its readers, fuse the write into each reader, and give each a copy of the
@@ -200,7 +202,7 @@ class DecodeModel:
         x, cos, sin = (jnp.pad(a, ((0, 0), (0, padding), (0, 0))) for a in (prompt.x, prompt.cos, prompt.sin))
         visual_index = jnp.pad(prompt.visual_index, ((0, 0), (0, padding)), constant_values=-1)
         shape = (batch, length + padding, config.num_key_value_heads, config.head_dim)
-        empty = tuple(jnp.zeros(shape, x.dtype) for _ in self.layers)
+        empty = tuple(self._by_heads(jnp.zeros(shape, x.dtype), 2) for _ in self.layers)
 
         def one(
             index: Array, carry: tuple[Array, tuple[Array, ...], tuple[Array, ...]]
@@ -249,10 +251,10 @@ class DecodeModel:
 
         def attend(q: Array, k: Array, v: Array) -> Array:
             before = attention.Seen.first(places, keys.shape[-1])
-            k, v = (a.reshape(-1, a.shape[-1]) for a in (k, v))
+            k, v = (attention.rows_of(a, self._parts) for a in (k, v))
             one = jnp.ones((q.shape[0], 1), jnp.int32)
             itself = attention.Seen(one.astype(bool), one, jnp.zeros_like(one), 0)
-            own = attention.Cached(k[..., None], v[:, None], itself)
+            own = attention.Cached(k[..., None], v[:, None], itself, self._parts)
             return self._model.kernel.decode(q, attention.Cached(keys, values, before), own)
 
         cos, sin = (last_real(a, prompt.lengths)[:, None] for a in (prompt.cos, prompt.sin))
@@ -264,6 +266,15 @@ class DecodeModel:
     def vocab_size(self) -> int:
         """V."""
         return self.config.text.vocab_size
+
+    @property
+    def _parts(self) -> int:
+        """In how many parts the devices around cut the key heads."""
+        return attention.head_parts(self.config.text.num_key_value_heads)
+
+    def _by_heads(self, x: Array, axis: int) -> Array:
+        """``x`` with the key heads on ``axis``, cut as they are."""
+        return cut_by_tensor(x, axis) if self._parts > 1 else x
 
     def empty(
         self, *, groups: int, prompt_tokens: int, captions: int, caption_tokens: int
@@ -277,7 +288,7 @@ class DecodeModel:
             captions=captions,
             caption_tokens=caption_tokens,
         )
-        return prompt, family.CaptionState(columns, ())
+        return prompt, family.CaptionState(columns, (), self._parts)
 
     def begin(self, prompt: PromptCache, captions: int) -> tuple[()]:
         """Nothing: a caption is its tokens' keys and values."""
@@ -292,6 +303,11 @@ class DecodeModel:
     def token_axes(self, columns: CaptionCache) -> CaptionCache[int]:
         """Which axis of each array is the captions' tokens."""
         return CaptionCache((2,) * len(columns.keys), (1,) * len(columns.values))
+
+    def tensor_axes(self, prompt: PromptCache) -> PromptCache[int]:
+        """Keys and values are cut by head, where there are as many as devices."""
+        heads = (1 if self._parts > 1 else -1,)
+        return PromptCache(heads * len(prompt.keys), heads * len(prompt.values), -1, -1)
 
     def rotations(self, step: Array, prompt: PromptCache) -> tuple[Array, Array]:
         """Cosines and sines for ``decode`` of tokens that had ``step`` [B, ...] caption tokens before them: two
@@ -326,26 +342,26 @@ class DecodeModel:
             Hidden states [B, G, D] after the final norm, which predict the next token; the cache with ``column``
             written.
         """
-        config = self.config.text
         cos, sin = (x[:, None] for x in rotation)
         x = self._model.text.embed(tokens)
         keys, values = list(captions.columns.keys), list(captions.columns.values)
         for index, layer in enumerate(self.layers):
 
             def attend(q: Array, k: Array, v: Array, index: int = index) -> Array:
-                new_keys, new_values = (a.reshape(-1, config.head_dim) for a in (k, v))
+                new_keys, new_values = (attention.rows_of(a, captions.parts) for a in (k, v))
                 keys[index] = jax.lax.dynamic_update_slice_in_dim(
                     keys[index], new_keys[..., None], column, axis=2
                 )
                 values[index] = jax.lax.dynamic_update_slice_in_dim(
                     values[index], new_values[:, None], column, axis=1
                 )
-                own = attention.Cached(keys[index], values[index], caption_seen)
+                own = attention.Cached(keys[index], values[index], caption_seen, captions.parts)
                 shared = attention.Cached(prompt.keys[index], prompt.values[index], prompt_seen)
                 return self._model.kernel.decode(q, shared, own)
 
             x = layer(x, cos, sin, attend)
-        return self._model.text.norm(x), family.CaptionState(CaptionCache(tuple(keys), tuple(values)), ())
+        columns = CaptionCache(tuple(keys), tuple(values))
+        return self._model.text.norm(x), replace(captions, columns=columns)
 
     def logits(self, hidden: Array) -> Array:
         """[..., D] -> float32 [..., vocab_size]."""
