@@ -249,6 +249,23 @@ def test_answers_of_a_lost_connection_are_kept_and_sent_later(browser, folder):
     assert len(answers(folder).answers) == 3
 
 
+def test_answers_go_in_their_order_though_the_clock_is_set_back(browser, folder):
+    with running(folder) as links, entered(browser, links["anna"]) as page:
+        on(page, 1)
+        page.context.set_offline(True)
+        page.keyboard.press("2")
+        on(page, 2)
+        page.evaluate("const now = Date.now; Date.now = () => now() - 3600e3")
+        page.keyboard.press("p")
+        on(page, 1)
+        page.keyboard.press("3")
+        sync_api.expect(page.locator("#saved")).to_contain_text("2 answers kept", timeout=WAIT_MS)
+        page.context.set_offline(False)
+        saved(page)
+        assert page.locator("#alert").is_hidden()
+    assert [one.step1 for one in answers(folder).answers] == ["3. undecidable"]
+
+
 def test_a_third_person_decides_a_dispute(browser, folder):
     for name, rows in (("items.jsonl", 1), ("propositions.jsonl", 3)):
         lines = (folder / name).read_text().splitlines(keepends=True)

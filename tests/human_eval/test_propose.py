@@ -87,6 +87,17 @@ def run(folder: Path, server: ScriptedJudge, *settings: str) -> int:
     return propose.main([str(folder), "--judge", server.url, *(f"judge.{word}" for word in words)])
 
 
+def test_names_of_an_item_and_its_models_may_be_long():
+    models = ("qwen3-vl-235b-instruct-with-the-long-prompt", "ours-after-two-rounds-of-self-improvement")
+    captions = [{"model": model, "text": "A dog."} for model in models]
+    one = Item(id=f"folder/{'x' * 180}.png", image="a.png", captions=captions)
+    proposals = Proposals(
+        missing=[Missing(statement="The image shows a cat.", reference_quote="")], inconsistent=[]
+    )
+    kept, _ = sorted_out(one, *models, proposals)
+    assert kept[0].prop_id == f"{one.id}/{models[0]}/{models[1]}/0"
+
+
 def test_a_study_is_made_and_a_second_start_asks_nothing(tmp_path, server):
     folder = write_small_study(tmp_path)
     (folder / "propositions.jsonl").unlink()
