@@ -248,7 +248,7 @@ def test_what_does_not_fit_takes_nothing_in(answered, tmp_path):
         other = ranked.model_copy(update=dict.fromkeys(map(str, Ranking), ranks))
         away = ranked.model_copy(update={"image_id": "z"})
         for strange in (other, away):
-            with pytest.raises(StudyError, match='"[az]" that this study does not have'):
+            with pytest.raises(StudyError, match=r'"[az]" that this study does not have'):
                 take_in(study, second, replace(unranked, rankings=(strange,)))
         with pytest.raises(RuleBroken, match="before all its propositions"):
             take_in(study, second, replace(unranked, answers=unranked.answers[:2], rankings=(ranked,)))
