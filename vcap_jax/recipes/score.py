@@ -60,8 +60,8 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
     """Scores every caption of the file; returns the summary. Called again, it asks only what has no answer yet.
 
     Raises what ``check_inputs`` raises, EvaluatorError for captions that are of none of the samples and for the folder
-    of a run, JudgeUnavailable and its kinds, RunFolderError for another judge than the folder's, and Stopped if a signal
-    came.
+    of a run, JudgeUnavailable and its kinds, RunFolderError for another judge than the folder's, and Stopped if a
+    signal came.
     """
     begin = time.monotonic()
     folder = RunFolder(request.folder)
