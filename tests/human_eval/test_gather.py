@@ -76,6 +76,11 @@ def test_what_cannot_be_a_study_is_refused(made: Path) -> None:
         StudyError, match=r'long\.jsonl, "heldout-000000": "text": String should have at most'
     ):
         gather(made / "study", manifest, files(made, "base", "long"))
+    (made / "tiff.jsonl").write_text('{"id": "heldout-000000", "image": "data/a.tiff"}\n')
+    (made / "data" / "a.tiff").write_bytes(b"")
+    with pytest.raises(StudyError, match=r"tiff\.jsonl:1: .*a\.tiff is of a kind that browsers do not show"):
+        gather(made / "study", made / "tiff.jsonl", files(made, "base", "references"))
+    assert not (made / "study").exists()
     with pytest.raises(StudyError, match="at most 8 models, not 9"):
         gather(made / "study", manifest, {f"m{number}": made / "base.jsonl" for number in range(9)})
     with pytest.raises(StudyError, match="of two models"):

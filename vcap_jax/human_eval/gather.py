@@ -18,7 +18,7 @@ from vcap_jax.evals.captions_file import read_captions
 from vcap_jax.evals.judged import REWARD
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.records import MOST_CAPTIONS, Caption, Item, parse_row, write_rows
-from vcap_jax.human_eval.study import ITEMS, read_items
+from vcap_jax.human_eval.study import ITEMS, check_kind, read_items
 
 MEDIA = "media"
 
@@ -62,6 +62,8 @@ def gather(
             raise StudyError(
                 f"{sample.origin}: {len(sample.files)} images; a study shows one picture or video an item"
             )
+        file = sample.files[0]
+        check_kind(file, f"{sample.origin}: {file}", video=sample.video is not None)
     items = tuple(
         _item(sample, number, tuple(texts[sample.id] for texts in told.values()))
         for number, sample in enumerate(shared)
