@@ -68,6 +68,14 @@ def test_rows_stand_in_the_order_of_the_inputs(folder: Path, whole: bytes, tmp_p
     assert not parts_folder(tmp_path / "whole.jsonl").exists()
 
 
+@pytest.mark.parametrize("line", ['{"id": "b", "ima', "[]", ""])
+def test_a_file_that_was_damaged_is_named_with_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "captions.jsonl"
+    path.write_text(f'{{"id": "a", "image": "a.png", "captions": ["x"], "truncated": [false]}}\n{line}\n')
+    with pytest.raises(CaptionFileError, match=r"captions\.jsonl:2: not a JSON object: remove the file"):
+        list(read_caption_file(path))
+
+
 def test_after_a_signal_and_a_torn_line_the_file_is_the_same(
     folder: Path, whole: bytes, tmp_path: Path
 ) -> None:

@@ -122,11 +122,15 @@ def earlier_file(path: Path) -> Path:
 
 
 def read_caption_file(path: Path) -> Iterator[Caption]:
-    """The captions of a file, in order, one at a time. Raises JsonError for a row that is none."""
+    """The captions of a file, in order, one at a time. Raises CaptionFileError for a line that is no JSON object, and
+    JsonError for a row that is none."""
     with path.open("rb") as lines:
         for index, line in enumerate(lines):
             where = f"{path}:{index + 1}"
-            row = parse_json(line)
+            try:
+                row = parse_json(line)
+            except ValueError:
+                row = None
             if not isinstance(row, dict):
                 raise CaptionFileError(f"{where}: not a JSON object: remove the file and caption anew")
             yield Caption.of_row(row, index, where)
