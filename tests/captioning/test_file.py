@@ -103,6 +103,22 @@ def test_after_a_signal_and_a_torn_line_the_file_is_the_same(
     assert told[-1] == ("captions", 10, 10, 10 - kept)
 
 
+def test_a_part_that_is_being_written_is_left_alone(folder: Path, whole: bytes, tmp_path: Path) -> None:
+    """What one process has just written another would take for torn, and cut away."""
+    path, other = tmp_path / "twice.jsonl", ReadingEngine()
+
+    def again(place: int) -> None:
+        if place == 7:
+            with pytest.raises(
+                CaptionFileError, match=r"another process is writing .*captions-00000-of-00001"
+            ):
+                write_caption_file(path, Captioner(other), job_of(folder))
+
+    assert write_caption_file(path, Captioner(ReadingEngine(before=again)), job_of(folder))
+    assert path.read_bytes() == whole
+    assert other.batches == []
+
+
 @pytest.mark.parametrize("count", [2, 3, 12])
 def test_shares_joined_are_one(folder: Path, whole: bytes, tmp_path: Path, count: int) -> None:
     path = tmp_path / "shared.jsonl"

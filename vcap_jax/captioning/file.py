@@ -34,6 +34,7 @@ from vcap_jax.captioning.parts import (
     check_plan,
     differing,
     grow,
+    held,
     part_file,
     partial_file,
     parts_folder,
@@ -79,8 +80,8 @@ def write_caption_file(
     on_caption: told of every caption as it comes. on_progress: told (what, done, total, done by this call).
     Returns whether the whole file is there; False while parts of other processes are missing. A signal ends it, with
     Stopped, once the captions in work are written.
-    Raises CaptionFileError if another caption file, or parts of another, lie at ``path``, and if inputs were added or
-    removed meanwhile.
+    Raises CaptionFileError if another caption file, or parts of another, lie at ``path``, if another process is writing
+    the part, and if inputs were added or removed meanwhile.
     """
     about = as_read(
         {
@@ -107,7 +108,8 @@ def write_caption_file(
         earlier = earlier_file(path)
         found = read_caption_file(earlier) if earlier.exists() else iter(())
         captioned = (caption for caption in found if caption.error is None)
-        _write_part(part, captioner, job, captioned, retry_failed, on_caption, on_progress)
+        with held(part, CaptionFileError):
+            _write_part(part, captioner, job, captioned, retry_failed, on_caption, on_progress)
     return _join(path, parts, about, job)
 
 
