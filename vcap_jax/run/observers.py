@@ -155,7 +155,8 @@ def frames_of(media: EncodedMedia) -> tuple[SampleFrame, ...]:
     if len(pictures) > _MOST_FRAMES:
         step = (len(pictures) - 1) / (_MOST_FRAMES - 1)
         pictures = tuple(pictures[round(i * step)] for i in range(_MOST_FRAMES))
-    frames, longest = [], _LONGEST if len(pictures) == 1 else _LONGEST_OF_SEVERAL
+    frames = []
+    longest = _LONGEST if len(pictures) == 1 else _LONGEST_OF_SEVERAL
     for encoded in pictures:
         image = Image.open(io.BytesIO(encoded.data))
         data, mime = encoded.data, encoded.mime
