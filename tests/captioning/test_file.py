@@ -68,6 +68,14 @@ def test_rows_stand_in_the_order_of_the_inputs(folder: Path, whole: bytes, tmp_p
     assert not parts_folder(tmp_path / "whole.jsonl").exists()
 
 
+@pytest.mark.parametrize("line", ['{"id": "b", "ima', "[]", ""])
+def test_a_file_that_was_damaged_is_named_with_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "captions.jsonl"
+    path.write_text(f'{{"id": "a", "image": "a.png", "captions": ["x"], "truncated": [false]}}\n{line}\n')
+    with pytest.raises(CaptionFileError, match=r"captions\.jsonl:2: not a JSON object: remove the file"):
+        list(read_caption_file(path))
+
+
 def test_after_a_signal_and_a_torn_line_the_file_is_the_same(
     folder: Path, whole: bytes, tmp_path: Path
 ) -> None:
@@ -93,6 +101,22 @@ def test_after_a_signal_and_a_torn_line_the_file_is_the_same(
     assert path.read_bytes() == whole
     assert sum(map(len, again.batches)) == 10 - kept, "nothing is captioned twice"
     assert told[-1] == ("captions", 10, 10, 10 - kept)
+
+
+def test_a_part_that_is_being_written_is_left_alone(folder: Path, whole: bytes, tmp_path: Path) -> None:
+    """What one process has just written another would take for torn, and cut away."""
+    path, other = tmp_path / "twice.jsonl", ReadingEngine()
+
+    def again(place: int) -> None:
+        if place == 7:
+            with pytest.raises(
+                CaptionFileError, match=r"another process is writing .*captions-00000-of-00001"
+            ):
+                write_caption_file(path, Captioner(other), job_of(folder))
+
+    assert write_caption_file(path, Captioner(ReadingEngine(before=again)), job_of(folder))
+    assert path.read_bytes() == whole
+    assert other.batches == []
 
 
 @pytest.mark.parametrize("count", [2, 3, 12])

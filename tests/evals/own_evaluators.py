@@ -16,6 +16,7 @@ from vcap_jax.evals.protocol import (
     mean_of,
     measured,
 )
+from vcap_jax.report.intervals import Value
 
 
 class Words:
@@ -55,6 +56,12 @@ class Bare:
 class Plain(Bare):
     def evaluate(self, captioner: Captioner) -> Any:
         return Evaluation(metrics={"words": 1.0}, items=())  # type: ignore[dict-item]
+
+
+class Infinite(Bare):
+    def evaluate(self, captioner: Captioner) -> Any:
+        value = Value(value=0.5, low=0.0, high=float("inf"), n=2, method="by hand")
+        return Evaluation(metrics={"words": value}, items=())
 
 
 class Raising(Bare):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import stat
 from functools import wraps
 
+import aiohttp
 import pytest
 
 from tests.human_eval.serving_study import served, visitor
@@ -195,6 +197,7 @@ async def test_bodies_that_are_no_answer_are_refused(study):
             {"request": "r" * 65},
             {"request": None},
             {"note": "n" * 1001},
+            {"note": "\ud83d"},
             {"note": None},
         ):
             assert (await one.post(path, good | bad))[0] == 422, bad
@@ -246,21 +249,64 @@ async def test_the_one_who_runs_the_study_sees_progress_agreement_and_disputes(s
         assert "anna" not in shown
         assert "ben" not in shown.replace("benchmark", "")
         assert "Step 1: statement against picture" in shown  # a third person may never have annotated
-        said = {"prop": "a/1", "step1": "1. consistent", "step2": "2. holding", "note": "", "version": 0}
+        keys = re.findall(r'data-prop="(\w+)"', shown)
+        assert len(keys) == 4
+        said = {"prop": keys[0], "step1": "1. consistent", "step2": "2. holding", "note": "", "version": 0}
         assert (await owner.post("/api/adjudicate", said))[0] == 403
-        undisputed = [
-            prop
-            for prop in ("a/0", "a/1", "a/2")
-            if (await carla.post("/api/adjudicate", said | {"prop": prop}))[0] == 422
-        ]
-        assert len(undisputed) == 1
-        assert (await carla.post("/api/adjudicate", said | {"prop": "b/9"}))[0] == 422
+        for key in keys[:2]:
+            assert (await carla.post("/api/adjudicate", said | {"prop": key}))[0] == 200
+        for none in ("b/9", "a/1", keys[0][:-1]):
+            assert (await carla.post("/api/adjudicate", said | {"prop": none}))[0] == 422
         assert "2 propositions are in dispute, 2 decided" in (await owner.get("/study"))[1]
         lines = (await owner.get("/export/annotations.jsonl"))[1].splitlines()
         assert len(lines) == 12
         assert {json.loads(line)["annotator"] for line in lines} == {"anna", "ben"}
         assert len((await owner.get("/export/adjudications.jsonl"))[1].splitlines()) == 2
         assert (await owner.get("/export/answers.sqlite"))[0] == 404
+
+
+@in_a_loop
+async def test_a_third_person_is_not_told_whose_captions_are_in_dispute(tmp_path):
+    folder = write_small_study(tmp_path, adjudicator="carla")
+    models = ("base", "tuned")
+    for number in range(6):
+        change_row(folder / "propositions.jsonl", number, prop_id=f"{models[number % 3 == 2]}/{number}")
+    study = read_study(folder)
+    async with served(study) as server, visitor(server, "anna") as anna, visitor(server, "ben") as ben:
+        for one, chosen in ((anna, "2. inconsistent"), (ben, "3. undecidable")):
+            for row in (await one.json("/api/me"))["items"]:
+                item = await one.json(f"/api/item/{row['key']}")
+                for prop in item["propositions"]:
+                    await one.answer(item, prop, chosen)
+        async with visitor(server, "carla") as carla:
+            shown = (await carla.get("/disputes"))[1]
+    assert shown.count('class="card dispute"') == 6
+    assert [model for model in models if model in shown] == []
+
+
+@in_a_loop
+async def test_another_study_at_the_same_address_is_told_from_this_one(tmp_path):
+    """A browser keeps what is not sent yet by it."""
+    told = []
+    for name in ("one", "two", "one"):
+        folder = tmp_path / name
+        study = read_study(folder) if folder.exists() else small_study(folder)
+        async with served(study) as server, visitor(server, "anna") as anna:
+            told += re.findall(r'data-study="(\w+)"', (await anna.get("/annotate"))[1])
+    assert told[0] == told[2] != told[1]
+
+
+@in_a_loop
+async def test_the_case_of_a_name_that_it_is_asked_by_does_not_matter(study):
+    from vcap_jax.human_eval.application.server import serving
+
+    async with serving(study, names=["Lab-7.Example"]) as server:
+        local = server.address.replace("Lab-7.Example", "127.0.0.1")
+        port = local.rpartition(":")[2]
+        async with aiohttp.ClientSession() as http:
+            for asked, status in (("lab-7.example", 401), ("other.example", 421)):
+                async with http.get(local, headers={"Host": f"{asked}:{port}"}) as answer:
+                    assert answer.status == status
 
 
 @in_a_loop

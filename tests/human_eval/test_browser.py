@@ -11,6 +11,7 @@ import pytest
 from tests.human_eval.serving_study import served
 from tests.human_eval.small_study import CAPTIONS, change_row, write_small_study
 from vcap_jax.human_eval.answers import StoredAnswers
+from vcap_jax.human_eval.application import owner
 from vcap_jax.human_eval.exchange import records_of
 from vcap_jax.human_eval.study import read_study
 from vcap_jax.system.event_loop import LoopThread
@@ -249,7 +250,25 @@ def test_answers_of_a_lost_connection_are_kept_and_sent_later(browser, folder):
     assert len(answers(folder).answers) == 3
 
 
-def test_a_third_person_decides_a_dispute(browser, folder):
+def test_answers_go_in_their_order_though_the_clock_is_set_back(browser, folder):
+    with running(folder) as links, entered(browser, links["anna"]) as page:
+        on(page, 1)
+        page.context.set_offline(True)
+        page.keyboard.press("2")
+        on(page, 2)
+        page.evaluate("const now = Date.now; Date.now = () => now() - 3600e3")
+        page.keyboard.press("p")
+        on(page, 1)
+        page.keyboard.press("3")
+        sync_api.expect(page.locator("#saved")).to_contain_text("2 answers kept", timeout=WAIT_MS)
+        page.context.set_offline(False)
+        saved(page)
+        assert page.locator("#alert").is_hidden()
+    assert [one.step1 for one in answers(folder).answers] == ["3. undecidable"]
+
+
+def test_a_third_person_decides_a_dispute(browser, folder, monkeypatch):
+    monkeypatch.setattr(owner, "DISPUTES_A_PAGE", 2)
     for name, rows in (("items.jsonl", 1), ("propositions.jsonl", 3)):
         lines = (folder / name).read_text().splitlines(keepends=True)
         (folder / name).write_text("".join(lines[:rows]))
@@ -268,6 +287,8 @@ def test_a_third_person_decides_a_dispute(browser, folder):
             first.locator("button.primary").click()
             sync_api.expect(first.locator(".saved")).to_have_text("saved", timeout=WAIT_MS)
             sync_api.expect(first.locator(".decision")).to_contain_text("2. holding")
-            page.reload()
+            page.click("a[data-open]")  # of the two that are left the second, which was the third
+            sync_api.expect(page.locator(".dispute")).to_have_count(1, timeout=WAIT_MS)
+            page.goto(page.url.split("?")[0])
             assert page.locator(".dispute").count() == 2
     assert [one.step2 for one in answers(folder).adjudicated] == ["2. holding"]

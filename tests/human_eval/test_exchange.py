@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import pytest
 
-from tests.human_eval.small_study import small_study
-from vcap_jax.human_eval.errors import Conflict, StudyError
-from vcap_jax.human_eval.exchange import export_records, read_records, records_of, take_in
+from tests.human_eval.small_study import change_row, small_study, write_small_study
+from vcap_jax.human_eval.errors import Conflict, RuleBroken, StudyError
+from vcap_jax.human_eval.exchange import Records, export_records, read_records, records_of, take_in
 from vcap_jax.human_eval.label_studio import from_tasks, labelling_config, to_tasks
 from vcap_jax.human_eval.protocol import Ranking, Step1, Step2, Verdict
 from vcap_jax.human_eval.store import AnswerStore
+from vcap_jax.human_eval.study import read_study
 from vcap_jax.system.errors import VCapError
 
 
@@ -224,8 +226,61 @@ def test_answers_given_elsewhere_are_taken_into_a_study_once(answered, tmp_path)
         again = records_of(study, second)
         assert again.answers == records.answers
         assert without_times(again.rankings) == without_times(records.rankings)
+        assert without_times(again.adjudicated) == without_times(records.adjudicated)
         with pytest.raises(Conflict, match="already"):
             take_in(study, second, records)
         stranger = records.answers[0].model_copy(update={"prop_id": "other"})
         with pytest.raises(StudyError, match="no proposition of this study"):
             take_in(study, second, type(records)(answers=(stranger,), rankings=()))
+
+
+def test_what_does_not_fit_takes_nothing_in(answered, tmp_path):
+    study, store = answered
+    records = records_of(study, store)
+    (ranked,) = records.rankings
+    unranked = Records(answers=records.answers[:3], rankings=())
+    with AnswerStore(tmp_path / "second.sqlite") as second:
+        second.open_study(study)
+        take_in(study, second, Records(answers=records.answers[3:], rankings=()))
+        with pytest.raises(Conflict, match='anna has answers to "b" here already'):
+            take_in(study, second, records)  # "a" comes before it
+        ranks = {"base": 1, "else": 2}
+        other = ranked.model_copy(update=dict.fromkeys(map(str, Ranking), ranks))
+        away = ranked.model_copy(update={"image_id": "z"})
+        for strange in (other, away):
+            with pytest.raises(StudyError, match=r'"[az]" that this study does not have'):
+                take_in(study, second, replace(unranked, rankings=(strange,)))
+        with pytest.raises(RuleBroken, match="before all its propositions"):
+            take_in(study, second, replace(unranked, answers=unranked.answers[:2], rankings=(ranked,)))
+        assert [one.prop for one in second.verdicts()] == ["b/1"]
+        take_in(study, second, replace(unranked, rankings=(ranked,)))
+        assert second.state("anna", "a").finished
+
+
+def test_rankings_of_an_item_without_propositions_are_taken_in(tmp_path):
+    folder = write_small_study(tmp_path / "study")
+    rows = (folder / "propositions.jsonl").read_text().splitlines(keepends=True)
+    (folder / "propositions.jsonl").write_text("".join(rows[3:]))
+    study = read_study(folder)
+    with AnswerStore(tmp_path / "one.sqlite") as one, AnswerStore(tmp_path / "two.sqlite") as two:
+        for store in (one, two):
+            store.open_study(study)
+        one.finish("anna", "a", dict.fromkeys(Ranking, ("tuned", "base")), request="f")
+        records = records_of(study, one)
+        take_in(study, two, records)
+        assert without_times(records_of(study, two).rankings) == without_times(records.rankings) != []
+
+
+@pytest.mark.parametrize("change", ["text", "item"])
+def test_a_study_that_is_not_what_was_answered_has_no_records(answered, change):
+    study, store = answered
+    if change == "text":
+        change_row(study.folder / "propositions.jsonl", 0, text="Something else.")
+        message = 'item "a" or its propositions changed'
+    else:
+        for name in ("items.jsonl", "propositions.jsonl"):
+            lines = (study.folder / name).read_text().splitlines(keepends=True)
+            (study.folder / name).write_text("".join(lines[len(lines) // 2 :]))
+        message = 'item "a" was assigned and is no longer in the study'
+    with pytest.raises(StudyError, match=message):
+        records_of(read_study(study.folder), store)

@@ -71,6 +71,18 @@ def test_a_number_of_items_is_drawn_by_the_seed(made: Path) -> None:
 
 def test_what_cannot_be_a_study_is_refused(made: Path) -> None:
     manifest = made / "data" / "manifest.jsonl"
+    (made / "long.jsonl").write_text(json.dumps({"id": "heldout-000000", "captions": ["x" * 50_001]}))
+    with pytest.raises(
+        StudyError, match=r'long\.jsonl, "heldout-000000": "text": String should have at most'
+    ):
+        gather(made / "study", manifest, files(made, "base", "long"))
+    (made / "tiff.jsonl").write_text('{"id": "heldout-000000", "image": "data/a.tiff"}\n')
+    (made / "data" / "a.tiff").write_bytes(b"")
+    with pytest.raises(StudyError, match=r"tiff\.jsonl:1: .*a\.tiff is of a kind that browsers do not show"):
+        gather(made / "study", made / "tiff.jsonl", files(made, "base", "references"))
+    assert not (made / "study").exists()
+    with pytest.raises(StudyError, match="at most 8 models, not 9"):
+        gather(made / "study", manifest, {f"m{number}": made / "base.jsonl" for number in range(9)})
     with pytest.raises(StudyError, match="of two models"):
         gather(made / "study", manifest, files(made, "base"))
     (made / "other.jsonl").write_text('{"id": "else", "captions": ["A cat."]}\n')

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.evals.benchmarks.by_stage import ByStage, block
-from tests.human_eval.small_study import CAPTIONS, write_small_study
+from tests.human_eval.small_study import CAPTIONS, change_row, write_small_study
 from tests.reward.scripted_judge import ScriptedJudge
 from vcap_jax.commands import propose
 from vcap_jax.human_eval.embedded import write_embedded_study
@@ -87,6 +87,17 @@ def run(folder: Path, server: ScriptedJudge, *settings: str) -> int:
     return propose.main([str(folder), "--judge", server.url, *(f"judge.{word}" for word in words)])
 
 
+def test_names_of_an_item_and_its_models_may_be_long():
+    models = ("qwen3-vl-235b-instruct-with-the-long-prompt", "ours-after-two-rounds-of-self-improvement")
+    captions = [{"model": model, "text": "A dog."} for model in models]
+    one = Item(id=f"folder/{'x' * 180}.png", image="a.png", captions=captions)
+    proposals = Proposals(
+        missing=[Missing(statement="The image shows a cat.", reference_quote="")], inconsistent=[]
+    )
+    kept, _ = sorted_out(one, *models, proposals)
+    assert kept[0].prop_id == f"{one.id}/{models[0]}/{models[1]}/0"
+
+
 def test_a_study_is_made_and_a_second_start_asks_nothing(tmp_path, server):
     folder = write_small_study(tmp_path)
     (folder / "propositions.jsonl").unlink()
@@ -120,6 +131,15 @@ def test_failures_are_counted_and_only_they_are_asked_again(tmp_path, server, ca
     judge.answers = {"propose": proposing, "verify": verifying}
     assert run(folder, server) == 0
     assert set(judge.stages()) == {"verify"}
+
+
+def test_pictures_that_people_cannot_be_shown_are_refused_before_the_judge_is_asked(tmp_path, server, capsys):
+    folder = write_small_study(tmp_path)
+    (folder / "a.png").rename(folder / "a.bmp")
+    change_row(folder / "items.jsonl", 0, image="a.bmp")
+    assert propose.main([str(folder), "--judge", server.url]) == 1
+    assert 'item "a": a.bmp is of a kind that browsers do not show' in capsys.readouterr().err
+    assert server.bodies == []
 
 
 def test_a_study_that_people_have_begun_is_left_alone(tmp_path, server, capsys):

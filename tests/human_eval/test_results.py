@@ -181,7 +181,7 @@ def test_a_study_without_rewards_rankings_or_overlap_says_so(tmp_path):
     assert "agreement with reward" not in page
     assert "rank, reward" not in page
     assert "Answers about 1 of 2 items" in page
-    assert "nan" not in page.split("</svg>")[1]
+    assert "nan" not in page.split("<svg")[0].split("</style>")[1] + page.split("</svg>")[1]
     assert json.loads(paths[1].read_text())["alphas"]["step 1"]["value"] is None
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.human_eval.small_study import change_row, small_study
 from vcap_jax.human_eval.answers import StoredAnswers
 from vcap_jax.human_eval.errors import Conflict, RuleBroken, StudyError
+from vcap_jax.human_eval.exchange import records_of
 from vcap_jax.human_eval.protocol import Ranking, Step1, Step2, Verdict, verdict_of
 from vcap_jax.human_eval.store import AnswerStore
 from vcap_jax.human_eval.study import read_settings, read_study
@@ -222,3 +223,19 @@ def test_partial_answers_are_kept_and_not_handed_out(store):
         ("a", 0, 3)
     ]
     assert verdict_of("1. consistent", None, "") == CONSISTENT
+
+
+def test_a_damaged_file_is_named_where_it_is_read(store, tmp_path):
+    study = read_study(tmp_path)
+    for number in range(3):
+        store.answer("anna", "a", f"a/{number}", FALSE, version=0, request=f"{number}")
+    store.close()
+    path = tmp_path / "answers.sqlite"
+    with sqlite3.connect(path) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'verdicts'").fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * size : page * size] = b"\x99" * size
+    path.write_bytes(content)
+    with StoredAnswers(path) as stored, pytest.raises(StudyError, match=r"malformed.*\.recover"):
+        records_of(study, stored)

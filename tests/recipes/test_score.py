@@ -90,6 +90,16 @@ def test_every_caption_gets_the_reward_that_training_would_give(data: Path, serv
     assert again == {("a", 0): 2.0, ("b", 0): 3.0, ("b", 1): 1.0}
 
 
+def test_the_folder_of_a_run_is_left_alone(data: Path, server: ScriptedJudge) -> None:
+    (data / "scores").mkdir()
+    (data / "scores" / "config.yaml").write_text("seed: 3\n")
+    (data / "scores" / "metrics.jsonl").write_text('{"step": 1}\n')
+    with pytest.raises(EvaluationRefused, match=r"is the folder of a run.*give another --out"):
+        scored(configured(data, server), data)
+    assert (data / "scores" / "config.yaml").read_text() == "seed: 3\n"
+    assert server.bodies == []
+
+
 def test_what_has_an_answer_is_not_asked_again(data: Path, server: ScriptedJudge) -> None:
     def broken(body: dict[str, Any], n: int) -> Reply:
         return Reply(content="I cannot say.") if candidate_of(body) == "one" else by_words(body, n)

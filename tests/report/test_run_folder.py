@@ -190,6 +190,30 @@ def test_a_run_that_another_process_is_about_to_begin_is_left_alone(tmp_path: Pa
     assert not RunFolder.open(tmp_path, Config(seed=1)).resumed
 
 
+def test_a_run_that_another_process_is_at_work_in_is_not_resumed(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tests.report.test_run_folder import Config; "
+        "from vcap_jax.report.run_folder import RunFolder; RunFolder.open(Path(sys.argv[1]), Config()); "
+        "print('open', flush=True); sys.stdin.read()"
+    )
+    root = tmp_path / "run"
+    command = [sys.executable, "-c", code, str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        (root / "metrics.jsonl").write_text('{"step": 1}\n')
+        before = folder_content(root)
+        with pytest.raises(RunFolderError, match="another process is at work in"):
+            RunFolder.open(root, Config(), resume=True)
+        assert folder_content(root) == before
+        other.communicate()
+    assert RunFolder.open(root, Config(), resume=True).resumed
+
+
+def folder_content(root: Path) -> dict[str, str]:
+    return {entry.name: entry.read_text() for entry in root.iterdir()}
+
+
 def test_differences_of_sections_and_absent_keys() -> None:
     then = {"a": {"b": 1, "c": 2}, "d": {}}
     now = {"a": {"b": 1}, "d": {}, "e": 0}

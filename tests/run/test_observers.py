@@ -19,7 +19,7 @@ from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.config import LoggingConfig, RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.judge_domain import check_judge_domain
-from vcap_jax.run.observers import RunObserver, Shown
+from vcap_jax.run.observers import RunObserver, Shown, frames_of
 
 CONFIG = RunConfig(logging=LoggingConfig(samples_every=10, samples_per_step=2, plot_every=1000))
 
@@ -117,3 +117,16 @@ def test_the_page_of_a_run_of_photographs_says_that_its_rewards_mean_nothing(tmp
         folder.root, range(3, 3), "abc", 2, dataclasses.replace(own, judge=JudgeConfig(urls=("http://x",)))
     )
     assert "These rewards mean nothing" not in folder.samples_page.read_text()
+
+
+def test_frames_of_a_clip_are_smaller_than_a_picture_alone() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (360, 640, 3), np.uint8)
+    picture = encode_picture(pixels, JudgeMediaSettings())
+
+    def shown(count: int) -> list[tuple[int, int]]:
+        media = EncodedMedia(modality="image", duration=0.0, pictures=(picture,) * count)
+        return [(frame.width, frame.height) for frame in frames_of(media)]
+
+    assert shown(1) == [(512, 288)]
+    assert shown(2) == [(288, 162)] * 2
+    assert len(shown(40)) == 16

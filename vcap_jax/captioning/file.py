@@ -34,6 +34,7 @@ from vcap_jax.captioning.parts import (
     check_plan,
     differing,
     grow,
+    held,
     part_file,
     partial_file,
     parts_folder,
@@ -79,8 +80,8 @@ def write_caption_file(
     on_caption: told of every caption as it comes. on_progress: told (what, done, total, done by this call).
     Returns whether the whole file is there; False while parts of other processes are missing. A signal ends it, with
     Stopped, once the captions in work are written.
-    Raises CaptionFileError if another caption file, or parts of another, lie at ``path``, and if inputs were added or
-    removed meanwhile.
+    Raises CaptionFileError if another caption file, or parts of another, lie at ``path``, if another process is writing
+    the part, and if inputs were added or removed meanwhile.
     """
     about = as_read(
         {
@@ -107,7 +108,8 @@ def write_caption_file(
         earlier = earlier_file(path)
         found = read_caption_file(earlier) if earlier.exists() else iter(())
         captioned = (caption for caption in found if caption.error is None)
-        _write_part(part, captioner, job, captioned, retry_failed, on_caption, on_progress)
+        with held(part, CaptionFileError):
+            _write_part(part, captioner, job, captioned, retry_failed, on_caption, on_progress)
     return _join(path, parts, about, job)
 
 
@@ -122,11 +124,15 @@ def earlier_file(path: Path) -> Path:
 
 
 def read_caption_file(path: Path) -> Iterator[Caption]:
-    """The captions of a file, in order, one at a time. Raises JsonError for a row that is none."""
+    """The captions of a file, in order, one at a time. Raises CaptionFileError for a line that is no JSON object, and
+    JsonError for a row that is none."""
     with path.open("rb") as lines:
         for index, line in enumerate(lines):
             where = f"{path}:{index + 1}"
-            row = parse_json(line)
+            try:
+                row = parse_json(line)
+            except ValueError:
+                row = None
             if not isinstance(row, dict):
                 raise CaptionFileError(f"{where}: not a JSON object: remove the file and caption anew")
             yield Caption.of_row(row, index, where)

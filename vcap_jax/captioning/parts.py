@@ -6,9 +6,11 @@ file is made of, so that parts of another one are never taken up.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,6 +97,25 @@ def differing(one: Mapping[str, object], other: Mapping[str, object]) -> str:
         elif a != b:
             names.append(name)
     return ", ".join(names)
+
+
+@contextmanager
+def held(part: Path, error: type[VCapError]) -> Iterator[None]:
+    """The part for this process alone, from before it is read until it has its name.
+
+    Raises ``error`` if another process has it: what one has just written the other would take for torn. Where the file
+    system knows no locks nobody ever has it.
+    """
+    with partial_file(part).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise error(
+                f"another process is writing {part}: wait until it has ended, or share the work out (--shard)"
+            ) from None
+        except OSError:
+            pass
+        yield
 
 
 def grow(part: Path, rows: Iterable[Mapping[str, object]], *, stopped: Callable[[], str]) -> None:

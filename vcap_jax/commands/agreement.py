@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         from vcap_jax.human_eval.agreement_report import percent, write_agreement
         from vcap_jax.human_eval.answers import StoredAnswers
-        from vcap_jax.human_eval.exchange import read_records, records_of
+        from vcap_jax.human_eval.exchange import check_fit, read_records, records_of
         from vcap_jax.human_eval.results import results_of
         from vcap_jax.human_eval.reward_agreement import OVERALL
         from vcap_jax.human_eval.study import ANSWERS, read_study
@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         study = read_study(args.folder)
         if args.records is not None:
             records = read_records(args.records)
+            check_fit(study, records)
         else:
             with StoredAnswers(args.folder / ANSWERS) as stored:
                 records = records_of(study, stored)

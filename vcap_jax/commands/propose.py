@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from vcap_jax.human_eval.errors import StudyError
         from vcap_jax.human_eval.propose import propose_for, stages, summary
         from vcap_jax.human_eval.records import write_rows
-        from vcap_jax.human_eval.study import ANSWERS, ITEMS, PROPOSITIONS, read_items
+        from vcap_jax.human_eval.study import ANSWERS, ITEMS, PROPOSITIONS, check_media, read_items
         from vcap_jax.report.summary import write_summary
         from vcap_jax.reward.config import JudgeConfig
 
@@ -77,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.captions:
             _gather(args)
         items = read_items(folder / ITEMS)
+        for item in items.values():  # what people cannot be shown need not be asked about
+            check_media(folder, item)
         if scenes is not None:
             return _by_facts(args, items, scenes)
         asked = stages(args.prompts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -148,6 +149,8 @@ def _misfit_result(found: object) -> str | None:
     for name, value in found.metrics.items():
         if not is_a(name, str) or not is_a(value, Value):
             return f"the metric {name!r} of type {type(value).__name__}, not Value"
+        if infinite := [part for part in (value.value, value.low, value.high) if math.isinf(part)]:
+            return f"the metric {name!r} with {infinite[0]}: a number is finite, or NaN where nothing is measured"
     if not is_a(found.items, tuple) or not all(is_a(item, Item) for item in found.items):
         return "items that are no tuple of Item"
     return None

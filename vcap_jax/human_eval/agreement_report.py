@@ -36,7 +36,7 @@ def write_agreement(results: Results, folder: Path, *, name: str) -> list[Path]:
     drawn.savefig(png, format="png", dpi=140)
     picture = svg.getvalue().decode()
     templates = page_templates("vcap_jax.human_eval")
-    templates.filters.update(number=number, percent=percent)
+    templates.filters.update(number=number, percent=percent, alone=alone)
     templates.globals.update(overall=OVERALL)
     write_page(
         paths[0],
@@ -52,6 +52,7 @@ def write_agreement(results: Results, folder: Path, *, name: str) -> list[Path]:
         labels=LABELS,
         half_widths=HALF_WIDTHS,
         people=ANNOTATORS,
+        best=min((rank for row in results.rows if (rank := row.mean_rank[OVERALL].value) > 0), default=None),
     )
     write_summary(paths[1], {"study": name, **vars(results), "sample_sizes": sample_sizes(results)})
     replace_file(paths[2], svg.getvalue())
@@ -120,7 +121,8 @@ def _draw_pairs(axis: Axes, results: Results) -> None:
     axis.set_xticks(range(len(models)), models, rotation=25, ha="right")
     axis.set_yticks(range(len(models)), models)
     mean = results.mean_pairs[OVERALL]["counted"]
-    axis.set_title(f"items on which people and reward agree, %; mean {100 * mean.value:.1f}", fontsize=10)
+    told = "" if math.isnan(mean.value) else f"; mean {100 * mean.value:.1f}"
+    axis.set_title(f"items on which people and reward agree, %{told}", fontsize=10)
     axis.spines[:].set_visible(False)
 
 
@@ -130,6 +132,11 @@ def number(value: Value | None, digits: int = 2) -> str:
         return "–"
     shown = f"{value.value:.{digits}f}"
     return f"{shown} ({value.low:.{digits}f} to {value.high:.{digits}f})"
+
+
+def alone(value: float) -> str:
+    """A number of two digits that has no interval; a dash where nothing was measured."""
+    return "–" if math.isnan(value) else f"{value:.2g}"
 
 
 def percent(value: Value | None) -> str:

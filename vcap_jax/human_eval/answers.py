@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import threading
@@ -13,7 +14,9 @@ from typing import Self
 
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.protocol import Ranking, Step1, Verdict, verdict_of
+from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.store_schema import VERSION
+from vcap_jax.human_eval.study import Study
 
 _BUSY_S = 30.0
 
@@ -87,9 +90,7 @@ class StoredAnswers:
             self._reader = connect(path)
             version = int(self._reader.execute("PRAGMA user_version").fetchone()[0])
         except sqlite3.Error as error:
-            raise StudyError(
-                f"{path} cannot be used as a store of answers ({error}): move it away"
-            ) from error
+            raise unusable(path, error) from error
         if version != VERSION:
             raise StudyError(
                 f"{path} is a store of version {version}, this program knows version {VERSION}: use the program that "
@@ -106,6 +107,18 @@ class StoredAnswers:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def check(self, study: Study) -> None:
+        """Raises StudyError if an item that is assigned is not in the study, or not what it was: answers would be to
+        another question."""
+        with self._read() as db:
+            check_asked(db, study)
+
+    def identity(self) -> str:
+        """What no other study has; "" before this one was opened."""
+        with self._read() as db:
+            row = db.execute("SELECT value FROM study WHERE key = 'id'").fetchone()
+        return "" if row is None else str(row[0])
 
     def assigned(self, annotator: str) -> tuple[Assigned, ...]:
         """An annotator's items in their order."""
@@ -205,12 +218,49 @@ class StoredAnswers:
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
         with self._reading:
-            # One snapshot for all that is asked.
-            self._reader.execute("BEGIN")
             try:
-                yield self._reader
-            finally:
-                self._reader.execute("COMMIT")
+                # One snapshot for all that is asked.
+                self._reader.execute("BEGIN")
+                try:
+                    yield self._reader
+                finally:
+                    self._reader.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise unusable(self.path, error) from error
+
+
+def unusable(path: Path, error: sqlite3.Error) -> StudyError:
+    """What to say of a file that SQLite cannot use."""
+    return StudyError(
+        f"{path} cannot be used as a store of answers ({error}): its folder must be one that you may write to; if the "
+        f"file is damaged, put a copy in its place, or what `sqlite3 {path.name} .recover` finds in it, or move it away"
+    )
+
+
+def check_asked(db: sqlite3.Connection, study: Study) -> None:
+    """See ``StoredAnswers.check``."""
+    for item, digest in db.execute("SELECT item, digest FROM items").fetchall():
+        if item not in study.items:
+            raise StudyError(f'the item "{item}" was assigned and is no longer in the study: put it back')
+        if asked_digest(study, study.items[item]) != digest:
+            raise StudyError(
+                f'the item "{item}" or its propositions changed after it was assigned: put it back, or give it another '
+                "id"
+            )
+
+
+def asked_digest(study: Study, item: Item) -> str:
+    """Of what is asked about an item. The reward is not asked about."""
+    asked = [
+        item.id,
+        item.media,
+        [[caption.model, caption.text] for caption in item.captions],
+        [
+            [one.prop_id, one.model, one.ref_model, str(one.kind), one.text]
+            for one in study.propositions[item.id]
+        ],
+    ]
+    return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -11,7 +11,7 @@ from vcap_jax.human_eval.errors import RuleBroken, StudyError
 from vcap_jax.human_eval.label_studio import from_tasks, labelling_config, to_tasks
 from vcap_jax.human_eval.protocol import Ranking
 from vcap_jax.human_eval.records import Answer, Rankings, Timestamps, ranks_of, read_rows, write_rows
-from vcap_jax.human_eval.store import AnswerStore
+from vcap_jax.human_eval.store import AnswerStore, GivenElsewhere
 from vcap_jax.human_eval.study import Study
 from vcap_jax.report.step_log import replace_file, write_json
 
@@ -32,7 +32,9 @@ class Records:
 
 
 def records_of(study: Study, stored: StoredAnswers) -> Records:
-    """Everything that is decided by now."""
+    """Everything that is decided by now. Raises StudyError if an item that is assigned is not in the study, or not what
+    it was."""
+    stored.check(study)
     asked = {one.prop_id: one for rows in study.propositions.values() for one in rows}
 
     def answer(prop: str, annotator: str, held: Held) -> Answer:
@@ -45,13 +47,9 @@ def records_of(study: Study, stored: StoredAnswers) -> Records:
         }
         return Answer.model_validate(row)
 
-    answers = tuple(
-        answer(one.prop, one.annotator, one.held) for one in stored.verdicts() if one.prop in asked
-    )
+    answers = tuple(answer(one.prop, one.annotator, one.held) for one in stored.verdicts())
     adjudicated = tuple(
-        answer(prop, who, held)
-        for prop, (who, held) in sorted(stored.adjudications().items())
-        if prop in asked
+        answer(prop, who, held) for prop, (who, held) in sorted(stored.adjudications().items())
     )
     orders: dict[tuple[str, str], dict[str, dict[str, int]]] = {}
     times: dict[tuple[str, str], str] = {}
@@ -115,26 +113,40 @@ def read_tasks(path: Path) -> list[object]:
     return tasks
 
 
-def take_in(study: Study, store: AnswerStore, records: Records) -> int:
-    """Stores answers that were given elsewhere; how many. Raises StudyError for answers that do not fit the study, and
-    Conflict for items that their annotator has answered here; what came before those is stored."""
+def check_fit(study: Study, records: Records) -> None:
+    """Raises StudyError unless all answers, rankings and adjudications are about this study's items."""
     asked = {one.prop_id: one for rows in study.propositions.values() for one in rows}
-    grouped: dict[tuple[str, str], list[Answer]] = {}
-    for answer in records.answers:
+    for answer in (*records.answers, *records.adjudicated):
         one = asked.get(answer.prop_id)
         if one is None or (one.image_id, one.text) != (answer.image_id, answer.text):
             raise StudyError(
                 f'the answer to "{answer.prop_id}" is to no proposition of this study: leave it out'
             )
-        grouped.setdefault((answer.annotator, answer.image_id), []).append(answer)
+    for order in records.rankings:
+        item = study.items.get(order.image_id)
+        if item is None or set(item.models) != set(order.accuracy):
+            raise StudyError(
+                f'{order.annotator} ranks captions of "{order.image_id}" that this study does not have: leave it out'
+            )
+
+
+def take_in(study: Study, store: AnswerStore, records: Records) -> int:
+    """Stores what was said elsewhere, all of it or nothing; how many answers. Raises what ``check_fit`` raises,
+    RuleBroken for what the protocol does not allow, and Conflict for what was answered here."""
+    check_fit(study, records)
+    grouped: dict[tuple[str, str], dict[str, Held]] = {}
+    for answer in records.answers:
+        grouped.setdefault((answer.annotator, answer.image_id), {})[answer.prop_id] = _held(answer)
     ranked = {(one.annotator, one.image_id): one for one in records.rankings}
-    for (annotator, item), answers in grouped.items():
-        verdicts = {one.prop_id: _held(one) for one in answers}
-        order = ranked.get((annotator, item))
+    given = []
+    # An item may have no propositions, and rankings all the same.
+    for annotator, item in dict.fromkeys((*grouped, *ranked)):
+        verdicts, order = grouped.get((annotator, item), {}), ranked.get((annotator, item))
         orders = None if order is None else {ranking: order.best_first(ranking) for ranking in Ranking}
         if orders is not None and len(verdicts) < len(study.propositions[item]):
             raise RuleBroken(f'{annotator} ranks "{item}" before all its propositions are decided')
-        store.take_in(annotator, item, verdicts, orders)
+        given.append(GivenElsewhere(annotator=annotator, item=item, verdicts=verdicts, rankings=orders))
+    store.take_in(given, {one.prop_id: (one.annotator, _held(one)) for one in records.adjudicated})
     return len(records.answers)
 
 

@@ -17,8 +17,8 @@ from vcap_jax.evals.captioners import PredictionsCaptioner
 from vcap_jax.evals.captions_file import read_captions
 from vcap_jax.evals.judged import REWARD
 from vcap_jax.human_eval.errors import StudyError
-from vcap_jax.human_eval.records import Caption, Item, write_rows
-from vcap_jax.human_eval.study import ITEMS, read_items
+from vcap_jax.human_eval.records import MOST_CAPTIONS, Caption, Item, parse_row, write_rows
+from vcap_jax.human_eval.study import ITEMS, check_kind, read_items
 
 MEDIA = "media"
 
@@ -36,6 +36,10 @@ def gather(
     """
     if len(captions) < 2:
         raise StudyError("captions are compared with each other: give --captions of two models at least")
+    if len(captions) > MOST_CAPTIONS:
+        raise StudyError(
+            f"a study compares at most {MOST_CAPTIONS} models, not {len(captions)}: leave some of --captions out"
+        )
     if count is not None and count < 1:
         raise StudyError(f"a study has one item at least, not {count}: raise --items")
     samples = read_manifest(manifest)
@@ -58,6 +62,8 @@ def gather(
             raise StudyError(
                 f"{sample.origin}: {len(sample.files)} images; a study shows one picture or video an item"
             )
+        file = sample.files[0]
+        check_kind(file, f"{sample.origin}: {file}", video=sample.video is not None)
     items = tuple(
         _item(sample, number, tuple(texts[sample.id] for texts in told.values()))
         for number, sample in enumerate(shared)
@@ -90,7 +96,9 @@ def _first_captions(model: str, path: Path, samples: Sequence[Sample]) -> dict[s
         written = PredictionsCaptioner(read_predictions(path)).captions(samples)
         found = {entry.id: entry.texts for entry in written}
     return {
-        name: Caption(model=model, text=texts[0], reward=rewards.get(name))
+        name: parse_row(
+            Caption, {"model": model, "text": texts[0], "reward": rewards.get(name)}, f'{path}, "{name}"'
+        )
         for name, texts in found.items()
         if texts and texts[0].strip()
     }
@@ -118,9 +126,4 @@ def _link(source: Path, target: Path) -> None:
 
 def _item(sample: Sample, number: int, captions: tuple[Caption, ...]) -> Item:
     media = f"{MEDIA}/{number:05d}{sample.files[0].suffix.lower()}"
-    return Item(
-        id=sample.id,
-        image=media if sample.modality == "image" else None,
-        video=media if sample.modality == "video" else None,
-        captions=captions,
-    )
+    return parse_row(Item, {"id": sample.id, sample.modality: media, "captions": captions}, sample.origin)

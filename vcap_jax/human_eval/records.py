@@ -32,6 +32,10 @@ from vcap_jax.report.step_log import replace_file
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"\S")]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=50_000, pattern=r"\S")]
+PropId = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
+"""Holds the names of an item and of two models, and a number."""
+MOST_CAPTIONS = 8
+"""Of an item."""
 
 
 class Row(BaseModel):
@@ -75,7 +79,7 @@ class Item(Row):
     id: Name
     image: Name | None = None
     video: Name | None = None
-    captions: Annotated[tuple[Caption, ...], Field(min_length=2, max_length=8)]
+    captions: Annotated[tuple[Caption, ...], Field(min_length=2, max_length=MOST_CAPTIONS)]
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
@@ -110,7 +114,7 @@ class Proposition(Row):
     """A statement about the caption of ``model`` that is to be decided."""
 
     image_id: Name
-    prop_id: Name
+    prop_id: PropId
     model: Name
     ref_model: Name
     kind: Kind
@@ -133,7 +137,7 @@ class Answer(Row):
     image_id: Name
     model: Name
     ref_model: Name
-    prop_id: Name
+    prop_id: PropId
     kind: Kind
     text: Text
     step1: Step1

@@ -7,20 +7,30 @@ so that one that is sent again is done once.
 
 from __future__ import annotations
 
-import hashlib
 import json
+import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vcap_jax.human_eval.answers import Held, StoredAnswers, adjudicated, connect, held_verdict, open_changes
+from vcap_jax.human_eval.answers import (
+    Held,
+    StoredAnswers,
+    adjudicated,
+    asked_digest,
+    check_asked,
+    connect,
+    held_verdict,
+    open_changes,
+    unusable,
+)
 from vcap_jax.human_eval.assignment import assign
 from vcap_jax.human_eval.errors import Conflict, RuleBroken, StudyError
 from vcap_jax.human_eval.protocol import Ranking, Verdict, check_rankings
-from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.store_schema import prepare
 from vcap_jax.human_eval.study import Study, write_settings
 
@@ -28,6 +38,17 @@ from vcap_jax.human_eval.study import Study, write_settings
 def utc_now() -> str:
     """ISO 8601 with milliseconds, UTC."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenElsewhere:
+    """What an annotator has said about an item in another tool. verdicts: by proposition; rankings: the best model
+    first, None where the item is not finished."""
+
+    annotator: str
+    item: str
+    verdicts: Mapping[str, Held]
+    rankings: Mapping[Ranking, Sequence[str]] | None
 
 
 class AnswerStore(StoredAnswers):
@@ -41,9 +62,7 @@ class AnswerStore(StoredAnswers):
             self._writer = connect(path)
             prepare(self._writer)
         except sqlite3.Error as error:
-            raise StudyError(
-                f"{path} cannot be used as a store of answers ({error}): move it away"
-            ) from error
+            raise unusable(path, error) from error
         super().__init__(path)
         self._now = now
         self._writing = threading.Lock()
@@ -68,21 +87,13 @@ class AnswerStore(StoredAnswers):
                     f"the study was begun with the seed {row[0]}, and study.json says {settings.seed}: put {row[0]} "
                     "back, or captions would be shown in another order"
                 )
-            db.execute("INSERT INTO study VALUES ('seed', ?) ON CONFLICT DO NOTHING", (str(settings.seed),))
-            known = dict(db.execute("SELECT item, digest FROM items"))
-            for item in known.keys() - study.items.keys():
-                raise StudyError(f'the item "{item}" was assigned and is no longer in the study: put it back')
+            for key, value in (("seed", str(settings.seed)), ("id", secrets.token_hex(8))):
+                db.execute("INSERT INTO study VALUES (?, ?) ON CONFLICT DO NOTHING", (key, value))
+            check_asked(db, study)
             for item in study.items.values():
-                digest = _digest(study, item)
-                if known.setdefault(item.id, digest) != digest:
-                    raise StudyError(
-                        f'the item "{item.id}" or its propositions changed after it was assigned: put it back, or '
-                        "give it another id"
-                    )
                 models = json.dumps(item.models, ensure_ascii=False)
-                db.execute(
-                    "INSERT INTO items VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (item.id, models, digest)
-                )
+                row_of_item = (item.id, models, asked_digest(study, item))
+                db.execute("INSERT INTO items VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row_of_item)
                 for one in study.propositions[item.id]:
                     row_of = (one.prop_id, item.id)
                     db.execute("INSERT INTO propositions VALUES (?, ?) ON CONFLICT DO NOTHING", row_of)
@@ -165,21 +176,31 @@ class AnswerStore(StoredAnswers):
         Raises RuleBroken if a proposition is not decided, a ranking is no strict permutation, or it is finished.
         """
         with self._transaction() as db:
-            if self._seen(db, annotator, request):
-                return
-            models = json.loads(db.execute("SELECT models FROM items WHERE item = ?", (item,)).fetchone()[0])
-            props = db.execute("SELECT prop FROM propositions WHERE item = ?", (item,)).fetchall()
-            check_rankings(rankings, models, [held_verdict(db, annotator, prop).verdict for (prop,) in props])
-            if db.execute(
-                "SELECT 1 FROM finished WHERE annotator = ? AND item = ?", (annotator, item)
-            ).fetchone():
-                raise RuleBroken("rankings are given once: this item is finished")
-            at = self._now()
-            for ranking, order in rankings.items():
-                row = (annotator, item, str(ranking), json.dumps(list(order), ensure_ascii=False), at)
-                db.execute("INSERT INTO rankings VALUES (?, ?, ?, ?, ?)", row)
-            db.execute("INSERT INTO finished VALUES (?, ?, ?)", (annotator, item, at))
-            self._event(db, annotator, item, "rankings", "finish", request=request)
+            self._finish(db, annotator, item, rankings, request)
+
+    def _finish(
+        self,
+        db: sqlite3.Connection,
+        annotator: str,
+        item: str,
+        rankings: Mapping[Ranking, Sequence[str]],
+        request: str,
+    ) -> None:
+        if self._seen(db, annotator, request):
+            return
+        models = json.loads(db.execute("SELECT models FROM items WHERE item = ?", (item,)).fetchone()[0])
+        props = db.execute("SELECT prop FROM propositions WHERE item = ?", (item,)).fetchall()
+        check_rankings(rankings, models, [held_verdict(db, annotator, prop).verdict for (prop,) in props])
+        if db.execute(
+            "SELECT 1 FROM finished WHERE annotator = ? AND item = ?", (annotator, item)
+        ).fetchone():
+            raise RuleBroken("rankings are given once: this item is finished")
+        at = self._now()
+        for ranking, order in rankings.items():
+            row = (annotator, item, str(ranking), json.dumps(list(order), ensure_ascii=False), at)
+            db.execute("INSERT INTO rankings VALUES (?, ?, ?, ?, ?)", row)
+        db.execute("INSERT INTO finished VALUES (?, ?, ?)", (annotator, item, at))
+        self._event(db, annotator, item, "rankings", "finish", request=request)
 
     def adjudicate(self, adjudicator: str, prop: str, verdict: Verdict, *, version: int) -> Held:
         """Stores what a third person decides about a disputed proposition. Raises Conflict and RuleBroken."""
@@ -198,35 +219,39 @@ class AnswerStore(StoredAnswers):
             self._event(db, adjudicator, None, prop, "adjudicate", before=before.verdict, after=verdict)
             return adjudicated(db, prop)
 
-    def take_in(
-        self,
-        annotator: str,
-        item: str,
-        verdicts: Mapping[str, Held],
-        rankings: Mapping[Ranking, Sequence[str]] | None,
-    ) -> None:
-        """Stores answers that were given elsewhere, all or none; with rankings the item is finished.
+    def take_in(self, given: Sequence[GivenElsewhere], decided: Mapping[str, tuple[str, Held]]) -> None:
+        """Stores what was said elsewhere, all of it or nothing; an item with rankings is finished.
 
-        The item becomes one of the annotator's. Raises Conflict if that one has answered it here.
+        Items become their annotators'. decided: by whom and what, about disputed propositions. Raises Conflict for what
+        was answered or decided here, RuleBroken for what the protocol does not allow.
         """
         with self._transaction() as db:
-            if db.execute(
-                "SELECT 1 FROM verdicts WHERE annotator = ? AND item = ?", (annotator, item)
-            ).fetchone():
+            for one in given:
+                self._take_in(db, one)
+            for prop, (who, held) in decided.items():
+                if db.execute("SELECT 1 FROM adjudications WHERE prop = ?", (prop,)).fetchone():
+                    raise Conflict(f'"{prop}" is adjudicated here already: nothing was taken in')
+                at = self._now()
+                values = (held.verdict.step1, held.verdict.step2, held.verdict.note, 1)
+                row = (prop, who, *values, held.first_at or at, held.last_at or at)
+                db.execute("INSERT INTO adjudications VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+                self._event(db, who, None, prop, "import", after=held.verdict)
+
+    def _take_in(self, db: sqlite3.Connection, one: GivenElsewhere) -> None:
+        who = (one.annotator, one.item)
+        for table in ("verdicts", "finished"):
+            if db.execute(f"SELECT 1 FROM {table} WHERE annotator = ? AND item = ?", who).fetchone():
                 raise Conflict(
-                    f'{annotator} has answers to "{item}" here already: they stay, and taking in ended there'
+                    f'{one.annotator} has answers to "{one.item}" here already: they stay, and nothing was taken in'
                 )
-            place = db.execute(
-                "SELECT COUNT(*) FROM assignments WHERE annotator = ?", (annotator,)
-            ).fetchone()[0]
-            db.execute(
-                "INSERT INTO assignments VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (annotator, item, place)
-            )
-            for prop, held in verdicts.items():
-                self._event(db, annotator, item, prop, "import", after=held.verdict)
-                self._put(db, annotator, item, prop, held.verdict, Held(first_at=held.first_at), held.last_at)
-        if rankings is not None:
-            self.finish(annotator, item, rankings, request=f"import of {annotator} {item}")
+        count = "SELECT COUNT(*) FROM assignments WHERE annotator = ?"
+        place = db.execute(count, (one.annotator,)).fetchone()[0]
+        db.execute("INSERT INTO assignments VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (*who, place))
+        for prop, held in one.verdicts.items():
+            self._event(db, *who, prop, "import", after=held.verdict)
+            self._put(db, *who, prop, held.verdict, Held(first_at=held.first_at), held.last_at)
+        if one.rankings is not None:
+            self._finish(db, *who, one.rankings, f"import of {one.annotator} {one.item}")
 
     def _put(
         self,
@@ -290,20 +315,6 @@ class AnswerStore(StoredAnswers):
                 raise RuleBroken(str(error)) from error
             except sqlite3.Error as error:
                 raise StudyError(f"{self.path} cannot be written ({error}): is the disk full?") from error
-
-
-def _digest(study: Study, item: Item) -> str:
-    """Of what is asked about an item. The reward is not asked about."""
-    asked = [
-        item.id,
-        item.media,
-        [[caption.model, caption.text] for caption in item.captions],
-        [
-            [one.prop_id, one.model, one.ref_model, str(one.kind), one.text]
-            for one in study.propositions[item.id]
-        ],
-    ]
-    return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
 
 
 def _packed(verdict: Verdict | None) -> str | None:

@@ -120,7 +120,7 @@ def read_study(folder: Path, settings: Settings | None = None) -> Study:
     items = read_items(folder / ITEMS)
     propositions = read_propositions(folder / PROPOSITIONS, items)
     for item in items.values():
-        _check_media(folder, item)
+        check_media(folder, item)
     return Study(
         folder=folder,
         settings=read_settings(folder) if settings is None else settings,
@@ -176,15 +176,21 @@ def _misplaced(span: Span, model: str, caption: str) -> str:
     return f"{text}: offsets count code points"
 
 
-def _check_media(folder: Path, item: Item) -> None:
-    relative = Path(item.media)
-    known = IMAGES if item.image is not None else VIDEOS
-    where = f'item "{item.id}": {item.media}'
-    if relative.is_absolute() or ".." in relative.parts:
-        raise StudyError(f"{where} leaves the study's folder: copy or link it there and give a relative path")
-    if relative.suffix.lower() not in known:
+def check_kind(file: Path, where: str, *, video: bool) -> None:
+    """Raises StudyError for a picture or video that browsers do not show, by its name. where: begins the message."""
+    known = VIDEOS if video else IMAGES
+    if file.suffix.lower() not in known:
         raise StudyError(
             f"{where} is of a kind that browsers do not show: convert it to one of {', '.join(known)}"
         )
+
+
+def check_media(folder: Path, item: Item) -> None:
+    """Raises StudyError unless an item's picture or video is there and can be shown."""
+    relative = Path(item.media)
+    where = f'item "{item.id}": {item.media}'
+    if relative.is_absolute() or ".." in relative.parts:
+        raise StudyError(f"{where} leaves the study's folder: copy or link it there and give a relative path")
+    check_kind(relative, where, video=item.video is not None)
     if not (folder / relative).is_file():
         raise StudyError(f"{where} does not exist below {folder}: check the path")

@@ -208,7 +208,8 @@ def choose_best(scores: Path, candidates: ReferencePool) -> tuple[ReferencePool,
         entries.append(PoolEntry(id=identity, references=(candidates[identity].references[best],)))
     if not entries:
         raise NoUsableSamplesError(
-            f"{scores}: not a single candidate has a score, so there is nothing to learn"
+            f"{scores}: not a single candidate has a score, so there is nothing to learn; remove the file to have them "
+            "scored again"
         )
     selection = Selection(
         samples=len(entries),

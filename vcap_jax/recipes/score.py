@@ -44,6 +44,7 @@ from vcap_jax.run.judge_record import noted_judge
 from vcap_jax.system.shutdown import requested
 
 REWARDS, PAGE = "rewards.jsonl", "rewards.html"
+_PARTIAL = f".{REWARDS}.partial"
 _STORE = "judgements.sqlite"
 
 
@@ -58,10 +59,16 @@ class ScoreRequest:
 def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None]) -> Mapping[str, object]:
     """Scores every caption of the file; returns the summary. Called again, it asks only what has no answer yet.
 
-    Raises what ``check_inputs`` raises, EvaluatorError for captions that are of none of the samples, JudgeUnavailable
-    and its kinds, RunFolderError for another judge than the folder's, and Stopped if a signal came.
+    Raises what ``check_inputs`` raises, EvaluatorError for captions that are of none of the samples and for the folder
+    of a run, JudgeUnavailable and its kinds, RunFolderError for another judge than the folder's, and Stopped if a
+    signal came.
     """
     begin = time.monotonic()
+    folder = RunFolder(request.folder)
+    if folder.begun and not any((folder.root / name).exists() for name in (REWARDS, _PARTIAL)):
+        raise EvaluationRefused(
+            f"{folder.root} is the folder of a run, whose config.yaml would be replaced: give another --out"
+        )
     # Every row may be captioned, those that a run holds out as well.
     config = replace(config, data=replace(config.data, heldout_share=0.0, heldout=None))
     if config.data.manifest is None:
@@ -80,7 +87,6 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
         )
     frames = _frames(config)
     request.folder.mkdir(parents=True, exist_ok=True)
-    folder = RunFolder(request.folder)
     replace_file(folder.config, dump_config(config).encode())
     progress = PoolProgress(say, seconds=10)
     with ExitStack() as stack:
@@ -113,7 +119,7 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
         page = RewardsPage(own)
         captions = lost = 0
         items: list[Item] = []
-        partial = folder.root / f".{REWARDS}.partial"
+        partial = folder.root / _PARTIAL
         with partial.open("w", encoding="utf-8") as file:
             for one in scored(own, [there[sample.id] for sample in samples], kept=True):
                 for row in _rows(one):

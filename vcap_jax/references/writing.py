@@ -22,6 +22,7 @@ from vcap_jax.captioning.parts import (
     check_plan,
     differing,
     grow,
+    held,
     part_file,
     partial_file,
     parts_folder,
@@ -103,7 +104,8 @@ def write_pool(
     caption. on_bad: told of samples that get no entry, as they cannot be read or nothing was said of them.
     Returns the pool, or None while parts of other processes are missing. A signal ends it, with Stopped, once the
     captions in work are written.
-    Raises PoolError if another pool, or parts of another, lie at ``path``, or if no sample could be captioned.
+    Raises PoolError if another pool, or parts of another, lie at ``path``, if another process is writing the part, or
+    if no sample could be captioned.
     """
     shard = shard or Shard()
     provenance = writer.provenance
@@ -131,13 +133,14 @@ def write_pool(
         part = part_file(parts, name, shard)
         if part.exists():
             continue
-        _write_part(
-            part,
-            start,
-            stop,
-            captions,
-            lambda *told, name=name: on_progress and on_progress(_TOLD[name], *told),
-        )
+        with held(part, PoolError):
+            _write_part(
+                part,
+                start,
+                stop,
+                captions,
+                lambda *told, name=name: on_progress and on_progress(_TOLD[name], *told),
+            )
     return _join(path, parts, provenance, samples, shard.count, [job[0] for job in jobs])
 
 

@@ -154,8 +154,8 @@ class RunFolder:
 
         Raises:
             RunFolderError: checkpoints could not be read under its name; the folder is not empty and ``resume``
-                was not given; it holds something that is no run; or the configuration differs in keys that make
-                it another run; all are named, with both values.
+                was not given; it holds something that is no run; the configuration differs in keys that make it
+                another run, all of which are named, with both values; or another process is at work in it.
         """
         root = Path(root)
         if root.exists() and not root.is_dir():
@@ -187,10 +187,15 @@ class RunFolder:
             )
         if differing:
             raise _other_run(root, differing, remedies or {})
+        root.mkdir(parents=True, exist_ok=True)
+        if not lock(root):
+            raise RunFolderError(
+                f"another process is at work in {root}: wait until it has ended, or end it, or choose another folder "
+                "with --run-dir"
+            )
         if used and differences(then, now, unkept, defaults=defaults):
             folder._keep_config()
         replace_file(folder.config, text.encode())
-        lock(root)
         return cls(root, resumed=used)
 
     def written_config(self) -> JsonDict:

@@ -29,7 +29,8 @@ from vcap_jax.run.judge_domain import domain_warning
 from vcap_jax.world.splits import EmbeddedData
 
 _MOST_FRAMES = 16
-_LONGEST = 512
+_LONGEST, _LONGEST_OF_SEVERAL = 512, 288
+"""Pixels of a picture's longer side on a page: frames are shown small, and 150 groups of 16 of them stand on one."""
 
 
 class Shown:
@@ -155,11 +156,12 @@ def frames_of(media: EncodedMedia) -> tuple[SampleFrame, ...]:
         step = (len(pictures) - 1) / (_MOST_FRAMES - 1)
         pictures = tuple(pictures[round(i * step)] for i in range(_MOST_FRAMES))
     frames = []
+    longest = _LONGEST if len(pictures) == 1 else _LONGEST_OF_SEVERAL
     for encoded in pictures:
         image = Image.open(io.BytesIO(encoded.data))
         data, mime = encoded.data, encoded.mime
-        if max(image.size) > _LONGEST:
-            image.thumbnail((_LONGEST, _LONGEST))
+        if max(image.size) > longest:
+            image.thumbnail((longest, longest))
             buffer = io.BytesIO()
             image.convert("RGB").save(buffer, "JPEG", quality=82)
             data, mime = buffer.getvalue(), "image/jpeg"

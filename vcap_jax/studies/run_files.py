@@ -8,6 +8,7 @@ from pathlib import Path
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.evals.config import HELDOUT
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.studies.results import ResultsError
 from vcap_jax.system.json_values import as_list, as_text
 from vcap_jax.world.dataset import read_scenes
 from vcap_jax.world.scenes import Scene
@@ -19,11 +20,20 @@ def heldout_folder(run: Path) -> Path:
 
 
 def heldout_captions(path: Path) -> dict[str, list[str]]:
-    """Captions by scene, as ``vcap_jax.run.evaluation`` writes them."""
+    """Captions by scene, as ``vcap_jax.run.evaluation`` writes them.
+
+    Raises ResultsError for a scene that could not be captioned: rows of fewer scenes than others have do not compare.
+    """
     found: dict[str, list[str]] = {}
-    for _, row in read_objects(path, "file of captions"):
-        captions = as_list(row["captions"], f"{path}: captions")
-        found[as_text(row["id"], f"{path}: id")] = [as_text(one, f"{path}: caption") for one in captions]
+    for number, row in read_objects(path, "file of captions"):
+        identity, failure = as_text(row.get("id"), f"{path}:{number}: id"), row.get("failure")
+        if failure is not None:
+            raise ResultsError(
+                f"{path}:{number}: {identity} was not captioned ({failure}): remove {path.stem}.* beside that file and "
+                "the run's summary.json, and go on with the study, which captions these scenes anew"
+            )
+        captions = as_list(row.get("captions"), f"{path}:{number}: captions")
+        found[identity] = [as_text(one, f"{path}:{number}: caption") for one in captions]
     return found
 
 

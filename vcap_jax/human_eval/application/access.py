@@ -102,7 +102,7 @@ class Access:
         self._people = {
             token: Person(name=name, role=_role(name, settings)) for name, token in tokens.items()
         }
-        self._hosts = frozenset(hosts)
+        self._hosts = frozenset(host.lower() for host in hosts)  # as urlsplit gives what a browser asks for
 
     def person(self, token: str) -> Person | None:
         """Who has this token; the time it takes tells nothing about tokens."""

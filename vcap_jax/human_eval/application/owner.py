@@ -14,6 +14,7 @@ from aiohttp import web
 from vcap_jax.human_eval.answers import Held
 from vcap_jax.human_eval.application.access import OWNER, PERSON, Role, only
 from vcap_jax.human_eval.application.parts import (
+    Parts,
     answer,
     body,
     optional_text,
@@ -46,10 +47,12 @@ deciders = only(Role.OWNER, Role.ADJUDICATOR)
 
 @dataclass(frozen=True, kw_only=True)
 class Disputed:
-    """A dispute as it is shown. before, span, after: the caption around what the proposition rests on. answers: in an
-    order that says nothing. decided: by the third person, perhaps nothing yet."""
+    """A dispute as it is shown. key: of the proposition, whose own id may name the models. before, span, after: the
+    caption around what the proposition rests on. answers: in an order that says nothing. decided: by the third person,
+    perhaps nothing yet."""
 
     place: int
+    key: str
     proposition: Proposition
     media: str
     video: bool
@@ -111,7 +114,7 @@ async def disputed(request: web.Request) -> web.Response:
     show_all = request.query.get("all") == "1"
 
     def read() -> tuple[list[Dispute], dict[str, tuple[str, Held]]]:
-        return disputes(found.store.verdicts()), dict(found.store.adjudications())
+        return _disputes(found), dict(found.store.adjudications())
 
     everything, decided = await told(read)
     chosen = everything if show_all else [one for one in everything if one.prop not in decided]
@@ -143,8 +146,9 @@ async def adjudicate(request: web.Request) -> web.Response:
         raise web.HTTPForbidden(text="the study names somebody else for this")
 
     def work() -> JsonDict:
-        prop = text_of(sent, "prop")
-        if all(one.prop != prop for one in disputes(found.store.verdicts())):
+        key, view = text_of(sent, "prop"), found.view(OWNER)
+        prop = next((one.prop for one in _disputes(found) if view.alias(one.prop) == key), None)
+        if prop is None:
             raise RuleBroken("this proposition is not disputed")
         note = text_of(sent, "note", NOTE_CHARACTERS)
         verdict = verdict_of(optional_text(sent, "step1"), optional_text(sent, "step2"), note)
@@ -174,6 +178,14 @@ def _may_decide(request: web.Request) -> bool:
     return request[PERSON].role is Role.ADJUDICATOR or parts(request).study.settings.adjudicator is None
 
 
+def _disputes(found: Parts) -> list[Dispute]:
+    """Those of an item beside each other, in an order that says nothing: ids, by which they are stored, may name
+    models."""
+    alias_of = found.view(OWNER).alias
+    everything = disputes(found.store.verdicts())
+    return sorted(everything, key=lambda one: (alias_of(one.item), alias_of(one.prop)))
+
+
 def _shown(request: web.Request, place: int, one: Dispute, decided: Held) -> Disputed:
     found = parts(request)
     seed = found.study.settings.seed
@@ -185,6 +197,7 @@ def _shown(request: web.Request, place: int, one: Dispute, decided: Held) -> Dis
     names = sorted(one.answers, key=lambda name: alias(seed, name, one.prop))
     return Disputed(
         place=place,
+        key=found.view(OWNER).alias(one.prop),
         proposition=proposition,
         media=f"/media/{found.view(OWNER).alias(one.item)}",
         video=item.video is not None,

@@ -29,11 +29,13 @@ T = TypeVar("T")
 class Parts:
     """Of one application.
 
-    links: everybody's own address. assigned: who is known to have which item; nothing is ever taken from anybody.
+    identity: of the study. links: everybody's own address. assigned: who is known to have which item; nothing is ever
+    taken from anybody.
     """
 
     study: Study
     store: AnswerStore
+    identity: str = ""
     links: Mapping[str, str] = field(default_factory=dict)
     templates: jinja2.Environment = field(
         default_factory=lambda: page_templates("vcap_jax.human_eval.application")
@@ -49,7 +51,9 @@ class Parts:
 
     def page(self, template: str, **values: object) -> web.Response:
         """A page; whatever is put in is escaped."""
-        text = self.templates.get_template(template).render(study=self.study.settings.name, **values)
+        text = self.templates.get_template(template).render(
+            study=self.study.settings.name, identity=self.identity, **values
+        )
         return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-store"})
 
 
@@ -87,6 +91,10 @@ def text_of(sent: JsonDict, key: str, most: int = 200) -> str:
         raise RuleBroken(str(error)) from error
     if len(text) > most:
         raise RuleBroken(f"{key} has at most {most} characters, not {len(text)}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RuleBroken(f"{key} has half of a character, which no file can hold: write it anew") from error
     return text
 
 

@@ -48,7 +48,7 @@ def make_app(
     """The application of a study. hosts: the names it may be asked for by."""
     access = Access(tokens, study.settings, hosts)
     app = web.Application(middlewares=[access.middleware], client_max_size=MOST_BYTES)
-    app[PARTS] = Parts(study=study, store=store)
+    app[PARTS] = Parts(study=study, store=store, identity=store.identity())
 
     async def enter(request: web.Request) -> web.Response:
         person = access.person(request.match_info["token"])

@@ -11,9 +11,11 @@ const RANKINGS = ["accuracy", "completeness", "granularity"];
 const NOTHING = { step1: null, step2: null, note: "", version: 0 };
 
 const $ = (id) => document.getElementById(id);
-const person = document.body.dataset.person;
+const { person, study } = document.body.dataset;
+// What this browser keeps is of this study: another one may be served at the same address later.
+const home = `${study}:${person}`;
 const viewer = new Viewer($("stage"), { seek: $("seek"), time: $("time"), video: $("video-tools") });
-const queue = new Queue(person, send, told);
+const queue = new Queue(home, send, told);
 
 let me = null; // all items of this annotator
 let item = null; // the one that is shown, as the server gave it, kept up to date here
@@ -122,10 +124,10 @@ async function open(key) {
   draw();
 }
 
-const draft = () => `vcap-ranking:${person}:${item.key}`;
+const draft = (key = item.key) => `vcap-ranking:${home}:${key}`;
 
 async function after(key) {
-  localStorage.removeItem(`vcap-ranking:${person}:${key}`);
+  localStorage.removeItem(draft(key));
   try {
     me = await get("/api/me");
   } catch {
@@ -235,7 +237,11 @@ function rank(which, letter) {
 }
 
 function keepOrders() {
-  localStorage.setItem(draft(), JSON.stringify(orders));
+  try {
+    localStorage.setItem(draft(), JSON.stringify(orders));
+  } catch {
+    // Full: the rankings are in this page alone until the item is finished.
+  }
   draw();
 }
 

@@ -1,6 +1,15 @@
 // Sends what the third person decides about a dispute, and shows it when it is on disk.
 const person = document.body.dataset.person;
 
+// One more is decided: where the open ones are listed, those of the next page now begin one earlier.
+function before() {
+  const after = document.querySelector("a[data-open]");
+  if (!after) return;
+  const next = new URL(after.href);
+  next.searchParams.set("from", next.searchParams.get("from") - 1);
+  after.href = next;
+}
+
 for (const form of document.querySelectorAll(".decide-form")) {
   const { step1, step2, note } = form.elements;
   const follow = () => {
@@ -44,6 +53,7 @@ for (const form of document.querySelectorAll(".decide-form")) {
       saved.textContent = `not saved: ${message}`;
       return;
     }
+    if (sent.version === 0) before();
     dispute.dataset.version = JSON.parse(told).version;
     const decision = dispute.querySelector(".decision");
     decision.replaceChildren();

@@ -4,7 +4,7 @@
 const WAITS = [500, 1000, 2000, 4000, 8000];
 
 export class Queue {
-  // who: whose answers. send(entry): a promise of the Response. told(event, entry, detail): "stored", "refused",
+  // who: whose answers, to which study. send(entry): a promise of the Response. told(event, entry, detail): "stored", "refused",
   // "waiting", "shut", "empty".
   constructor(who, send, told) {
     this.prefix = `vcap-answers:${who}:`;
@@ -31,7 +31,9 @@ export class Queue {
   }
 
   add(entry) {
-    const time = String(Date.now()).padStart(15, "0");
+    // After all that waits, also where the clock has been set back meanwhile.
+    const last = Number(this.keys().at(-1)?.slice(this.prefix.length).split("-")[0] ?? 0);
+    const time = String(Math.max(Date.now(), last + 1)).padStart(15, "0");
     const key = `${this.prefix}${time}-${String(this.count++).padStart(6, "0")}-${entry.request}`;
     const text = JSON.stringify(entry);
     try {
