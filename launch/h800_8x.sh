@@ -125,10 +125,13 @@ fi
 
 judge_command=("$python" gpu_judge/serve.py --backend vllm --vllm "$vllm" --model "$judge_model" --gpus "$judge_gpus"
   --modality "$modality" --host "$judge_host" --port "$judge_port" --gpu-memory-utilization "$judge_memory"
-  --log-dir "$logs/judge" --port-file "$logs/judge.addresses" --start-timeout-s "$judge_timeout")
+  --log-dir "$logs/judge" --start-timeout-s "$judge_timeout")
 if $judge_turns; then judge_command+=(--sleep-mode); fi
 key=()
 if [[ $judge_host != 127.0.0.1 ]]; then judge_command+=(--api-key-env VCAP_JUDGE_KEY); fi
+# The folder of the file with the addresses is made when the run begins, after the checks.
+judge_check=("${judge_command[@]}" --check)
+judge_command+=(--port-file "$logs/judge.addresses")
 if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
 settings=(--config "configs/paper/$modality.yaml" "${configs[@]}" "model.path=$model" "data.manifest=$manifest"
   "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${groups[@]}" "${turns[@]}" "${more[@]}")
@@ -169,8 +172,7 @@ preflight "$python" "${before_the_run[@]}" "${settings[@]}"
 if $elsewhere; then
   echo "  left out: GPUs, memory, judge"
 elif [[ -n $judge_gpus ]]; then
-  check "judge (checkpoint, vLLM, memory, ports)" "its message: $(quoted "${judge_command[@]}" --check)" \
-    "${judge_command[@]}" --check
+  check "judge (checkpoint, vLLM, memory, ports)" "its message: $(quoted "${judge_check[@]}")" "${judge_check[@]}"
   if [[ $judge_host != 127.0.0.1 ]]; then
     check "VCAP_JUDGE_KEY is set" "beyond loopback the judge needs a key: export VCAP_JUDGE_KEY=..." test -n "${VCAP_JUDGE_KEY:-}"
   fi
