@@ -136,15 +136,16 @@ if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
 settings=(--config "configs/paper/$modality.yaml" "${configs[@]}" "model.path=$model" "data.manifest=$manifest"
   "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${groups[@]}" "${turns[@]}" "${more[@]}")
 train_arguments=(--run-dir "$run_dir" --resume "${settings[@]}")
-# The CPU stays beside the GPUs for what is done on the host; that JAX computes on the GPUs is checked.
-train_environment=("CUDA_VISIBLE_DEVICES=$policy_gpus" "XLA_PYTHON_CLIENT_MEM_FRACTION=$policy_memory" "JAX_PLATFORMS=cuda,cpu")
+# Numbers are nvidia-smi's, as for the judge; CUDA's own begin with the fastest card. The CPU stays beside the GPUs for what
+# is done on the host; that JAX computes on the GPUs is checked.
+train_environment=("CUDA_DEVICE_ORDER=PCI_BUS_ID" "CUDA_VISIBLE_DEVICES=$policy_gpus" "XLA_PYTHON_CLIENT_MEM_FRACTION=$policy_memory" "JAX_PLATFORMS=cuda,cpu")
 
 # -- checks: all of them, before anything starts -------------------------------------------------------------------
 gpu_exists() { nvidia-smi --id="$1" --query-gpu=name --format=csv,noheader; }
 gpu_idle() { [[ -z $(nvidia-smi --id="$1" --query-compute-apps=pid --format=csv,noheader) ]]; }
 no_gpu_twice() { [[ -z $(tr , '\n' <<<"$policy_gpus${judge_gpus:+,$judge_gpus}" | sort | uniq -d) ]]; }
 jax_computes_on_gpus() {
-  [[ $(CUDA_VISIBLE_DEVICES=$policy_gpus jax_devices "$python" cuda) == "gpu $gpus" ]]
+  [[ $(CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=$policy_gpus jax_devices "$python" cuda) == "gpu $gpus" ]]
 }
 
 echo "checks"

@@ -24,7 +24,7 @@ def test_a_dry_run_prints_everything_and_starts_nothing(node: Path) -> None:
     assert "nothing was started" in done.stdout
     assert "PROBLEM" not in done.stdout
     assert "--gpus 6\\,7" in done.stdout
-    assert "CUDA_VISIBLE_DEVICES=0\\,1\\,2\\,3\\,4\\,5" in done.stdout
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0\\,1\\,2\\,3\\,4\\,5" in done.stdout
     assert "http://127.0.0.1:8000\\,http://127.0.0.1:8001" in done.stdout
     assert "optimizer.learning_rate=1e-6" in done.stdout
     assert "rollout.groups_per_batch=18 grpo.groups_per_micro_batch=6" in done.stdout
