@@ -124,7 +124,7 @@ class JudgementStore:
         self._thread.start()
 
     def find(self, keys: Iterable[JudgementKey]) -> dict[str, Judgement]:
-        """The stored judgements among ``keys``, by digest. Raises StoreError for a file that cannot be read (any more)."""
+        """The stored judgements among ``keys``, by digest. Raises StoreError for a file that cannot be read."""
         found = {}
         with self._reading, _as_store_errors(self.path):
             for key in keys:
@@ -295,8 +295,8 @@ def _as_store_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise StoreError(
-            f"{path} cannot be read as a store of judgements ({error}): give the judgements.sqlite of a run; one that is "
-            "damaged move away"
+            f"{path} cannot be read as a store of judgements ({error}): give the judgements.sqlite of a run, and move "
+            "a damaged one away"
         ) from error
 
 
