@@ -47,6 +47,9 @@ if "--check" in words:
     # As serve.py does, which would write there.
     told = words[words.index("--port-file") + 1] if "--port-file" in words else "here"
     sys.exit(0 if pathlib.Path(told).parent.is_dir() else 2)
+if "preflight.py" in words[0] and os.environ.get("PREFLIGHT") == "breaks off":
+    print("ok\\tconfiguration\\t")
+    sys.exit(1)
 if "preflight.py" in words[0] or "target.py" in words[0]:
     if "HOST_MEMORY" not in os.environ:  # this machine's is not what a node has
         words = [word for word in words if word != "--host-memory"]

@@ -129,6 +129,12 @@ def test_what_the_run_itself_would_refuse_is_told_before_anything_starts(node: P
     assert "rollout.group_size is 1" in one.stderr
 
 
+def test_checks_that_break_off_are_a_problem(node: Path) -> None:
+    done = start(node, "h800_8x.sh", "--dry-run", PREFLIGHT="breaks off")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "launch/preflight.py" in done.stderr
+
+
 def test_a_run_is_a_policy_to_start_from(node: Path) -> None:
     (node / "model" / "config.json").rename(node / "origin.json")
     (node / "origin").mkdir()
