@@ -96,7 +96,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
         "--invent-rate", type=float, help="share of false claims it sees confirmed (default: 0)"
     )
     embedded.add_argument(
-        "--attention", type=int, help="objects it notices where no reference points (default: 2)"
+        "--attention", type=int, help="objects it notices where no reference points (default: 3)"
     )
     embedded.add_argument("--error-seed", type=int, help="of its errors (default: 0)")
 
