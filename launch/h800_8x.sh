@@ -144,6 +144,12 @@ train_environment=("CUDA_DEVICE_ORDER=PCI_BUS_ID" "CUDA_VISIBLE_DEVICES=$policy_
 gpu_exists() { nvidia-smi --id="$1" --query-gpu=name --format=csv,noheader; }
 gpu_idle() { [[ -z $(nvidia-smi --id="$1" --query-compute-apps=pid --format=csv,noheader) ]]; }
 no_gpu_twice() { [[ -z $(tr , '\n' <<<"$policy_gpus${judge_gpus:+,$judge_gpus}" | sort | uniq -d) ]]; }
+# Without an address the trainer would start the embedded judge, to which photographs mean nothing. Other families of
+# rewards may ask none.
+has_judge() {
+  ((${#judge_urls[@]})) || [[ " ${more[*]} " =~ " "(judge\.urls|reward\.family)= ]] ||
+    grep -qs "family:" /dev/null "${configs[@]//--config/}"
+}
 jax_computes_on_gpus() {
   [[ $(CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=$policy_gpus jax_devices "$python" cuda) == "gpu $gpus" ]]
 }
@@ -167,6 +173,8 @@ if ! $elsewhere; then
     "VCAP_EXTRAS=cuda13 bash launch/quickstart.sh --help makes it (cuda12 with a driver older than 580); or --python" \
     jax_computes_on_gpus
 fi
+check "a judge is named" "no GPU of $target is left for a judge: --judge-turns has it on the policy's, --judge-url names one" \
+  has_judge
 if [[ -n $judge_gpus ]]; then before_the_run+=(--judges "$(count_list "$judge_gpus")"); fi
 check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint, or of a run, with --model" holds_policy "$model"
 preflight "$python" "${before_the_run[@]}" "${settings[@]}"

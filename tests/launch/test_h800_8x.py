@@ -70,6 +70,16 @@ def test_files_are_laid_over_the_papers_configuration(node: Path) -> None:
         assert f"--config configs/{own}/image.yaml --config {files[0]} --config {files[1]}" in done.stdout
 
 
+def test_a_node_without_a_gpu_for_the_judge_is_refused(node: Path) -> None:
+    """Without a judge's address the trainer would start the embedded one, which sees nothing in photographs."""
+    done = start(node, "h800_8x.sh", "--dry-run", "--target", "h100x2")
+    assert done.returncode == 2, done.stdout
+    assert "no GPU of h100x2 is left for a judge" in done.stderr
+    for given in (("--policy-gpus", "0", "--judge-gpus", "1"), ("--", "reward.family=random")):
+        done = start(node, "h800_8x.sh", "--dry-run", "--target", "h100x2", *given)
+        assert done.returncode == 0, done.stderr
+
+
 def test_a_trial_on_one_gpu_has_policy_and_judge_on_it_in_turns(node: Path) -> None:
     shutil.copy(BACKBONE_FOLDER / "config.json", node / "model" / "config.json")  # what waits is counted
     smaller = ("--config", str(ROOT / "configs" / "one_gpu.yaml"))
