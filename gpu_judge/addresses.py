@@ -7,6 +7,7 @@ import ipaddress
 import os
 import socket
 
+from vcap_jax.system.api_keys import flaw_of_key
 from vcap_jax.system.errors import VCapError
 
 
@@ -44,11 +45,8 @@ def read_api_key(host: str, api_key_env: str | None) -> str | None:
     key = os.environ.get(api_key_env, "")
     if not key.strip():
         raise AccessError(f"--api-key-env names {api_key_env}, and that environment variable is not set")
-    if key != key.strip() or not (key.isascii() and key.isprintable()):
-        raise AccessError(
-            f"the key in {api_key_env} has white space around it or characters that no HTTP header holds: set it "
-            "again, in plain ASCII on one line"
-        )
+    if flaw := flaw_of_key(key):
+        raise AccessError(f"the key in {api_key_env} {flaw}")
     return key
 
 

@@ -91,14 +91,15 @@ read_target() {
 
 # preflight PYTHON ARGUMENT... : what launch/preflight.py finds, one line for each of its checks, as `check` says them.
 preflight() {
-  local state what remedy seen=0 command=("$1" launch/preflight.py "${@:2}")
+  local state what remedy seen=0 wrong=0 command=("$1" launch/preflight.py "${@:2}")
   while IFS=$'\t' read -r state what remedy; do
     case $state in
       ok) echo "  ok      $what" && seen=1 ;;
-      PROBLEM) echo "  PROBLEM $what" && problems+=("$what: $remedy") && seen=1 ;;
+      PROBLEM) echo "  PROBLEM $what" && problems+=("$what: $remedy") && seen=1 wrong=1 ;;
     esac
   done < <("${command[@]}" 2>/dev/null)
-  if ((!seen)); then check "configuration" "its message: $(quoted "${command[@]}")" false; fi
+  # Its status is not 0 where it has told a problem; else it has broken off, and what it had not looked at may be wrong.
+  if { ! wait "$!" && ((!wrong)); } || ((!seen)); then check "configuration" "its message: $(quoted "${command[@]}")" false; fi
 }
 
 # jax_devices PYTHON PLATFORM : the backend that JAX computes on and how many devices of this host it has, "gpu 6". Asked

@@ -125,23 +125,33 @@ fi
 
 judge_command=("$python" gpu_judge/serve.py --backend vllm --vllm "$vllm" --model "$judge_model" --gpus "$judge_gpus"
   --modality "$modality" --host "$judge_host" --port "$judge_port" --gpu-memory-utilization "$judge_memory"
-  --log-dir "$logs/judge" --port-file "$logs/judge.addresses" --start-timeout-s "$judge_timeout")
+  --log-dir "$logs/judge" --start-timeout-s "$judge_timeout")
 if $judge_turns; then judge_command+=(--sleep-mode); fi
 key=()
 if [[ $judge_host != 127.0.0.1 ]]; then judge_command+=(--api-key-env VCAP_JUDGE_KEY); fi
+# The folder of the file with the addresses is made when the run begins, after the checks.
+judge_check=("${judge_command[@]}" --check)
+judge_command+=(--port-file "$logs/judge.addresses")
 if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
 settings=(--config "configs/paper/$modality.yaml" "${configs[@]}" "model.path=$model" "data.manifest=$manifest"
   "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${groups[@]}" "${turns[@]}" "${more[@]}")
 train_arguments=(--run-dir "$run_dir" --resume "${settings[@]}")
-# The CPU stays beside the GPUs for what is done on the host; that JAX computes on the GPUs is checked.
-train_environment=("CUDA_VISIBLE_DEVICES=$policy_gpus" "XLA_PYTHON_CLIENT_MEM_FRACTION=$policy_memory" "JAX_PLATFORMS=cuda,cpu")
+# Numbers are nvidia-smi's, as for the judge; CUDA's own begin with the fastest card. The CPU stays beside the GPUs for what
+# is done on the host; that JAX computes on the GPUs is checked.
+train_environment=("CUDA_DEVICE_ORDER=PCI_BUS_ID" "CUDA_VISIBLE_DEVICES=$policy_gpus" "XLA_PYTHON_CLIENT_MEM_FRACTION=$policy_memory" "JAX_PLATFORMS=cuda,cpu")
 
 # -- checks: all of them, before anything starts -------------------------------------------------------------------
 gpu_exists() { nvidia-smi --id="$1" --query-gpu=name --format=csv,noheader; }
 gpu_idle() { [[ -z $(nvidia-smi --id="$1" --query-compute-apps=pid --format=csv,noheader) ]]; }
 no_gpu_twice() { [[ -z $(tr , '\n' <<<"$policy_gpus${judge_gpus:+,$judge_gpus}" | sort | uniq -d) ]]; }
+# Without an address the trainer would start the embedded judge, to which photographs mean nothing. Other families of
+# rewards may ask none.
+has_judge() {
+  ((${#judge_urls[@]})) || [[ " ${more[*]} " =~ " "(judge\.urls|reward\.family)= ]] ||
+    grep -qs "family:" /dev/null "${configs[@]//--config/}"
+}
 jax_computes_on_gpus() {
-  [[ $(CUDA_VISIBLE_DEVICES=$policy_gpus jax_devices "$python" cuda) == "gpu $gpus" ]]
+  [[ $(CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=$policy_gpus jax_devices "$python" cuda) == "gpu $gpus" ]]
 }
 
 echo "checks"
@@ -163,14 +173,15 @@ if ! $elsewhere; then
     "VCAP_EXTRAS=cuda13 bash launch/quickstart.sh --help makes it (cuda12 with a driver older than 580); or --python" \
     jax_computes_on_gpus
 fi
+check "a judge is named" "no GPU of $target is left for a judge: --judge-turns has it on the policy's, --judge-url names one" \
+  has_judge
 if [[ -n $judge_gpus ]]; then before_the_run+=(--judges "$(count_list "$judge_gpus")" --judge-model "$judge_model"); fi
 check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint, or of a run, with --model" holds_policy "$model"
 preflight "$python" "${before_the_run[@]}" "${settings[@]}"
 if $elsewhere; then
   echo "  left out: GPUs, memory, judge"
 elif [[ -n $judge_gpus ]]; then
-  check "judge (checkpoint, vLLM, memory, ports)" "its message: $(quoted "${judge_command[@]}" --check)" \
-    "${judge_command[@]}" --check
+  check "judge (checkpoint, vLLM, memory, ports)" "its message: $(quoted "${judge_check[@]}")" "${judge_check[@]}"
   if [[ $judge_host != 127.0.0.1 ]]; then
     check "VCAP_JUDGE_KEY is set" "beyond loopback the judge needs a key: export VCAP_JUDGE_KEY=..." test -n "${VCAP_JUDGE_KEY:-}"
   fi

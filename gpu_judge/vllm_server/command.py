@@ -14,8 +14,8 @@ from gpu_judge.vllm_server.settings import ServeSettings, SettingsError
 
 KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM reads its key here; on the command line every user of the machine could see it."""
-_GUARD = "gpu_judge.vllm_server.key_guard.KeyGuard"
-_ROOT = Path(__file__).resolve().parents[2]
+_GUARD = "key_guard.KeyGuard"
+_MIDDLEWARE = Path(__file__).resolve().with_name("middleware")
 
 # Options that would open a server beyond what was asked for, or that bring in options unseen.
 _NEVER_EXTRA = (
@@ -154,7 +154,8 @@ def _environment(settings: ServeSettings, gpus: tuple[int, ...]) -> dict[str, st
     else:
         environment["VLLM_CPU_KVCACHE_SPACE"] = str(settings.cpu_cache_gb)
     if not is_loopback(settings.host):
-        environment["PYTHONPATH"] = str(_ROOT)  # where the middleware is found
+        # The package's own root may be the site-packages of another environment, with another transformers.
+        environment["PYTHONPATH"] = str(_MIDDLEWARE)
     return environment
 
 

@@ -44,7 +44,12 @@ if words[0] == "-c":
     print(os.environ.get("JAX_SEES", f"{{kind}} {{len(seen)}}"))
     sys.exit(0)
 if "--check" in words:
-    sys.exit(0)
+    # As serve.py does, which would write there.
+    told = words[words.index("--port-file") + 1] if "--port-file" in words else "here"
+    sys.exit(0 if pathlib.Path(told).parent.is_dir() else 2)
+if "preflight.py" in words[0] and os.environ.get("PREFLIGHT") == "breaks off":
+    print("ok\\tconfiguration\\t")
+    sys.exit(1)
 if "preflight.py" in words[0] or "target.py" in words[0]:
     if "HOST_MEMORY" not in os.environ:  # this machine's is not what a node has
         words = [word for word in words if word != "--host-memory"]

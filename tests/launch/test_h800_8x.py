@@ -24,7 +24,7 @@ def test_a_dry_run_prints_everything_and_starts_nothing(node: Path) -> None:
     assert "nothing was started" in done.stdout
     assert "PROBLEM" not in done.stdout
     assert "--gpus 6\\,7" in done.stdout
-    assert "CUDA_VISIBLE_DEVICES=0\\,1\\,2\\,3\\,4\\,5" in done.stdout
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0\\,1\\,2\\,3\\,4\\,5" in done.stdout
     assert "http://127.0.0.1:8000\\,http://127.0.0.1:8001" in done.stdout
     assert "optimizer.learning_rate=1e-6" in done.stdout
     assert "rollout.groups_per_batch=18 grpo.groups_per_micro_batch=6" in done.stdout
@@ -68,6 +68,16 @@ def test_files_are_laid_over_the_papers_configuration(node: Path) -> None:
         done = start(node, script, "--dry-run", "--config", files[0], "--config", files[1])
         assert done.returncode == 0, done.stderr
         assert f"--config configs/{own}/image.yaml --config {files[0]} --config {files[1]}" in done.stdout
+
+
+def test_a_node_without_a_gpu_for_the_judge_is_refused(node: Path) -> None:
+    """Without a judge's address the trainer would start the embedded one, which sees nothing in photographs."""
+    done = start(node, "h800_8x.sh", "--dry-run", "--target", "h100x2")
+    assert done.returncode == 2, done.stdout
+    assert "no GPU of h100x2 is left for a judge" in done.stderr
+    for given in (("--policy-gpus", "0", "--judge-gpus", "1"), ("--", "reward.family=random")):
+        done = start(node, "h800_8x.sh", "--dry-run", "--target", "h100x2", *given)
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_trial_on_one_gpu_has_policy_and_judge_on_it_in_turns(node: Path) -> None:
@@ -127,6 +137,12 @@ def test_what_the_run_itself_would_refuse_is_told_before_anything_starts(node: P
     assert "1 samples do not fill one step of 32 groups" in few.stderr
     one = start(node, "h800_8x.sh", "--dry-run", "--", "rollout.group_size=1", "max_steps=1")
     assert "rollout.group_size is 1" in one.stderr
+
+
+def test_checks_that_break_off_are_a_problem(node: Path) -> None:
+    done = start(node, "h800_8x.sh", "--dry-run", PREFLIGHT="breaks off")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "launch/preflight.py" in done.stderr
 
 
 def test_a_run_is_a_policy_to_start_from(node: Path) -> None:

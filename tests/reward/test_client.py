@@ -259,6 +259,9 @@ def test_the_key_is_sent_and_its_absence_is_named(
     monkeypatch.setenv("SOME_KEY", "abc")
     ask(settings(api_key_env="SOME_KEY"))
     assert judge.headers[0]["Authorization"] == "Bearer abc"
+    monkeypatch.setenv("SOME_KEY", "abc\r")  # of a file with line ends of Windows
+    with pytest.raises(JudgeUnavailable, match=r"SOME_KEY, and the key in it has white space"):
+        JudgeClient(settings(api_key_env="SOME_KEY"))
     monkeypatch.delenv("SOME_KEY")
     with pytest.raises(JudgeUnavailable, match="SOME_KEY"):
         JudgeClient(settings(api_key_env="SOME_KEY"))

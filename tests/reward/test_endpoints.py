@@ -182,6 +182,27 @@ def test_one_broken_connection_is_tried_elsewhere(
     assert asked.statistics.outages == 0
 
 
+@pytest.mark.parametrize("kind", ["errors", "hangs"])
+def test_what_a_sick_endpoint_does_not_answer_is_tried_elsewhere(
+    judges: list[Any], settings: Any, replies: Any, clock: FakeClock, kind: str
+) -> None:
+    """Its /health is good all the while, as that of a server whose GPU hangs."""
+    urls = tuple(judge.url for judge in judges)
+    ranked = preference("g", urls)
+
+    def sick(body: dict[str, Any], n: int) -> Any:
+        if kind == "errors":
+            return replies.Reply(status=500, raw="{}")
+        clock.advance_threadsafe(5)
+        return replies.Reply(hold=replies.never)
+
+    judges[ranked[0]].answer = sick
+    asked = Asked(settings(urls=urls, deadline_s=5.0), ["g"], clock)
+    assert isinstance(asked.scores[0], Scores)
+    assert asked.answers[0].tries == 2
+    assert len(judges[ranked[1]].bodies) == 1
+
+
 def test_endpoints_must_serve_one_model(judges: list[Any], settings: Any) -> None:
     urls = tuple(judge.url for judge in judges)
     judges[2].models = ["another-judge"]

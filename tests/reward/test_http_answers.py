@@ -23,3 +23,11 @@ def test_half_a_character_in_an_answer_reaches_no_file(content: object) -> None:
 def test_counts_that_are_none_make_no_completion() -> None:
     body = b'{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": Infinity}}'
     assert read_completion(body) is None
+
+
+@pytest.mark.parametrize("given", [{"type": "stop"}, ["stop"], 1, None])
+def test_a_finish_reason_that_is_no_text_is_none(given: object) -> None:
+    body = {"choices": [{"message": {"content": "x"}, "finish_reason": given}]}
+    answer = read_completion(json.dumps(body).encode())
+    assert answer is not None
+    assert answer.finish_reason is None

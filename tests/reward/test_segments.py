@@ -126,6 +126,12 @@ def test_parsing_never_raises_and_is_quick() -> None:
         "\n- " * 7000,
         "**" * 10000,
         "[0 - " * 5000,
+        "Scene" + " " * 100,
+        "Scene" + " " * 20000,
+        "**Scene 1" + "\t" * 20000 + "x",
+        "From" + " " * 20000 + "x",
+        "0 - 2 s" + " " * 20000 + "x",
+        "Overall summary" + " " * 20000 + "x",
     ]:
         began = time.process_time()
         parse_segments(long)

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,9 @@ def test_what_is_no_store_is_named(tmp_path: Path) -> None:
         JudgementStore(path)
     with pytest.raises(StoreError, match="cannot be used"):
         JudgementStore(path / "below a file")
+    for read in (read_candidates, read_judgements):
+        with pytest.raises(StoreError, match=r"/s cannot be read .*not a database"):
+            list(read(path))
     newer = tmp_path / "newer"
     with sqlite3.connect(newer) as connection:
         connection.execute("PRAGMA user_version = 99")
@@ -158,6 +162,16 @@ def test_what_is_no_store_is_named(tmp_path: Path) -> None:
         list(read_judgements(tmp_path / "absent"))
     with pytest.raises(StoreError, match="version 99"):
         list(read_candidates(newer))
+
+
+def test_a_store_that_is_damaged_while_it_is_open_is_named(tmp_path: Path) -> None:
+    with JudgementStore(tmp_path / "s") as store:
+        with closing(sqlite3.connect(tmp_path / "s")) as other:
+            other.execute("DROP TABLE judgements")
+        with pytest.raises(StoreError, match="/s cannot be read"):
+            store.find([KEY])
+        with pytest.raises(StoreError, match="/s cannot be read"):
+            len(store)
 
 
 def test_a_write_that_fails_says_so_to_whoever_waits(tmp_path: Path) -> None:

@@ -53,6 +53,9 @@ def test_larger_hardware_is_of_the_same_chip_and_ends() -> None:
     [
         ("NVIDIA H100 80GB HBM3", "h100"),
         ("NVIDIA H200", "h200"),
+        ("NVIDIA H800", "h800"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA A100-SXM4-40GB", None),
         ("NVIDIA H100 PCIe", None),
         ("NVIDIA L4", None),
         ("TPU v5 lite", "v5e"),

@@ -215,8 +215,10 @@ class JudgeClient:
                 failure = tried.failure
             doubtful = tried.gone or tried.outcome in ("connection", "doubt")
             spent.append(lease if doubtful else None)
-            if tried.outcome == "connection":
-                failed_at[endpoint] = None
+            if tried.outcome in ("connection", "doubt"):
+                failed_at[endpoint] = (
+                    None  # with all its tries there, what another could answer would be lost
+                )
             if doubtful and (tried.gone or len(spent) >= config.max_tries):
                 await self._pool.examine(endpoint)  # a judgement must not be lost to a dead judge
             again = tried.again or (tried.gone and lease.lost)

@@ -24,6 +24,7 @@ from vcap_jax.reward.http_answers import (
     short,
 )
 from vcap_jax.reward.media_cache import Lru
+from vcap_jax.system.api_keys import flaw_of_key
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.connection_errors import broken_connection
 from vcap_jax.system.sleep_mode import ServerGone, SleepMode, SleepModeError
@@ -354,10 +355,13 @@ def _field(reply: Reply, name: str) -> object:
 
 
 def authorisation(api_key_env: str | None, role: Role = JUDGE) -> dict[str, str]:
-    """The header with the key. Raises JudgeUnavailable if the variable that should hold it is not set."""
+    """The header with the key. Raises JudgeUnavailable if the variable that should hold it is not set, or holds what no
+    header does."""
     if api_key_env is None:
         return {}
     key = os.environ.get(api_key_env)
     if not key:
         raise JudgeUnavailable(f"{role.key} names {api_key_env}, and that environment variable is not set")
+    if flaw := flaw_of_key(key):
+        raise JudgeUnavailable(f"{role.key} names {api_key_env}, and the key in it {flaw}")
     return {"Authorization": f"Bearer {key}"}

@@ -53,7 +53,7 @@ def read_completion(raw: bytes) -> Completion | None:
         ids = payload.get("prompt_token_ids")
         return Completion(
             text=_text_of(content),
-            finish_reason=finish_reason,
+            finish_reason=finish_reason if isinstance(finish_reason, str) else None,
             usage=Usage(
                 prompt_tokens=int(usage.get("prompt_tokens") or 0),
                 cached_tokens=int(details.get("cached_tokens") or 0),

@@ -40,13 +40,14 @@ class SegmentedCaption:
     summary: str
 
 
-# Every repetition is bounded: a caption may be thousands of spaces or digits.
+# A caption may be thousands of spaces or digits. So every repetition is bounded or gives nothing back ("*+"): of blanks
+# that several neighbours may take, all ways to share them out would be tried.
 _TIME = r"(?:\d{1,2}:)?\d{1,3}:\d{1,2}(?:[.,]\d{1,3})?|\d{1,6}(?:\.\d{1,6})?"
 _GAP = r"[ \t]{0,3}"
 _UNIT = rf"(?:{_GAP}(?:seconds?|secs?|s)\b\.?)"
 _TO = rf"{_GAP}>?{_GAP}(?:-{{1,2}}>?|[\u2013\u2014\u2212~\u2192]|to\b|until\b|and\b|,){_GAP}<?{_GAP}"
-_LEAD = r"""^[ \t]*(?:(?:[-*\u2022>]|\#+|\d+[.)])[ \t]+)*(?:\*\*|__)?
-    (?:(?:segment|scene|shot|clip|part)[ \t]*\d*[ \t]*[:.,\u2013-]?[ \t]*(?:\*\*|__)?[ \t]*)?"""
+_LEAD = r"""^[ \t]*+(?:(?:[-*\u2022>]|\#++|\d++[.)])[ \t]++)*(?:\*\*|__)?
+    (?:(?:segment|scene|shot|clip|part)[ \t]*+\d*[ \t]*+[:.,\u2013-]?[ \t]*+(?:\*\*|__)?[ \t]*+)?"""
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
 _BRACKETED = re.compile(
     rf"(?:{_LEAD})?[\[\u3010]{_GAP}(?P<start>{_TIME}){_UNIT}?{_TO}(?P<end>{_TIME}){_UNIT}?{_GAP}[\]\u3011]",
@@ -55,17 +56,17 @@ _BRACKETED = re.compile(
 # At the start of a line round brackets or none will do, but then something must tell a range of times from a
 # mere pair of numbers ("2 - 3 people"): brackets, a unit, clock times or a colon after it.
 _AT_LINE_START = re.compile(
-    rf"""{_LEAD}(?:(?:from|between)[ \t]+)?
-    (?P<open>[(<])?{_GAP}(?P<start>{_TIME})(?P<unit1>{_UNIT})?{_TO}(?P<end>{_TIME})(?P<unit2>{_UNIT})?[ \t]*
-    (?P<close>[)>])?(?P<colon>[ \t]*(?:\*\*|__)?[ \t]*[:\uff1a])?""",
+    rf"""{_LEAD}(?:(?:from|between)[ \t]++)?
+    (?P<open>[(<])?{_GAP}(?P<start>{_TIME})(?P<unit1>{_UNIT})?{_TO}(?P<end>{_TIME})(?P<unit2>{_UNIT})?[ \t]*+
+    (?P<close>[)>])?(?P<colon>[ \t]*+(?:\*\*|__)?[ \t]*+[:\uff1a])?""",
     _FLAGS,
 )
 _SUMMARY_LINE = re.compile(
-    r"""^[ \t#>*_-]*(?:(?:overall|global|video|final|brief|short)[ \t]+)?
-    summary[ \t]*(?:\*\*|__)?[ \t]*(?:[:\uff1a\u2013-]|$)""",
+    r"""^[ \t#>*_-]*+(?:(?:overall|global|video|final|brief|short)[ \t]++)?
+    summary[ \t]*+(?:\*\*|__)?[ \t]*+(?:[:\uff1a\u2013-]|$)""",
     _FLAGS,
 )
-_SUMMARY_INLINE = re.compile(r"(?<=[\s.])Summary[ \t]*:")
+_SUMMARY_INLINE = re.compile(r"(?<=[\s.])Summary[ \t]*+:")
 _HEADER_DECORATION = " \t\r\n*_:\uff1a,;|-\u2013\u2014"
 
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -124,9 +124,9 @@ class JudgementStore:
         self._thread.start()
 
     def find(self, keys: Iterable[JudgementKey]) -> dict[str, Judgement]:
-        """The stored judgements among ``keys``, by digest."""
+        """The stored judgements among ``keys``, by digest. Raises StoreError for a file that cannot be read."""
         found = {}
-        with self._reading:
+        with self._reading, _as_store_errors(self.path):
             for key in keys:
                 row = self._reader.execute(
                     "SELECT answer, prompt_tokens, cached_tokens, completion_tokens, seconds, tries "
@@ -172,7 +172,7 @@ class JudgementStore:
 
     def __len__(self) -> int:
         """How many judgements are on disk."""
-        with self._reading:
+        with self._reading, _as_store_errors(self.path):
             return int(self._reader.execute("SELECT COUNT(*) FROM judgements").fetchone()[0])
 
     def close(self) -> None:
@@ -284,12 +284,20 @@ def read_judgements(path: str | Path) -> Iterator[tuple[JudgementKey, Judgement]
 
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    connection = _connect(path, read_only=True)
-    try:
+    with _as_store_errors(path), closing(_connect(path, read_only=True)) as connection:
         _check_version(version_of(connection), path)
         yield connection
-    finally:
-        connection.close()
+
+
+@contextmanager
+def _as_store_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"{path} cannot be read as a store of judgements ({error}): give the judgements.sqlite of a run, and move "
+            "a damaged one away"
+        ) from error
 
 
 def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:

@@ -26,4 +26,4 @@ def broken_connection(error: Exception) -> str:
         return "the server broke the connection"
     if isinstance(error, aiohttp.ClientResponseError):
         return f"what answers is not HTTP ({error.message})"
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"  # some have several lines

@@ -267,7 +267,13 @@ def chip_of(kind: str) -> Chip | None:
     Cards of the same processor on a slower board (PCIe, NVL) have figures of their own and are not known.
     """
     words = () if re.search("PCIe|NVL", kind) else kind.split()
-    return next((c for c in CHIPS.values() if c.name.upper() in words or kind in c.kinds), None)
+
+    def is_one(chip: Chip) -> bool:
+        # Some boards are named in one word: A100-SXM4-80GB, beside which there is one of 40 GB.
+        board = None if chip.processor is None else chip.processor.board
+        return chip.name.upper() in words or kind in chip.kinds or kind == board
+
+    return next(filter(is_one, CHIPS.values()), None)
 
 
 def gpus(chip: Chip, count: int) -> Hardware:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -154,6 +155,14 @@ def test_beyond_loopback_every_route_asks_for_the_key() -> None:
     assert (Path(command.environment["PYTHONPATH"]) / (module.replace(".", "/") + ".py")).exists()
     assert name == "KeyGuard"
     assert "--middleware" not in flags(built()[0])
+
+
+def test_only_the_guard_comes_onto_the_path_of_vllm() -> None:
+    """Installed from a wheel the package lies beside the libraries of the trainer's environment."""
+    (command,) = built(host="0.0.0.0", api_key_env="JUDGE_KEY")
+    (folder,) = command.environment["PYTHONPATH"].split(os.pathsep)
+    assert {path.name for path in Path(folder).glob("*.py")} == {"__init__.py", "key_guard.py"}
+    assert {path.name for path in Path(folder).iterdir() if path.is_dir()} <= {"__pycache__"}
 
 
 def test_development_routes_are_off_unless_sleep_is_asked_for() -> None:

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gpu_judge.vllm_server.key_guard import KeyGuard
+from gpu_judge.vllm_server.middleware.key_guard import KeyGuard
 from gpu_judge.vllm_server.readiness import NotReady, Probe, expected_video_tokens, healthy, judges
 
 PAD, TOKENS = 7, 68
