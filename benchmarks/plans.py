@@ -32,6 +32,9 @@ OFFLOAD = ["rollout.offload=[optimizer,reference]"]
 OFFLOAD_ALL = ["rollout.offload=[optimizer,reference,parameters]"]
 SHORT = ["rollout.short_groups=32", "rollout.short_length=2048"]
 
+# A micro-batch of one group for each four chips, which share its products.
+TENSOR = ["mesh.tensor=4", "grpo.groups_per_micro_batch=2"]
+
 PLANS = {
     "image-6xh800": [*SHARED, "--modality", "image", *groups(18)],
     "video-6xh800": [*SHARED, "--modality", "video", *groups(6)],
@@ -41,6 +44,7 @@ PLANS = {
     "video-8xh800": [*NODE, "--modality", "video"],
     "video-8xh800-short": [*NODE, "--modality", "video", *SHORT],
     "image-v5p-16": [*SLICE, "--config", "configs/tpu/image.yaml", "--modality", "image"],
+    "image-v5p-16-tensor": [*SLICE, "--config", "configs/tpu/image.yaml", "--modality", "image", *TENSOR],
     "video-v5p-16": [*SLICE, "--config", "configs/tpu/video.yaml", "--modality", "video"],
 }
 HEAD = """\
