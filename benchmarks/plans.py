@@ -34,6 +34,8 @@ SHORT = ["rollout.short_groups=32", "rollout.short_length=2048"]
 
 # A micro-batch of one group for each four chips, which share its products.
 TENSOR = ["mesh.tensor=4", "grpo.groups_per_micro_batch=2"]
+# Videos: a whole step at once, which fits while the optimizer waits in the host's memory; attention is kept.
+WHOLE_STEP = ["model.remat=attention", "rollout.groups_per_batch=32", "rollout.offload=[optimizer]"]
 
 PLANS = {
     "image-6xh800": [*SHARED, "--modality", "image", *groups(18)],
@@ -46,6 +48,10 @@ PLANS = {
     "image-v5p-16": [*SLICE, "--config", "configs/tpu/image.yaml", "--modality", "image"],
     "image-v5p-16-tensor": [*SLICE, "--config", "configs/tpu/image.yaml", "--modality", "image", *TENSOR],
     "video-v5p-16": [*SLICE, "--config", "configs/tpu/video.yaml", "--modality", "video"],
+    "video-v5p-16-tensor": [
+        *(*SLICE, "--config", "configs/tpu/video.yaml", "--modality", "video"),
+        *(*TENSOR, *WHOLE_STEP),
+    ],
 }
 HEAD = """\
 # Plans of the paper's runs
