@@ -30,7 +30,7 @@ from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.abstract import placed, placed_batch
 from vcap_jax.plan.costs import Cost, Counter
 from vcap_jax.plan.hlo import parse
-from vcap_jax.rollout.decoding import DATA_AXIS
+from vcap_jax.rollout.decode_state import DATA_AXIS
 from vcap_jax.rollout.placement import local_mesh
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 

@@ -6,7 +6,6 @@ file is made of, so that parts of another one are never taken up.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from vcap_jax.report.step_log import naming, write_json
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.file_locks import alone
 from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
 from vcap_jax.system.shutdown import finishing, raise_if_requested
 
@@ -103,18 +103,13 @@ def differing(one: Mapping[str, object], other: Mapping[str, object]) -> str:
 def held(part: Path, error: type[VCapError]) -> Iterator[None]:
     """The part for this process alone, from before it is read until it has its name.
 
-    Raises ``error`` if another process has it: what one has just written the other would take for torn. Where the file
-    system knows no locks nobody ever has it.
+    Raises ``error`` if another process has it: what one has just written the other would take for torn.
     """
     with partial_file(part).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not alone(file):
             raise error(
                 f"another process is writing {part}: wait until it has ended, or share the work out (--shard)"
-            ) from None
-        except OSError:
-            pass
+            )
         yield
 
 

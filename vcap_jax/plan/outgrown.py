@@ -15,7 +15,7 @@ from vcap_jax.plan.abstract import (
     parameters_anywhere,
     placed,
 )
-from vcap_jax.rollout.decoding import DATA_AXIS
+from vcap_jax.rollout.decode_state import DATA_AXIS
 from vcap_jax.rollout.placement import local_mesh, own_types
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.config import RunConfig

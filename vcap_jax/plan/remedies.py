@@ -26,6 +26,17 @@ class Trial:
     fits: bool
     step_seconds: float | None
 
+    @classmethod
+    def of(cls, change: str, plan: Plan, step_seconds: float | None) -> Trial:
+        """What ``plan``, made with the change, says."""
+        return cls(
+            change=change,
+            peak=plan.peak,
+            capacity=plan.capacity,
+            fits=plan.fits,
+            step_seconds=step_seconds,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
@@ -122,13 +133,5 @@ def try_changes(
         except ValueError as error:
             say(f"{change.name} is not possible: {error}")
             continue
-        trials.append(
-            Trial(
-                change=change.name,
-                peak=tried.peak,
-                capacity=tried.capacity,
-                fits=tried.fits,
-                step_seconds=seconds,
-            )
-        )
+        trials.append(Trial.of(change.name, tried, seconds))
     return sorted(trials, key=lambda t: (not t.fits, t.step_seconds or 0.0, t.peak))

@@ -25,7 +25,7 @@ from vcap_jax.plan.abstract import (
 )
 from vcap_jax.plan.lengths import Decoding
 from vcap_jax.plan.work import Shapes, Work
-from vcap_jax.rollout.decoding import DATA_AXIS
+from vcap_jax.rollout.decode_state import DATA_AXIS
 from vcap_jax.rollout.placement import local_mesh, own_types
 from vcap_jax.rollout.sampler import AbstractCalls, GroupSampler
 from vcap_jax.run.config import RunConfig

@@ -114,16 +114,7 @@ def try_speedups(
             say(f"{change.name} is not possible: {error}")
             return None
         whole = joined(plan, part)
-        seconds = whole.step_seconds if whole.fits else None
-        trials.append(
-            Trial(
-                change=change.name,
-                peak=whole.peak,
-                capacity=whole.capacity,
-                fits=whole.fits,
-                step_seconds=seconds,
-            )
-        )
+        trials.append(Trial.of(change.name, whole, whole.step_seconds if whole.fits else None))
         return whole
 
     for change in backward_changes(config):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
+
+from vcap_jax.system.file_locks import alone
 
 _NOTES = (
     "config.yaml",
@@ -34,14 +35,9 @@ def lock(root: Path) -> bool:
     if root.resolve() in _held:
         return True
     file = (root / _LOCK).open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not alone(file):
         file.close()
         return False
-    except OSError:
-        file.close()
-        return True
     _held[root.resolve()] = file
     return True
 

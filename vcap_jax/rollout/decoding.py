@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ParamSpec, TypeAlias, TypeVar
+from typing import ParamSpec, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -31,50 +31,24 @@ from vcap_jax.models.family import (
     Features,
     GraphDef,
     PromptBatch,
-    PromptState,
     family_of,
 )
 from vcap_jax.models.widths import columns_for
-from vcap_jax.parallel.group_sharding import cut_by_tensor
+from vcap_jax.rollout.decode_state import (
+    DATA_AXIS,
+    DecodeState,
+    cut_over_tensor,
+    narrowed,
+    part_of,
+    place,
+    put_columns,
+    tensor_axes,
+)
 from vcap_jax.rollout.sampling import SamplingConfig, candidate_keys, sample, seen_tokens, update_seen
 from vcap_jax.rollout.schedule import Shape
 
 Array = jax.Array
 Arguments = ParamSpec("Arguments")
-Columns = TypeVar("Columns")
-"""Of captions: a pytree of arrays."""
-
-DATA_AXIS = "data"
-"""The mesh axis whose devices have slots of their own."""
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class DecodeState:
-    """Everything a decode call reads and writes. B slots of all replicas; every array has them on its first axis.
-
-    tokens: [B, G, W] int32, the captions so far, padded with the first end token. W: ``DecodeSettings.columns`` of the
-        largest width that calls look at.
-    lengths: [B, G] int32, tokens written, the end token included.
-    done: [B, G] bool: ended with an end token. An empty slot is done.
-    steps: [B] int32, the next token's place in the captions of the slot.
-    logits: [B, G, V] float32, what token ``steps`` is drawn from.
-    keys: [B, G] random keys, one per candidate.
-    seen: [B, G, V] bool for the repetition penalty, or None when the penalty is 1.
-    prompt, captions: what decoding keeps of the prompts, shared by all candidates, and of the captions, in W columns.
-    """
-
-    tokens: Array
-    lengths: Array
-    done: Array
-    steps: Array
-    logits: Array
-    keys: Array
-    seen: Array | None
-    prompt: PromptState
-    captions: CaptionState
-
-
 _Loop: TypeAlias = tuple[Array, Array, Array, Array, Array, Array | None, CaptionState]
 """Of a chunk: tokens drawn for each caption; tokens, lengths, done, logits, seen and captions as in ``DecodeState``."""
 
@@ -162,7 +136,7 @@ class DecodePrograms:
                 prompt=prompt,
                 captions=captions,
             )
-            return _cut(state, model)
+            return cut_over_tensor(state, model)
 
         return self._on_replicas(of_replica, 1, 0)(params)
 
@@ -172,7 +146,7 @@ class DecodePrograms:
         axes: list[DecodeState] = []
 
         def look(params: DecodeParams) -> None:
-            axes.append(_tensor_axes(state, self._decoder(params)))
+            axes.append(tensor_axes(state, self._decoder(params)))
 
         def sharding(axis: int) -> NamedSharding:
             if axis < 1:
@@ -240,7 +214,7 @@ class DecodePrograms:
         old = replace(state, captions=CaptionState((), state.captions.carried))
         placed = jax.tree.map(partial(place, slots=slots), old, new)
         captions = replace(state.captions, carried=placed.captions.carried)
-        return _cut(replace(placed, captions=captions), model)
+        return cut_over_tensor(replace(placed, captions=captions), model)
 
     def _decode(
         self, params: DecodeParams, state: DecodeState, slots: Array, candidates: Array, shape: Shape
@@ -262,12 +236,12 @@ class DecodePrograms:
         chunk, width = settings.chunk, shape.width
         columns = settings.columns(width)
         everything = (shape.slots, shape.candidates) == state.done.shape
-        part = _part(state, slots, candidates, everything=everything)
+        part = part_of(state, slots, candidates, everything=everything)
         base, prompt = part.steps, part.prompt
         captions, axes = part.captions, model.token_axes(state.captions.columns)
         whole = everything and columns == state.tokens.shape[-1]
         if not whole:
-            captions = replace(captions, columns=_narrowed(captions.columns, axes, width, columns))
+            captions = replace(captions, columns=narrowed(captions.columns, axes, width, columns))
         end = jnp.asarray(settings.end)
         column = jnp.arange(columns)
         before = column < jnp.minimum(base, width)[:, None]
@@ -313,7 +287,7 @@ class DecodePrograms:
         added = jax.tree.map(
             lambda x, axis: jax.lax.slice_in_dim(x, width, width + chunk, axis=axis), captions.columns, axes
         )
-        tokens, store = _put_columns(
+        tokens, store = put_columns(
             (state.tokens, store), (drawn, added), axes, slots, candidates, base, state.captions.parts
         )
         changed = (lengths, done, logits, seen, captions.carried)
@@ -333,140 +307,4 @@ class DecodePrograms:
             seen=seen,
             captions=replace(state.captions, columns=store, carried=carried),
         )
-        return _cut(changed_state, model)
-
-
-def _tensor_axes(state: DecodeState, model: Decoder) -> DecodeState:
-    """A pytree like ``state`` of int, see ``Decoder.tensor_axes``."""
-    whole = jax.tree.map(lambda _: -1, state)
-    rows = 0 if state.captions.parts > 1 else -1
-    columns = jax.tree.map(lambda _: rows, state.captions.columns)
-    return replace(
-        whole, prompt=model.tensor_axes(state.prompt), captions=replace(whole.captions, columns=columns)
-    )
-
-
-def _cut(state: DecodeState, model: Decoder) -> DecodeState:
-    """``state`` of a replica as it lies on the devices of ``tensor``, the same behind every program."""
-
-    def of(x: Array, axis: int) -> Array:
-        return cut_by_tensor(x, axis if axis >= 0 else None)
-
-    return jax.tree.map(of, state, _tensor_axes(state, model))
-
-
-def place(old: Array, new: Array, *, slots: Array) -> Array:
-    """Rows of ``new`` in the slots of ``old``; a slot of -1 is none. What a row is shorter by is zeros, as in
-    ``Decoder.empty``."""
-    if new.shape[1:] != old.shape[1:]:
-        missing = [(0, there - here) for there, here in zip(old.shape[1:], new.shape[1:], strict=True)]
-        new = jnp.pad(new, [(0, 0), *missing])
-    if new.shape[0] == old.shape[0]:
-        return jnp.where((slots >= 0).reshape(-1, *[1] * (old.ndim - 1)), new, old)
-    (slot,) = slots
-    here = jnp.maximum(slot, 0)
-    kept = jax.lax.dynamic_index_in_dim(old, here, 0)
-    return jax.lax.dynamic_update_index_in_dim(old, jnp.where(slot >= 0, new, kept), here, 0)
-
-
-def of_each_part(function: Callable[..., Array], *arrays: Array, parts: int) -> Array:
-    """``function`` of the rows of each part of caption columns [parts n, ...], see ``CaptionState``."""
-    if parts == 1:
-        return function(*arrays)
-    apart = (x.reshape(parts, -1, *x.shape[1:]) for x in arrays)
-    found = jax.vmap(function)(*apart)
-    return found.reshape(-1, *found.shape[2:])
-
-
-def _part(state: DecodeState, slots: Array, candidates: Array, *, everything: bool) -> DecodeState:
-    """The chosen slots and candidates. Columns of tokens and caches are left for ``_narrowed``."""
-    if everything:
-        return state
-    whole_slots = slots.shape[0] == state.done.shape[0]
-    whole_groups = candidates.shape[1] == state.done.shape[1]
-
-    def of_slots(x: Array) -> Array:
-        return x if whole_slots else x[slots]
-
-    def of_candidates(x: Array) -> Array:
-        return of_slots(x) if whole_groups else x[slots[:, None], candidates]
-
-    def of_rows(x: Array) -> Array:
-        """Rows of slot, candidate and head."""
-        apart = x.reshape(*state.done.shape, -1, *x.shape[1:])
-        return of_candidates(apart).reshape(-1, *x.shape[1:])
-
-    by_part = partial(of_each_part, of_rows, parts=state.captions.parts)
-
-    return DecodeState(
-        tokens=state.tokens,
-        lengths=of_candidates(state.lengths),
-        done=of_candidates(state.done),
-        steps=of_slots(state.steps),
-        logits=of_candidates(state.logits),
-        keys=of_candidates(state.keys),
-        seen=None if state.seen is None else of_candidates(state.seen),
-        prompt=jax.tree.map(of_slots, state.prompt),
-        captions=replace(
-            state.captions,
-            columns=jax.tree.map(by_part, state.captions.columns),
-            carried=jax.tree.map(of_candidates, state.captions.carried),
-        ),
-    )
-
-
-def _narrowed(columns: Columns, axes: object, width: int, total: int) -> Columns:
-    """The first ``width`` columns, and empty ones for new tokens, ``total`` together."""
-
-    def of(x: Array, axis: int) -> Array:
-        padding = [(0, total - width if i == axis else 0) for i in range(x.ndim)]
-        return jnp.pad(jax.lax.slice_in_dim(x, 0, width, axis=axis), padding)
-
-    return jax.tree.map(of, columns, axes)
-
-
-def _put_columns(
-    stored: tuple[Array, Columns],
-    new: tuple[Array, Columns],
-    axes: object,
-    slots: Array,
-    candidates: Array,
-    base: Array,
-    parts: int,
-) -> tuple[Array, Columns]:
-    """New tokens and their caches [slots, candidates, ...] into their columns, ``base`` of each slot, in place.
-
-    parts: of the caches, see ``CaptionState``. One slot after another, or one candidate after another if not all are
-    there: a block each, where a scatter would go through every number.
-    """
-    size, per_slot = stored[0].shape[1], candidates.shape[1]
-    # A block: all candidates of a slot, or one.
-    together = per_slot == size
-    blocks = 1 if together else per_slot
-    tokens, added = new
-    tokens = tokens.reshape(-1, tokens.shape[-1])
-
-    def one(k: Array, stored: tuple[Array, Columns]) -> tuple[Array, Columns]:
-        slot = k // blocks
-        candidate = jnp.int32(0) if together else candidates[slot, k % blocks]
-        first = slots[slot] * size + candidate
-
-        def put(x: Array, y: Array, axis: int) -> Array:
-            # Rows of one candidate lie together: one, or one per head.
-            rows, per_candidate = (
-                y.shape[0] // (slots.shape[0] * blocks),
-                x.shape[0] // (stored[0].shape[0] * size),
-            )
-            block = jax.lax.dynamic_slice_in_dim(y, k * rows, rows, axis=0)
-            start = [jnp.int32(0)] * x.ndim
-            start[0], start[axis] = first * per_candidate, base[slot]
-            return jax.lax.dynamic_update_slice(x, block, start)
-
-        def put_in_parts(x: Array, y: Array, axis: int) -> Array:
-            return of_each_part(partial(put, axis=axis), x, y, parts=parts)
-
-        flat = put(stored[0].reshape(-1, stored[0].shape[-1]), tokens, 1)
-        caches = jax.tree.map(put_in_parts, stored[1], added, axes)
-        return flat.reshape(stored[0].shape), caches
-
-    return jax.lax.fori_loop(0, slots.shape[0] * blocks, one, stored)
+        return cut_over_tensor(changed_state, model)

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
-from vcap_jax.rollout.decoding import DATA_AXIS, DecodeState, of_each_part, place
+from vcap_jax.rollout.decode_state import DATA_AXIS, DecodeState, of_each_part, place
 
 Array = jax.Array
 

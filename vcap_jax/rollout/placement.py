@@ -27,7 +27,7 @@ from vcap_jax.models.family import DecodeParams, GraphDef, Params, family_of
 from vcap_jax.models.lora import is_adapter
 from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.parallel.sharding import dotted_path, partition
-from vcap_jax.rollout.decoding import DATA_AXIS
+from vcap_jax.rollout.decode_state import DATA_AXIS
 
 AXES = (DATA_AXIS, "tensor")
 

@@ -25,7 +25,8 @@ from pydantic import AfterValidator, Field
 from vcap_jax.configuration import FormerName, settings
 from vcap_jax.models.family import DecodeParams, Features, GraphDef, Params, PromptBatch
 from vcap_jax.models.widths import columns_for
-from vcap_jax.rollout.decoding import DATA_AXIS, DecodePrograms, DecodeSettings, DecodeState
+from vcap_jax.rollout.decode_state import DATA_AXIS, DecodeState
+from vcap_jax.rollout.decoding import DecodePrograms, DecodeSettings
 from vcap_jax.rollout.placement import RolloutPlacement, mesh_of
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.schedule import ShapeBuckets, fills_together

@@ -14,7 +14,8 @@ import jax
 import numpy as np
 
 from vcap_jax.models.family import DecodeParams, Features, PromptBatch
-from vcap_jax.rollout.decoding import DecodePrograms, DecodeState
+from vcap_jax.rollout.decode_state import DecodeState
+from vcap_jax.rollout.decoding import DecodePrograms
 from vcap_jax.rollout.parking import Parked, parking_on
 from vcap_jax.rollout.placement import RolloutPlacement
 from vcap_jax.rollout.schedule import ShapeBuckets, fills_together, has_room

@@ -6,7 +6,6 @@ the others go on; those that need it are left for the next start.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import subprocess
@@ -22,6 +21,7 @@ from vcap_jax.studies.perform import write_task
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.versions import code_version
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.file_locks import alone
 from vcap_jax.system.json_records import parse_record
 from vcap_jax.system.shutdown import finishing, raise_if_requested
 from vcap_jax.world.splits import prepare_embedded_data
@@ -59,12 +59,10 @@ def only_one(out: Path) -> Iterator[None]:
     out.mkdir(parents=True, exist_ok=True)
     with (out / ".lock").open("w") as lock:
         os.set_inheritable(lock.fileno(), True)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not alone(lock):
             raise ScheduleError(
                 f"another reproduce.py is at work in {out}: wait for it, or give another --out"
-            ) from None
+            )
         yield
 
 
