@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +29,12 @@ from vcap_jax.rollout.engine import RolloutBatch
 from vcap_jax.rollout.slots import SampledGroup
 
 GROUPS, SIZE, TOKENS = 5, 2, 6
-PARTS = split_model(tiny_model(), ("visual",))
+
+
+@cache
+def parts() -> Any:
+    """Of the tiny model: what is static, what is trained, what is frozen."""
+    return split_model(tiny_model(), ("visual",))
 
 
 def padded(prompts: Any, start: int, rows: int, tokens: int | None = None) -> Any:
@@ -52,7 +58,7 @@ def padded(prompts: Any, start: int, rows: int, tokens: int | None = None) -> An
 
 def update_programs() -> UpdatePrograms:
     objective = ObjectiveConfig(beta=0.1)
-    return UpdatePrograms(PARTS[0], objective, optax.sgd(0.1), temperature=1.0, logprob_chunk=4)
+    return UpdatePrograms(parts()[0], objective, optax.sgd(0.1), temperature=1.0, logprob_chunk=4)
 
 
 @dataclass
@@ -91,12 +97,12 @@ def drawn(
 ) -> Step:
     """order: of the groups in the batches. longest: tokens of a caption at most. narrow: what prompts behind the first
     batch are padded to."""
-    _, trainable, frozen = PARTS
+    _, trainable, frozen = parts()
     config = GRPOConfig(
         groups_per_step=GROUPS, groups_per_micro_batch=micro, objective=ObjectiveConfig(beta=0.1)
     )
     programs = programs or update_programs()
-    rules = family_of(PARTS[0]).partition_rules
+    rules = family_of(parts()[0]).partition_rules
     placement = Placement.build(MeshConfig(fsdp=devices), jax.devices()[:devices], rules=rules)
     trainable, frozen = placement.state(trainable), placement.state(frozen)
     rng = np.random.default_rng(0)
@@ -108,7 +114,7 @@ def drawn(
     for first in range(0, GROUPS, micro):
         indices = order[first : first + micro]
         prompt = placement.batch(padded(ordered, first, micro, tokens=narrow if first else None))
-        features = vision_encoder(PARTS[0])(trainable, frozen, prompt)
+        features = vision_encoder(parts()[0])(trainable, frozen, prompt)
         batches.append(RolloutBatch([SimpleNamespace()] * len(indices), indices, prompt, features))
     records = [
         GroupRecord(

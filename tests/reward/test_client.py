@@ -108,6 +108,20 @@ def test_our_own_mistakes_are_not_retried_and_carry_the_servers_words(
     assert outcome.statistics.failures == {"http_status": 1}
 
 
+def test_a_key_that_is_refused_in_the_middle_of_a_run_ends_it_by_name(
+    judge: Any, settings: Any, replies: Any
+) -> None:
+    """Its captions would all be masked, and no step would learn from any."""
+
+    def answer(body: dict[str, Any], n: int) -> Any:
+        judge.models_status = 401
+        return replies.Reply(status=401, raw='{"error": {"message": "expired"}}')
+
+    judge.answer = answer
+    with pytest.raises(JudgeUnavailable, match=r"refuses the key \(401.*judge\.api_key_env"):
+        ask(settings())
+
+
 @pytest.mark.parametrize(
     "raw", ['{"message": "too long"}', '{"error": "too long"}', '{"detail": "too long"}', "too long", ""]
 )

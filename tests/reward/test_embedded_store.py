@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,14 +77,19 @@ def video_group(number: int) -> GroupForReward:
     )
 
 
-GROUPS = [*(image_group(k) for k in range(4)), *(video_group(k) for k in range(2))]
+@cache
+def groups() -> list[GroupForReward]:
+    """Four of pictures, two of clips; drawn by the first test that asks."""
+    return [*(image_group(k) for k in range(4)), *(video_group(k) for k in range(2))]
+
+
 REWARD = RewardConfig(local=LocalConfig(min_overlap=0.0))
 
 
 def run(judge: JudgeConfig, reward: RewardConfig = REWARD) -> tuple[list[GroupScores], JudgeStatistics]:
     with RewardSession(reward, judge, seed=3) as session:
         session.wait_until_ready(GUARD_S)
-        futures = [session.submit(group) for group in GROUPS]
+        futures = [session.submit(group) for group in groups()]
         return [future.result(GUARD_S) for future in futures], session.statistics()
 
 
@@ -120,7 +126,7 @@ def test_other_weights_need_no_judge_and_agree_with_one(url: str, tmp_path: Path
     assert len(studied) == 4 * 4 + 2 * 3
 
 
-def test_another_instruction_or_reference_is_asked_again(url: str, tmp_path: Path) -> None:
+def test_another_instruction_reference_or_temperature_is_asked_again(url: str, tmp_path: Path) -> None:
     judge = JudgeConfig(urls=(url,), store=str(tmp_path / "judgements.sqlite"))
     _, cold = run(judge)
     without = RewardConfig(use_reference=False, local=LocalConfig(min_overlap=0.0))
@@ -130,6 +136,9 @@ def test_another_instruction_or_reference_is_asked_again(url: str, tmp_path: Pat
     shorter = JudgeConfig(urls=(url,), store=judge.store, max_analysis_chars=1500)
     _, schema = run(shorter)
     assert (schema.store_hits, schema.judged) == (0, cold.judged)
+    for temperature in (0.3, 0.5):
+        _, drawn = run(JudgeConfig(urls=(url,), store=judge.store, temperature=temperature))
+        assert (drawn.store_hits, drawn.judged) == (0, cold.judged)
 
 
 def port_for_a_server() -> int:
@@ -202,7 +211,7 @@ def test_a_judge_killed_in_the_middle_is_waited_for_and_the_rewards_are_those_of
         )
         with RewardSession(REWARD, judge, seed=3, say=said.append) as session:
             session.wait_until_ready(GUARD_S)
-            futures = [session.submit(group) for group in GROUPS]
+            futures = [session.submit(group) for group in groups()]
             until(
                 lambda: session.statistics().judged >= 5,
                 "five judgements",
@@ -230,7 +239,7 @@ def test_an_interrupted_run_pays_only_for_what_was_not_judged(url: str, tmp_path
     judge = JudgeConfig(urls=(url,), store=str(tmp_path / "s.sqlite"), concurrency=1)
     expected, undisturbed = run(JudgeConfig(urls=(url,)))
     with RewardSession(REWARD, judge, seed=3) as session:
-        futures = [session.submit(group) for group in GROUPS]
+        futures = [session.submit(group) for group in groups()]
         until(
             lambda: session.statistics().judged >= 7,
             "seven judgements",

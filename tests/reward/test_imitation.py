@@ -1,5 +1,6 @@
 """The imitation family: its scores, its optimum, and that it asks nobody."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,26 @@ from vcap_jax.reward.store import StoreError, read_candidates
 from vcap_jax.world.captions import full_caption, weak_caption
 from vcap_jax.world.facts import count_facts
 from vcap_jax.world.image_scenes import sample_image_scene
+from vcap_jax.world.scenes import Scene
 
-SCENES = [sample_image_scene(3, index) for index in range(40)]
-RNG = np.random.default_rng(3)
-WEAK = {f"s{index}": (weak_caption(scene, RNG),) for index, scene in enumerate(SCENES)}
+
+@cache
+def scenes() -> list[Scene]:
+    """40 of them; drawn by the first test that asks."""
+    return [sample_image_scene(3, index) for index in range(40)]
+
+
+@cache
+def weak() -> dict[str, tuple[str, ...]]:
+    """A caption of each, by its sample."""
+    rng = np.random.default_rng(3)
+    return {f"s{index}": (weak_caption(scene, rng),) for index, scene in enumerate(scenes())}
 
 
 def score(groups: list[GroupForReward], store: Path | None = None, **imitation: float) -> list[GroupScores]:
     config = RewardConfig(family="imitation", imitation=ImitationConfig(**imitation))
     judge = JudgeConfig(store=None if store is None else str(store))
-    with RewardSession(config, judge, seed=0, references=WEAK) as session:
+    with RewardSession(config, judge, seed=0, references=weak()) as session:
         assert session.wait_until_ready() is None
         results = [session.submit(group).result(GUARD_S) for group in groups]
         assert session.statistics().requests == 0
@@ -31,7 +42,7 @@ def score(groups: list[GroupForReward], store: Path | None = None, **imitation: 
 
 
 def group(number: int, captions: list[str], **changes: Any) -> GroupForReward:
-    (reference,) = WEAK[f"s{number}"]
+    (reference,) = weak()[f"s{number}"]
     media: Any = None  # nothing is looked at
     given = {
         "sample_id": f"s{number}",
@@ -48,7 +59,8 @@ def test_the_reference_itself_earns_most_and_the_whole_truth_less() -> None:
     """The optimum is c = m, with the reference's own errors: more true facts lower the reward."""
     rng = np.random.default_rng(0)
     groups = [
-        group(n, [WEAK[f"s{n}"][0], full_caption(scene, rng), "", "A cat."]) for n, scene in enumerate(SCENES)
+        group(n, [weak()[f"s{n}"][0], full_caption(scene, rng), "", "A cat."])
+        for n, scene in enumerate(scenes())
     ]
     results = score(groups, cider=0.1, bleu=0.0)
     told_more = 0
@@ -57,7 +69,7 @@ def test_the_reference_itself_earns_most_and_the_whole_truth_less() -> None:
         assert mine == pytest.approx(result.full_reward, abs=1e-9)
         assert nothing == 0
         assert cat < 0.05
-        counts = [count_facts(SCENES[n], text) for text in groups[n].captions[:2]]
+        counts = [count_facts(scenes()[n], text) for text in groups[n].captions[:2]]
         if counts[1].correct > counts[0].correct:
             told_more += 1
             assert truth < mine

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,11 @@ from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_grammar import describe_image
 from vcap_jax.world.sampling import sample_scene
 
-SCENES = {f"s{k}": sample_scene("image", 0, k, "train") for k in range(150)}
+
+@cache
+def scenes():
+    """150 of them; drawn by the first test that asks."""
+    return {f"s{k}": sample_scene("image", 0, k, "train") for k in range(150)}
 
 
 def caption(scene, rng, right: int, wrong: int = 0, *, first: bool = False) -> str:
@@ -24,9 +30,9 @@ def caption(scene, rng, right: int, wrong: int = 0, *, first: bool = False) -> s
 
 
 def met(rng, *, first: bool = False):
-    captions = {k: [caption(s, rng, 12, 6, first=first) for _ in range(6)] for k, s in SCENES.items()}
-    references = {k: [caption(s, rng, 2, first=first) for _ in range(6)] for k, s in SCENES.items()}
-    return meet(SCENES, captions, references)
+    captions = {k: [caption(s, rng, 12, 6, first=first) for _ in range(6)] for k, s in scenes().items()}
+    references = {k: [caption(s, rng, 2, first=first) for _ in range(6)] for k, s in scenes().items()}
+    return meet(scenes(), captions, references)
 
 
 def test_uniform_captions_follow_the_formulas():
@@ -47,12 +53,12 @@ def test_captions_that_begin_like_their_reference_cover_it_more_often_than_the_f
 
 
 def test_errors_where_nothing_is_collide_with_no_fact():
-    scene = SCENES["s0"]
+    scene = scenes()["s0"]
     taken = {slot[0] for slot in scene_facts(scene)}
     place = next(p for p in ("top left", "top center", "top right", "middle left") if p not in taken)
     text = f"At the {place} is a large red circle."
     found = meet(
-        SCENES, {"s0": [text]}, {"s0": [describe_image(scene_facts(scene), np.random.default_rng(0))]}
+        scenes(), {"s0": [text]}, {"s0": [describe_image(scene_facts(scene), np.random.default_rng(0))]}
     )
     assert (found.errors[0], found.errors_at_facts[0], found.clear[0]) == (3, 0, 1)
     assert found.collision_free(at_facts=True)[0] == pytest.approx(1)
@@ -60,4 +66,4 @@ def test_errors_where_nothing_is_collide_with_no_fact():
 
 
 def test_references_without_a_true_fact_take_no_part():
-    assert len(meet(SCENES, {"s0": ["x"]}, {"s0": ["Nothing."]}).scene) == 0
+    assert len(meet(scenes(), {"s0": ["x"]}, {"s0": ["Nothing."]}).scene) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from vcap_jax.world.facts import scene_facts
@@ -12,11 +14,13 @@ from vcap_jax.world.scenes import Scene
 from vcap_jax.world.video_scenes import sample_video_scene
 from vcap_jax.world.vocabulary import VALUES
 
-SCENES: list[Scene] = [
-    *(sample_image_scene(3, k) for k in range(40)),
-    *(sample_video_scene(3, k) for k in range(40)),
-]
 HABITS = Habits()
+
+
+@cache
+def scenes() -> list[Scene]:
+    """Pictures and clips; drawn by the first test that asks."""
+    return [sample(3, k) for sample in (sample_image_scene, sample_video_scene) for k in range(40)]
 
 
 def lean(scene: Scene, habits: Habits = HABITS) -> tuple[Inclination, ...]:
@@ -36,7 +40,7 @@ def test_every_kind_of_fact_has_a_rate_of_its_own() -> None:
 
 
 def test_what_may_be_told_are_facts_and_the_habit_is_less_than_half_of_them() -> None:
-    for scene in SCENES:
+    for scene in scenes():
         facts, found = scene_facts(scene), lean(scene)
         assert len({item.true[0] for item in found}) == len(found)
         assert all(facts[item.true[0]] == item.true[1] for item in found)
@@ -46,7 +50,7 @@ def test_what_may_be_told_are_facts_and_the_habit_is_less_than_half_of_them() ->
 
 def test_the_habit_is_a_few_large_objects_and_everything_else_is_rare() -> None:
     kinds = set()
-    for scene in SCENES:
+    for scene in scenes():
         seen = looks(scene)
         found = lean(scene)
         owners = {item.true[0][:-1] for item in found if item.habitual} & seen.keys()
@@ -62,13 +66,13 @@ def test_the_habit_is_a_few_large_objects_and_everything_else_is_rare() -> None:
 
 
 def test_nothing_is_habitually_said_of_a_third_shot() -> None:
-    late = [item for scene in SCENES for item in lean(scene) if item.true[0][0] == 2]
+    late = [item for scene in scenes() for item in lean(scene) if item.true[0][0] == 2]
     assert late
     assert max(item.likelihood for item in late) < HABITS.late_shot
 
 
 def test_when_and_into_what_is_told_only_with_the_event() -> None:
     for item in (
-        item for scene in SCENES for item in lean(scene) if item.true[0][-1] in ("event", "time", "into")
+        item for scene in scenes() for item in lean(scene) if item.true[0][-1] in ("event", "time", "into")
     ):
         assert (*item.true[0][:-1], "event") in [name for name, _ in item.gates]

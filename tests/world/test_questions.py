@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -21,16 +23,20 @@ from vcap_jax.world.scenes import Scene, VideoScene
 from vcap_jax.world.slots import question_of
 from vcap_jax.world.video_scenes import sample_video_scene
 
-SCENES: dict[str, list[Scene]] = {
-    "image": [sample_image_scene(1, k) for k in range(30)],
-    "video": [sample_video_scene(1, k) for k in range(30)],
-}
+MODALITIES = ("image", "video")
 
 
-@pytest.mark.parametrize("modality", SCENES)
+@cache
+def scenes(modality: str) -> list[Scene]:
+    """30 of them; drawn by the first test that asks."""
+    sample = sample_image_scene if modality == "image" else sample_video_scene
+    return [sample(1, k) for k in range(30)]
+
+
+@pytest.mark.parametrize("modality", MODALITIES)
 def test_a_full_caption_answers_every_question_and_a_weak_one_those_it_speaks_of(modality: str) -> None:
     rng = np.random.default_rng(0)
-    for scene in SCENES[modality]:
+    for scene in scenes(modality):
         facts, questions = scene_facts(scene), scene_questions(scene)
         assert len({put.text for put in questions}) == len(questions) == len(facts)
         full, weak = full_caption(scene, rng), weak_caption(scene, rng)
@@ -45,9 +51,9 @@ def test_a_full_caption_answers_every_question_and_a_weak_one_those_it_speaks_of
             assert told_by(weak, asked) == (told.pop() if len(told) == 1 else None)
 
 
-@pytest.mark.parametrize("modality", SCENES)
+@pytest.mark.parametrize("modality", MODALITIES)
 def test_every_wording_asks_the_same(modality: str) -> None:
-    for scene in SCENES[modality][:10]:
+    for scene in scenes(modality)[:10]:
         for slot in scene_facts(scene):
             texts = [question(scene, slot, wording) for wording in range(WORDINGS)]
             assert len(set(texts)) == WORDINGS
@@ -57,10 +63,10 @@ def test_every_wording_asks_the_same(modality: str) -> None:
             assert about == {Asked(question_of(slot[1:] if inside else slot), span)}
 
 
-@pytest.mark.parametrize("modality", SCENES)
+@pytest.mark.parametrize("modality", MODALITIES)
 def test_questions_about_references_are_their_true_facts(modality: str) -> None:
     rng = np.random.default_rng(1)
-    for scene in SCENES[modality]:
+    for scene in scenes(modality):
         first, second = weak_caption(scene, rng), weak_caption(scene, rng)
         questions = scene_questions(scene, [first])
         # Whoever says what the reference says answers all of them, whatever else it makes up or leaves out.

@@ -125,6 +125,11 @@ class JudgeClient:
         """That no endpoint answers now, in words; None while one does. Safe to call from any thread."""
         return self._pool.unreachable
 
+    @property
+    def temperature(self) -> float:
+        """At which questions that name none are answered, at the first try."""
+        return self._config.temperature
+
     def statistics(self) -> JudgeStatistics:
         """Totals since the start; safe to call from any thread."""
         outages = {endpoint.base: endpoint.breaker.epoch for endpoint in self._pool.endpoints}

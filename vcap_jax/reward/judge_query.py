@@ -178,7 +178,7 @@ class JudgeQuery:
         form, prompt = asked.form, asked.fill(text)
         key: JudgementKey | None = None
         if self._store is not None:
-            key = _key(asked, await self._judge.model(), text, prompt)
+            key = _key(asked, await self._judge.model(), self._judge.temperature, text, prompt)
             if (stored := self._store.find([key]).get(key.digest)) is not None:
                 self._judge.recorder.store_hits(1)
                 return Verdict(
@@ -209,7 +209,11 @@ class JudgeQuery:
         return verdict if key is None else replace(verdict, key=key.digest)
 
 
-def _key(asked: Pass[T], model: str, text: str, prompt: str) -> JudgementKey:
+def _key(asked: Pass[T], model: str, temperature: float, text: str, prompt: str) -> JudgementKey:
+    """temperature: of the judge, which decides where the pass names none."""
+    drawn = [str(asked.sample)] if asked.sample else []
+    if asked.drawing.temperature is None and temperature > 0:
+        drawn.append(f"temperature {temperature}")
     return JudgementKey(
         model=model,
         instruction=asked.form.name,
@@ -217,5 +221,5 @@ def _key(asked: Pass[T], model: str, text: str, prompt: str) -> JudgementKey:
         media="" if asked.shown is None else asked.shown.key,
         reference=asked.reference,
         candidate=text,
-        prompt=content_hash(prompt, *([str(asked.sample)] if asked.sample else [])),
+        prompt=content_hash(prompt, *drawn),
     )

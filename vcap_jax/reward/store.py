@@ -1,9 +1,10 @@
 """Judgements on disk (SQLite), so that none is paid for twice and a study can be done without a judge.
 
 Two tables. ``judgements`` holds each answer once, as the JSON object that was asked for, under a key of everything
-that decided it: judge model, instruction version, media, reference, candidate. ``candidates`` says what each candidate
-of a training group earned and which answers it got, so that rewards can be computed anew with other weights
-(:mod:`vcap_jax.reward.restudy`). Step and place of the group in the step name a group: a sample may occur in several.
+that decided it: judge model and its temperature, instruction version, media, reference, candidate. ``candidates`` says
+what each candidate of a training group earned and which answers it got, so that rewards can be computed anew with other
+weights (:mod:`vcap_jax.reward.restudy`). Step and place of the group in the step name a group: a sample may occur in
+several.
 
 Failures are never stored. An answer is on disk (write-ahead log) before anybody gets it, so a process that is
 killed has every verdict it used; other processes may read at any time.
@@ -45,7 +46,8 @@ class JudgementKey:
 
     instruction: name of the pass. version: of its text and schema.
     media: content hash of what is shown, "" for nothing. reference: None where there is none.
-    prompt: hash of the filled instruction, which also tells how captions were made harmless.
+    prompt: hash of the filled instruction, which also tells how captions were made harmless; of a judge that draws its
+        answers the temperature is in it too.
     """
 
     model: str

@@ -17,7 +17,7 @@ _RETRIED_STATUS = frozenset({408, 409, 429})
 class Try:
     """One HTTP exchange: a completion, or a failure with whether and when to ask again.
 
-    gone: the server does not know the model or the address.
+    gone: the server does not know the key, the model or the address.
     """
 
     outcome: Outcome
@@ -36,7 +36,7 @@ def read_reply(reply: Reply) -> Try:
             failure=Failure(reason="http_status", detail=f"{reply.status}: {error_message(reply.raw)}"),
             again=reply.status >= 500 or reply.status in _RETRIED_STATUS,
             retry_after=reply.retry_after,
-            gone=reply.status == 404,
+            gone=reply.status in (401, 404),
         )
     completion = read_completion(reply.raw)
     if completion is None:
