@@ -15,7 +15,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 
 COMMANDS = (
-    ("Training", ("launch/train.py", "launch/sft.py", "launch/distill.py", "launch/self_improve.py")),
+    (
+        "Training",
+        ("launch/train.py", "launch/sft.py", "launch/distill.py", "launch/self_improve.py", "launch/runs.py"),
+    ),
     (
         "Captions and checkpoints",
         ("launch/caption.py", "launch/references.py", "launch/convert.py"),

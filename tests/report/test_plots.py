@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vcap_jax.report.charts import moving_average
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.plots import moving_average, plot_comparison, plot_run
+from vcap_jax.report.plots import plot_comparison, plot_run
 from vcap_jax.report.summary import FactCounts, fact_shares
 
 ROW = {

@@ -13,6 +13,7 @@ COMMANDS = {
     "references": "write the references that a run learns from, by any captioner",
     "evaluate": "caption and score by public benchmarks",
     "compare": "lay results of several captioners side by side",
+    "runs": "lay runs side by side, several seeds as mean and range",
     "convert": "turn a run or checkpoint into a Hugging Face folder, and back",
     "propose": "have a judge list what captions miss or get wrong",
     "annotate": "let people judge and rank captions in the browser",

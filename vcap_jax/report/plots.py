@@ -1,9 +1,4 @@
-"""Pictures of a run: small multiples of its metrics over the steps, and the final comparison with the
-references.
-
-Drawn with Matplotlib's object interface on the Agg canvas, so that nothing of a caller's pyplot state is
-touched and no display is needed.
-"""
+"""Pictures of a run: small multiples of its metrics over the steps, and the final comparison with the references."""
 
 from __future__ import annotations
 
@@ -14,31 +9,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from vcap_jax.report.charts import (
+    BLUE,
+    CATEGORICAL,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    RED,
+    Rows,
+    finish_axes,
+    moving_average,
+    save_figure,
+    series_of,
+    style_axes,
+)
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.metrics import Scalar
-from vcap_jax.report.step_log import write_through
 from vcap_jax.report.summary import FactRow, Share, measured_share
-
-Rows = Sequence[Mapping[str, Scalar]]
-
-# Told apart by lightness too, so the pictures survive grey printing and colour blindness.
-_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _GREY = (
-    "#2b6cb0",
-    "#dd8a26",
-    "#2f8f6b",
-    "#c2413b",
-    "#7a5195",
-    "#8a8f98",
-)
-_INK = "#2d3138"
-_CATEGORICAL = (_BLUE, _ORANGE, _GREY, _GREEN, _PURPLE, _RED)
 
 
 @dataclass(frozen=True)
@@ -78,17 +71,17 @@ def plot_run(
     figure = Figure(figsize=(4.4 * columns, 3.0 * lines + 0.5))
     figure.set_layout_engine("constrained", h_pad=0.12, w_pad=0.1)
     if title:
-        figure.suptitle(title, fontsize=12, color=_INK, x=0.01, ha="left")
+        figure.suptitle(title, fontsize=12, color=INK, x=0.01, ha="left")
     for index, draw in enumerate(panels):
         axes = figure.add_subplot(lines, columns, index + 1)
-        _style(axes)
+        style_axes(axes)
         draw(axes, rows)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         if index >= len(panels) - columns:
-            axes.set_xlabel("step", fontsize=9, color=_INK)
+            axes.set_xlabel("step", fontsize=9, color=INK)
     if not panels:
-        figure.text(0.5, 0.5, "no steps yet", ha="center", color=_GREY)
-    _save(figure, Path(path))
+        figure.text(0.5, 0.5, "no steps yet", ha="center", color=GREY)
+    save_figure(figure, Path(path))
 
 
 def plot_comparison(summary: Mapping[str, FactRow], path: str | Path, *, title: str = "") -> None:
@@ -100,30 +93,30 @@ def plot_comparison(summary: Mapping[str, FactRow], path: str | Path, *, title: 
         path: the PNG.
     """
     names = ("references", "start", "trained")
-    colors = (_GREY, _ORANGE, _BLUE)
+    colors = (GREY, ORANGE, BLUE)
     figure = Figure(figsize=(8.4, 3.0), layout="constrained")
     if title:
-        figure.suptitle(title, fontsize=12, color=_INK, x=0.01, ha="left")
+        figure.suptitle(title, fontsize=12, color=INK, x=0.01, ha="left")
     headings: dict[Share, str] = {
         "coverage": "True facts covered (higher is better)",
         "hallucination": "False claims (lower is better)",
     }
     for index, (share, heading) in enumerate(headings.items()):
         axes = figure.add_subplot(1, 2, index + 1)
-        _style(axes)
+        style_axes(axes)
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x", color="#e4e6ea", linewidth=0.8)
         reach = 0.0
         for row, (name, color) in enumerate(zip(names, colors, strict=True)):
             measured = measured_share(summary[name], share)
             if measured is None:
-                axes.text(0, row, "  nothing claimed", va="center", fontsize=9, color=_GREY)
+                axes.text(0, row, "  nothing claimed", va="center", fontsize=9, color=GREY)
                 continue
             value, low, high = measured
             axes.barh(row, value, height=0.58, color=color)
-            axes.plot([low, high], [row, row], color=_INK, linewidth=1.4, solid_capstyle="butt")
+            axes.plot([low, high], [row, row], color=INK, linewidth=1.4, solid_capstyle="butt")
             for end in (low, high):
-                axes.plot([end, end], [row - 0.11, row + 0.11], color=_INK, linewidth=1.4)
+                axes.plot([end, end], [row - 0.11, row + 0.11], color=INK, linewidth=1.4)
             axes.annotate(
                 f"{value:.1%}",
                 (max(value, high), row),
@@ -131,7 +124,7 @@ def plot_comparison(summary: Mapping[str, FactRow], path: str | Path, *, title: 
                 textcoords="offset points",
                 va="center",
                 fontsize=10,
-                color=_INK,
+                color=INK,
             )
             reach = max(reach, high)
         axes.set_yticks(range(len(names)), names if index == 0 else [""] * len(names), fontsize=10)
@@ -141,31 +134,13 @@ def plot_comparison(summary: Mapping[str, FactRow], path: str | Path, *, title: 
         if share == "coverage":
             axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
         axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=None))
-        axes.set_title(heading, fontsize=10, color=_INK, loc="left")
-    _save(figure, Path(path))
-
-
-def moving_average(values: np.ndarray, window: int) -> np.ndarray:
-    """Centred mean over ``window`` of [S] values, over what there is at the ends, passing over NaN."""
-    half = window // 2
-    means = np.full(len(values), np.nan)
-    for i in range(len(values)):
-        near = values[max(0, i - half) : i + half + 1]
-        if np.any(np.isfinite(near)):
-            means[i] = np.mean(near[np.isfinite(near)])
-    return means
-
-
-def _series(rows: Rows, key: str) -> tuple[np.ndarray, np.ndarray]:
-    steps = np.array([row["step"] for row in rows], np.float64)
-    values = np.array([row.get(key, math.nan) for row in rows], np.float64)
-    there = np.array([key in row for row in rows], bool)
-    return steps[there], values[there]
+        axes.set_title(heading, fontsize=10, color=INK, loc="left")
+    save_figure(figure, Path(path))
 
 
 def _draw_lines(axes: Axes, rows: Rows, lines: Sequence[Line], *, smooth: bool = True) -> None:
     for line in lines:
-        steps, values = _series(rows, line.key)
+        steps, values = series_of(rows, line.key)
         if not len(steps):
             continue
         window = max(1, len(values) // 20) if smooth else 1
@@ -183,48 +158,15 @@ def _draw_lines(axes: Axes, rows: Rows, lines: Sequence[Line], *, smooth: bool =
         )
 
 
-def _style(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("#b9bdc5")
-    axes.tick_params(labelsize=8, colors=_INK, color="#b9bdc5")
-    axes.grid(visible=True, axis="y", color="#e4e6ea", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.margins(x=0.02)
-
-
-def _finish(axes: Axes, title: str, *, zero: bool = False, percent: bool = False) -> None:
-    axes.set_title(title, fontsize=10, color=_INK, loc="left", pad=20)
-    if percent:
-        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
-    if zero:
-        axes.set_ylim(bottom=0, top=None if axes.get_ylim()[1] > 0 else 1)
-    _, labels = axes.get_legend_handles_labels()
-    if len(labels) > 1:
-        # Between the title and the axes, where it hides no curve.
-        axes.legend(
-            fontsize=8,
-            frameon=False,
-            loc="lower left",
-            bbox_to_anchor=(0, 0.985),
-            borderaxespad=0,
-            borderpad=0,
-            ncols=len(labels),
-            handlelength=1.1,
-            handletextpad=0.4,
-            columnspacing=1.1,
-            labelcolor=_INK,
-        )
-
-
 def _reward(axes: Axes, rows: Rows) -> None:
-    steps, mean = _series(rows, "reward/mean")
-    _, spread = _series([row for row in rows if "reward/mean" in row], "reward/std")
+    steps, mean = series_of(rows, "reward/mean")
+    _, spread = series_of([row for row in rows if "reward/mean" in row], "reward/std")
     if len(spread) == len(mean):
         axes.fill_between(
-            steps, mean - spread, mean + spread, color=_BLUE, alpha=0.13, linewidth=0, label="± 1 std"
+            steps, mean - spread, mean + spread, color=BLUE, alpha=0.13, linewidth=0, label="± 1 std"
         )
-    _draw_lines(axes, rows, [Line("reward/mean", "mean", _BLUE)])
-    _finish(axes, "Reward")
+    _draw_lines(axes, rows, [Line("reward/mean", "mean", BLUE)])
+    finish_axes(axes, "Reward")
 
 
 def _lines_panel(
@@ -232,7 +174,7 @@ def _lines_panel(
 ) -> Panel:
     def draw(axes: Axes, rows: Rows) -> None:
         _draw_lines(axes, rows, lines, smooth=smooth)
-        _finish(axes, title, zero=zero, percent=percent)
+        finish_axes(axes, title, zero=zero, percent=percent)
 
     return tuple(line.key for line in lines), draw
 
@@ -247,7 +189,7 @@ def _component_panels(keys: Iterable[str]) -> list[Panel]:
             areas.setdefault(key.rpartition("/")[0], []).append(key)
     panels = []
     for area, inside in areas.items():
-        colors = itertools.cycle(_CATEGORICAL)
+        colors = itertools.cycle(CATEGORICAL)
         lines = [Line(key, key.rpartition("/")[2].replace("_", " "), next(colors)) for key in inside]
         title = "Components of the reward" + (f": {area.split('/')[1]}" if "/" in area else "")
         panels.append(_lines_panel(title, *lines, zero=False))
@@ -272,7 +214,7 @@ def _evaluation_panel(
 ) -> Callable[[Axes, Rows], None]:
     def draw(axes: Axes, rows: Rows) -> None:
         del rows
-        for metric, color in zip(metrics, itertools.cycle(_CATEGORICAL), strict=False):
+        for metric, color in zip(metrics, itertools.cycle(CATEGORICAL), strict=False):
             there = [results for results in several if metric in results.metrics]
             steps = [float(results.step or 0) for results in there]
             values = _values(there, metric)
@@ -282,7 +224,7 @@ def _evaluation_panel(
             label = metric.replace("_", " ")
             axes.plot(steps, means, color=color, linewidth=1.8, label=label, marker="o", markersize=3)
         subject = f": {metrics[0].replace('_', ' ')}" if len(metrics) == 1 else ""
-        _finish(axes, f"Evaluation {name}{subject}, 95% intervals", percent=percent, zero=True)
+        finish_axes(axes, f"Evaluation {name}{subject}, 95% intervals", percent=percent, zero=True)
 
     return draw
 
@@ -296,32 +238,32 @@ def _is_share(value: Value) -> bool:
 
 
 def _lengths(axes: Axes, rows: Rows) -> None:
-    _draw_lines(axes, rows, [Line("length/mean", "mean", _BLUE), Line("length/max", "longest", _GREY)])
-    truncated = _series(rows, "length/truncated")[1]
+    _draw_lines(axes, rows, [Line("length/mean", "mean", BLUE), Line("length/max", "longest", GREY)])
+    truncated = series_of(rows, "length/truncated")[1]
     share = f", {truncated[-1]:.1%} cut off at the end of the run" if len(truncated) else ""
-    _finish(axes, f"Caption tokens{share}", zero=True)
+    finish_axes(axes, f"Caption tokens{share}", zero=True)
 
 
 def _gradient(axes: Axes, rows: Rows) -> None:
-    _draw_lines(axes, rows, [Line("grad_norm", "gradient norm", _BLUE)])
-    steps, rate = _series(rows, "lr")
+    _draw_lines(axes, rows, [Line("grad_norm", "gradient norm", BLUE)])
+    steps, rate = series_of(rows, "lr")
     if len(steps):
         right = axes.twinx()
-        right.plot(steps, rate, color=_ORANGE, linewidth=1.4)
+        right.plot(steps, rate, color=ORANGE, linewidth=1.4)
         right.spines[["top", "left", "bottom"]].set_visible(False)
-        right.spines["right"].set_color(_ORANGE)
-        right.tick_params(labelsize=8, colors=_ORANGE)
+        right.spines["right"].set_color(ORANGE)
+        right.tick_params(labelsize=8, colors=ORANGE)
         right.ticklabel_format(axis="y", style="sci", scilimits=(-2, 2))
         right.yaxis.get_offset_text().set_fontsize(8)
         right.set_ylim(bottom=0)
-    _finish(axes, "Gradient norm" + (" and learning rate (right)" if len(steps) else ""), zero=True)
+    finish_axes(axes, "Gradient norm" + (" and learning rate (right)" if len(steps) else ""), zero=True)
 
 
 _PHASES = (
-    Line("seconds/rollout", "rollout", _BLUE),
-    Line("seconds/judge", "judge", _ORANGE),
-    Line("seconds/update", "update", _GREEN),
-    Line("seconds/step", "whole step", _INK),
+    Line("seconds/rollout", "rollout", BLUE),
+    Line("seconds/judge", "judge", ORANGE),
+    Line("seconds/update", "update", GREEN),
+    Line("seconds/step", "whole step", INK),
 )
 
 
@@ -334,42 +276,37 @@ def _seconds(axes: Axes, rows: Rows) -> None:
             title += f" (the first: {rows[0]['seconds/step']:.0f})"
         rows = rows[1:]
     _draw_lines(axes, rows, _PHASES)
-    _finish(axes, title, zero=True)
+    finish_axes(axes, title, zero=True)
 
 
 _PANELS: tuple[Panel, ...] = (
     (("reward/mean",), _reward),
-    _lines_panel("Loss on the captions, nats per token", Line("nll", "loss", _BLUE), zero=False),
+    _lines_panel("Loss on the captions, nats per token", Line("nll", "loss", BLUE), zero=False),
     _lines_panel(
         "Facts",
-        Line("facts/coverage", "covered", _BLUE),
-        Line("facts/hallucination", "false claims", _RED),
+        Line("facts/coverage", "covered", BLUE),
+        Line("facts/hallucination", "false claims", RED),
         percent=True,
     ),
-    _lines_panel("KL to the reference policy", Line("kl", "kl", _PURPLE)),
+    _lines_panel("KL to the reference policy", Line("kl", "kl", PURPLE)),
     (("length/mean", "length/max"), _lengths),
     _lines_panel(
         "Share of tokens clipped",
-        Line("clip/low", "below", _ORANGE),
-        Line("clip/high", "above", _BLUE),
+        Line("clip/low", "below", ORANGE),
+        Line("clip/high", "above", BLUE),
         percent=True,
     ),
     _lines_panel(
         "Not counted",
-        Line("judge/failed", "share of scores failed", _RED),
-        Line("groups/dropped", "groups dropped", _GREY),
+        Line("judge/failed", "share of scores failed", RED),
+        Line("groups/dropped", "groups dropped", GREY),
         smooth=False,
     ),
     (("grad_norm",), _gradient),
     (("seconds/step", "seconds/rollout", "seconds/judge", "seconds/update"), _seconds),
     _lines_panel(
         "Tokens per second",
-        Line("tokens_per_s/rollout", "rollout", _BLUE),
-        Line("tokens_per_s/update", "update", _GREEN),
+        Line("tokens_per_s/rollout", "rollout", BLUE),
+        Line("tokens_per_s/update", "update", GREEN),
     ),
 )
-
-
-def _save(figure: Figure, path: Path) -> None:
-    FigureCanvasAgg(figure)
-    write_through(path, lambda temporary: figure.savefig(temporary, dpi=140, facecolor="white", format="png"))

@@ -243,7 +243,7 @@ def differences(
     A key that is absent then, and null now or what ``defaults`` says, is no difference: a setting that is younger than
     the run, and not set.
     """
-    old, new, unset = dict(_flat(then)), dict(_flat(now)), dict(_flat(defaults or {}))
+    old, new, unset = dict(flat_settings(then)), dict(flat_settings(now)), dict(flat_settings(defaults or {}))
     lines = []
     for key in dict.fromkeys([*old, *new]):
         if any(key == free or key.startswith(f"{free}.") for free in may_differ):
@@ -257,12 +257,13 @@ def differences(
     return lines
 
 
-def _flat(section: JsonObject, prefix: str = "") -> Iterator[tuple[str, JsonValue]]:
+def flat_settings(section: JsonObject, prefix: str = "") -> Iterator[tuple[str, JsonValue]]:
+    """Every setting of a plain configuration by its dotted key."""
     for key, value in section.items():
         if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
             value = {str(number): item for number, item in enumerate(value)}  # a list of sections
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat_settings(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

@@ -1,0 +1,124 @@
+"""Runs side by side: which are one arm, what tells arms apart, means and ranges."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vcap_jax.report.arms import arms_of, find_runs, read_run
+from vcap_jax.report.arms_page import as_text, write_arms_page
+from vcap_jax.report.evaluations import Results
+from vcap_jax.report.intervals import Value
+from vcap_jax.report.metrics import MetricsWriter
+from vcap_jax.report.run_folder import RunFolderError
+
+SETTINGS: dict[str, Any] = {"grpo": {"beta": 0.1}, "reward": {"family": "vqa"}, "logging": {"every": 1}}
+
+
+def write_run(
+    folder: Path,
+    seed: int,
+    end: float | None = None,
+    steps: int = 20,
+    start: float = 0.25,
+    **settings: Any,
+) -> Path:
+    """A run of ``steps`` whose reward rises by 0.01 a step, with an evaluation at its start and, with ``end``, now."""
+    folder.mkdir(parents=True)
+    config = {"name": folder.name, "seed": seed, **SETTINGS, **settings}
+    (folder / "config.yaml").write_text(json.dumps(config))  # which is YAML
+    log = MetricsWriter(folder / "metrics.jsonl")
+    for step in range(1, steps + 1):
+        log.write({"step": step, "reward/mean": step / 100, "length/mean": 20})
+    log.close()
+    for step, coverage in ((0, start), (steps, end), (None, 0.5)):
+        if coverage is not None:
+            value = Value(value=coverage, low=coverage, high=coverage, n=9, method="")
+            metrics = {"coverage": value}
+            when = f"step-{step}"
+            of = Results(evaluator="heldout", when=when, step=step, metrics=metrics, items=9, failed=0)
+            of.write(folder / "evaluations" / "heldout" / f"{when}.json")
+    return folder
+
+
+def arms(*places: Path, ignored: tuple[str, ...] = ()) -> Any:
+    return arms_of([read_run(folder, ignored) for folder in find_runs(places)])
+
+
+def test_seeds_of_one_configuration_are_one_arm_with_mean_and_range(tmp_path: Path) -> None:
+    for seed, end in ((2, 0.5), (0, 0.3), (1, 0.4)):
+        write_run(tmp_path / "runs" / f"s{seed}", seed, end)
+    (arm,) = arms(tmp_path)
+    assert [run.seed for run in arm.runs] == [0, 1, 2]
+    assert (arm.label, arm.steps) == ((), (20, 20))
+    coverage, reward = arm.spreads()["heldout/coverage"], arm.spreads()["reward/mean"]
+    assert (coverage.start, coverage.low, coverage.high, coverage.runs) == (0.25, 0.3, 0.5, 3)
+    assert coverage.now == pytest.approx(0.4)
+    assert (coverage.change, coverage.change_low, coverage.change_high) == pytest.approx((0.15, 0.05, 0.25))
+    assert (reward.start, reward.now) == pytest.approx((0.015, 0.195))  # two of twenty steps at either end
+
+
+def test_arms_are_told_apart_by_what_is_not_as_in_most(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", 0, 0.5)
+    write_run(tmp_path / "b", 0, 0.5, grpo={"beta": 0.0})
+    write_run(tmp_path / "c", 0, 0.5, reward={"family": "random"}, young=True)
+    write_run(tmp_path / "d", 1, 0.5, logging={"every": 7})
+    found = arms(tmp_path, ignored=("logging",))
+    assert [arm.label for arm in found] == [
+        (),
+        ("grpo.beta=0.0",),
+        ("reward.family=random", "young=true"),
+    ]
+    assert [run.title.rpartition("/")[2] for run in found[0].runs] == ["a", "d"]
+    assert len(arms(tmp_path)) == 4
+
+
+def test_rounds_of_several_seeds_are_one_arm_though_each_has_its_own_pool(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        recipe = tmp_path / f"improve{seed}"
+        for round_, pool in (("e1", None), ("e2", str(recipe / "pools" / "e1.jsonl"))):
+            write_run(recipe / round_, seed, 0.5, data={"references": pool})
+    first, second = arms(tmp_path)
+    assert [len(first.runs), len(second.runs)] == [2, 2]
+    assert second.label == ("data.references=pools/e1.jsonl",)
+
+
+def test_a_run_at_work_stands_beside_others(tmp_path: Path) -> None:
+    """It has no second evaluation yet; and what is no policy of the run is none of its figures."""
+    write_run(tmp_path / "done", 0, 0.5)
+    write_run(tmp_path / "going", 1, None, steps=4)
+    write_run(tmp_path / "begun", 2, None, steps=0)
+    (arm,) = arms(tmp_path)
+    assert arm.steps == (0, 20)
+    assert arm.spreads()["heldout/coverage"].runs == 1
+    assert arm.spreads()["reward/mean"].runs == 2
+    assert "0 to 20" in as_text([arm])
+
+
+def test_a_place_without_a_run_is_named_and_one_named_twice_counts_once(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", 0, 0.5)
+    assert find_runs([run, tmp_path, run]) == [run]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunFolderError, match="empty: no run there or below"):
+        find_runs([run, tmp_path / "empty"])
+
+
+def test_text_and_page_have_every_arm_and_figure(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs" / "a", 0, 0.5)
+    (run / "samples.html").write_text("x")
+    write_run(tmp_path / "runs" / "b", 1, 0.7)
+    write_run(tmp_path / "runs" / "c", 0, 0.4, grpo={"beta": "<0>"})
+    found = arms(tmp_path)
+    text = as_text(found)
+    assert "0.6 (0.5 to 0.7)" in text
+    assert "grpo.beta=<0>" in text
+    write_arms_page(tmp_path / "pages" / "index.html", found)
+    page = (tmp_path / "pages" / "index.html").read_text()
+    assert 'href="../runs/a/samples.html"' in page
+    assert "grpo.beta=&lt;0&gt;" in page
+    assert "+0.35 (+0.25 to +0.45)" in page
+    assert "data:image/png;base64," in page
+    assert "runs/b/samples" not in page

@@ -1,0 +1,37 @@
+"""Lays runs side by side: several seeds of one configuration as mean and range.
+
+    python launch/runs.py runs
+    python launch/runs.py runs/seed0 runs/seed1 runs/higher-rate --html runs/index.html
+
+Folders are runs, or hold some, at whatever depth. Runs whose configurations differ in nothing that decides a result but
+the seed are one arm. Of each arm stand the evaluations of its policy and the reward, at the start and now, and how far
+it has come. Runs may be at work meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vcap_jax.run.command_line import command_parser, guarded
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = command_parser(__doc__)
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="runs, or folders of runs")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write one HTML page, with curves")
+    args = parser.parse_args(arguments)
+
+    def work() -> int:
+        from vcap_jax.report.arms import arms_of, find_runs, read_run
+        from vcap_jax.report.arms_page import as_text, write_arms_page
+        from vcap_jax.run.folders import MAY_DIFFER
+
+        arms = arms_of([read_run(folder, MAY_DIFFER) for folder in find_runs(args.folders)])
+        print(as_text(arms), end="")
+        if args.html:
+            write_arms_page(args.html, arms)
+            print(args.html)
+        return 0
+
+    return guarded(work, goes_on=False)

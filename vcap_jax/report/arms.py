@@ -1,0 +1,180 @@
+"""Runs side by side. Those that differ in nothing but the seed are one arm: its figures are means with their range."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from vcap_jax.report.evaluations import Results, evaluations_of
+from vcap_jax.report.metrics import Row, read_metrics
+from vcap_jax.report.run_folder import RunFolder, RunFolderError, flat_settings
+from vcap_jax.system.json_values import JsonObject, JsonValue
+
+REWARD = "reward/mean"
+_POOL = "data.references"
+_IDENTITY = ("name", "seed")
+_ENDS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastRun:
+    """What a run's folder says of it. title: its name on pages. settings: by dotted key, without those that decide no
+    result. rows: of metrics.jsonl. evaluations: of its policy, by evaluator, in order of steps."""
+
+    title: str
+    folder: Path
+    seed: JsonValue
+    settings: JsonObject
+    rows: Sequence[Row]
+    evaluations: Mapping[str, Sequence[Results]]
+
+    @property
+    def steps(self) -> int:
+        """Updates that it has done."""
+        return int(self.rows[-1]["step"]) if self.rows else 0
+
+    def figures(self) -> dict[str, tuple[float, float]]:
+        """By name the value at the start and now. Evaluations are EVALUATOR/METRIC, where there are two; the reward is
+        its mean over the first and the last tenth of the steps."""
+        found: dict[str, tuple[float, float]] = {}
+        for name, several in self.evaluations.items():
+            first, last = several[0], several[-1]
+            if first.step == last.step:
+                continue
+            for metric in first.metrics:
+                if metric in last.metrics:
+                    found[f"{name}/{metric}"] = (first.metrics[metric].value, last.metrics[metric].value)
+        rewards = [float(row[REWARD]) for row in self.rows if REWARD in row]
+        if rewards:
+            share = max(1, len(rewards) // _ENDS)
+            found[REWARD] = (fmean(rewards[:share]), fmean(rewards[-share:]))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """A figure of an arm over its runs. start, now: means. low, high: the lowest and the highest run now. change: mean
+    of now - start; change_low, change_high: of the single runs. runs: that have the figure."""
+
+    start: float
+    now: float
+    low: float
+    high: float
+    change: float
+    change_low: float
+    change_high: float
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """Runs of one configuration. label: the settings, KEY=VALUE, that are not what they are in most of the other arms;
+    empty where all are. runs: by seed."""
+
+    label: tuple[str, ...]
+    runs: Sequence[PastRun]
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Of the run that has done the fewest, and of the one that has done the most."""
+        done = [run.steps for run in self.runs]
+        return min(done), max(done)
+
+    def spreads(self) -> dict[str, Spread]:
+        """Every figure that one of the runs has."""
+        by_run = [run.figures() for run in self.runs]
+        names = dict.fromkeys(name for figures in by_run for name in figures)
+        return {name: _spread([of[name] for of in by_run if name in of]) for name in names}
+
+
+def find_runs(places: Sequence[str | Path]) -> list[Path]:
+    """The run folders among ``places`` and below them, each once. Raises RunFolderError for a place without any."""
+    found: dict[Path, None] = {}
+    for place in map(Path, places):
+        here = sorted(path.parent for path in place.rglob("metrics.jsonl"))
+        here = [folder for folder in here if (folder / "config.yaml").exists()]
+        if not here:
+            raise RunFolderError(
+                f"{place}: no run there or below, a folder with config.yaml and metrics.jsonl"
+            )
+        found.update(dict.fromkeys(folder.resolve() for folder in here))
+    return list(found)
+
+
+def read_run(folder: Path, ignored: Collection[str] = ()) -> PastRun:
+    """ignored: dotted keys, or sections, of settings that decide no result.
+
+    Raises LogError and JsonError for files that are not a run's.
+    """
+    run = RunFolder(folder)
+    settings = dict(flat_settings(run.written_config()))
+    if isinstance(pool := settings.get(_POOL), str) and Path(pool).is_absolute():
+        # A round's pool lies in the folder of its recipe, which another seed's recipe has too.
+        settings[_POOL] = os.path.relpath(pool, folder.parent)
+    return PastRun(
+        title=run.title,
+        folder=folder,
+        seed=settings.get("seed"),
+        settings={key: value for key, value in settings.items() if not _one_of(key, (*ignored, *_IDENTITY))},
+        rows=read_metrics(run.metrics),
+        evaluations=dict(_of_its_policy(evaluations_of(run))),
+    )
+
+
+def arms_of(runs: Sequence[PastRun]) -> list[Arm]:
+    """The runs by configuration, in the order in which configurations come first. A setting that only some runs have,
+    since they were begun by different versions, is a difference."""
+    groups: list[list[PastRun]] = []
+    for run in runs:
+        for group in groups:
+            if group[0].settings == run.settings:
+                group.append(run)
+                break
+        else:
+            groups.append([run])
+    firsts = [group[0].settings for group in groups]
+    keys = dict.fromkeys(key for settings in firsts for key in settings)
+    usual = {key: Counter(_value(of, key) for of in firsts).most_common(1)[0][0] for key in keys}
+    return [
+        Arm(
+            label=tuple(f"{key}={value}" for key in keys if (value := _value(of, key)) != usual[key]),
+            runs=sorted(group, key=lambda run: (str(type(run.seed)), run.seed)),
+        )
+        for of, group in zip(firsts, groups, strict=True)
+    ]
+
+
+def _spread(ends: Sequence[tuple[float, float]]) -> Spread:
+    starts, now = [start for start, _ in ends], [end for _, end in ends]
+    changes = [end - start for start, end in ends]
+    return Spread(
+        start=fmean(starts),
+        now=fmean(now),
+        low=min(now),
+        high=max(now),
+        change=fmean(changes),
+        change_low=min(changes),
+        change_high=max(changes),
+        runs=len(ends),
+    )
+
+
+def _of_its_policy(found: Mapping[str, Sequence[Results]]) -> Iterator[tuple[str, list[Results]]]:
+    for name, several in found.items():
+        if own := [results for results in several if results.step is not None]:
+            yield name, own
+
+
+def _value(settings: JsonObject, key: str) -> str:
+    if key not in settings:
+        return "absent"
+    value = settings[key]
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _one_of(key: str, names: Collection[str]) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in names)

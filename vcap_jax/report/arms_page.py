@@ -1,0 +1,194 @@
+"""Arms as text for a terminal, and as one HTML page that needs no other file."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import math
+import os
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from vcap_jax.report.arms import REWARD, Arm, PastRun, Spread
+from vcap_jax.report.charts import (
+    CATEGORICAL,
+    INK,
+    finish_axes,
+    moving_average,
+    save_figure,
+    series_of,
+    style_axes,
+)
+from vcap_jax.report.pages import page_templates, write_page
+
+Curve = Callable[[PastRun], tuple[np.ndarray, np.ndarray]]
+"""Steps and values of a run."""
+
+_LOGGED = {REWARD: "Reward", "length/mean": "Caption tokens"}
+_USUAL = "the settings of most"
+_COLUMNS = 3
+_STROKES = ("-", "--", ":")
+_SHORT = 12
+"""Points of a curve up to which each is marked."""
+
+
+def as_text(arms: Sequence[Arm]) -> str:
+    """The arms and their figures, for a terminal."""
+    parts = [_grid([["", "seeds", "steps", ""], *([_name(k), *_done(arm)] for k, arm in enumerate(arms))])]
+    for figure in _figures(arms):
+        rows = [[_name(k), *_cells(arm.spreads().get(figure))] for k, arm in enumerate(arms)]
+        parts.append(_grid([[figure, "start", "now", "change"], *rows]))
+    parts.append(textwrap.fill(_NOTE, 100))
+    return "\n\n".join(parts) + "\n"
+
+
+def write_arms_page(path: Path, arms: Sequence[Arm]) -> None:
+    """The page, with links to the runs' own."""
+    tables = {
+        figure: [(_name(k), *_cells(arm.spreads().get(figure))) for k, arm in enumerate(arms)]
+        for figure in _figures(arms)
+    }
+    about = [(_name(k), *_done(arm), _links(path, arm)) for k, arm in enumerate(arms)]
+    write_page(
+        path,
+        page_templates("vcap_jax.report"),
+        "arms.html",
+        title="Runs side by side",
+        arms=about,
+        tables=tables,
+        note=_NOTE,
+        picture=base64.b64encode(_picture(arms)).decode(),
+    )
+
+
+_NOTE = (
+    "Means over the runs of an arm; in brackets the lowest and the highest run. An arm is one configuration with "
+    "several seeds. The reward is its mean over the first and the last tenth of the steps."
+)
+
+
+def _name(number: int) -> str:
+    return chr(ord("A") + number) if number < 26 else f"A{number}"
+
+
+def _done(arm: Arm) -> tuple[str, str, str]:
+    """Seeds, steps, and what tells it from most others."""
+    fewest, most = arm.steps
+    seeds = " ".join(str(run.seed) for run in arm.runs)
+    return (
+        seeds,
+        f"{most}" if fewest == most else f"{fewest} to {most}",
+        ", ".join(arm.label) or _USUAL,
+    )
+
+
+def _figures(arms: Sequence[Arm]) -> list[str]:
+    """In the evaluators' own order; the reward last."""
+    found = dict.fromkeys(name for arm in arms for name in arm.spreads())
+    return sorted(found, key=lambda name: name == REWARD)
+
+
+def _cells(spread: Spread | None) -> tuple[str, str, str]:
+    """Start, now and change in words."""
+    if spread is None:
+        return "-", "-", "-"
+    now, change = f"{spread.now:.4g}", f"{spread.change:+.4g}"
+    if spread.runs > 1:
+        now += f" ({spread.low:.4g} to {spread.high:.4g})"
+        change += f" ({spread.change_low:+.4g} to {spread.change_high:+.4g})"
+    return f"{spread.start:.4g}", now, change
+
+
+def _grid(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _links(page: Path, arm: Arm) -> list[tuple[str, str]]:
+    """By run its title and where its samples are, "" where there is no page of them."""
+    found = []
+    for run in arm.runs:
+        samples = run.folder / "samples.html"
+        where = os.path.relpath(samples, page.resolve().parent) if samples.exists() else ""
+        found.append((run.title, where))
+    return found
+
+
+def _curves(arms: Sequence[Arm]) -> Iterator[tuple[str, Curve]]:
+    """What is drawn, by title: of each run its evaluations, its reward and its lengths."""
+    runs = [run for arm in arms for run in arm.runs]
+    measured = dict.fromkeys(
+        (name, metric)
+        for run in runs
+        for name, several in run.evaluations.items()
+        if len(several) > 1
+        for metric in several[0].metrics
+    )
+    for name, metric in measured:
+        yield f"{name}: {metric.replace('_', ' ')}", partial(_measured, name=name, metric=metric)
+    for key, title in _LOGGED.items():
+        if any(key in row for run in runs for row in run.rows[:1]):
+            yield title, partial(_logged, key=key)
+
+
+def _logged(run: PastRun, key: str) -> tuple[np.ndarray, np.ndarray]:
+    return series_of(run.rows, key)
+
+
+def _measured(run: PastRun, name: str, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    there = [results for results in run.evaluations.get(name, ()) if metric in results.metrics]
+    return (
+        np.array([results.step or 0 for results in there], np.float64),
+        np.array([results.metrics[metric].value for results in there], np.float64),
+    )
+
+
+def _picture(arms: Sequence[Arm]) -> bytes:
+    """Every curve, a colour for each arm: thin lines are runs, the thick one is their mean."""
+    curves, looks = list(_curves(arms)), list(itertools.product(_STROKES, CATEGORICAL))
+    columns = max(1, min(_COLUMNS, len(curves)))
+    lines = max(1, math.ceil(len(curves) / columns))
+    figure = Figure(figsize=(4.6 * columns, 3.2 * lines))
+    figure.set_layout_engine("constrained", h_pad=0.12, w_pad=0.1)
+    for index, (title, curve) in enumerate(curves):
+        axes = figure.add_subplot(lines, columns, index + 1)
+        style_axes(axes)
+        for number, (arm, (stroke, colour)) in enumerate(zip(arms, itertools.cycle(looks), strict=False)):
+            _draw(axes, [curve(run) for run in arm.runs], colour, stroke, _name(number))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        axes.set_xlabel("step", fontsize=9, color=INK)
+        finish_axes(axes, title)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "arms.png"
+        save_figure(figure, path)
+        return path.read_bytes()
+
+
+def _draw(
+    axes: Axes, runs: Sequence[tuple[np.ndarray, np.ndarray]], colour: str, stroke: str, label: str
+) -> None:
+    runs = [
+        (steps, moving_average(values, max(1, len(values) // 20))) for steps, values in runs if len(steps)
+    ]
+    if not runs:
+        return
+    mark = "o" if max(len(steps) for steps, _ in runs) <= _SHORT else None
+    if len(runs) > 1:
+        for steps, values in runs:
+            axes.plot(steps, values, color=colour, linewidth=0.7, alpha=0.45)
+    # Over the steps that all of them have.
+    common = sorted(set.intersection(*(set(steps) for steps, _ in runs)))
+    means = [np.mean([values[list(steps).index(step)] for steps, values in runs]) for step in common]
+    axes.plot(
+        common, means, color=colour, linewidth=1.9, linestyle=stroke, label=label, marker=mark, markersize=3
+    )

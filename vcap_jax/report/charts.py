@@ -1,0 +1,94 @@
+"""What the pictures of runs have in common: colours, axes, series of a metric, and the file.
+
+Drawn with Matplotlib's object interface on the Agg canvas, so that nothing of a caller's pyplot state is touched and no
+display is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from vcap_jax.report.metrics import Scalar
+from vcap_jax.report.step_log import write_through
+
+Rows = Sequence[Mapping[str, Scalar]]
+
+# Told apart by lightness too, so the pictures survive grey printing and colour blindness.
+BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
+    "#2b6cb0",
+    "#dd8a26",
+    "#2f8f6b",
+    "#c2413b",
+    "#7a5195",
+    "#8a8f98",
+)
+INK = "#2d3138"
+CATEGORICAL = (BLUE, ORANGE, GREY, GREEN, PURPLE, RED)
+
+
+def style_axes(axes: Axes) -> None:
+    """Before anything is drawn."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#b9bdc5")
+    axes.tick_params(labelsize=8, colors=INK, color="#b9bdc5")
+    axes.grid(visible=True, axis="y", color="#e4e6ea", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.02)
+
+
+def finish_axes(axes: Axes, title: str, *, zero: bool = False, percent: bool = False) -> None:
+    """Once all is drawn: the title, and a legend where there are several labels. zero: the axis begins at 0."""
+    axes.set_title(title, fontsize=10, color=INK, loc="left", pad=20)
+    if percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
+    if zero:
+        axes.set_ylim(bottom=0, top=None if axes.get_ylim()[1] > 0 else 1)
+    _, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        # Between the title and the axes, where it hides no curve.
+        axes.legend(
+            fontsize=8,
+            frameon=False,
+            loc="lower left",
+            bbox_to_anchor=(0, 0.985),
+            borderaxespad=0,
+            borderpad=0,
+            ncols=len(labels),
+            handlelength=1.1,
+            handletextpad=0.4,
+            columnspacing=1.1,
+            labelcolor=INK,
+        )
+
+
+def series_of(rows: Rows, key: str) -> tuple[np.ndarray, np.ndarray]:
+    """A metric's steps and values, of the rows that have it."""
+    steps = np.array([row["step"] for row in rows], np.float64)
+    values = np.array([row.get(key, math.nan) for row in rows], np.float64)
+    there = np.array([key in row for row in rows], bool)
+    return steps[there], values[there]
+
+
+def moving_average(values: np.ndarray, window: int) -> np.ndarray:
+    """Centred mean over ``window`` of [S] values, over what there is at the ends, passing over NaN."""
+    half = window // 2
+    means = np.full(len(values), np.nan)
+    for i in range(len(values)):
+        near = values[max(0, i - half) : i + half + 1]
+        if np.any(np.isfinite(near)):
+            means[i] = np.mean(near[np.isfinite(near)])
+    return means
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Writes the PNG, whole or not at all."""
+    FigureCanvasAgg(figure)
+    write_through(path, lambda temporary: figure.savefig(temporary, dpi=140, facecolor="white", format="png"))
