@@ -163,3 +163,20 @@ def test_unsaid_facts_are_counted_and_folded_away(tmp_path: Path) -> None:
     assert "1 fact unsaid" in page.text
     assert page.text.count("∅ fact 2") == 2
     assert page.tags.count("ul") == 6  # told and unsaid apart, and no empty list
+
+
+def test_long_captions_are_folded_but_for_the_best(tmp_path: Path) -> None:
+    best, other = "First word " + "a red circle " * 200, "Other " + "a blue square " * 200
+    candidates = (
+        SampleCandidate(caption=other, reward=0.2),
+        SampleCandidate(caption="short", reward=0.1),
+        SampleCandidate(caption=best, reward=0.9),
+    )
+    write_samples_page([sample(1, candidates=candidates)], tmp_path / "samples.html", title="run")
+    page = (tmp_path / "samples.html").read_text()
+    assert page.count('<details class="long"') == 2
+    assert page.count('<details class="long" open>') == 1
+    assert page.index('class="long" open') < page.index("First word") < page.index("Other")
+    assert f'<p class="caption">{other}</p>' in page
+    assert "602 words" in page
+    assert '<p class="caption">short</p>' in page
