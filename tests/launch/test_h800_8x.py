@@ -9,6 +9,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.launch import preflight_server
 from tests.launch.stand_ins import ROOT, command, environment, notes, start, wait_for
 from tests.patience import GUARD_S
@@ -80,16 +82,22 @@ def test_a_node_without_a_gpu_for_the_judge_is_refused(node: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_a_trial_on_one_gpu_has_policy_and_judge_on_it_in_turns(node: Path) -> None:
+@pytest.mark.parametrize(
+    ("modality", "name", "policy", "judge"),
+    [("image", "one_gpu.yaml", "0.50", "0.42"), ("video", "one_gpu_clips.yaml", "0.54", "0.40")],
+)
+def test_a_trial_on_one_gpu_has_policy_and_judge_on_it_in_turns(
+    node: Path, modality: str, name: str, policy: str, judge: str
+) -> None:
     shutil.copy(BACKBONE_FOLDER / "config.json", node / "model" / "config.json")  # what waits is counted
-    smaller = ("--config", str(ROOT / "configs" / "one_gpu.yaml"))
-    shares = ("--policy-memory", "0.50", "--judge-memory", "0.42")
+    smaller = ("--modality", modality, "--config", str(ROOT / "configs" / name))
+    shares = ("--policy-memory", policy, "--judge-memory", judge)
     turns = ("--target", "h100x1", "--judge-turns", *shares, *smaller)
     done = start(node, "h800_8x.sh", "--dry-run", *turns, "--", "rollout.groups_per_batch=8")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "CUDA_VISIBLE_DEVICES=0 XLA_PYTHON_CLIENT_MEM_FRACTION=0.50" in done.stdout
+    assert f"CUDA_VISIBLE_DEVICES=0 XLA_PYTHON_CLIENT_MEM_FRACTION={policy}" in done.stdout
     assert "--gpus 0 " in done.stdout
-    assert "--gpu-memory-utilization 0.42" in done.stdout
+    assert f"--gpu-memory-utilization {judge}" in done.stdout
     assert "--sleep-mode" in done.stdout
     assert done.stdout.count("groups_per_batch=") == 1
 
