@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.files import replace_file
 
 _PARENT_CHECK_S = 1.0
 
@@ -49,10 +50,8 @@ def write_port_file(path: Path | None, addresses: Sequence[str]) -> None:
     """
     if path is None:
         return
-    partial = path.with_name(path.name + ".partial")
     try:
-        partial.write_text("".join(f"{address}\n" for address in addresses))
-        partial.replace(path)
+        replace_file(path, "".join(f"{address}\n" for address in addresses).encode())
     except OSError as error:
         raise PortFileError(
             f"--port-file {path} cannot be written ({error.strerror or error}): free space, or name a file elsewhere"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from vcap_jax.report.metrics import MetricsWriter, deterministic, read_metrics
-from vcap_jax.report.step_log import LogError, StepLog, read_rows, replace_file, write_through
+from vcap_jax.report.step_log import LogError, StepLog, read_rows
 
 
 def test_rows_come_back_as_plain_values(tmp_path: Path) -> None:
@@ -136,30 +136,6 @@ def test_deterministic_leaves_out_what_the_clock_decides() -> None:
         "judge/latency_mean": 0.2,
     }
     assert deterministic(row) == {"step": 1, "kl": 0.1, "judge/failed": 0.0}
-
-
-def test_replacing_a_file_leaves_the_old_one_if_writing_fails(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    replace_file(path, b"old")
-    with pytest.raises(TypeError):
-        replace_file(path, "text")  # type: ignore[arg-type]
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_two_writers_of_a_file_do_not_meet_in_their_temporary_ones(tmp_path: Path) -> None:
-    """Of one number, as the processes of two containers may have."""
-    path = tmp_path / "a.json"
-
-    def slowly(temporary: Path) -> None:
-        temporary.write_bytes(b"sl")
-        replace_file(path, b"quick")
-        assert temporary.read_bytes() == b"sl"
-        temporary.write_bytes(b"slow")
-
-    write_through(path, slowly)
-    assert path.read_bytes() == b"slow"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_metric_that_is_neither_number_nor_text_is_told_with_its_step(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from vcap_jax.report.best_checkpoint import read_best
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import write_json
 from vcap_jax.run.config import LoggingConfig, RunConfig
 from vcap_jax.run.inputs import check_inputs
 from vcap_jax.run.keeping_best import BestKeeper, best_row, kept_steps
+from vcap_jax.system.files import write_json
 
 
 def results(step: int, value: float) -> dict[str, Results]:

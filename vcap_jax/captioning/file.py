@@ -41,8 +41,8 @@ from vcap_jax.captioning.parts import (
     whole_rows,
 )
 from vcap_jax.data.manifest import Sample
-from vcap_jax.report.step_log import write_json, write_through
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.files import write_json, write_through
 from vcap_jax.system.json_values import JsonDict, as_whole, parse_json, read_json_object
 from vcap_jax.system.shutdown import requested
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcap_jax.report.step_log import naming, write_json
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.file_locks import alone
+from vcap_jax.system.files import naming, write_json
 from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
 from vcap_jax.system.shutdown import finishing, raise_if_requested
 

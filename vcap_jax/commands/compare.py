@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from vcap_jax.evals.benchmarks.comparison import compare, read_results
         from vcap_jax.evals.benchmarks.comparison_page import as_text, write_page
         from vcap_jax.evals.protocol import EvaluatorError
-        from vcap_jax.report.step_log import write_json
+        from vcap_jax.system.files import write_json
 
         folders = {label: Path(folder) for label, folder in named_paths(args.folders).items()}
         comparisons = compare(read_results(folders))

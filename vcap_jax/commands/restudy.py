@@ -23,10 +23,10 @@ from typing import TextIO
 from yaml import YAMLError
 
 from vcap_jax.configuration import ConfigError, load_config, parse_yaml
-from vcap_jax.report.step_log import naming
 from vcap_jax.reward.aggregation import RewardWeights, comparable
 from vcap_jax.reward.restudy import Coverage, Effect, Restudied, restudy
 from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.system.files import naming
 from vcap_jax.system.json_values import JsonDict
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import TypeVar
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.jsonl import other_keys, read_objects, row_id, string_list
 from vcap_jax.data.manifest import Sample
+from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonDict, JsonError, JsonObject
 
@@ -147,17 +147,12 @@ class ReferencePool:
 
         provenance, created: for a header (see ``PoolHeader``); without the first there is none.
         """
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
         lines = [entry_line(entry) for entry in self._entries.values()]
         if provenance is not None:
             head = {HEADER_KEY: VERSION, **asdict(provenance)}
             head |= {"created": created, "entries": len(lines), "digest": self.digest()}
             lines.insert(0, json.dumps(head, ensure_ascii=False) + "\n")
-        # Not by the number of the process: in containers those of several hosts are the same.
-        partial = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
-        partial.write_text("".join(lines), encoding="utf-8")
-        partial.replace(target)
+        replace_file(Path(path), "".join(lines).encode())
 
     def digest(self) -> str:
         """Of the entries in their order, whatever header or spacing the file has."""

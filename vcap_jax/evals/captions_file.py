@@ -16,6 +16,7 @@ from typing import Self
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.protocol import Captions, EvaluatorError, captions_of
+from vcap_jax.system.files import drop_torn_end
 from vcap_jax.system.json_values import JsonError
 
 
@@ -25,11 +26,7 @@ class CaptionsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if path.exists():
-            content = path.read_bytes()
-            whole = content[: content.rfind(b"\n") + 1]
-            if whole != content:
-                path.write_bytes(whole)
+        drop_torn_end(path)
         self._found = read_captions(path) if path.exists() else {}
         self._file = path.open("a", encoding="utf-8")
 

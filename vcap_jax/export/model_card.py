@@ -17,9 +17,9 @@ from vcap_jax.export.run_facts import RunFacts, public_text, run_facts, settings
 from vcap_jax.models.family import ModelFamily
 from vcap_jax.models.lora import LoraConfig
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import replace_file
 from vcap_jax.run.checkpoint_source import TrainedRun
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_values import JsonObject, as_list, as_number
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 

@@ -16,8 +16,8 @@ from vcap_jax.human_eval.results import LABELS, ModelRow, Results
 from vcap_jax.human_eval.reward_agreement import ANNOTATORS, OVERALL, TIES
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.pages import page_templates, write_page
-from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import write_summary
+from vcap_jax.system.files import replace_file
 
 HALF_WIDTHS = (0.05, 0.03, 0.02)
 _PEOPLE, _REWARD = "#2463a6", "#e07b39"

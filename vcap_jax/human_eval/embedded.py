@@ -19,7 +19,7 @@ from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.protocol import Kind, Step1, Step2, Verdict, verdict_of
 from vcap_jax.human_eval.records import Caption, Item, Proposition, Span, write_rows
 from vcap_jax.human_eval.study import ITEMS, PROPOSITIONS, Settings, write_settings
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_values import as_text
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
 from vcap_jax.world.dataset import write_mp4, write_png

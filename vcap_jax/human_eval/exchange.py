@@ -13,7 +13,7 @@ from vcap_jax.human_eval.protocol import Ranking
 from vcap_jax.human_eval.records import Answer, Rankings, Timestamps, ranks_of, read_rows, write_rows
 from vcap_jax.human_eval.store import AnswerStore, GivenElsewhere
 from vcap_jax.human_eval.study import Study
-from vcap_jax.report.step_log import replace_file, write_json
+from vcap_jax.system.files import replace_file, write_json
 
 ANNOTATIONS = "annotations.jsonl"
 RANKINGS = "rankings.jsonl"

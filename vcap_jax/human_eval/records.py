@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.human_eval.errors import RuleBroken, StudyError
 from vcap_jax.human_eval.protocol import Kind, Ranking, Step1, Step2, Verdict, check_permutation
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.system.files import replace_file
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"\S")]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=50_000, pattern=r"\S")]

@@ -30,7 +30,7 @@ from vcap_jax.human_eval.records import (
     first_problem,
     read_rows,
 )
-from vcap_jax.report.step_log import write_json
+from vcap_jax.system.files import write_json
 
 SETTINGS = "study.json"
 ITEMS = "items.jsonl"

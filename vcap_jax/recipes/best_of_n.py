@@ -22,11 +22,11 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, PipelineSettings
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.parallel.processes import ALONE, Processes
-from vcap_jax.report.step_log import naming, replace_file
 from vcap_jax.reward.aggregation import comparable
 from vcap_jax.reward.group import GroupForReward, GroupScores, compared_with
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
+from vcap_jax.system.files import naming, replace_file
 from vcap_jax.system.json_values import as_list, as_number, as_text, as_whole
 from vcap_jax.system.shutdown import finishing, raise_if_requested, requested
 

@@ -26,8 +26,8 @@ from vcap_jax.recipes.evaluation_request import (
     remember,
 )
 from vcap_jax.report.progress import PoolProgress
-from vcap_jax.report.step_log import write_json
 from vcap_jax.run.checkpoint_source import checkpoint_files
+from vcap_jax.system.files import write_json
 from vcap_jax.system.json_values import read_json_object
 from vcap_jax.system.shutdown import Stopped, requested
 

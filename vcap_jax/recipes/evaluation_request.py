@@ -11,9 +11,9 @@ from vcap_jax.configuration import ConfigError, load_config, settings
 from vcap_jax.evals.benchmarks.results import REQUEST
 from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.report.best_checkpoint import AskedStep
-from vcap_jax.report.step_log import write_json
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import checkpoint_source, named_source
+from vcap_jax.system.files import write_json
 from vcap_jax.system.json_values import JsonDict, read_json_object
 
 CAPTIONER = "captioner.json"

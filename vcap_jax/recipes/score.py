@@ -30,7 +30,6 @@ from vcap_jax.recipes.evaluation_request import EvaluationRefused
 from vcap_jax.recipes.score_page import RewardsPage
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import write_summary
 from vcap_jax.reward.family import FamilyError
 from vcap_jax.reward.group import CandidateScore
@@ -41,6 +40,7 @@ from vcap_jax.run.inputs import check_inputs
 from vcap_jax.run.judge import answering_judge, reward_family
 from vcap_jax.run.judge_domain import judge_domain
 from vcap_jax.run.judge_record import noted_judge
+from vcap_jax.system.files import replace_file
 from vcap_jax.system.shutdown import requested
 
 REWARDS, PAGE = "rewards.jsonl", "rewards.html"

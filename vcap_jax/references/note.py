@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vcap_jax.data.references import PoolHeader, ReferencePool
-from vcap_jax.report.step_log import write_json
+from vcap_jax.system.files import write_json
 from vcap_jax.system.json_records import read_record
 
 POOL_NOTE = "references.json"

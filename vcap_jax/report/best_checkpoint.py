@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from vcap_jax.report.intervals import Measured, null_for_nan
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import write_json
+from vcap_jax.system.files import write_json
 from vcap_jax.system.json_records import read_record
 from vcap_jax.system.json_values import JsonDict
 

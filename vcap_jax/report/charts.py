@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from vcap_jax.report.metrics import Scalar
-from vcap_jax.report.step_log import write_through
+from vcap_jax.system.files import write_through
 
 Rows = Sequence[Mapping[str, Scalar]]
 

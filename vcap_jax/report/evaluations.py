@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import write_json
+from vcap_jax.system.files import write_json
 from vcap_jax.system.json_records import read_record
 from vcap_jax.system.json_values import JsonDict, JsonObject
 

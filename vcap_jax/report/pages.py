@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jinja2
 
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.system.files import replace_file
 
 _HERE = "vcap_jax.report"
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.files import drop_torn_end, naming, replace_file
 from vcap_jax.system.json_values import JsonDict, parse_json
 
 
@@ -30,7 +29,7 @@ class StepLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         rows = _complete_rows(self.path)
         self.last_step: int | None = rows[-1].step if rows else None
-        self._drop_torn_end()
+        drop_torn_end(self.path)
         self._file = self.path.open("ab")
 
     def append(self, rows: Iterable[Mapping[str, object]]) -> None:
@@ -86,14 +85,6 @@ class StepLog:
     def close(self) -> None:
         self._file.close()
 
-    def _drop_torn_end(self) -> None:
-        if not self.path.exists():
-            return
-        content = self.path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.truncate(self.path, whole)
-
 
 def _line(row: Mapping[str, object]) -> str:
     return json.dumps(row, ensure_ascii=False, separators=(", ", ": ")) + "\n"
@@ -128,45 +119,3 @@ def _complete_rows(path: Path) -> list[_Row]:
             raise LogError(f"{path}, line {number}: a row needs an integer `step`; remove the line to go on")
         found.append(_Row(step, line, values))
     return found
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Errors of writing a file, such as a full disk, name it: the system leaves the name of an open one out, and that
-    of a temporary one tells nobody anything."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = str(path)
-        raise
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Writes a whole file; readers, and whoever comes after a kill, see the old content or the new."""
-    write_through(path, lambda temporary: temporary.write_bytes(content))
-
-
-def write_json(path: Path, value: object) -> None:
-    """Writes a whole file of JSON, as ``replace_file`` does. Raises ValueError for what is not a number."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-    replace_file(path, f"{text}\n".encode())
-
-
-def write_through(path: Path, write: Callable[[Path], object]) -> None:
-    """Lets ``write`` fill a temporary neighbour of ``path``, makes it durable and moves it there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Not by the number of the process: in containers those of several hosts are the same.
-    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}")
-    try:
-        with naming(path):
-            write(temporary)
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-            temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)  # the rename itself
-    finally:
-        os.close(directory)

@@ -18,7 +18,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from vcap_jax.report.intervals import Value, ratio
-from vcap_jax.report.step_log import write_json
+from vcap_jax.system.files import write_json
 from vcap_jax.system.json_records import array_of
 
 Counts = Annotated[np.ndarray, array_of(np.int64)]

@@ -35,7 +35,6 @@ from vcap_jax.models.policy import Params
 from vcap_jax.parallel.processes import PeerFailed
 from vcap_jax.report.evaluations import Results, evaluations_of, read_results
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.before_after import BeforeAfterPage
@@ -43,6 +42,7 @@ from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.run.keeping_best import BestKeeper
 from vcap_jax.run.policy_captioner import PolicyCaptioner
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonDict, JsonObject
 from vcap_jax.system.shutdown import Stopped, TrainingStopped, finishing

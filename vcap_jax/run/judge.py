@@ -11,7 +11,6 @@ from pathlib import Path
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import replace_file
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig, SecondJudgeConfig
 from vcap_jax.reward.endpoint import JUDGE, Role
@@ -22,6 +21,7 @@ from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext, own_file
 from vcap_jax.run.judge_record import remember_judge
+from vcap_jax.system.files import replace_file
 from vcap_jax.world.judge_process import embedded_judge
 from vcap_jax.world.questions import scene_questions
 from vcap_jax.world.splits import EmbeddedData

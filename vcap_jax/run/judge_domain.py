@@ -20,9 +20,9 @@ from vcap_jax.data.images import to_rgb
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.videos import index_video, read_frames
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.step_log import write_json
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
+from vcap_jax.system.files import write_json
 from vcap_jax.system.json_records import read_record
 from vcap_jax.world.recognition import is_world_image, is_world_video
 from vcap_jax.world.scenes import IMAGE_EDGE

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
-from vcap_jax.report.step_log import write_json
 from vcap_jax.reward.config import RewardConfig
+from vcap_jax.system.files import write_json
 from vcap_jax.system.json_records import read_record
 
 _FILE = "judge.json"

@@ -12,10 +12,10 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.evals.protocol import Captions, EvaluatorError, captions_of
 from vcap_jax.models.policy import Params
-from vcap_jax.report.step_log import replace_file
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.context import RunContext
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import (
     JsonDict,

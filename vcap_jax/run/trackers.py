@@ -20,7 +20,6 @@ from vcap_jax.report.evaluations import Results, evaluations_of
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.samples import Sample
-from vcap_jax.report.step_log import write_json
 from vcap_jax.report.trackers.config import TrackerName, TrackersConfig, check_trackers
 from vcap_jax.report.trackers.names import evaluation_values, tracked
 from vcap_jax.report.trackers.pictures import described, strip
@@ -29,6 +28,7 @@ from vcap_jax.report.trackers.tensorboard import TensorBoardTracker
 from vcap_jax.report.trackers.trackio import TrackioTracker
 from vcap_jax.report.trackers.weights_and_biases import WandbTracker
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.files import write_json
 
 _FILE = "trackers.json"
 _KINDS: Mapping[TrackerName, type[Tracker]] = {

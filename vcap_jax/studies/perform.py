@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ from pydantic import TypeAdapter
 
 from vcap_jax.run.command_line import guarded, say
 from vcap_jax.studies.tasks import CANDIDATES, Plan, PlanError, Task
+from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_values import as_object, as_text, read_json_object
 
 if TYPE_CHECKING:  # the cores are chosen before JAX starts its threads
@@ -133,10 +133,7 @@ def _borrow(folder: RunFolder, lender: Path) -> None:
     ]
     for source, target in lent:
         if source.exists() and not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial = target.with_name(f".{target.name}.partial")
-            shutil.copyfile(source, partial)
-            partial.replace(target)
+            replace_file(target, source.read_bytes())
 
 
 def _ancestors(plan: Plan, key: str) -> list[str]:

@@ -16,12 +16,12 @@ from typing import Annotated
 import numpy as np
 
 from vcap_jax.data.jsonl import read_objects
-from vcap_jax.report.step_log import replace_file
 from vcap_jax.report.summary import FactCounts
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.versions import policy_digest, world_digest
 from vcap_jax.studies.witnesses import Meetings
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_records import array_of, as_record, record_values
 from vcap_jax.system.json_values import JsonError, as_text
 

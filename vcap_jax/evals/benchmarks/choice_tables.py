@@ -20,7 +20,7 @@ from pathlib import Path
 
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.evals.benchmarks.choices import LETTERS
-from vcap_jax.report.step_log import replace_file
+from vcap_jax.system.files import replace_file
 
 REFERENCE_CHARS = 64
 """An image cell of at most so many characters names another row."""

@@ -13,7 +13,7 @@ from vcap_jax.data.videos import EvenFrames
 from vcap_jax.evals.asking import StageReport
 from vcap_jax.evals.protocol import Captions, Evaluation, Item
 from vcap_jax.report.pages import page_templates, write_page
-from vcap_jax.report.step_log import replace_file, write_json
+from vcap_jax.system.files import replace_file, write_json
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object
 
 REQUEST, RESULTS, ITEMS, WORST = "request.json", "results.json", "items.jsonl", "worst.html"

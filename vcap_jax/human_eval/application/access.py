@@ -21,7 +21,7 @@ from aiohttp import web
 
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.study import LINKS, Settings
-from vcap_jax.report.step_log import write_through
+from vcap_jax.system.files import write_through
 from vcap_jax.system.json_values import JsonError, as_text, read_json_object
 
 COOKIE = "vcap_study"

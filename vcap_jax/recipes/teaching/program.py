@@ -22,9 +22,9 @@ from vcap_jax.recipes.teaching.saying import GREEDY, SAMPLED, captions, told
 from vcap_jax.recipes.teaching.scenery import scenery
 from vcap_jax.recipes.teaching.seeing import seeing
 from vcap_jax.recipes.teaching.stages import Material, Materials, Say, answer, habit, look
-from vcap_jax.report.step_log import replace_file
 from vcap_jax.run.model_loading import load_model
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_values import JsonDict, as_object, read_json_object
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.tiny_policy import Prompts, new_policy, new_processor

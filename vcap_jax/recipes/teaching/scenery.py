@@ -12,7 +12,7 @@ import numpy as np
 
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.recipes.teaching.drawn import draw
-from vcap_jax.report.step_log import replace_file, write_through
+from vcap_jax.system.files import replace_file, write_through
 from vcap_jax.world.scenes import Scene, scene_from_json, scene_to_json
 from vcap_jax.world.tiny_policy import Prompts
 

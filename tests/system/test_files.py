@@ -1,0 +1,52 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vcap_jax.system.files import drop_torn_end, replace_file, write_through
+
+
+def test_replacing_a_file_leaves_the_old_one_if_writing_fails(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    replace_file(path, b"old")
+    with pytest.raises(TypeError):
+        replace_file(path, "text")  # type: ignore[arg-type]
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_writers_of_a_file_do_not_meet_in_their_temporary_ones(tmp_path: Path) -> None:
+    """Of one number, as the processes of two containers may have."""
+    path = tmp_path / "a.json"
+
+    def slowly(temporary: Path) -> None:
+        temporary.write_bytes(b"sl")
+        replace_file(path, b"quick")
+        assert temporary.read_bytes() == b"sl"
+        temporary.write_bytes(b"slow")
+
+    write_through(path, slowly)
+    assert path.read_bytes() == b"slow"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("content", "left"),
+    [(b"", b""), (b"a\nb\n", b"a\nb\n"), (b"a\nb\nto", b"a\nb\n"), (b"torn", b"")],
+)
+def test_a_torn_end_is_cut_off_and_no_whole_line_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, left: bytes
+) -> None:
+    """A file that was written again would be empty for a moment: a kill then would lose every line."""
+    path = tmp_path / "lines.jsonl"
+    drop_torn_end(path)
+    assert not path.exists()
+    path.write_bytes(content)
+    same = path.stat().st_ino
+    monkeypatch.setattr(Path, "write_bytes", None)
+    drop_torn_end(path)
+    assert path.read_bytes() == left
+    assert path.stat().st_ino == same

@@ -1,0 +1,63 @@
+"""Files that are whole or not there: written beside their place and moved, or grown line by line and torn by a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of writing a file, such as a full disk, name it: the system leaves the name of an open one out, and that
+    of a temporary one tells nobody anything."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Writes a whole file; readers, and whoever comes after a kill, see the old content or the new."""
+    write_through(path, lambda temporary: temporary.write_bytes(content))
+
+
+def write_json(path: Path, value: object) -> None:
+    """Writes a whole file of JSON, as ``replace_file`` does. Raises ValueError for what is not a number."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    replace_file(path, f"{text}\n".encode())
+
+
+def write_through(path: Path, write: Callable[[Path], object]) -> None:
+    """Lets ``write`` fill a temporary neighbour of ``path``, makes it durable and moves it there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not by the number of the process: in containers those of several hosts are the same.
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}")
+    try:
+        with naming(path):
+            write(temporary)
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)  # the rename itself
+    finally:
+        os.close(directory)
+
+
+def drop_torn_end(path: Path) -> None:
+    """Cuts away what a kill left behind the last line end; the whole lines are not touched. Does nothing without a
+    file."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
