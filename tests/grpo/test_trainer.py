@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,10 @@ def load(sample: Sample) -> Example:
     return Example(sample=sample, request="", prompt=PROMPT, media=media)
 
 
+class DeviceBatch(SimpleNamespace):
+    """In place of a step's prompts and features."""
+
+
 class Collector:
     """Two captions a group, whose rewards follow from the parameter that drew them, which is their one token, from
     sample and step; none at all in step ``silent``, or ``error`` in their place."""
@@ -66,7 +71,7 @@ class Collector:
             for index in batch.indices
         }
         return SimpleNamespace(
-            batches=(SimpleNamespace(indices=batch.indices),),
+            batches=(DeviceBatch(indices=batch.indices),),
             groups=list((known or drawn).values()),
             batch=batch,
             step=step,
@@ -218,6 +223,30 @@ def test_what_needs_no_scores_is_computed_before_they_are_waited_for(
     run(tmp_path / "ahead", ahead=1)
     step = ["draw", "fixed", "scored", "__call__"]
     assert order == [*step[:2], *step * (STEPS - 1), *step[2:]]
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_steps_device_batches_are_gone_when_the_next_step_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    """Of an 8B run they are several GiB on each device, and a plan counts those of one step, or of two if one is
+    drawn ahead."""
+    draw, made, alive = Collector.draw, list[Any](), list[int]()
+
+    def count() -> None:
+        alive.append(sum(batch() is not None for batch in made))
+
+    def counted(*given: Any, **more: Any) -> Any:
+        count()
+        drawn = draw(*given, **more)
+        made.extend(weakref.ref(batch) for batch in drawn.batches)
+        return drawn
+
+    monkeypatch.setattr(Collector, "draw", counted)
+    run(tmp_path, ahead=ahead, between=lambda *_: count())
+    # Before each draw, and in what is done between the steps.
+    assert len(alive) == 2 * STEPS + 1
+    assert max(alive) == ahead
 
 
 def test_a_step_drawn_ahead_is_drawn_by_the_weights_before_the_last_update(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -90,6 +91,24 @@ def run(checkpoints: Checkpointer, log: Log, data: Any, programs: Any, save_ever
         learning_rate=lambda step: 0.1,
         save_every=save_every,
     ).run(state)
+
+
+def test_a_steps_batches_are_gone_when_the_next_step_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold all pixels of a step, on the devices too."""
+    made, alive = list[Any](), list[int]()
+
+    def batches(*_: Any) -> StepBatches:
+        alive.append(sum(one() is not None for one in made))
+        new = StepBatches(micro=(), prompts=1, captions=1, positions=2)
+        made.append(weakref.ref(new))
+        return new
+
+    monkeypatch.setattr(SupervisedTraining, "batches", batches)
+    with Checkpointer(tmp_path) as checkpoints:
+        run(checkpoints, Log(), Data(), Programs(), save_every=9)
+    assert alive == [0] * 4
 
 
 def test_parameters_that_are_no_numbers_are_neither_logged_nor_saved(tmp_path: Path) -> None:

@@ -200,6 +200,8 @@ class Training:
                     stop=stop,
                     ahead=place[1],
                 )
+                # What the step has on the devices goes before the next one's pictures and prompts come.
+                del now, rollout, outcome, advantages
                 between_steps(self.between, self.checkpoints, step + 1, held.state, *place)
             self.checkpoints.wait()
         return held.state

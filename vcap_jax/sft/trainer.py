@@ -164,6 +164,8 @@ class SupervisedTraining:
                     every=self.save_every,
                     stop=stop,
                 )
+                # What the step has on the devices goes before the next one's pictures come.
+                del batch, batches, placed
                 between_steps(self.between, self.checkpoints, step + 1, state, self.data.get_state())
             self.checkpoints.wait()
         return state
