@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ from tests.data.media_files import decode_video, write_video
 from tests.models.qwen3_vl.processing.cases import pixels
 from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
 from tests.processes_in_threads import in_threads
-from vcap_jax.data.errors import MediaError, NoUsableSamplesError
+from vcap_jax.data import pipeline
+from vcap_jax.data.errors import MediaError, NoUsableSamplesError, StorageError
 from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample, read_manifest
@@ -40,6 +43,10 @@ def load(sample: Sample) -> Example:
     time.sleep(0.001 * (int(sample.id) * 7 % 3))
     if int(sample.id) % 3 == 1:
         raise MediaError(f"{sample.id}.png: broken")
+    return good(sample)
+
+
+def good(sample: Sample) -> Example:
     return Example(sample=sample, request="", prompt=PROMPT, media=MEDIA)
 
 
@@ -205,6 +212,101 @@ def test_the_same_bad_samples_around_the_end_of_an_epoch_are_not_all_samples() -
     found = [next(iterator) for _ in range(60)]
     assert {example.sample.id for batch in found for example in batch.examples} == {"0"}
     assert max(len(batch.skipped) for batch in found) == 4
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What is slept between tries, and is not slept here."""
+    slept = list[float]()
+    monkeypatch.setattr(pipeline, "time", SimpleNamespace(sleep=slept.append))
+    return slept
+
+
+def test_a_sample_whose_storage_does_not_answer_is_tried_again(pauses: list[float]) -> None:
+    failures = iter([StorageError("5.png: away")] * 4)
+
+    def sometimes_away(sample: Sample) -> Example:
+        if sample.id == "5" and (failure := next(failures, None)) is not None:
+            raise failure
+        return good(sample)
+
+    settings = PipelineSettings(batch_groups=8, shuffle=False)
+    batch = next(GroupIterator(samples(8), sometimes_away, settings))
+    assert ids(batch) == ([str(i) for i in range(8)], [])
+    assert pauses == [1.0, 2.0, 4.0, 8.0]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_storage_that_stays_away_ends_all_processes_and_costs_no_sample(
+    pauses: list[float], count: int
+) -> None:
+    gone = threading.Event()
+
+    def load_while_there(sample: Sample) -> Example:
+        if gone.is_set() and sample.id == "13":
+            raise StorageError("13.png: Stale file handle: its storage does not answer")
+        return good(sample)
+
+    settings = PipelineSettings(batch_groups=8, shuffle=False, prefetch=1, threads=1)
+
+    def work(processes: Processes) -> list[list[str]]:
+        iterator = GroupIterator(samples(24), load_while_there, settings, processes=processes)
+        found = [ids(next(iterator))[0]]
+        place = iterator.get_state()
+        processes.all_gather_objects("the storage goes", gone.set())
+        with pytest.raises(StorageError, match=r"13\.png: Stale file handle.* not within 30 s"):
+            next(iterator)
+        assert iterator.get_state() == place
+        processes.all_gather_objects("the storage is back", gone.clear())
+        return [*found, ids(next(iterator))[0], ids(next(iterator))[0]]
+
+    shares = in_threads(count, work)
+    for batch in range(3):
+        together = sorted((name for share in shares for name in share[batch]), key=int)
+        assert together == [str(i) for i in range(8 * batch, 8 * batch + 8)]
+
+
+def test_files_that_all_seem_gone_are_given_up_before_the_epoch_is_used_up() -> None:
+    """Storage that was unmounted looks like that, and thousands of samples are passed in a second."""
+    gone = threading.Event()
+
+    def load_while_there(sample: Sample) -> Example:
+        return broken(sample) if gone.is_set() else good(sample)
+
+    settings = PipelineSettings(batch_groups=4, shuffle=False, prefetch=1, threads=1)
+    iterator = GroupIterator(samples(5000), load_while_there, settings)
+    next(iterator)
+    place = iterator.get_state()["position"]
+    gone.set()
+    with pytest.raises(
+        NoUsableSamplesError, match=r"^1000 samples in a row cannot be used.*storage was away"
+    ):
+        next(iterator)
+    assert iterator.get_state()["position"] == place
+    assert iterator.skipped_total == 1000
+
+
+def test_what_a_process_has_read_ahead_is_used_whatever_samples_are_bad() -> None:
+    settings = PipelineSettings(batch_groups=6, shuffle=False, threads=2, prefetch=8)
+    loaded = list[str]()
+
+    def counted(sample: Sample) -> Example:
+        loaded.append(sample.id)
+        return load(sample)
+
+    def work(processes: Processes) -> int:
+        iterator = GroupIterator(samples(400), counted, settings, processes=processes)
+        for _ in range(20):
+            next(iterator)
+        place = iterator.get_state()["position"]
+        iterator.close()
+        assert isinstance(place, int)
+        return place
+
+    (position, _, _) = in_threads(3, work)
+    bad = position // 3
+    # Each once, those that another process needed in place of a bad one twice, and what is still read ahead.
+    assert len(loaded) <= position + bad + 3 * (settings.prefetch + settings.threads)
 
 
 def test_other_errors_are_not_taken_for_bad_samples() -> None:

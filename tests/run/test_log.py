@@ -64,6 +64,7 @@ def test_facts_are_counted_in_every_group_of_a_sample_that_occurs_twice(tmp_path
             update={},
             judge=JudgeStatistics(),
             skipped_samples=0,
+            data_seconds=0.5,
             update_seconds=1.0,
             step_seconds=1.0,
             compiles=0,
@@ -71,3 +72,4 @@ def test_facts_are_counted_in_every_group_of_a_sample_that_occurs_twice(tmp_path
     )
     (row,) = read_metrics(folder.metrics)
     assert row["facts/coverage"] == 0.5
+    assert row["seconds/data"] == 0.5

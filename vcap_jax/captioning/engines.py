@@ -184,7 +184,7 @@ class EndpointEngine:
     def _captioner(self, rollout: RolloutConfig) -> EndpointCaptioner:
         if rollout not in self._open:
             captioner = EndpointCaptioner(
-                self._endpoint, rollout=rollout, threads=self.config.data.threads, say=self._say
+                self._endpoint, rollout=rollout, threads=self.config.data.reading_threads, say=self._say
             )
             self._open[rollout] = captioner.__enter__()
         return self._open[rollout]

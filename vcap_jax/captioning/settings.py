@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -20,6 +19,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.run.checkpoint_source import CheckpointSource, named_source
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.cores import usable_cores
 from vcap_jax.system.json_values import JsonDict, read_json_object
 
 CAPTIONING_FILE = "captioning.yaml"
@@ -151,7 +151,9 @@ def _for_captions(config: RunConfig, settings: Sequence[str]) -> RunConfig:
         model = replace(model, param_dtype=model.dtype, frozen_dtype=model.dtype)
     if "model.attention" not in {setting.partition("=")[0] for setting in settings}:
         model = replace(model, attention="auto", decode_attention="auto")
-    data = replace(config.data, on_bad_sample="skip", threads=max(config.data.threads, _threads()))
+    data = replace(
+        config.data, on_bad_sample="skip", threads=max(config.data.threads or 1, min(16, usable_cores()))
+    )
     # Pictures of any size come, and the run's sizes are those of its own data.
     data = replace(data, buckets=default_buckets())
     changed = replace(config, model=model, data=data)
@@ -178,10 +180,6 @@ def default_buckets() -> Buckets:
 
 
 _ASKING = ("image_prompt", "video_prompt", "max_pixels", "max_frames", "max_frame_tokens", "fps")
-
-
-def _threads() -> int:
-    return min(16, len(os.sched_getaffinity(0)))
 
 
 def write_captioning(config: RunConfig, folder: Path) -> None:

@@ -15,7 +15,6 @@ the end.
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 import time
@@ -24,6 +23,7 @@ from pathlib import Path
 
 from vcap_jax.run.command_line import command_parser, guarded, say
 from vcap_jax.studies.arms import MODALITIES, STUDIES
+from vcap_jax.system.cores import usable_cores
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -81,7 +81,7 @@ def _reproduce(args: argparse.Namespace) -> int:
         for key, task in studies.tasks.items():
             print(f"{'to do' if key in waiting else 'complete':>8}  {key}  {task.folder}")
         return 0
-    workers = args.workers or min(4, len(os.sched_getaffinity(0)))
+    workers = args.workers or min(4, usable_cores())
     command = shlex.join(["python", "launch/reproduce.py", *sys.argv[1:]])
 
     def report() -> Path:

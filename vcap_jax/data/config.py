@@ -9,6 +9,7 @@ from pydantic import Field
 from vcap_jax.configuration import settings
 from vcap_jax.data.judge_media import JudgeMediaSettings
 from vcap_jax.models.buckets import Buckets
+from vcap_jax.system.cores import usable_cores
 
 
 @settings
@@ -50,10 +51,11 @@ class DataConfig:
     on_bad_sample: Literal["skip", "refuse"] = "skip"
     """What becomes of a sample that cannot be read: "skip" reports it and goes on without it,
     "refuse" ends the run."""
-    threads: int = Field(default=2, ge=1)
-    """Samples read at the same time."""
-    prefetch: int = Field(default=8, ge=1)
-    """Samples read ahead."""
+    threads: int | None = Field(default=None, ge=1)
+    """Samples read at the same time; null: as many as there are cores, 16 at most."""
+    prefetch: int | None = Field(default=None, ge=1)
+    """Samples read ahead; null: a process's share of a step, 32 at most. One takes up to 160 MB of
+    the host's memory, a picture of the paper's size 20 MB."""
     judge_media: JudgeMediaSettings = Field(default_factory=JudgeMediaSettings)
 
     def __post_init__(self) -> None:
@@ -64,6 +66,15 @@ class DataConfig:
                 "data.heldout_share takes rows of data.manifest, and there is none: the embedded world has held-out "
                 "scenes of its own"
             )
+
+    @property
+    def reading_threads(self) -> int:
+        """Samples read at the same time."""
+        return self.threads or min(16, usable_cores())
+
+    def read_ahead(self, share: int) -> int:
+        """Samples that a process reads ahead whose share of a step is ``share``."""
+        return self.prefetch or min(32, share)
 
     @property
     def holds_out(self) -> bool:

@@ -13,5 +13,9 @@ class MediaError(VCapError, ValueError):
     """A picture or video file that is missing, truncated, unreadable or empty."""
 
 
+class StorageError(VCapError, OSError):
+    """The storage of a file does not answer: nothing is known of the file."""
+
+
 class NoUsableSamplesError(VCapError, RuntimeError):
-    """A whole pass over the data without a single sample that could be used."""
+    """A whole pass over the data, or a long piece of it, without a single sample that could be used."""

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from vcap_jax.data.errors import MediaError
+from vcap_jax.data.storage import look, raise_if_away
 
 
 def decode_image(path: str | Path) -> np.ndarray:
@@ -19,10 +20,10 @@ def decode_image(path: str | Path) -> np.ndarray:
 
     Raises:
         MediaError: missing, truncated or unreadable file; names it.
+        StorageError: its storage does not answer.
     """
     source = Path(path)
-    if not source.is_file():
-        raise MediaError(f"{source}: no such file: correct the path in the manifest")
+    look(source)
     try:
         with Image.open(source) as opened:
             opened.load()
@@ -30,6 +31,7 @@ def decode_image(path: str | Path) -> np.ndarray:
     except MemoryError:
         raise
     except Exception as error:
+        raise_if_away(source, error)
         # Depending on the format, Pillow raises nearly anything for damaged files: RuntimeError for AVIF,
         # NotImplementedError for DDS, TypeError for orientation among broken EXIF entries.
         raise MediaError(

@@ -1,7 +1,7 @@
 """Batches of groups from a list of samples: shuffled, repeated, read ahead by threads, resumable exactly.
 
 There is one common order of samples, grain's: seeded shuffle, epoch after epoch. A batch is the next ``batch_groups``
-samples of it that can be used, whatever the number of processes: each reads an equal share of the batch, and where
+samples of it that can be used, whatever the number of processes: each reads every so many-th of the order, and where
 samples turn out bad the next ones of the order take their places. So the place in the data is one number, what is
 skipped and when is the same in a resumed run as in one left alone, and a run may be resumed on more or fewer processes.
 """
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 import grain
 
-from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError
+from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError, StorageError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.models.errors import InputError
 from vcap_jax.parallel.processes import ALONE, Processes
@@ -27,6 +28,11 @@ E = TypeVar("E")
 """What a sample is read as: an ``Example`` where a policy looks at it."""
 
 _STATE_VERSION = 2
+_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Between the tries to read a sample whose storage does not answer."""
+_FRUITLESS = 1000
+"""Samples that cannot be used, one after the other, after which data with more of them are given up. Storage that has
+gone may look like files that are not there, and thousands of those are passed in a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +100,8 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         """Builds the pipeline; nothing is read yet.
 
         load: reads one sample, called from several threads; MediaError and InputError mark a bad sample, any
-            other exception is raised where the batch is asked for.
+            other exception is raised where the batch is asked for. A sample whose storage does not answer
+            (StorageError) is tried again for half a minute.
         processes: those that share every batch; they must ask for batches at the same pace.
         on_skip: told of every dropped sample, once each time, from the thread that iterates.
 
@@ -117,11 +124,17 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         # The bad samples since the last good one, by id. Neighbouring epochs may have the same ones at their border.
         self._fruitless: dict[str, BadSample] = {}
 
-        def load_or_mark(sample: Sample) -> E | BadSample:
-            try:
-                return load(sample)
-            except (MediaError, InputError) as error:
-                return BadSample(id=sample.id, reason=str(error))
+        def load_or_mark(sample: Sample) -> E | BadSample | StorageError:
+            for pause in (*_PAUSES_S, None):
+                try:
+                    return load(sample)
+                except (MediaError, InputError) as error:
+                    return BadSample(id=sample.id, reason=str(error))
+                except StorageError as error:
+                    lost = error
+                if pause is not None:
+                    time.sleep(pause)
+            return lost
 
         order = grain.MapDataset.source(list(samples))
         if settings.shuffle:
@@ -130,7 +143,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         self._length = len(self._order)
         self._position = 0
         # What is read ahead: this process's samples of the coming batches, as they will be if none is bad.
-        self._ahead: grain.DatasetIterator[E | BadSample] | None = None
+        self._ahead: grain.DatasetIterator[E | BadSample | StorageError] | None = None
         self._ahead_at = 0
 
     @property
@@ -144,33 +157,41 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         Raises:
             StopIteration: the epochs are over, whether or not they had a good sample.
             MediaError: a bad sample, with ``on_bad_sample: refuse``.
-            NoUsableSamplesError: the samples are to be repeated for ever, and every one of them is bad.
+            NoUsableSamplesError: the samples are to be repeated for ever, and every one of them is bad, or a
+                thousand in a row.
+            StorageError: the storage of a sample does not answer, in whichever process.
             PeerFailed: another process has failed.
         """
         begin = end = self._position
         wanted, processes = self._settings.batch_groups, self._processes
         own: list[tuple[int, E]] = []
         skipped: dict[int, BadSample] = {}
-        # Which process reads the positions of a window: in turn, so that a batch without bad samples is a stride.
-        readers = [index % processes.count for index in range(wanted)]
+        # Which process reads the positions of a window: in turn through the whole order, so that what a process reads
+        # ahead is its own whatever samples turn out bad.
+        readers = [position % processes.count for position in range(begin, begin + wanted)]
         while readers:
             window = range(end, min(end + len(readers), self._length))
             if not window:
                 break
-            bad: list[tuple[int, BadSample]] = []
+            bad: list[tuple[int, str, str]] = []
+            lost: str | None = None
             for position, reader in zip(window, readers, strict=False):
                 if reader == processes.index:
                     element = self._read(position)
                     if isinstance(element, BadSample):
-                        bad.append((position, element))
+                        bad.append((position, element.id, element.reason))
+                    elif isinstance(element, StorageError):
+                        lost = str(element)
+                        break
                     else:
                         own.append((position, element))
-            told = processes.all_gather_objects(
-                "samples", [(position, b.id, b.reason) for position, b in bad]
-            )
+            told = processes.all_gather_objects("samples", (bad, lost))
+            for _, lost in told:
+                if lost is not None:
+                    raise StorageError(f"{lost}, not within {sum(_PAUSES_S):.0f} s")
             found = {
                 position: BadSample(id=name, reason=reason)
-                for share in told
+                for share, _ in told
                 for position, name, reason in share
             }
             skipped |= found
@@ -216,6 +237,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         self._position = as_whole(state["position"], "the place in the data")
         self._skipped_total = as_whole(state["skipped_total"], "the count of skipped samples")
         self._fruitless = {}
+        self.close()
 
     def close(self) -> None:
         """Stops the reading threads."""
@@ -223,25 +245,25 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
             self._ahead.close()
             self._ahead = None
 
-    def _read(self, position: int) -> E | BadSample:
-        """The sample at a position of the order, out of what was read ahead if it is next there."""
+    def _read(self, position: int) -> E | BadSample | StorageError:
+        """The sample at a position of the order, out of what was read ahead if it is this process's own."""
         stride = self._processes.count
-        if self._ahead is None or (position != self._ahead_at and position == self._first_of_batch()):
-            # The beginning, or bad samples have moved the batches: read ahead from here.
+        if position % stride != self._processes.index:
+            # In place of a bad sample. Whose position it is passes over it.
+            element: E | BadSample | StorageError = self._order[position]
+            return element
+        if self._ahead is None or position < self._ahead_at:
             self.close()
             reading = grain.ReadOptions(
                 num_threads=self._settings.threads, prefetch_buffer_size=self._settings.prefetch
             )
             self._ahead = iter(self._order[position::stride].to_iter_dataset(reading))
             self._ahead_at = position
-        if position != self._ahead_at:
-            element: E | BadSample = self._order[position]
-            return element
+        while self._ahead_at < position:
+            next(self._ahead)
+            self._ahead_at += stride
         self._ahead_at += stride
         return next(self._ahead)
-
-    def _first_of_batch(self) -> int:
-        return self._position + self._processes.index
 
     def _count(self, window: range, found: dict[int, BadSample]) -> None:
         for position in window:
@@ -258,11 +280,16 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
             if self._on_skip is not None:
                 self._on_skip(bad)
             self._fruitless.setdefault(bad.id, bad)
-            if len(self._fruitless) == self._samples and not self._settings.epochs:
+            if len(self._fruitless) == min(self._samples, _FRUITLESS) and not self._settings.epochs:
                 shown = "; ".join(f"{one.id}: {one.reason}" for one in list(self._fruitless.values())[:3])
+                if self._samples <= _FRUITLESS:
+                    raise NoUsableSamplesError(
+                        f"none of the {self._samples} samples can be used, the first reasons: {shown}. Check the "
+                        "manifest's paths"
+                    )
                 raise NoUsableSamplesError(
-                    f"none of the {self._samples} samples can be used, the first reasons: {shown}. Check the "
-                    "manifest's paths"
+                    f"{_FRUITLESS} samples in a row cannot be used, the first reasons: {shown}. If their storage was "
+                    "away, have it back; else take those that are gone out of the manifest"
                 )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from av.stream import Disposition
 
 from vcap_jax.data.errors import MediaError
+from vcap_jax.data.storage import look
 from vcap_jax.models.family import FrameSampling
 
 
@@ -53,10 +54,10 @@ def index_video(path: str | Path) -> VideoIndex:
 
     Raises:
         MediaError: missing, truncated or unreadable file, no video stream, no frames; names the file.
+        StorageError: its storage does not answer.
     """
     source = Path(path)
-    if not source.is_file():
-        raise MediaError(f"{source}: no such file: correct the path in the manifest")
+    look(source)
     try:
         with _opened(source) as container:
             return _index(source, container)
@@ -103,6 +104,7 @@ def read_frames(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarra
 
     Raises:
         MediaError: the file is damaged or ends before a wanted frame; names it.
+        StorageError: its storage does not answer.
     """
     found = 0
     try:
@@ -125,6 +127,8 @@ def read_frames(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarra
 
 
 def _unreadable(source: Path, error: Exception) -> MediaError:
+    # FFmpeg says "input/output error" of damaged files too: whether the storage is there is asked of the system.
+    look(source)
     return MediaError(f"{source}: not a readable video ({error}): replace the file or drop the row")
 
 

@@ -74,7 +74,8 @@ class StepReport:
 
     records: of this process's groups. outcome, advantages: of the groups of all. update: the metrics of the update and
     of this process's rollout engine.
-    judge: what it had to do in this step. skipped_samples: since the beginning of the run. compiles: of this process.
+    judge: what it had to do in this step. skipped_samples: since the beginning of the run.
+    data_seconds: of waiting for samples. compiles: of this process.
     """
 
     step: int
@@ -84,6 +85,7 @@ class StepReport:
     update: Mapping[str, float]
     judge: JudgeStatistics
     skipped_samples: int
+    data_seconds: float
     update_seconds: float
     step_seconds: float
     compiles: int

@@ -21,7 +21,7 @@ from typing import Protocol
 import jax
 import numpy as np
 
-from vcap_jax.data.errors import MediaError, NoUsableSamplesError
+from vcap_jax.data.errors import MediaError, NoUsableSamplesError, StorageError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupIterator
 from vcap_jax.grpo.advantages import (
@@ -82,7 +82,8 @@ class _Drawn:
     """A step whose captions are with the judge.
 
     place: what a checkpoint keeps of the run's place before it, in the data and ahead. age: how many steps' updates the
-    weights that drew it lack. seconds: of beginning what the update holds fixed.
+    weights that drew it lack. data_seconds: of waiting for its samples. seconds: of
+    beginning what the update holds fixed.
     """
 
     place: tuple[JsonObject, Ahead]
@@ -90,6 +91,7 @@ class _Drawn:
     fixed: FixedLogprobs
     age: int
     skipped_samples: int
+    data_seconds: float
     seconds: float
 
 
@@ -185,6 +187,7 @@ class Training:
                         update={**rollout.measured, **drawing, **update_metrics},
                         judge=judge,
                         skipped_samples=now.skipped_samples,
+                        data_seconds=now.data_seconds,
                         update_seconds=update_seconds,
                         step_seconds=time.monotonic() - begin,
                         compiles=compiles.count - compiled,
@@ -220,11 +223,12 @@ class Training:
     def _drawn(self, held: WaitingState, step: int, known: KnownStep | None = None) -> _Drawn:
         """The next samples' captions, of step ``step``, with the judge; judged, if the judge takes turns. known: those
         that an earlier start has drawn ahead; None draws them with the state that is held. Raises StepNotDone."""
-        place = self.data.get_state()
+        place, begin = self.data.get_state(), time.monotonic()
         try:
             batch = next(self.data)
-        except (MediaError, NoUsableSamplesError) as error:  # in all processes alike
+        except (MediaError, NoUsableSamplesError, StorageError) as error:  # in all processes alike
             raise StepNotDone(str(error)) from error
+        data_seconds = time.monotonic() - begin
         for bad in batch.skipped:
             self.log.message(f"skipped sample {bad.id}: {bad.reason}")
         groups, old = (None, None) if known is None else (known.groups, known.old)
@@ -253,6 +257,7 @@ class Training:
             fixed=fixed,
             age=step - drawn_after,
             skipped_samples=self.data.skipped_total,
+            data_seconds=data_seconds,
             seconds=seconds,
         )
 

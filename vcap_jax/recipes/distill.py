@@ -282,7 +282,7 @@ def _score(
             session,
             references,
             seed=config.seed,
-            threads=config.data.threads,
+            threads=config.data.reading_threads,
             on_bad_sample=config.data.on_bad_sample,
             on_progress=PoolProgress(ctx.say, seconds=10),
             on_bad=ctx.report_bad_sample,

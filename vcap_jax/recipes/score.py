@@ -94,7 +94,7 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
         asks = family.asks_judge(config.reward)
         warning = None
         if asks and not config.judge.urls:
-            warning = judge_domain(samples, threads=config.data.threads).warning
+            warning = judge_domain(samples, threads=config.data.reading_threads).warning
         if warning is not None:
             say(f"warning: {warning}")
         store = folder.root / _STORE if config.judge.store is None else Path(config.judge.store).absolute()

@@ -43,7 +43,7 @@ class EndpointWriter:
         self._captioner = EndpointCaptioner(
             endpoint,
             rollout=self._rollout,
-            threads=config.data.threads,
+            threads=config.data.reading_threads,
             on_bad_sample=config.data.on_bad_sample,
             say=say,
         )

@@ -260,6 +260,7 @@ def _gradient(axes: Axes, rows: Rows) -> None:
 
 
 _PHASES = (
+    Line("seconds/data", "data", GREY),
     Line("seconds/rollout", "rollout", BLUE),
     Line("seconds/judge", "judge", ORANGE),
     Line("seconds/update", "update", GREEN),

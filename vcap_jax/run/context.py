@@ -96,7 +96,7 @@ class RunContext:
             self.own_policy,
             self._source(sampler or self.sampler),
             load or self.load,
-            threads=self.config.data.threads,
+            threads=self.config.data.reading_threads,
             on_bad_sample=self.config.data.on_bad_sample,
         )
 

@@ -68,7 +68,7 @@ def check_judge_domain(ctx: RunContext, samples: Sequence[Sample]) -> None:
         return
     path = folder.root / _FILE
     if not path.exists():
-        domain = judge_domain(samples, threads=config.data.threads)
+        domain = judge_domain(samples, threads=config.data.reading_threads)
         write_json(path, asdict(domain))
     if (warning := domain_warning(config, folder)) is not None:
         ctx.say(f"warning: {warning}")

@@ -81,6 +81,7 @@ class RunLog:
         row["data/skipped"] = report.skipped_samples
         tokens = sum(int(result.lengths.sum()) for result in results)
         row |= {
+            "seconds/data": report.data_seconds,
             "seconds/rollout": outcome.rollout_seconds,
             "seconds/judge": outcome.judge_seconds,
             "seconds/update": report.update_seconds,

@@ -45,8 +45,8 @@ def resume(
     settings = PipelineSettings(
         batch_groups=groups_per_step,
         seed=config.seed,
-        threads=config.data.threads,
-        prefetch=config.data.prefetch,
+        threads=config.data.reading_threads,
+        prefetch=config.data.read_ahead(groups_per_step // processes.count),
         on_bad_sample=config.data.on_bad_sample,
     )
     data = stack.enter_context(closing(GroupIterator(samples, ctx.load, settings, processes=processes)))

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from vcap_jax.data.batching import common_sizes
-from vcap_jax.data.errors import MediaError, NoUsableSamplesError
+from vcap_jax.data.errors import MediaError, NoUsableSamplesError, StorageError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupIterator
 from vcap_jax.models.buckets import Buckets
@@ -130,7 +130,7 @@ class SupervisedTraining:
                 place = self.data.get_state()
                 try:
                     batch = next(self.data)
-                except (MediaError, NoUsableSamplesError) as error:  # in all processes alike
+                except (MediaError, NoUsableSamplesError, StorageError) as error:  # in all processes alike
                     save_before(self.checkpoints, step, state, place)
                     raise stopped_in(step, error) from error
                 for bad in batch.skipped:

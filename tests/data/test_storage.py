@@ -1,0 +1,69 @@
+"""A file that is not there, and storage that does not answer."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from PIL import Image
+
+from tests.data.media_files import write_video
+from vcap_jax.data.errors import MediaError, StorageError
+from vcap_jax.data.images import decode_image
+from vcap_jax.data.storage import look
+from vcap_jax.data.videos import choose_frames, index_video, read_frames
+from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
+
+
+def away(*_: object, **__: object) -> NoReturn:
+    raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+
+@pytest.mark.parametrize("name", ["gone.png", "", "photo.png/more", "zero\0byte"])
+def test_a_file_that_is_not_there_is_the_manifests_fault(tmp_path: Path, name: str) -> None:
+    (tmp_path / "photo.png").write_bytes(b"")
+    look(tmp_path / "photo.png")
+    with pytest.raises(MediaError, match="no such file: correct the path"):
+        look(tmp_path / name)
+
+
+def test_a_file_that_may_not_be_seen_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "stat", refused)
+    with pytest.raises(MediaError, match=r"photo\.png: Permission denied: let this user read it"):
+        look(tmp_path / "photo.png")
+
+
+def test_storage_that_does_not_answer_is_no_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "stat", away)
+    for read in (look, decode_image, index_video):
+        with pytest.raises(StorageError, match=r"photo\.png: Stale file handle"):
+            read(tmp_path / "photo.png")
+
+
+def test_storage_that_goes_while_a_picture_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "photo.png"
+    Image.new("RGB", (2, 2)).save(path)
+    monkeypatch.setattr(Image, "open", away)
+    with pytest.raises(StorageError, match=r"photo\.png"):
+        decode_image(path)
+
+
+def test_storage_that_goes_while_a_video_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "clip.mp4"
+    write_video(path, 21, fps=10)
+    index = index_video(path)
+    path.write_bytes(path.read_bytes()[:200])
+    frames = choose_frames(index, VideoSettings(fps=4.0))
+    with pytest.raises(MediaError, match=r"clip\.mp4"):
+        list(read_frames(index, frames))
+    monkeypatch.setattr(Path, "stat", away)
+    with pytest.raises(StorageError, match=r"clip\.mp4"):
+        list(read_frames(index, frames))
