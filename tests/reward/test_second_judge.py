@@ -54,6 +54,11 @@ def test_the_share_is_held_and_depends_on_nothing_but_names() -> None:
     assert len(chosen(1.0)) == 2400
 
 
+def test_the_first_of_several_processes_asks_for_all_of_them() -> None:
+    config = SecondJudgeConfig(share=0.3, judge=JudgeConfig(urls=("http://127.0.0.1:9",)))
+    assert [config.of_one(count).share for count in (1, 2, 8)] == [0.3, 0.6, 1.0]
+
+
 def test_agreement_of_equal_and_of_opposite_judges() -> None:
     first = [candidate(r, c) for r, c in ((0.1, 1), (0.5, 5), (0.9, 9), (0.2, 2))]
     same = agreement(list(zip(first, first, strict=True)))

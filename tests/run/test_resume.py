@@ -16,6 +16,7 @@ from flax import nnx
 from vcap_jax.data.manifest import Sample
 from vcap_jax.parallel.processes import ALONE
 from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.report.evaluations import Results, evaluations_of
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.resume import resume
@@ -32,7 +33,7 @@ def bytes_on_devices() -> int:
 def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that fills its devices could be trained, and not be resumed."""
+    """A run that fills its devices could be trained, and not be resumed. Evaluations of steps to be done again go."""
     before = bytes_on_devices()
     start = nnx.State({"w": nnx.Param(jnp.zeros(WEIGHTS, jnp.float32))})
     placement = Placement.build(MeshConfig(fsdp=1), jax.devices()[:1])
@@ -50,8 +51,12 @@ def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
         there.append(bytes_on_devices() - before)
         return restore(self, *arguments, **named)
 
+    for when, step in (("start", 0), ("step-2", 2), ("step-6", 6)):
+        evaluated = Results(evaluator="judged", when=when, step=step, metrics={}, items=0, failed=0)
+        evaluated.write(folder.evaluation("judged") / f"{when}.json")
     monkeypatch.setattr(Checkpointer, "restore", watched)
     monkeypatch.setattr("vcap_jax.run.resume.GroupIterator.set_state", lambda self, state: None)
+    said: list[str] = []
     context: Any = SimpleNamespace(
         config=RunConfig(),
         folder=folder,
@@ -59,7 +64,7 @@ def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
         policy=SimpleNamespace(trainable=start),
         placement=placement,
         load=lambda sample: sample,
-        say=lambda text: None,
+        say=said.append,
     )
     with ExitStack() as stack:
         resumed = resume(
@@ -75,3 +80,6 @@ def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
         4 * WEIGHTS
     )  # those of the start, which the run gives up later; its state is three times as much
     assert parameters <= there[0] < 1.5 * parameters
+    # That of a step that is done again would be taken for one of the policy that it makes.
+    assert [one.when for one in evaluations_of(folder)["judged"]] == ["start", "step-2"]
+    assert said[0] == "evaluations of steps after 3 are made again: judged/step-6"

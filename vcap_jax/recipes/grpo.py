@@ -27,7 +27,7 @@ from vcap_jax.kernels.attention import require_kernel
 from vcap_jax.parallel.host_memory import free, to_host
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.references import heldout_pool, reference_pool, references_by_policy
-from vcap_jax.report.evaluations import Results, evaluations_of
+from vcap_jax.report.evaluations import REFERENCES, START, TRAINED, Results, evaluations_of
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.plots import plot_comparison, plot_run
 from vcap_jax.report.run_folder import RunFolder
@@ -37,7 +37,7 @@ from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.checks import check_run
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
-from vcap_jax.run.evaluation import REFERENCES, START, TRAINED, Evaluations
+from vcap_jax.run.evaluation import Evaluations
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.keeping_best import best_row
@@ -106,8 +106,9 @@ def run(
         reward = reward_settings(ctx, pool, world)
         session = stack.enter_context(reward_session(ctx, reward, pool, judge))
         second = None
-        if config.second_judge is not None:
-            second = stack.enter_context(SecondJudge(config.second_judge, reward, seed=config.seed, say=say))
+        if config.second_judge is not None and processes.first:
+            asked = config.second_judge.of_one(processes.count)
+            second = stack.enter_context(SecondJudge(asked, reward, seed=config.seed, say=say))
         own = stack.enter_context(
             own_data(ctx, prepared.heldout, compared_with, session=session, reward=reward, pool=pool)
         )

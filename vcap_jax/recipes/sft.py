@@ -22,7 +22,7 @@ from vcap_jax.kernels.attention import require_kernel
 from vcap_jax.parallel.host_memory import free
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.references import heldout_pool, remember_pool
-from vcap_jax.report.evaluations import evaluations_of
+from vcap_jax.report.evaluations import START, TRAINED, evaluations_of
 from vcap_jax.report.metrics import MetricsWriter, Scalar, read_metrics
 from vcap_jax.report.plots import plot_run
 from vcap_jax.report.progress import Progress
@@ -33,7 +33,7 @@ from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checks import check_sft_run
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
-from vcap_jax.run.evaluation import START, TRAINED, Evaluations
+from vcap_jax.run.evaluation import Evaluations
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.keeping_best import best_row
 from vcap_jax.run.log import SilentLog

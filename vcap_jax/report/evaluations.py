@@ -12,6 +12,11 @@ from vcap_jax.system.files import write_json
 from vcap_jax.system.json_records import read_record
 from vcap_jax.system.json_values import JsonDict, JsonObject
 
+START, TRAINED = "start", "trained"
+"""Before the first step, and after the last."""
+REFERENCES = "references"
+"""What captions are compared with, evaluated as if they were captions."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
@@ -70,8 +75,28 @@ def evaluations_of(folder: RunFolder) -> dict[str, list[Results]]:
     return found
 
 
-def _files(folder: RunFolder) -> Iterator[Path]:
+def forget_after(folder: RunFolder, step: int, *, total: int) -> tuple[str, ...]:
+    """Removes evaluations, and captions for them, of policies that have seen more than ``step`` of ``total`` updates: a
+    run that goes on from there makes other policies of these steps. Returns what is gone, as "NAME/WHEN"."""
+    gone = dict[str, None]()
+    for each in _folders(folder):
+        # The results first: they say that all else is there.
+        for path in sorted(each.glob("*"), key=lambda path: path.suffix != ".json"):
+            when = path.name.partition(".")[0]
+            number = when.removeprefix("step-")
+            later = number != when and number.isdecimal() and int(number) > step
+            if path.is_file() and (later or (when == TRAINED and step < total)):
+                path.unlink()
+                gone[f"{each.name}/{when}"] = None
+    return tuple(gone)
+
+
+def _folders(folder: RunFolder) -> list[Path]:
     everywhere = folder.root / "evaluations"
     names = {entry.name for entry in everywhere.iterdir()} if everywhere.is_dir() else set()
-    for name in sorted(names | {"heldout"}):
-        yield from sorted(folder.evaluation(name).glob("*.json"))
+    return [each for name in sorted(names | {"heldout"}) if (each := folder.evaluation(name)).is_dir()]
+
+
+def _files(folder: RunFolder) -> Iterator[Path]:
+    for each in _folders(folder):
+        yield from sorted(each.glob("*.json"))

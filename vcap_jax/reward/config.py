@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -304,10 +305,16 @@ class SecondJudgeConfig:
     """Another judge, held out."""
 
     share: float = Field(default=0.05, gt=0, le=1)
-    """Share of the captions that it is asked about as well."""
+    """Share of the captions that it is asked about as well. Of several processes the first asks, about
+    its own captions, as many as that is of all."""
     judge: JudgeConfig = Field(default_factory=JudgeConfig)
     max_pending: int = Field(default=512, ge=1)
     """Captions that may wait for its answer; while so many do, further ones are passed over."""
+
+    def of_one(self, processes: int) -> SecondJudgeConfig:
+        """For the first of several processes, whose metrics are shown: it asks about its own captions, as many as all
+        processes would of theirs."""
+        return replace(self, share=min(1.0, self.share * processes))
 
     def __post_init__(self) -> None:
         if not self.judge.urls:

@@ -33,7 +33,7 @@ from vcap_jax.evals.registry import NamedEvaluator, evaluated_by, made_evaluator
 from vcap_jax.evals.statistics import changes_of_means
 from vcap_jax.models.policy import Params
 from vcap_jax.parallel.processes import PeerFailed
-from vcap_jax.report.evaluations import Results, evaluations_of, read_results
+from vcap_jax.report.evaluations import REFERENCES, START, TRAINED, Results, evaluations_of, read_results
 from vcap_jax.report.intervals import Value
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.sampler import GroupSampler
@@ -47,11 +47,6 @@ from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonDict, JsonObject
 from vcap_jax.system.shutdown import Stopped, TrainingStopped, finishing
 from vcap_jax.world.splits import EmbeddedData
-
-START, TRAINED = "start", "trained"
-"""Before the first step, and after the last."""
-REFERENCES = "references"
-"""What captions are compared with, evaluated as if they were captions."""
 
 _ON_A_LINE = 4
 """Metrics that are told on one line."""

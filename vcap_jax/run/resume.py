@@ -10,6 +10,7 @@ from functools import partial
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
+from vcap_jax.report.evaluations import forget_after
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.keeping_best import kept_steps
 from vcap_jax.system.json_values import as_object
@@ -55,6 +56,8 @@ def resume(
     )
     state = programs.initial_state(ctx.policy.trainable, ctx.placement)
     latest = processes.on_process_0("latest checkpoint", checkpoints.latest_step) if folder.resumed else None
+    if folder.resumed:
+        _forget_later_evaluations(ctx, latest or 0, total_steps)
     ahead: HostArrays | None = None
     if latest is not None:
         ahead = checkpoints.ahead(latest)
@@ -66,3 +69,11 @@ def resume(
     elif folder.resumed:
         ctx.say("no checkpoint yet: training begins anew")
     return Resumed(data, checkpoints, state, ahead)
+
+
+def _forget_later_evaluations(ctx: RunContext, done: int, total: int) -> None:
+    """Steps that are done again may come out otherwise: on other devices, or with a judge that varies."""
+    what = "evaluations of steps that are done again"
+    gone = ctx.processes.on_process_0(what, lambda: forget_after(ctx.folder, done, total=total))
+    if gone:
+        ctx.say(f"evaluations of steps after {done} are made again: {', '.join(gone)}")

@@ -32,6 +32,10 @@ from vcap_jax.system.json_values import JsonObject, JsonValue
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
 from vcap_jax.training.optimizer import TrainState
 
+_SLOW_STORAGE_S = 6 * 3600
+"""After that long a save is taken for lost. Orbax's own 20 minutes are too few for the 100 GB of an 8B model on storage
+that takes less than 80 MB/s, which would never get a checkpoint."""
+
 State = TypeVar("State")
 """A pytree of arrays."""
 Leaf: TypeAlias = jax.Array | np.ndarray | jax.ShapeDtypeStruct
@@ -110,6 +114,7 @@ class Checkpointer:
         self._manager = ocp.CheckpointManager(
             self.folder,
             options=ocp.CheckpointManagerOptions(
+                async_options=ocp.AsyncOptions(timeout_secs=_SLOW_STORAGE_S),
                 create=not read_only,
                 read_only=read_only,
                 # All processes would have to meet for it; one alone may look into a run.
