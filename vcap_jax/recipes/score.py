@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from vcap_jax.configuration import ConfigError, dump_config
-from vcap_jax.data.examples import media_loader
-from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.data.videos import EvenFrames, FrameSampling
@@ -37,7 +35,7 @@ from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.checkpoint_source import configured_processor, lineage
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import check_inputs
-from vcap_jax.run.judge import answering_judge, reward_family
+from vcap_jax.run.judge import answering_judge, media_for_judge, reward_family
 from vcap_jax.run.judge_domain import judge_domain
 from vcap_jax.run.judge_record import noted_judge
 from vcap_jax.system.files import replace_file
@@ -112,9 +110,10 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
             samples=tuple(samples),
             references=pool,
             session=session,
-            media=_media(config, frames),
+            media=media_for_judge(config, frames),
             seed=config.seed,
             stop=requested,
+            threads=config.data.threads,
         )
         page = RewardsPage(own)
         captions = lost = 0
@@ -201,16 +200,6 @@ def _frames(config: RunConfig) -> FrameSampling:
     if config.modality == "image":
         return EvenFrames()
     return configured_processor(config, lineage(config.model.path, config.model.step).origin).video
-
-
-def _media(config: RunConfig, frames: FrameSampling) -> Callable[[Sample], EncodedMedia]:
-    load = media_loader(
-        image_prompt=config.data.image_prompt,
-        video_prompt=config.data.video_prompt,
-        settings=config.data.judge_media,
-        frames=frames,
-    )
-    return lambda sample: load(sample).media
 
 
 def _rows(one: Scored) -> Iterator[Mapping[str, object]]:
