@@ -44,20 +44,32 @@ _Asked = tuple[Captions, "Future[GroupScores] | str", "Future[GroupScores] | Non
 """Captions, and what becomes of them by the reward and by another judge; a text says why nobody was asked."""
 
 
-def scored(own: OwnData, captions: Sequence[Captions], *, kept: bool = False) -> Iterator[Scored]:
+STEP = 0
+"""Of the groups: whatever a policy has learnt, its captions are compared with the same."""
+
+
+def scored(
+    own: OwnData,
+    captions: Sequence[Captions],
+    *,
+    kept: bool = False,
+    places: Sequence[int] | None = None,
+) -> Iterator[Scored]:
     """The captions of ``own.samples``, one entry for each, with their scores, in order.
 
     Few samples are under way at a time, for each holds its pictures; those of the next ones are read meanwhile, two for
     each of ``own.threads``. A judge that takes turns has its own meanwhile.
     kept: whether the store of ``own.session`` keeps what every caption earned, so that weights can be changed later
-    (``reward.restudy``); answers it keeps in any case.
+    (``reward.restudy``); answers it keeps in any case. places: numbers of the samples' groups, by which that store
+    knows them; by default they are counted.
     Raises JudgeUnavailable where the judge is gone for too long, Stopped if a signal has come.
     """
     under_way: deque[_Asked] = deque()
     pairs = zip(own.samples, captions, strict=True)
     with own.session.turn(), closing(_with_media(own, pairs)) as read:
-        for index, (sample, one, media) in enumerate(read):
-            under_way.append(_asked(own, sample, one, media, index, kept))
+        for number, (sample, one, media) in enumerate(read):
+            place = number if places is None else places[number]
+            under_way.append(_asked(own, sample, one, media, place, kept))
             if len(under_way) == _UNDER_WAY:
                 yield _scored(own, *under_way.popleft())
         while under_way:
@@ -88,7 +100,7 @@ def _asked(
     sample: Sample,
     captions: Captions,
     reading: Future[EncodedMedia] | None,
-    index: int,
+    place: int,
     kept: bool,
 ) -> _Asked:
     if reading is None:
@@ -99,15 +111,14 @@ def _asked(
     try:
         media = _result(own, reading, own.session)
         if own.references is not None:
-            # Always of step 0: whatever the policy has learnt, it is compared with the same.
-            reference, segments = compared_with(own.references, sample.id, seed=own.seed, step=0)
+            reference, segments = compared_with(own.references, sample.id, seed=own.seed, step=STEP)
             references = own.references[sample.id].references
     except (VCapError, KeyError) as error:
         return captions, str(error.args[0] if isinstance(error, KeyError) else error), None
     group = GroupForReward(
         sample_id=sample.id,
-        step=0,
-        index=index,
+        step=STEP,
+        index=place,
         media=media,
         reference=reference,
         captions=captions.texts,
