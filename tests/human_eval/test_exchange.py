@@ -72,6 +72,24 @@ def test_label_studio_and_back_is_the_same(answered, tmp_path):
     )
 
 
+def test_rankings_without_answers_go_to_label_studio_and_come_back(tmp_path):
+    folder = write_small_study(tmp_path / "study")
+    rows = (folder / "propositions.jsonl").read_text().splitlines(keepends=True)
+    (folder / "propositions.jsonl").write_text("".join(row for row in rows if '"image_id": "b"' not in row))
+    study = read_study(folder)
+    with AnswerStore(tmp_path / "answers.sqlite") as store:
+        store.open_study(study)
+        for annotator in ("anna", "ben"):
+            store.finish(annotator, "b", dict.fromkeys(Ranking, ("tuned", "base")), request=f"of {annotator}")
+        store.answer("anna", "a", "a/1", Verdict(step1=Step1.INCONSISTENT), version=0, request="0")
+        records = records_of(study, store)
+        export_records(study, records, tmp_path / "out")
+    found = from_tasks(json.loads((tmp_path / "out" / "label_studio.json").read_text()), "tasks")
+    assert [(one.image_id, one.annotator) for one in found.rankings] == [("b", "anna"), ("b", "ben")]
+    assert found.rankings == records.rankings  # with their times
+    assert without_times(found.answers) == without_times(records.answers)
+
+
 def test_the_configuration_names_what_the_results_name(answered):
     study, store = answered
     records = records_of(study, store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,17 @@ from PIL import Image
 from tests.reward.scripted_judge import QUALITY, Reply, ScriptedJudge, candidate_of, prompt_text, verdict
 from vcap_jax.commands.score import main
 from vcap_jax.configuration import ConfigError, load_config
+from vcap_jax.evals import scoring
+from vcap_jax.evals.scoring import Scored
 from vcap_jax.recipes.evaluation_request import EvaluationRefused
 from vcap_jax.recipes.score import ScoreRequest, score
 from vcap_jax.reward.aggregation import RewardWeights
+from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.family import FamilyError
 from vcap_jax.reward.restudy import restudy
+from vcap_jax.reward.store import JudgementStore
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.shutdown import Stopped
 
 
 def write_lines(path: Path, *rows: dict[str, Any]) -> Path:
@@ -116,6 +122,76 @@ def test_what_has_an_answer_is_not_asked_again(data: Path, server: ScriptedJudge
     assert summary["not_scored"] == 0
     rest = 0.04 * QUALITY["Completeness"] + 0.01 * QUALITY["Text Quality"]
     assert [row["reward"] for row in rows] == pytest.approx([0.1 * words + rest for words in (2, 3, 1)])
+
+
+def restudied(store: Path) -> list[tuple[str, str, int | None]]:
+    """Every candidate in a store: sample, caption and place of its group."""
+    rows = [row.candidate for row in restudy(store, RewardWeights())]
+    return [(one.sample_id, one.caption, one.group) for one in rows]
+
+
+@pytest.mark.parametrize("named", [None, "all.sqlite"])
+def test_captions_that_come_later_leave_no_group_twice(
+    data: Path, server: ScriptedJudge, named: str | None
+) -> None:
+    server.answer = by_words
+    store = data / "scores" / "judgements.sqlite" if named is None else data / named
+    settings = [] if named is None else [f"judge.store={store}"]
+    b, c = {"id": "b", "captions": ["of b"]}, {"id": "c", "captions": ["of c"]}
+    write_lines(data / "captions.jsonl", {"id": "a", "error": "not readable"}, b, c)
+    _, summary, _ = scored(configured(data, server, *settings), data)
+    assert restudied(store) == [("b", "of b", 1), ("c", "of c", 2)]
+    digest = summary["file"]["digest"]
+    server.bodies.clear()
+    write_lines(data / "captions.jsonl", {"id": "a", "captions": ["of a"]}, b, c)
+    _, summary, said = scored(configured(data, server, *settings), data)
+    assert restudied(store) == [("a", "of a", 0), ("b", "of b", 1), ("c", "of c", 2)]
+    assert [candidate_of(body) for body in server.bodies] == ["of a"]
+    assert summary["file"]["name"] == "captions.jsonl"
+    assert summary["file"]["digest"] != digest
+    assert any(f"holds rewards of other captions (captions.jsonl, {digest})" in line for line in said)
+
+
+def test_of_another_file_of_captions_nothing_stays_but_answers(data: Path, server: ScriptedJudge) -> None:
+    server.answer = by_words
+    scored(configured(data, server), data)
+    server.bodies.clear()
+    write_lines(data / "captions.jsonl", {"id": "a", "captions": ["one two"]})
+    rows, _, _ = scored(configured(data, server), data)
+    assert [row["id"] for row in rows] == ["a"]
+    assert restudied(data / "scores" / "judgements.sqlite") == [("a", "one two", 0)]
+    assert server.bodies == []
+    with JudgementStore(data / "scores" / "judgements.sqlite") as store:
+        assert len(store) == 3
+
+
+def test_a_second_scoring_that_is_ended_early_does_not_look_complete(
+    data: Path, server: ScriptedJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answer = by_words
+    first, _, _ = scored(configured(data, server), data)
+    results = [data / "scores" / name for name in ("rewards.jsonl", "rewards.html", "summary.json")]
+    config = (data / "scores" / "config.yaml").read_text()
+    server.stop()
+    with pytest.raises(JudgeUnavailable):
+        scored(configured(data, server, "judge.ready_timeout_s=0.05", "seed=7"), data)
+    # Nothing has begun: all is that of the first.
+    assert all(path.exists() for path in results)
+    assert (data / "scores" / "config.yaml").read_text() == config
+    server.start()
+
+    def ended(own: Any, captions: Any, **options: Any) -> Iterator[Scored]:
+        yield next(scoring.scored(own, captions, **options))
+        raise Stopped
+
+    monkeypatch.setattr("vcap_jax.recipes.score.scored", ended)
+    with pytest.raises(Stopped):
+        scored(configured(data, server, "seed=7"), data)
+    assert not any(path.exists() for path in results)
+    assert "seed: 7" in (data / "scores" / "config.yaml").read_text()
+    monkeypatch.undo()
+    assert scored(configured(data, server), data)[0] == first
+    assert all(path.exists() for path in results)
 
 
 def test_references_of_a_pool_come_before_the_manifests_own(data: Path, server: ScriptedJudge) -> None:

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,9 +35,11 @@ if sys.argv[1] == "-c":
     print((here / "version").read_text())
     sys.exit((here / "version").read_text() == "")
 with (here / "called.jsonl").open("a") as called:
-    own = {name: value for name, value in os.environ.items() if name.startswith(("HF_", "OPENAI_", "LMMS_", "MODEL_"))}
+    known = ("HF_", "OPENAI_", "LMMS_", "MODEL_", "API_TYPE")
+    own = {name: value for name, value in os.environ.items() if name.startswith(known)}
     called.write(json.dumps({"arguments": sys.argv[1:], "environment": own}) + "\n")
 print("Loading the data set", file=sys.stderr)
+print((here / "says").read_text(), file=sys.stderr)
 samples = json.loads((here / "samples.json").read_text())
 if samples == "sleep":
     import time
@@ -66,6 +69,7 @@ def harness(tmp_path: Path) -> Path:
     program.write_text(HARNESS.replace("PYTHON", sys.executable))
     program.chmod(0o755)
     (folder / "version").write_text("0.7.3")
+    (folder / "says").write_text("")
     (folder / "samples.json").write_text(json.dumps({"mlvu_dev": ROWS}))
     return folder
 
@@ -94,7 +98,8 @@ def request(server: ScriptedJudge, program: Path, data: Path, **options: object)
 def test_the_harness_is_asked_and_its_samples_read(
     server: ScriptedJudge, harness: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "of another service")
+    for name in ("OPENAI_API_KEY", "OPENAI_API_URL", "MODEL_VERSION", "API_TYPE"):
+        monkeypatch.setenv(name, "of another service")
     said: list[str] = []
     folder = evaluate_video_qa(request(server, harness, data, limit=4), said.append)
     (call,) = calls(harness)
@@ -145,6 +150,126 @@ def test_results_that_are_there_are_held_to_the_request(
     server.stop()
     evaluate_video_qa(asked, print)
     assert len(calls(harness)) == 1
+
+
+@pytest.fixture
+def judge() -> Iterator[ScriptedJudge]:
+    """Another server, which judges."""
+    server = ScriptedJudge()
+    server.models = ["a-reader"]
+    yield server
+    server.close()
+
+
+MMVU = [
+    {"doc_id": 0, "accuracy": {"correct": 1, "answer": "gold"}, "filtered_resps": ["gold"]},
+    {"doc_id": 1, "accuracy": {"correct": 0, "answer": "a cat"}, "filtered_resps": ["a dog"]},
+]
+
+
+@pytest.fixture
+def judged(server: ScriptedJudge, judge: ScriptedJudge, harness: Path, data: Path) -> VideoQaRequest:
+    """For MMVU, with the judge's address alone."""
+    (data / "mmvu").mkdir()
+    (harness / "samples.json").write_text(json.dumps({"mmvu_val": MMVU}))
+    asked = request(server, harness, data, suites="mmvu")
+    return replace(asked, judge=JudgeConfig(urls=(judge.url.removesuffix("/v1"),), ready_timeout_s=0.2))
+
+
+def test_the_judge_is_asked_by_the_name_that_it_has(
+    judge: ScriptedJudge, judged: VideoQaRequest, harness: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODEL_VERSION", "of another service")
+    monkeypatch.setenv("API_TYPE", "azure")
+    folder = evaluate_video_qa(judged, print)
+    (call,) = calls(harness)
+    told = call["environment"]
+    assert isinstance(told, dict)
+    assert (told["API_TYPE"], told["MODEL_VERSION"]) == ("openai", "a-reader")
+    assert (told["OPENAI_API_URL"], told["OPENAI_API_KEY"]) == (judge.url, "EMPTY")
+    row = json.loads((folder / "results.json").read_text())
+    assert row["endpoints"] == {"judge": {"model": "a-reader", "urls": list(judged.judge.urls)}}
+    assert row["metrics"]["harness/mmvu"]["value"] == 50
+    # Results are of that judge; those that were noted without one are of nobody knows whom.
+    evaluate_video_qa(judged, print)
+    judge.models = ["another"]
+    with pytest.raises(EvaluatorError, match=r'with another judge_model \("a-reader", now "another"\)'):
+        evaluate_video_qa(judged, print)
+    noted = json.loads((folder / "request.json").read_text())
+    (folder / "request.json").write_text(json.dumps(noted | {"judge_model": None}))
+    with pytest.raises(EvaluatorError, match=r'with another judge_model \(null, now "another"\)'):
+        evaluate_video_qa(judged, print)
+    judge.stop()
+    evaluate_video_qa(judged, print)
+    assert len(calls(harness)) == 1
+
+
+def test_a_judge_that_cannot_be_asked_is_told_before_the_harness_runs(
+    judge: ScriptedJudge, judged: VideoQaRequest, harness: Path
+) -> None:
+    judge.models = ["one", "two"]
+    with pytest.raises(JudgeUnavailable, match=r"judge\.model"):
+        evaluate_video_qa(judged, print)
+    judge.stop()
+    with pytest.raises(JudgeUnavailable, match=f"the judge.*{judge.port}"):
+        evaluate_video_qa(judged, print)
+    assert not calls(harness)
+
+
+@pytest.mark.parametrize(
+    ("captioner", "of_judge", "key", "alone"),
+    [
+        (None, None, "EMPTY", False),
+        (None, "ITS", "its", True),
+        ("MINE", "MINE", "mine", False),
+        ("MINE", "SAME", "mine", False),
+        ("MINE", None, r"say --judge-key-env MINE", None),
+        ("MINE", "ITS", "--api-key-env MINE and --judge-key-env ITS hold two", None),
+        (None, "UNSET", "variable UNSET is not set", None),
+    ],
+)
+def test_the_one_key_goes_to_nobody_that_it_is_not_for(
+    judged: VideoQaRequest,
+    harness: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    captioner: str | None,
+    of_judge: str | None,
+    key: str,
+    alone: bool | None,
+) -> None:
+    for name, value in (("MINE", "mine"), ("SAME", "mine"), ("ITS", "its")):
+        monkeypatch.setenv(name, value)
+    asked = replace(judged, api_key_env=captioner, judge=replace(judged.judge, api_key_env=of_judge))
+    if alone is None:
+        with pytest.raises(EvaluatorError, match=key):
+            evaluate_video_qa(asked, print)
+        assert not calls(harness)
+        return
+    folder = evaluate_video_qa(asked, print)
+    (call,) = calls(harness)
+    assert call["environment"]["OPENAI_API_KEY"] == key  # type: ignore[index]
+    # Only what is no secret stands on the command line.
+    assert ("api_key=EMPTY" in call["arguments"][6]) == alone  # type: ignore[index]
+    assert "its" not in (folder / "request.json").read_text()
+
+
+def test_answers_that_the_judge_did_not_give_are_no_wrong_answers(
+    judged: VideoQaRequest, harness: Path
+) -> None:
+    (harness / "says").write_text(
+        "OpenAI judge failed: 404\nAttempt 1/5 failed: 404\nOpenAI judge failed: 404\n"
+    )
+    for _ in range(2):  # the harness's results are there the second time
+        with pytest.raises(
+            EvaluatorError, match=r"did not answer 2 questions.*judge failed: 404.*move .*harness"
+        ):
+            evaluate_video_qa(judged, print)
+    assert len(calls(harness)) == 1
+    (judged.out / "video-qa" / "harness").rename(harness / "moved")
+    (harness / "says").write_text("")
+    folder = evaluate_video_qa(judged, print)
+    assert (folder / "results.json").exists()
+    assert len(calls(harness)) == 2
 
 
 def test_exit_status_0_without_results_is_a_failure(server: ScriptedJudge, harness: Path, data: Path) -> None:

@@ -21,6 +21,7 @@ from vcap_jax.reward.restudy import restudy
 from vcap_jax.reward.store import (
     JudgementStore,
     StoreError,
+    forget_candidates,
     read_candidates,
     read_judgements,
 )
@@ -202,6 +203,14 @@ def test_a_group_that_is_scored_again_replaces_its_rows(studied: Path) -> None:
     rows = [row.candidate for row in restudy(studied, RewardWeights())]
     assert rows[:2] == again
     assert [row.step for row in rows] == [0, 0, 1, 1, 1]
+
+
+def test_candidates_of_a_step_are_forgotten_and_no_answers_while_the_store_is_open(studied: Path) -> None:
+    with JudgementStore(studied) as store:
+        before = len(store)
+        forget_candidates(studied, step=0)
+        assert len(store) == before > 0
+    assert {one.step for one, _ in read_candidates(studied)} == {1}
 
 
 def test_a_sample_that_occurs_twice_in_a_step_keeps_the_candidates_of_both_groups(tmp_path: Path) -> None:

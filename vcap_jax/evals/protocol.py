@@ -168,8 +168,8 @@ class OwnData:
 
     references: of each sample what its captions are compared with; None where the reward compares with none. session:
     the run's own reward. media: reads what a judge is shown of a sample, and raises VCapError for one that cannot be
-    read. seed: of the choice among a sample's references. other: the same reward by another judge. stop: whether a
-    signal has come.
+    read; called from several threads. seed: of the choice among a sample's references. other: the same reward by
+    another judge. stop: whether a signal has come. threads: samples that are read at the same time.
     """
 
     samples: tuple[Sample, ...]
@@ -179,6 +179,7 @@ class OwnData:
     seed: int = 0
     other: RewardSession | None = None
     stop: Callable[[], bool] = lambda: False
+    threads: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

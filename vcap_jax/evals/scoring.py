@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
+from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.protocol import Captions, OwnData
 from vcap_jax.reward.group import GroupForReward, GroupScores, compared_with
@@ -16,8 +18,10 @@ from vcap_jax.reward.session import RewardSession
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.shutdown import Stopped
 
+T = TypeVar("T")
+
 _UNDER_WAY = 32
-"""Samples whose pictures are held at once."""
+"""Samples whose captions are scored at once, and whose pictures are held so long."""
 _LOOK_EVERY_S = 1.0
 """Between two looks at whether the run was asked to end, while scores are waited for."""
 
@@ -40,42 +44,81 @@ _Asked = tuple[Captions, "Future[GroupScores] | str", "Future[GroupScores] | Non
 """Captions, and what becomes of them by the reward and by another judge; a text says why nobody was asked."""
 
 
-def scored(own: OwnData, captions: Sequence[Captions], *, kept: bool = False) -> Iterator[Scored]:
+STEP = 0
+"""Of the groups: whatever a policy has learnt, its captions are compared with the same."""
+
+
+def scored(
+    own: OwnData,
+    captions: Sequence[Captions],
+    *,
+    kept: bool = False,
+    places: Sequence[int] | None = None,
+) -> Iterator[Scored]:
     """The captions of ``own.samples``, one entry for each, with their scores, in order.
 
-    Few samples are under way at a time, for each holds its pictures. A judge that takes turns has its own meanwhile.
+    Few samples are under way at a time, for each holds its pictures; those of the next ones are read meanwhile, two for
+    each of ``own.threads``. A judge that takes turns has its own meanwhile.
     kept: whether the store of ``own.session`` keeps what every caption earned, so that weights can be changed later
-    (``reward.restudy``); answers it keeps in any case.
+    (``reward.restudy``); answers it keeps in any case. places: numbers of the samples' groups, by which that store
+    knows them; by default they are counted.
     Raises JudgeUnavailable where the judge is gone for too long, Stopped if a signal has come.
     """
     under_way: deque[_Asked] = deque()
-    with own.session.turn():
-        for index, (sample, one) in enumerate(zip(own.samples, captions, strict=True)):
-            under_way.append(_asked(own, sample, one, index, kept))
+    pairs = zip(own.samples, captions, strict=True)
+    with own.session.turn(), closing(_with_media(own, pairs)) as read:
+        for number, (sample, one, media) in enumerate(read):
+            place = number if places is None else places[number]
+            under_way.append(_asked(own, sample, one, media, place, kept))
             if len(under_way) == _UNDER_WAY:
                 yield _scored(own, *under_way.popleft())
         while under_way:
             yield _scored(own, *under_way.popleft())
 
 
-def _asked(own: OwnData, sample: Sample, captions: Captions, index: int, kept: bool) -> _Asked:
-    if captions.failure is not None:
-        return captions, captions.failure, None
+def _with_media(
+    own: OwnData, pairs: Iterable[tuple[Sample, Captions]]
+) -> Generator[tuple[Sample, Captions, Future[EncodedMedia] | None], None, None]:
+    """Samples and captions with what the judge is shown, which threads read; None for one without captions."""
+    threads = ThreadPoolExecutor(own.threads, thread_name_prefix="pictures for the judge")
+    read: deque[tuple[Sample, Captions, Future[EncodedMedia] | None]] = deque()
+    try:
+        for sample, captions in pairs:
+            media = None if captions.failure is not None else threads.submit(own.media, sample)
+            read.append((sample, captions, media))
+            if len(read) > 2 * own.threads:
+                yield read.popleft()
+        while read:
+            yield read.popleft()
+    finally:
+        # Whoever is stopped does not wait for a long video; what nobody has begun to read is left.
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _asked(
+    own: OwnData,
+    sample: Sample,
+    captions: Captions,
+    reading: Future[EncodedMedia] | None,
+    place: int,
+    kept: bool,
+) -> _Asked:
+    if reading is None:
+        return captions, str(captions.failure), None
     reference: str | None = None
     references: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
     try:
-        media = own.media(sample)
+        media = _result(own, reading, own.session)
         if own.references is not None:
-            # Always of step 0: whatever the policy has learnt, it is compared with the same.
-            reference, segments = compared_with(own.references, sample.id, seed=own.seed, step=0)
+            reference, segments = compared_with(own.references, sample.id, seed=own.seed, step=STEP)
             references = own.references[sample.id].references
     except (VCapError, KeyError) as error:
         return captions, str(error.args[0] if isinstance(error, KeyError) else error), None
     group = GroupForReward(
         sample_id=sample.id,
-        step=0,
-        index=index,
+        step=STEP,
+        index=place,
         media=media,
         reference=reference,
         captions=captions.texts,
@@ -99,7 +142,7 @@ def _scored(
     return Scored(captions=captions, scores=given, other=theirs)
 
 
-def _result(own: OwnData, future: Future[GroupScores], session: RewardSession) -> GroupScores:
+def _result(own: OwnData, future: Future[T], session: RewardSession) -> T:
     while not wait([future], timeout=_LOOK_EVERY_S).done:
         if own.stop():
             _give_up(session)

@@ -80,17 +80,21 @@ def to_tasks(
     answers: Iterable[Answer] = (),
     rankings: Iterable[Rankings] = (),
 ) -> list[JsonObject]:
-    """Tasks to import, one for each item, with an annotation for each annotator who has answered."""
+    """Tasks to import, one for each item, with an annotation for each annotator who has answered or ranked: an item
+    without propositions is only ranked."""
     by_item: dict[str, dict[str, list[Answer]]] = {}
     for answer in answers:
         by_item.setdefault(answer.image_id, {}).setdefault(answer.annotator, []).append(answer)
-    ranked = {(one.image_id, one.annotator): one for one in rankings}
+    ranked: dict[str, dict[str, Rankings]] = {}
+    for order in rankings:
+        ranked.setdefault(order.image_id, {})[order.annotator] = order
     tasks: list[JsonObject] = []
     for item in items:
         asked = propositions[item.id]
+        answered, orders = by_item.get(item.id, {}), ranked.get(item.id, {})
         annotations = [
-            _annotation(asked, given, ranked.get((item.id, annotator)))
-            for annotator, given in sorted(by_item.get(item.id, {}).items())
+            _annotation(annotator, asked, answered.get(annotator, ()), orders.get(annotator))
+            for annotator in sorted({*answered, *orders})
         ]
         evidence = [
             _result(
@@ -158,8 +162,10 @@ def _data(item: Item, asked: Sequence[Proposition]) -> JsonObject:
     }
 
 
-def _annotation(asked: Sequence[Proposition], given: Sequence[Answer], order: Rankings | None) -> JsonObject:
-    result: list[JsonObject] = [_textarea("annotator", "media", given[0].annotator)]
+def _annotation(
+    annotator: str, asked: Sequence[Proposition], given: Sequence[Answer], order: Rankings | None
+) -> JsonObject:
+    result: list[JsonObject] = [_textarea("annotator", "media", annotator)]
     by_prop = {answer.prop_id: answer for answer in given}
     for index, one in enumerate(asked):
         answer = by_prop.get(one.prop_id)
@@ -175,7 +181,8 @@ def _annotation(asked: Sequence[Proposition], given: Sequence[Answer], order: Ra
         for ranking in Ranking:
             value = {"ranker": {str(ranking): order.best_first(ranking)}}
             result.append(_result(str(ranking), f"captions_{ranking}", "ranker", value))
-    times = [one.timestamps for one in given if one.timestamps is not None]
+    dated = given or (() if order is None else (order,))
+    times = [one.timestamps for one in dated if one.timestamps is not None]
     if times:
         annotation["created_at"] = min(one.first for one in times)
         annotation["updated_at"] = max(one.last for one in times)

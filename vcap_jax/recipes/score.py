@@ -4,11 +4,13 @@ What a training run would have given them, by the same family, weights, referenc
 holds ``rewards.jsonl`` (a line for each caption), ``rewards.html`` (the lowest and the highest, with their pictures),
 ``summary.json`` (means over samples with their intervals, failures, who judged), ``config.yaml`` and
 ``judgements.sqlite``: answers that are in it are not asked for again, and ``launch/restudy.py`` reckons with other
-weights.
+weights. ``summary.json`` is written last: once it is there all of this is of one scoring, of the captions whose digest
+it names.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,15 +19,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from vcap_jax.configuration import ConfigError, dump_config
-from vcap_jax.data.examples import media_loader
-from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.data.videos import EvenFrames, FrameSampling
 from vcap_jax.evals.captions_file import read_captions
 from vcap_jax.evals.judged import FAILED, evaluation, judged_item
 from vcap_jax.evals.protocol import Captions, Item, OwnData
-from vcap_jax.evals.scoring import Scored, scored
+from vcap_jax.evals.scoring import STEP, Scored, scored
 from vcap_jax.recipes.evaluation_request import EvaluationRefused
 from vcap_jax.recipes.score_page import RewardsPage
 from vcap_jax.report.progress import PoolProgress
@@ -34,13 +34,15 @@ from vcap_jax.report.summary import write_summary
 from vcap_jax.reward.family import FamilyError
 from vcap_jax.reward.group import CandidateScore
 from vcap_jax.reward.session import RewardSession
+from vcap_jax.reward.store import forget_candidates
 from vcap_jax.run.checkpoint_source import configured_processor, lineage
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import check_inputs
-from vcap_jax.run.judge import answering_judge, reward_family
+from vcap_jax.run.judge import answering_judge, media_for_judge, reward_family
 from vcap_jax.run.judge_domain import judge_domain
 from vcap_jax.run.judge_record import noted_judge
 from vcap_jax.system.files import replace_file
+from vcap_jax.system.json_values import JsonDict, as_object, read_json_object
 from vcap_jax.system.shutdown import requested
 
 REWARDS, PAGE = "rewards.jsonl", "rewards.html"
@@ -57,7 +59,8 @@ class ScoreRequest:
 
 
 def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None]) -> Mapping[str, object]:
-    """Scores every caption of the file; returns the summary. Called again, it asks only what has no answer yet.
+    """Scores every caption of the file; returns the summary. Called again, it asks only what has no answer yet. What
+    an earlier scoring left, of this file or another one, is replaced; its answers stay.
 
     Raises what ``check_inputs`` raises, EvaluatorError for captions that are of none of the samples and for the folder
     of a run, JudgeUnavailable and its kinds, RunFolderError for another judge than the folder's, and Stopped if a
@@ -78,8 +81,10 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
     for note in check_inputs(config, "scores", policy=False):
         say(note)
     family = reward_family(config)
+    file_of_captions = _described(request.captions)
     there = read_captions(request.captions)
-    samples = _captioned(config, there, request.captions, say)
+    placed = _captioned(config, there, request.captions, say)
+    samples = list(placed.values())
     pool = _references(config, samples) if family.uses_reference(config.reward) else None
     if config.reward.family == "imitation":
         say(
@@ -87,7 +92,6 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
         )
     frames = _frames(config)
     request.folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder.config, dump_config(config).encode())
     progress = PoolProgress(say, seconds=10)
     with ExitStack() as stack:
         judge = stack.enter_context(answering_judge(config, folder, say))
@@ -108,20 +112,22 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
             )
         )
         session.wait_until_ready()
+        partial = _begin(folder, config, file_of_captions, say)
         own = OwnData(
             samples=tuple(samples),
             references=pool,
             session=session,
-            media=_media(config, frames),
+            media=media_for_judge(config, frames),
             seed=config.seed,
             stop=requested,
+            threads=config.data.threads,
         )
         page = RewardsPage(own)
         captions = lost = 0
         items: list[Item] = []
-        partial = folder.root / _PARTIAL
         with partial.open("w", encoding="utf-8") as file:
-            for one in scored(own, [there[sample.id] for sample in samples], kept=True):
+            given = [there[sample.id] for sample in samples]
+            for one in scored(own, given, kept=True, places=list(placed)):
                 for row in _rows(one):
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
                     captions, lost = captions + 1, lost + (row["reward"] is None)
@@ -140,6 +146,7 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
         warning=warning,
     )
     summary: dict[str, object] = {
+        "file": file_of_captions,
         "captions": captions,
         "samples": len(samples),
         "not_scored": lost,
@@ -161,11 +168,12 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
 
 def _captioned(
     config: RunConfig, there: Mapping[str, Captions], path: Path, say: Callable[[str], None]
-) -> list[Sample]:
-    """The samples that have captions, in the manifest's order."""
+) -> dict[int, Sample]:
+    """The samples that have captions, by their places among the manifest's: one keeps its place where others get
+    captions later."""
     assert config.data.manifest is not None
     rows = [sample for sample in read_manifest(config.data.manifest) if sample.modality == config.modality]
-    samples = [s for s in rows if s.id in there and there[s.id].failure is None]
+    samples = {at: s for at, s in enumerate(rows) if s.id in there and there[s.id].failure is None}
     if not samples:
         raise EvaluationRefused(
             f"{path} has captions of none of the {len(rows)} {config.modality}s of {config.data.manifest}: its first "
@@ -179,6 +187,40 @@ def _captioned(
     if failed or len(samples) + failed < len(rows):
         say(f"captions of {len(samples)} of the manifest's {len(rows)} {config.modality}s")
     return samples
+
+
+def _described(captions: Path) -> JsonDict:
+    """What file it is; empty where there is none, which whoever reads it says."""
+    if not captions.is_file():
+        return {}
+    return {
+        "name": captions.name,
+        "digest": hashlib.blake2b(captions.read_bytes(), digest_size=16).hexdigest(),
+    }
+
+
+def _begin(folder: RunFolder, config: RunConfig, captions: JsonDict, say: Callable[[str], None]) -> Path:
+    """Makes the folder that of a scoring under way; the file that its rows go to.
+
+    Nothing of an earlier scoring stays beside it but answers: one that is ended early must not look like one that is
+    complete. Candidates in a store that ``judge.store`` names stay, for they may be others'.
+    """
+    partial = folder.root / _PARTIAL
+    partial.touch()  # first: it says that this is no run
+    if folder.summary.exists():
+        before = read_json_object(folder.summary).get("file")
+        if before is not None and before != captions:
+            was = as_object(before, f"{folder.summary}: file")
+            say(
+                f"{folder.root} holds rewards of other captions ({was.get('name')}, {was.get('digest')}): they are "
+                "replaced, and answers that fit are not asked for again"
+            )
+    for path in (folder.summary, folder.root / PAGE, folder.root / REWARDS):
+        path.unlink(missing_ok=True)
+    replace_file(folder.config, dump_config(config).encode())
+    if (folder.root / _STORE).exists():
+        forget_candidates(folder.root / _STORE, step=STEP)
+    return partial
 
 
 def _references(config: RunConfig, samples: Sequence[Sample]) -> ReferencePool:
@@ -201,16 +243,6 @@ def _frames(config: RunConfig) -> FrameSampling:
     if config.modality == "image":
         return EvenFrames()
     return configured_processor(config, lineage(config.model.path, config.model.step).origin).video
-
-
-def _media(config: RunConfig, frames: FrameSampling) -> Callable[[Sample], EncodedMedia]:
-    load = media_loader(
-        image_prompt=config.data.image_prompt,
-        video_prompt=config.data.video_prompt,
-        settings=config.data.judge_media,
-        frames=frames,
-    )
-    return lambda sample: load(sample).media
 
 
 def _rows(one: Scored) -> Iterator[Mapping[str, object]]:

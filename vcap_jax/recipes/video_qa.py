@@ -12,8 +12,6 @@ OUT/video-qa/results.json   the figures; once it is there the evaluation is comp
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shlex
 import shutil
 import subprocess
@@ -24,19 +22,19 @@ from pathlib import Path
 
 from pydantic import Field
 
-from vcap_jax.captioning.by_endpoint import CAPTIONER
 from vcap_jax.captioning.settings import is_served
 from vcap_jax.configuration import settings
 from vcap_jax.data.errors import ManifestError
-from vcap_jax.evals.asking import Asker
 from vcap_jax.evals.benchmarks.benchmark import read_options
 from vcap_jax.evals.benchmarks.lmms_eval import (
+    BEGINS,
     SUITES,
     VERSION,
     HarnessRun,
     Request,
     Suite,
     find_run,
+    judge_failures,
     read_items,
     statistics,
     unread,
@@ -45,7 +43,7 @@ from vcap_jax.evals.benchmarks.results import ITEMS, REQUEST, RESULTS, results_r
 from vcap_jax.evals.protocol import Evaluation, EvaluatorError
 from vcap_jax.evals.statistics import evaluated
 from vcap_jax.recipes.evaluation_request import remember
-from vcap_jax.reward.client import model_now
+from vcap_jax.recipes.video_qa_servers import Servers, with_version
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.system.json_values import JsonDict, JsonError, JsonObject, JsonValue, read_json_object
 
@@ -96,9 +94,9 @@ class VideoQaOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class VideoQaRequest:
-    """by: address of the served checkpoint. out: where results go. judge: answers MMVU's open questions. served_model:
-    its name at that address; None takes the only one. api_key_env: of that address and the judge's. ready_timeout_s:
-    how long the address is waited for."""
+    """by: address of the served checkpoint. out: where results go. judge: reads the answers to MMVU's open questions;
+    the harness asks its first address. served_model: the checkpoint's name at its address; None takes the only one.
+    api_key_env: of that address. ready_timeout_s: how long it is waited for."""
 
     by: str
     out: Path
@@ -138,21 +136,30 @@ def evaluate_video_qa(request: VideoQaRequest, say: Say) -> Path:
                     f"{suite.name}: {data / suite.folder} does not exist: put the videos there, or let lmms-eval "
                     "download them with options.offline=false"
                 )
-    with Asker({"judge": _endpoint(request)}, say=say) as asker:
-        model = asker.models["judge"]
-    asked = _harness_request(request, options, suites, folder, python, model)
-    _remember(folder / REQUEST, asked, request, options)
-    tasks = asked.tasks
+    servers = _servers(request)
+    key, keyless = servers.key()
+    model, judge_model = servers.models(say)
+    if len(request.judge.urls) > 1:
+        say(f"{NAME}: lmms-eval asks one address of the judge, {request.judge.urls[0]}")
+    asked = replace(_harness_request(request, options, suites, folder, python, model), keyless=keyless)
+    _remember(folder / REQUEST, asked, request, options, suites, judge_model)
+    tasks, log = asked.tasks, folder / "harness.log"
     run = find_run(asked.output, tasks)
     began = time.monotonic()
     if run is None:
-        _perform(asked, _environment(request, options, data), folder / "harness.log", say)
+        _perform(asked, _settings(options, data, servers.environment(key, judge_model)), log, say)
         run = find_run(asked.output, tasks)
         if run is None:
-            raise EvaluatorError(_left_nothing(folder / "harness.log", tasks))
+            raise EvaluatorError(_left_nothing(log, tasks))
     else:
         say(f"{NAME}: the harness's results were there ({run.results})")
-    _write(run, suites, request, asked, folder, time.monotonic() - began, say)
+    if failed := judge_failures(log):
+        raise EvaluatorError(
+            f"the judge did not answer {len(failed)} questions, which lmms-eval counts as wrong answers: there are no "
+            f"figures. The first, in {log}: {failed[0][:300]} / Mend the judge, and move {asked.output} away to have "
+            "everything asked again"
+        )
+    _write(run, suites, request, asked, judge_model, folder, time.monotonic() - began, say)
     return folder
 
 
@@ -185,32 +192,31 @@ def harness_python(name: str, say: Say) -> str:
     return str(Path(python).absolute())
 
 
-def _endpoint(request: VideoQaRequest) -> JudgeConfig:
-    return JudgeConfig(
+def _servers(request: VideoQaRequest) -> Servers:
+    checkpoint = JudgeConfig(
         urls=(request.by,),
         model=request.served_model,
         api_key_env=request.api_key_env,
         ready_timeout_s=request.ready_timeout_s,
     )
+    return Servers.of(checkpoint, request.judge)
 
 
 def _check_done(
     request: VideoQaRequest, options: VideoQaOptions, suites: Sequence[Suite], folder: Path, say: Say
 ) -> None:
     """Raises EvaluatorError if the results in ``folder`` are of another request, or of another model at the address.
-    One that does not answer now is taken to be the one that did."""
+    One that does not answer now is taken to be the one that did, and so is a judge."""
     path = folder / REQUEST
     if not path.exists():
         return
-    noted = str(read_json_object(path).get("model"))
-    now = noted
+    noted = read_json_object(path)
+    model, judge_model = str(noted.get("model")), noted.get("judge_model")
     if is_served(request.by):
-        now = (
-            asyncio.run(model_now(_endpoint(request), role=CAPTIONER, say=say))
-            or request.served_model
-            or noted
-        )
-    _remember(path, _harness_request(request, options, suites, folder, "", now), request, options)
+        now, judge_now = _servers(request).models_now(say)
+        model, judge_model = now or model, judge_now or (judge_model if request.judge.urls else None)
+    asked = _harness_request(request, options, suites, folder, "", model)
+    _remember(path, asked, request, options, suites, judge_model)
 
 
 def _harness_request(
@@ -221,11 +227,10 @@ def _harness_request(
     python: str,
     model: str,
 ) -> Request:
-    url = request.by.rstrip("/")
     asked = Request(
         python=python,
         model=model,
-        url=url if url.endswith("/v1") else f"{url}/v1",
+        url=with_version(request.by),
         tasks=tuple(task for suite in suites for task in suite.tasks),
         output=(folder / "harness").absolute(),
         concurrency=options.concurrency,
@@ -245,20 +250,11 @@ def _harness_request(
     return asked
 
 
-def _environment(request: VideoQaRequest, options: VideoQaOptions, data: Path) -> dict[str, str]:
+def _settings(options: VideoQaOptions, data: Path, environment: Mapping[str, str]) -> Mapping[str, str]:
     own = {"HF_HOME": str(data), "LMMS_IMAGE_ENCODE_FORMAT": "JPEG", "PYTHONUNBUFFERED": "1"}
     if options.offline:
         own |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    key = os.environ.get(request.api_key_env) if request.api_key_env else "EMPTY"
-    if not key:
-        raise EvaluatorError(f"the environment variable {request.api_key_env} is not set: it holds the key")
-    own["OPENAI_API_KEY"] = key
-    if request.judge.urls:
-        url = request.judge.urls[0].rstrip("/")
-        own["OPENAI_API_URL"] = url if url.endswith("/v1") else f"{url}/v1"
-        if request.judge.model:
-            own["MODEL_VERSION"] = request.judge.model
-    return {**os.environ, **own}
+    return {**environment, **own}
 
 
 def _perform(asked: Request, environment: Mapping[str, str], log: Path, say: Say) -> None:
@@ -267,6 +263,8 @@ def _perform(asked: Request, environment: Mapping[str, str], log: Path, say: Say
     say(f"{NAME}: what it says goes to {log}")
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
+        out.write(f"{BEGINS}{shlex.join(command)}\n".encode())
+        out.flush()
         process = subprocess.Popen(
             command, env=dict(environment), stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
         )
@@ -296,6 +294,7 @@ def _write(
     suites: Sequence[Suite],
     request: VideoQaRequest,
     asked: Request,
+    judge_model: str | None,
     folder: Path,
     seconds: float,
     say: Say,
@@ -311,7 +310,7 @@ def _write(
         "mode": "harness and parsed",
         "samples": len(items),
         "harness": {"version": VERSION, "figures": figures, "command": shlex.join(asked.command())},
-        "endpoints": {"judge": {"model": request.judge.model, "urls": list(request.judge.urls)}},
+        "endpoints": {"judge": {"model": judge_model, "urls": list(request.judge.urls[:1])}},
         "questions": {
             suite.name: {
                 "published": suite.questions,
@@ -334,12 +333,24 @@ def _write(
     say(f"{NAME}: {folder / RESULTS}, {folder / ITEMS}")
 
 
-def _remember(path: Path, asked: Request, request: VideoQaRequest, options: VideoQaOptions) -> None:
+def _remember(
+    path: Path,
+    asked: Request,
+    request: VideoQaRequest,
+    options: VideoQaOptions,
+    suites: Sequence[Suite],
+    judge_model: JsonValue,
+) -> None:
     """Notes what a folder is for. Raises EvaluationRefused if it is for something else."""
-    row = {key: value for key, value in asdict(asked).items() if key not in ("python", "output")}
-    row |= {"judge": list(request.judge.urls), "judge_model": request.judge.model, "data": options.data}
+    left_out = ("python", "output", "keyless")
+    row = {key: value for key, value in asdict(asked).items() if key not in left_out}
+    row |= {"judge": list(request.judge.urls), "judge_model": judge_model, "data": options.data}
+    judged = options.tasks is not None or any(suite.judged for suite in suites)
 
     def as_now(noted: JsonDict) -> JsonDict:
-        return {"judge_model": row["judge_model"], **noted}  # earlier versions did not note it
+        # The earliest versions did not note it. Later ones noted null for one that was not named, and had the harness
+        # ask for a model of its own choice: that tells something only where somebody was asked.
+        unknown = "judge_model" not in noted or (noted["judge_model"] is None and not judged)
+        return {**noted, "judge_model": row["judge_model"]} if unknown else noted
 
     remember(path, row, as_now=as_now)

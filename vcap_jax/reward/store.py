@@ -284,6 +284,15 @@ def read_judgements(path: str | Path) -> Iterator[tuple[JudgementKey, Judgement]
         yield JudgementKey(**dict(zip(names, row, strict=False)), prompt=""), _judgement(row[6:])
 
 
+def forget_candidates(path: str | Path, *, step: int) -> None:
+    """Takes the candidates of a step out of a store, which another connection may have open; answers stay. Raises
+    StoreError."""
+    with _as_store_errors(Path(path)), closing(_connect(Path(path))) as connection:
+        _check_version(version_of(connection), Path(path))
+        with connection:
+            connection.execute("DELETE FROM candidates WHERE step = ?", (step,))
+
+
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     with _as_store_errors(path), closing(_connect(path, read_only=True)) as connection:

@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from vcap_jax.data.examples import media_loader
+from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
+from vcap_jax.models.family import FrameSampling
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.client import JudgeClient
@@ -25,6 +29,18 @@ from vcap_jax.system.files import replace_file
 from vcap_jax.world.judge_process import embedded_judge
 from vcap_jax.world.questions import scene_questions
 from vcap_jax.world.splits import EmbeddedData
+
+
+def media_for_judge(config: RunConfig, frames: FrameSampling) -> Callable[[Sample], EncodedMedia]:
+    """Reads what a judge is shown of a sample, the same as stands beside a policy's prompt (``sample_reader``), without
+    making one; safe to call from several threads. frames: which ones of a video. Raises MediaError."""
+    load = media_loader(
+        image_prompt=config.data.image_prompt,
+        video_prompt=config.data.video_prompt,
+        settings=config.data.judge_media,
+        frames=frames,
+    )
+    return lambda sample: load(sample).media
 
 
 def reward_family(config: RunConfig) -> type[RewardFamily]:

@@ -12,8 +12,7 @@ from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.endpoint import Role
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.context import RunContext
-from vcap_jax.run.judge import reward_session
-from vcap_jax.run.setup import sample_reader
+from vcap_jax.run.judge import media_for_judge, reward_session
 from vcap_jax.system.shutdown import requested
 
 OTHER_JUDGE = Role(who="the other judge of the evaluation", settings="evaluation.other_judge")
@@ -39,7 +38,6 @@ def own_data(
         yield None
         return
     config = ctx.config
-    load = sample_reader(config, ctx.policy.processor)
     with ExitStack() as stack:
 
         def other() -> RewardSession | None:
@@ -56,8 +54,9 @@ def own_data(
             samples=tuple(heldout),
             references=references,
             session=session,
-            media=lambda sample: load(sample).media,
+            media=media_for_judge(config, ctx.policy.processor.video),
             seed=config.seed,
             other=ctx.processes.together("other judge", other),
             stop=requested,
+            threads=config.data.threads,
         )

@@ -9,9 +9,11 @@ import pytest
 
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.evals.benchmarks.lmms_eval import (
+    BEGINS,
     SUITES,
     Request,
     find_run,
+    judge_failures,
     open_answer_right,
     options_of,
     read_items,
@@ -161,6 +163,27 @@ def test_incomplete_and_other_files(tmp_path: Path) -> None:
     assert run is not None
     with pytest.raises(ManifestError, match=r"no record 'mlvu_percetion_score'.*lmms-eval"):
         read_items(run, SUITES["mlvu"])
+
+
+def test_judge_failures_are_those_of_the_last_start_each_counted_once(tmp_path: Path) -> None:
+    log = tmp_path / "harness.log"
+    assert judge_failures(log) == []
+    old = "OpenAI judge failed: of an earlier start\n"
+    # As release 0.7.3 and those around it say it, the second with its colours.
+    said = [
+        "OpenAI judge failed: Error code: 404",
+        "\x1b[36mlmms_eval.tasks.mmvu.utils\x1b[0m - \x1b[31mError getting GPT judge response: no key\x1b[0m",
+        "Error getting judge response: no",
+        "GPT judge evaluation failed: Unknown error",
+    ]
+    given_up = "\x1b[36mlmms_eval.llm_judge.providers.openai\x1b[0m:evaluate - All 5 attempts failed"
+    other = "lmms_eval.models.chat.async_openai - All 5 attempts failed"
+    log.write_text(f"{old}{BEGINS}python -m lmms_eval\n{other}\n")
+    assert judge_failures(log) == []
+    log.write_text("\n".join([old, f"{BEGINS}python", *said, given_up, other]))
+    assert judge_failures(log) == said
+    log.write_text(f"{given_up}\r 50%|#\n{given_up}\n")
+    assert judge_failures(log) == [given_up] * 2
 
 
 def test_options_of_a_prompt() -> None:

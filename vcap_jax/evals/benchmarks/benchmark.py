@@ -293,7 +293,16 @@ def _endpoint(
         return base
     own = JudgeConfig() if base is None else base
     addresses = tuple(url.strip() for url in urls.split(",") if url.strip())
-    return replace(own, urls=addresses, model=model, api_key_env=key)
+    # How it is asked is as ``base`` says; what ``base`` says of its own servers holds for no other ones.
+    return replace(
+        own,
+        urls=addresses,
+        model=model,
+        api_key_env=key,
+        sleep_mode=False,
+        media_uuid="auto",
+        video_input="auto",
+    )
 
 
 def _encoded(sample: Sample) -> EncodedMedia:

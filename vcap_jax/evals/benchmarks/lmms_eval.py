@@ -38,6 +38,15 @@ VERSION = "0.7.3"
 """The release whose files and command line this module was written against."""
 FAILED = "[LMMS_EVAL_"
 """How the text of a failed request begins."""
+NO_KEY = "EMPTY"
+"""In the place of a key, for a server that wants none."""
+BEGINS = "=== lmms-eval begins: "
+"""How the line begins that stands in the log before what a start of the harness says."""
+
+_JUDGE_FAILED = re.compile(
+    r"OpenAI judge failed|Error getting (?:GPT )?judge response|judge evaluation failed", re.IGNORECASE
+)
+_GIVEN_UP = re.compile(r"llm_judge.*All \d+ attempts failed")
 
 _LISTED = re.compile(r"^[ \t]*\(?([A-Z])[).:][ \t]*(.*)$", re.MULTILINE)
 
@@ -85,7 +94,8 @@ class Request:
     """What the harness is asked to do. python: of the environment that has it. model, url: of the endpoint. tasks: of
     the harness. output: folder. concurrency: requests at once. timeout_s: of a request. fps, max_frames, max_pixels:
     of the frames that are sent. qwen3_vl: send the time before each frame. limit: the first so many questions of each
-    task. max_new_tokens: of an answer; None keeps each task's own. include: folder of further tasks."""
+    task. max_new_tokens: of an answer; None keeps each task's own. include: folder of further tasks. keyless: the
+    endpoint wants no key, and the one in the environment is for the judge alone."""
 
     python: str
     model: str
@@ -101,9 +111,10 @@ class Request:
     limit: int | None = None
     max_new_tokens: int | None = None
     include: Path | None = None
+    keyless: bool = False
 
     def command(self) -> list[str]:
-        """The command line. The key of the endpoint goes by the environment (OPENAI_API_KEY), not in here.
+        """The command line. A key goes by the environment (OPENAI_API_KEY), not in here.
 
         Raises ValueError for a name that the harness's list of arguments cannot hold.
         """
@@ -121,6 +132,7 @@ class Request:
             "is_qwen3_vl": str(self.qwen3_vl),
             "num_cpus": str(self.concurrency),
             "timeout": str(self.timeout_s),
+            **({"api_key": NO_KEY} if self.keyless else {}),
         }
         command = [self.python, "-m", "lmms_eval", "eval", "--model", "async_openai", "--model_args"]
         command.append(",".join(f"{name}={value}" for name, value in arguments.items()))
@@ -164,6 +176,19 @@ def find_run(output: Path, tasks: Sequence[str]) -> HarnessRun | None:
         if all(path.is_file() for path in samples.values()):
             return HarnessRun(results=results, samples=samples)
     return None
+
+
+def judge_failures(log: Path) -> list[str]:
+    """What the last start of the harness said of answers that its judge did not give, a line for each. The questions
+    are wrong answers in its results, and nothing in these tells."""
+    if not log.exists():
+        return []
+    said = log.read_text(encoding="utf-8", errors="replace").rpartition(BEGINS)[2].splitlines()
+    # Both are said of one question, by whoever asks and by whoever had asked again.
+    failed, given_up = (
+        [line.strip() for line in said if words.search(line)] for words in (_JUDGE_FAILED, _GIVEN_UP)
+    )
+    return max(failed, given_up, key=len)
 
 
 def read_items(run: HarnessRun, suite: Suite) -> tuple[Item, ...]:

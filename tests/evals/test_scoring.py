@@ -1,0 +1,122 @@
+"""Which samples are read and scored when: several at once, few ahead, in order."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.patience import GUARD_S
+from vcap_jax.data.errors import MediaError
+from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.manifest import Sample
+from vcap_jax.evals import scoring
+from vcap_jax.evals.protocol import Captions, OwnData
+from vcap_jax.evals.scoring import scored
+from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
+from vcap_jax.reward.session import RewardSession
+from vcap_jax.system.shutdown import Stopped
+
+
+class Session:
+    """Scores at once, or never. groups: what it was asked, in order."""
+
+    unreachable = None
+
+    def __init__(self, *, answers: bool = True) -> None:
+        self.groups: list[GroupForReward] = []
+        self._answers = answers
+
+    def turn(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def submit(self, group: GroupForReward, *, trained_on: bool) -> Future[GroupScores]:
+        self.groups.append(group)
+        future: Future[GroupScores] = Future()
+        if self._answers:
+            scores = (CandidateScore(reward=1.0),)
+            future.set_result(GroupScores(sample_id=group.sample_id, step=0, candidates=scores))
+        return future
+
+
+def samples(count: int) -> tuple[Sample, ...]:
+    return tuple(Sample(id=f"s{i}", images=(Path(f"s{i}.png"),)) for i in range(count))
+
+
+def captions(count: int) -> list[Captions]:
+    return [Captions(id=f"s{i}", texts=("A disc.",)) for i in range(count)]
+
+
+def media(duration: float = 0.0) -> EncodedMedia:
+    return EncodedMedia(modality="image", duration=duration, pictures=())
+
+
+def test_several_samples_are_read_at_once_and_asked_about_in_order() -> None:
+    session = Session()
+    together = threading.Barrier(3)
+
+    def read(sample: Sample) -> EncodedMedia:
+        together.wait(GUARD_S)  # nobody goes on before three are here
+        if sample.id == "s4":
+            raise MediaError("s4.png is cut")
+        return media(float(sample.id[1:]))
+
+    own = OwnData(
+        samples=samples(10), references=None, session=cast(RewardSession, session), media=read, threads=3
+    )
+    given = captions(10)
+    given[2] = Captions(id="s2", failure="nobody captioned it")
+    found = list(scored(own, given))
+    assert [one.captions.id for one in found] == [f"s{i}" for i in range(10)]
+    assert {one.captions.id: one.unasked for one in found if one.scores is None} == {
+        "s2": "nobody captioned it",
+        "s4": "s4.png is cut",
+    }
+    asked = [group for group in session.groups if isinstance(group.media, EncodedMedia)]
+    assert [(group.sample_id, group.index) for group in asked] == [
+        (f"s{i}", i) for i in (0, 1, 3, *range(5, 10))
+    ]
+    assert all(f"s{group.media.duration:g}" == group.sample_id for group in asked)
+
+
+def test_few_samples_are_read_ahead_and_a_stop_is_heard_while_one_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scoring, "_LOOK_EVERY_S", 0.001)
+    read: list[str] = []
+
+    def fast(sample: Sample) -> EncodedMedia:
+        read.append(sample.id)
+        return media()
+
+    def stuck(sample: Sample) -> EncodedMedia:
+        ended.wait(GUARD_S)
+        return media()
+
+    # Nobody answers: 32 are under way, and two for each thread are read.
+    own = OwnData(
+        samples=samples(100),
+        references=None,
+        session=cast(RewardSession, Session(answers=False)),
+        media=fast,
+        stop=lambda: len(read) >= 32 + 2 * 3,
+        threads=3,
+    )
+    with pytest.raises(Stopped):
+        list(scored(own, captions(100)))
+    assert len(read) == 32 + 2 * 3
+    ended = threading.Event()
+    own = OwnData(
+        samples=samples(2),
+        references=None,
+        session=cast(RewardSession, Session()),
+        media=stuck,
+        stop=lambda: True,
+    )
+    with pytest.raises(Stopped):
+        list(scored(own, captions(2)))
+    ended.set()
