@@ -14,7 +14,7 @@ from tests.data.media_files import decode_video, write_video
 from tests.models.qwen3_vl.processing.cases import pixels
 from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
 from tests.processes_in_threads import in_threads
-from vcap_jax.data import pipeline
+from vcap_jax.data import storage
 from vcap_jax.data.errors import MediaError, NoUsableSamplesError, StorageError
 from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.judge_media import EncodedMedia
@@ -218,7 +218,7 @@ def test_the_same_bad_samples_around_the_end_of_an_epoch_are_not_all_samples() -
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What is slept between tries, and is not slept here."""
     slept = list[float]()
-    monkeypatch.setattr(pipeline, "time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr(storage, "time", SimpleNamespace(sleep=slept.append))
     return slept
 
 

@@ -6,12 +6,14 @@ import threading
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from tests.patience import GUARD_S
-from vcap_jax.data.errors import MediaError
+from vcap_jax.data import storage
+from vcap_jax.data.errors import MediaError, StorageError
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals import scoring
@@ -120,3 +122,17 @@ def test_few_samples_are_read_ahead_and_a_stop_is_heard_while_one_is_read(
     with pytest.raises(Stopped):
         list(scored(own, captions(2)))
     ended.set()
+
+
+def test_a_sample_whose_storage_is_gone_is_not_one_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluation that counted it would be complete, and lack what a lost server had for a moment."""
+    slept = list[float]()
+    monkeypatch.setattr(storage, "time", SimpleNamespace(sleep=slept.append))
+
+    def read(sample: Sample) -> EncodedMedia:
+        raise StorageError(f"{sample.id}.png: Stale file handle")
+
+    own = OwnData(samples=samples(1), references=None, session=cast(RewardSession, Session()), media=read)
+    with pytest.raises(StorageError, match=r"s0\.png: Stale file handle, not within 30 s"):
+        list(scored(own, captions(1)))
+    assert sum(slept) == 30

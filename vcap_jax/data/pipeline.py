@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
@@ -19,6 +18,7 @@ import grain
 
 from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError, StorageError
 from vcap_jax.data.manifest import Sample
+from vcap_jax.data.storage import tried_again
 from vcap_jax.models.errors import InputError
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_whole
@@ -28,8 +28,6 @@ E = TypeVar("E")
 """What a sample is read as: an ``Example`` where a policy looks at it."""
 
 _STATE_VERSION = 2
-_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
-"""Between the tries to read a sample whose storage does not answer."""
 _FRUITLESS = 1000
 """Samples that cannot be used, one after the other, after which data with more of them are given up. Storage that has
 gone may look like files that are not there, and thousands of those are passed in a second."""
@@ -125,16 +123,12 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         self._fruitless: dict[str, BadSample] = {}
 
         def load_or_mark(sample: Sample) -> E | BadSample | StorageError:
-            for pause in (*_PAUSES_S, None):
-                try:
-                    return load(sample)
-                except (MediaError, InputError) as error:
-                    return BadSample(id=sample.id, reason=str(error))
-                except StorageError as error:
-                    lost = error
-                if pause is not None:
-                    time.sleep(pause)
-            return lost
+            try:
+                return tried_again(load, sample)
+            except (MediaError, InputError) as error:
+                return BadSample(id=sample.id, reason=str(error))
+            except StorageError as error:
+                return error
 
         order = grain.MapDataset.source(list(samples))
         if settings.shuffle:
@@ -188,7 +182,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
             told = processes.all_gather_objects("samples", (bad, lost))
             for _, lost in told:
                 if lost is not None:
-                    raise StorageError(f"{lost}, not within {sum(_PAUSES_S):.0f} s")
+                    raise StorageError(lost)
             found = {
                 position: BadSample(id=name, reason=reason)
                 for share, _ in told

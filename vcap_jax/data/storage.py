@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import errno
 import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from vcap_jax.data.errors import MediaError, StorageError
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Between the tries to read what storage does not give."""
 
 _AWAY = frozenset(
     {
@@ -45,6 +54,22 @@ def look(source: Path) -> None:
         ) from error
     if not regular:
         raise MediaError(f"{source}: no such file: correct the path in the manifest")
+
+
+def tried_again(read: Callable[[S], T], what: S) -> T:
+    """``read(what)``, tried again for half a minute while the storage does not answer.
+
+    Raises StorageError if it does not answer then, and whatever else ``read`` raises, at once.
+    """
+    for pause in _PAUSES_S:
+        try:
+            return read(what)
+        except StorageError:
+            time.sleep(pause)
+    try:
+        return read(what)
+    except StorageError as error:
+        raise StorageError(f"{error}, not within {sum(_PAUSES_S):.0f} s") from error
 
 
 def raise_if_away(source: Path, error: Exception) -> None:

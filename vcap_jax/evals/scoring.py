@@ -9,8 +9,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
+from vcap_jax.data.errors import StorageError
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
+from vcap_jax.data.storage import tried_again
 from vcap_jax.evals.protocol import Captions, OwnData
 from vcap_jax.reward.group import GroupForReward, GroupScores, compared_with
 from vcap_jax.reward.segments import Segment
@@ -62,7 +64,8 @@ def scored(
     kept: whether the store of ``own.session`` keeps what every caption earned, so that weights can be changed later
     (``reward.restudy``); answers it keeps in any case. places: numbers of the samples' groups, by which that store
     knows them; by default they are counted.
-    Raises JudgeUnavailable where the judge is gone for too long, Stopped if a signal has come.
+    Raises JudgeUnavailable where the judge is gone for too long, StorageError where the storage of a sample is, and
+    Stopped if a signal has come.
     """
     under_way: deque[_Asked] = deque()
     pairs = zip(own.samples, captions, strict=True)
@@ -84,7 +87,7 @@ def _with_media(
     read: deque[tuple[Sample, Captions, Future[EncodedMedia] | None]] = deque()
     try:
         for sample, captions in pairs:
-            media = None if captions.failure is not None else threads.submit(own.media, sample)
+            media = None if captions.failure is not None else threads.submit(tried_again, own.media, sample)
             read.append((sample, captions, media))
             if len(read) > 2 * own.threads:
                 yield read.popleft()
@@ -113,6 +116,8 @@ def _asked(
         if own.references is not None:
             reference, segments = compared_with(own.references, sample.id, seed=own.seed, step=STEP)
             references = own.references[sample.id].references
+    except StorageError:
+        raise  # of the sample nothing is known
     except (VCapError, KeyError) as error:
         return captions, str(error.args[0] if isinstance(error, KeyError) else error), None
     group = GroupForReward(

@@ -120,7 +120,7 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
             media=media_for_judge(config, frames),
             seed=config.seed,
             stop=requested,
-            threads=config.data.threads,
+            threads=config.data.reading_threads,
         )
         page = RewardsPage(own)
         captions = lost = 0

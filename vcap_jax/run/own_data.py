@@ -58,5 +58,5 @@ def own_data(
             seed=config.seed,
             other=ctx.processes.together("other judge", other),
             stop=requested,
-            threads=config.data.threads,
+            threads=config.data.reading_threads,
         )
