@@ -200,6 +200,16 @@ def test_a_judge_elsewhere_leaves_all_gpus_to_the_policy(node: Path) -> None:
     assert "judge at http://far:8000 answers" in down.stderr
 
 
+def test_a_judge_is_looked_for_where_the_trainer_will_ask_it(node: Path) -> None:
+    """The trainer asks without a proxy; a key would be told to one."""
+    (node / "bin" / "curl").write_text('#!/bin/bash\nprintf "%s " "$@" >> "$NOTES"\n')
+    done = start(
+        node, "h800_8x.sh", "--dry-run", "--judge-url", "http://far:8000", http_proxy="http://proxy:3128"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--noproxy * " in notes(node)[0]
+
+
 def test_a_judge_in_turns_shares_all_gpus_of_the_policy(node: Path) -> None:
     shutil.copy(BACKBONE_FOLDER / "config.json", node / "model" / "config.json")  # what waits is counted
     done = start(node, "h800_8x.sh", "--dry-run", "--judge-turns")
