@@ -217,8 +217,9 @@ outlive_terminal "$logs/launch.log"
 say "kill -TERM $$ ends this in order; it goes on when its terminal closes"
 if [[ -n $judge_gpus ]]; then
   rm -f "$logs/judge.addresses"
-  # Sessions of their own: Ctrl-C reaches this script alone, which then ends them in order.
-  setsid "${judge_command[@]}" >>"$logs/judge.log" 2>&1 &
+  # Sessions of their own: Ctrl-C reaches this script alone, which then ends them in order. The judge must not keep its
+  # GPUs where this script was killed; setsid does not fork here, so the script is its parent.
+  setsid "${judge_command[@]}" --exit-with-parent $$ >>"$logs/judge.log" 2>&1 &
   judge_pid=$!
   say "the judge starts on GPUs $judge_gpus; its log is $logs/judge.log"
   began=$SECONDS
@@ -253,8 +254,9 @@ while kill -0 "$train_pid" 2>/dev/null; do
 done
 if $stopping; then
   end_process "$train_pid" trainer "$stop_timeout"
-  say "run this command again to go on"
-  exit 1
+  say "the trainer ended with status $end_status"
+  if ((end_status)); then say "run this command again to go on"; fi
+  exit "$end_status"
 fi
 status=0
 wait "$train_pid" || status=$?

@@ -258,7 +258,7 @@ def test_a_signal_lets_the_trainer_save_before_the_judge_goes(node: Path) -> Non
     wait_for(node, "GPUs=0,1")
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=GUARD_S)
-    assert process.returncode == 1
+    assert process.returncode == 143, "the trainer's own status"
     assert notes(node)[-2:] == ["trainer ended by SIGTERM", "judge ended by SIGTERM"]
     assert "run this command again to go on" in output
 
@@ -275,10 +275,21 @@ def test_ctrl_c_reaches_the_whole_group_and_still_ends_both_in_order(node: Path)
     wait_for(node, "GPUs=0,1")
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=GUARD_S)
-    assert process.returncode == 1
+    assert process.returncode == 143, "the trainer's own status"
     assert notes(node)[-2:] == ["trainer ended by SIGTERM", "judge ended by SIGTERM"]
     assert "saving" in output
     assert "run this command again to go on" in output
+
+
+def test_a_judge_ends_with_a_script_that_was_killed(node: Path) -> None:
+    """Else it would keep its GPUs; the trainer then waits for it as long as it may, and saves."""
+    process = subprocess.Popen(
+        command(node, "h800_8x.sh"), env=environment(node, TRAINER_SECONDS="0.5"), stdout=subprocess.DEVNULL
+    )
+    wait_for(node, "judge ready")
+    process.kill()
+    process.wait(GUARD_S)
+    wait_for(node, "judge ended with its parent")
 
 
 def test_a_judge_that_cannot_start_ends_the_run_with_its_reason(node: Path) -> None:
