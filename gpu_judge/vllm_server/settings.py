@@ -151,6 +151,12 @@ class ServeSettings:
         """Pixels of a whole video, frames x height x width."""
         return self.video_frames * self.frame_tokens * pixels_per_token
 
+    def largest_medium(self, pixels_per_token: int, temporal_patch: int) -> int:
+        """Visual tokens of the largest picture or video; ``temporal_patch`` frames share theirs."""
+        image = self.image_budget(pixels_per_token) // pixels_per_token
+        video = -(-self.video_frames // temporal_patch) * self.frame_tokens if self.takes_video else 0
+        return max(image, video)
+
     def context_tokens(self, pixels_per_token: int, temporal_patch: int) -> int:
         """Tokens of the longest judgement: media, instruction, reference, candidate and answer, rounded up.
 

@@ -229,6 +229,7 @@ def test_a_judge_in_turns_shares_all_gpus_of_the_policy(node: Path) -> None:
     assert trainer.count("rollout.groups_per_batch=24") == trainer.count("groups_per_batch=") == 1
     clips = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", "--modality", "video")
     assert "rollout.groups_per_batch=8 " in clips.stdout + " "
+    assert "--gpu-memory-utilization 0.36" in clips.stdout
     own = ("--policy-gpus", "0,1", "--judge-memory", "0.35", "--", "rollout.groups_per_batch=2")
     fewer = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", *own)
     assert "--gpus 0\\,1 " in fewer.stdout
@@ -237,6 +238,18 @@ def test_a_judge_in_turns_shares_all_gpus_of_the_policy(node: Path) -> None:
         refused = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", *elsewhere)
         assert refused.returncode == 2
         assert "--judge-turns has the judge on the policy's GPUs" in refused.stderr
+
+
+@pytest.mark.parametrize("script", ["h800_8x.sh", "slurm.sbatch"])
+def test_a_judge_may_be_asked_for_more_than_its_modality_needs(node: Path, script: str) -> None:
+    more = ("--judge-max-model-len", "24576", "--judge-images-per-prompt", "12")
+    done = start(node, script, "--dry-run", *more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (judge,) = (line for line in done.stdout.splitlines() if line.startswith("  judge   "))
+    assert "--max-model-len 24576 --images-per-prompt 12" in judge
+    plain = start(node, script, "--dry-run").stdout
+    assert "--max-model-len" not in plain
+    assert "--images-per-prompt" not in plain
 
 
 def test_a_run_starts_the_judge_first_and_ends_it_last(node: Path) -> None:
