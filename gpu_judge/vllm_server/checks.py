@@ -22,8 +22,8 @@ _DRIVERS = {12: 525, 13: 580}
 _GIB = 1024**3
 # What vLLM computes with, an estimate for Qwen3-VL-8B; other sizes differ little. It sets that aside at its start, by
 # looking at the largest picture or video and then at a full batch, and ends if no longest judgement fits beside it.
-# In the vision tower a patch has twice 1,152 numbers of hidden states, twice 4,304 in the MLP and 1,536 of pixels, 25 KB
-# in 16 bits. Four patches make a visual token, which comes out as four times 4,096 numbers: 4 x 25 + 33 = 133 KB.
+# A patch in the vision tower has twice 1,152 numbers of hidden states, twice 4,304 in the MLP and 1,536 of pixels, in
+# 16 bits: 25 KB. Four patches make a visual token, which comes out as four times 4,096 numbers: 4 x 25 + 33 = 133 KB.
 _BYTES_PER_VISUAL_TOKEN = 128 * 1024
 # A batch of 8,192 tokens with 2 x 4,096 + 3 x 12,288 numbers of the decoder is 0.7 GiB, logits of 1,024 sequences in
 # 32 bits are 0.6, one after the other; the rest is for CUDA graphs.
