@@ -121,6 +121,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     add("--dtype", "as vLLM names them (default: auto)")
     add("--max-model-len", "tokens of prompt and answer (default: what the modality needs)", type=int)
     add("--image-pixels", "budget of one image (default: 6422528)", type=int)
+    add("--images-per-prompt", "pictures of one request at most (default: 8)", type=int)
     add("--video-frames", "frames of one video (default: 200)", type=int)
     add("--frame-tokens", "visual tokens of one frame before two are merged (default: 256)", type=int)
     add(

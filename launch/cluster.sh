@@ -115,12 +115,15 @@ join_urls() {
   echo "[$*]"
 }
 
-# A process that is gone or was never started is fine; one that does not end within the seconds is killed.
+# A process that is gone or was never started is fine; one that does not end within the seconds is killed. Its exit status
+# is in end_status then.
 end_process() {
   local pid=$1 name=$2 seconds=$3 waited=0
-  if [[ -z $pid ]] || ! kill -0 "$pid" 2>/dev/null; then return 0; fi
-  say "ending $name (process $pid), at most $seconds s"
-  kill -TERM "$pid" 2>/dev/null || true
+  if [[ -z $pid ]]; then return 0; fi
+  if kill -0 "$pid" 2>/dev/null; then
+    say "ending $name (process $pid), at most $seconds s"
+    kill -TERM "$pid" 2>/dev/null || true
+  fi
   while kill -0 "$pid" 2>/dev/null; do
     if ((waited >= seconds)); then
       say "$name did not end within $seconds s and is killed"
@@ -130,7 +133,9 @@ end_process() {
     pause
     waited=$((waited + 1))
   done
-  wait "$pid" 2>/dev/null || true
+  end_status=0
+  # shellcheck disable=SC2034  # read by the scripts that source this
+  wait "$pid" 2>/dev/null || end_status=$?
 }
 
 # A second, also where Ctrl-C reaches `sleep` as well.
@@ -160,8 +165,9 @@ start_shown() {
 
 answers() { # URL: a server in OpenAI's format, with the key of VCAP_JUDGE_KEY if there is one
   local url=${1%/}
-  # The key goes through a file descriptor: an argument would be there for everybody to read.
-  curl --silent --fail --max-time 10 --output /dev/null \
+  # The key goes through a file descriptor: an argument would be there for everybody to read. The trainer asks without a
+  # proxy, whatever http_proxy says; through one another way would be tried, and the key given to it.
+  curl --silent --fail --max-time 10 --noproxy '*' --output /dev/null \
     --config <(if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then echo "header = \"Authorization: Bearer $VCAP_JUDGE_KEY\""; fi) \
     "${url%/v1}/v1/models"
 }

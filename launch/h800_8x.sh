@@ -39,7 +39,11 @@ usage: bash launch/h800_8x.sh --model DIR --manifest FILE [options] [-- section.
   --judge-turns           policy and judge on the same GPUs, in turns: the judge sleeps until a step's captions are drawn
                           (docs/gpu_node.md); optimizer and reference wait in the host's memory (rollout.offload)
   --policy-memory SHARE   of each policy GPU that JAX may take (default 0.92; with --judge-turns 0.62)
-  --judge-memory SHARE    of each judge GPU that vLLM may take (default 0.90; with --judge-turns 0.30)
+  --judge-memory SHARE    of each judge GPU that vLLM may take (default 0.90; with --judge-turns 0.30, of videos
+                          0.36)
+  --judge-max-model-len N tokens of a question and its answer (default: what serve.py takes for the modality)
+  --judge-images-per-prompt N
+                          pictures of a question (default: 8)
   --judge-timeout S       until the judge judges (default 1800)
   --stop-timeout S        for the trainer to save after SIGTERM (default 1800: one step)
   --python FILE           default .venv/bin/python (made by VCAP_EXTRAS=cuda13 bash launch/quickstart.sh --help)
@@ -52,6 +56,7 @@ TEXT
 model='' manifest='' modality=image configs=() run_dir='' policy_gpus='' judge_gpus='' judge_model=''
 judge_urls=() judge_host=127.0.0.1 judge_port=8000 policy_memory='' target=h800x8 judge_memory='' judge_turns=false
 judge_timeout=1800 stop_timeout=1800 python=.venv/bin/python vllm=.venv-vllm/bin/vllm dry_run=false elsewhere=false more=()
+judge_max_model_len='' judge_images_per_prompt=''
 while (($#)); do
   case $1 in
     --help | -h) usage && exit 0 ;;
@@ -61,7 +66,8 @@ while (($#)); do
     --) shift && more=("$@") && break ;;
     --config) need_value "$1" $# && configs+=("$1" "$2") ;;
     --model | --manifest | --modality | --run-dir | --target | --policy-gpus | --judge-gpus | --judge-model | \
-      --judge-host | --judge-port | --policy-memory | --judge-memory | --judge-timeout | --stop-timeout | --python | --vllm)
+      --judge-host | --judge-port | --policy-memory | --judge-memory | --judge-timeout | --stop-timeout | --python | \
+      --vllm | --judge-max-model-len | --judge-images-per-prompt)
       need_value "$1" $#
       name=${1#--}
       printf -v "${name//-/_}" '%s' "$2"
@@ -92,8 +98,10 @@ if $judge_turns; then
     echo "error: --judge-turns has the judge on the policy's GPUs: leave out --judge-url and --judge-gpus" >&2
     exit 2
   fi
-  # What the gradient takes at its peak, and of what is left a judge's weights and caches (vcap plan).
-  : "${policy_gpus:=$target_gpus}" "${policy_memory:=0.62}" "${judge_memory:=0.30}"
+  # What the gradient takes at its peak, and of what is left a judge's weights, the caches of its longest judgement and
+  # what vLLM computes with (vcap plan, serve.py --check).
+  : "${policy_gpus:=$target_gpus}" "${policy_memory:=0.62}"
+  if [[ $modality == image ]]; then : "${judge_memory:=0.30}"; else : "${judge_memory:=0.36}"; fi
   judge_gpus=$policy_gpus
 fi
 : "${judge_memory:=0.90}"
@@ -127,6 +135,8 @@ judge_command=("$python" gpu_judge/serve.py --backend vllm --vllm "$vllm" --mode
   --modality "$modality" --host "$judge_host" --port "$judge_port" --gpu-memory-utilization "$judge_memory"
   --log-dir "$logs/judge" --start-timeout-s "$judge_timeout")
 if $judge_turns; then judge_command+=(--sleep-mode); fi
+if [[ -n $judge_max_model_len ]]; then judge_command+=(--max-model-len "$judge_max_model_len"); fi
+if [[ -n $judge_images_per_prompt ]]; then judge_command+=(--images-per-prompt "$judge_images_per_prompt"); fi
 key=()
 if [[ $judge_host != 127.0.0.1 ]]; then judge_command+=(--api-key-env VCAP_JUDGE_KEY); fi
 # The folder of the file with the addresses is made when the run begins, after the checks.
@@ -217,8 +227,9 @@ outlive_terminal "$logs/launch.log"
 say "kill -TERM $$ ends this in order; it goes on when its terminal closes"
 if [[ -n $judge_gpus ]]; then
   rm -f "$logs/judge.addresses"
-  # Sessions of their own: Ctrl-C reaches this script alone, which then ends them in order.
-  setsid "${judge_command[@]}" >>"$logs/judge.log" 2>&1 &
+  # Sessions of their own: Ctrl-C reaches this script alone, which then ends them in order. The judge must not keep its
+  # GPUs where this script was killed; setsid does not fork here, so the script is its parent.
+  setsid "${judge_command[@]}" --exit-with-parent $$ >>"$logs/judge.log" 2>&1 &
   judge_pid=$!
   say "the judge starts on GPUs $judge_gpus; its log is $logs/judge.log"
   began=$SECONDS
@@ -253,8 +264,9 @@ while kill -0 "$train_pid" 2>/dev/null; do
 done
 if $stopping; then
   end_process "$train_pid" trainer "$stop_timeout"
-  say "run this command again to go on"
-  exit 1
+  say "the trainer ended with status $end_status"
+  if ((end_status)); then say "run this command again to go on"; fi
+  exit "$end_status"
 fi
 status=0
 wait "$train_pid" || status=$?

@@ -20,6 +20,14 @@ _QUERY = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,nohead
 _DRIVERS = {12: 525, 13: 580}
 """CUDA's major version -> the first major driver version that runs it."""
 _GIB = 1024**3
+# What vLLM computes with, an estimate for Qwen3-VL-8B; other sizes differ little. It sets that aside at its start, by
+# looking at the largest picture or video and then at a full batch, and ends if no longest judgement fits beside it.
+# A patch in the vision tower has twice 1,152 numbers of hidden states, twice 4,304 in the MLP and 1,536 of pixels, in
+# 16 bits: 25 KB. Four patches make a visual token, which comes out as four times 4,096 numbers: 4 x 25 + 33 = 133 KB.
+_BYTES_PER_VISUAL_TOKEN = 128 * 1024
+# A batch of 8,192 tokens with 2 x 4,096 + 3 x 12,288 numbers of the decoder is 0.7 GiB, logits of 1,024 sequences in
+# 32 bits are 0.6, one after the other; the rest is for CUDA graphs.
+_BYTES_BESIDE = _GIB
 
 
 class CheckError(VCapError, RuntimeError):
@@ -145,12 +153,15 @@ def _check_memory(settings: ServeSettings, checkpoint: Checkpoint | None, gpu: G
         return []  # how small the weights become is vLLM's business
     length = settings.context_tokens(checkpoint.pixels_per_token, checkpoint.temporal_patch)
     one = length * checkpoint.cache_bytes_per_token
-    needed = (checkpoint.weight_bytes + one) / settings.tensor_parallel_size
-    if needed > taken:
+    visual = settings.largest_medium(checkpoint.pixels_per_token, checkpoint.temporal_patch)
+    computing = visual * _BYTES_PER_VISUAL_TOKEN + _BYTES_BESIDE
+    if (checkpoint.weight_bytes + one) / settings.tensor_parallel_size + computing > taken:
+        budgets = "--video-frames" if settings.takes_video else "--image-pixels"
         problem = (
-            f"GPU {gpu.index}: the weights ({_gib(checkpoint.weight_bytes)}) and one judgement of {length} tokens "
-            f"({_gib(one)}) do not fit into {_gib(taken)}: raise --tensor-parallel-size, or give --quantization fp8 "
-            "or a smaller model"
+            f"GPU {gpu.index}: the weights ({_gib(checkpoint.weight_bytes)}), one judgement of {length} tokens "
+            f"({_gib(one)}) and what vLLM computes with (about {_gib(computing)}) do not fit into {_gib(taken)}: raise "
+            f"--gpu-memory-utilization or --tensor-parallel-size, lower {budgets}, or give --quantization fp8 or a "
+            "smaller model"
         )
         return [problem]
     return []

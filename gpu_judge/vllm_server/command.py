@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,9 +54,25 @@ class ServerCommand:
         where = f"GPU {','.join(map(str, self.gpus))}" if self.gpus else "CPU"
         return f"server :{self.port} ({where})"
 
+    @property
+    def tools(self) -> Path | None:
+        """The folder that must come first on PATH: programs that vLLM calls by name lie beside it, such as ninja, with
+        which FlashInfer compiles kernels. None for an executable that is on PATH itself."""
+        folder = Path(self.argv[0]).parent
+        return folder if folder.is_absolute() else None
+
+    def environment_upon(self, own: Mapping[str, str]) -> dict[str, str]:
+        """The server's whole environment, upon that of the process that starts it."""
+        whole = {**own, **self.environment}
+        if self.tools is not None:
+            whole["PATH"] = os.pathsep.join(filter(None, [str(self.tools), own.get("PATH")]))
+        return whole
+
     def shell(self) -> str:
         """The same as a line for a POSIX shell; the key appears as a reference to its variable."""
         words = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        if self.tools is not None:
+            words.insert(0, f'PATH={shlex.quote(str(self.tools))}:"$PATH"')
         if self.key_variable is not None:
             words.insert(0, f'{KEY_VARIABLE}="${self.key_variable}"')
         return " ".join([*words, shlex.join(self.argv)])
@@ -102,7 +119,7 @@ def _options(settings: ServeSettings, checkpoint: Checkpoint) -> list[str]:
             f"a judgement may need {length} tokens and the model was made for {checkpoint.positions}: lower "
             "--image-pixels, --video-frames or --frame-tokens, or give --max-model-len"
         )
-    limits = {"image": settings.images_per_prompt, "video": 1 if settings.takes_video else 0}
+    limits = {"image": settings.most_images, "video": 1 if settings.takes_video else 0}
     budgets: dict[str, object] = {
         "images_kwargs": {
             "size": _size("--image-pixels", checkpoint.image_min_pixels, settings.image_budget(pixels))

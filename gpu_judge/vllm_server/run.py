@@ -142,7 +142,7 @@ async def _supervise(
 def _launch(
     command: ServerCommand, settings: ServeSettings, checkpoint: Checkpoint, key: str | None, log_dir: Path
 ) -> Launch:
-    environment = {**os.environ, **command.environment}
+    environment = command.environment_upon(os.environ)
     environment.pop(
         KEY_VARIABLE, None
     )  # a key in our own environment is not meant for this server unless named

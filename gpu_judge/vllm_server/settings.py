@@ -20,7 +20,6 @@ _ANSWER_TOKENS = 1024
 _FRAME_MARK_TOKENS = 12
 """``<123.4 seconds>`` and the two vision marks around a merged pair of frames."""
 _LENGTH_MULTIPLE = 1024
-_IMAGES_PER_PROMPT = 8
 
 
 class SettingsError(VCapError, ValueError):
@@ -39,7 +38,8 @@ class ServeSettings:
     api_key_env: NAME of the environment variable with the key that clients must bring.
     quantization, dtype, extra: given to vLLM as they are.
     max_model_len: tokens of prompt and answer; None takes what the modality needs (:meth:`context_tokens`).
-    image_pixels: an image is brought down to this many.
+    image_pixels: an image is brought down to this many. images_per_prompt: pictures of one request at most; frames of
+        a video that are sent as pictures are not counted among them.
     video_frames, frame_tokens: a video's budget is that many frames of that many visual tokens, all together.
     media_cache_gb: GiB of preprocessed media kept per process (each server has two); None goes by the modality.
     max_queued: requests in flight per server, beyond which it answers 503.
@@ -62,6 +62,7 @@ class ServeSettings:
     dtype: str = "auto"
     max_model_len: int | None = None
     image_pixels: int = 6_422_528
+    images_per_prompt: int = 8
     video_frames: int = 200
     frame_tokens: int = 256
     media_cache_gb: float | None = None
@@ -79,7 +80,7 @@ class ServeSettings:
         _at_least(
             1, self, "tensor_parallel_size", "image_pixels", "video_frames", "frame_tokens", "max_queued"
         )
-        _at_least(1, self, "cpu_cache_gb", "drain_s")
+        _at_least(1, self, "images_per_prompt", "cpu_cache_gb", "drain_s")
         if self.max_model_len is not None:
             _at_least(1, self, "max_model_len")
         if not 0 <= self.port <= 65535 - self.server_count + 1:
@@ -127,9 +128,9 @@ class ServeSettings:
         return self.modality != "image"
 
     @property
-    def images_per_prompt(self) -> int:
+    def most_images(self) -> int:
         """Images in one request: a few, or all frames of a video sent as timestamped images."""
-        return max(_IMAGES_PER_PROMPT, self.video_frames) if self.takes_video else _IMAGES_PER_PROMPT
+        return max(self.images_per_prompt, self.video_frames) if self.takes_video else self.images_per_prompt
 
     @property
     def cache_gb(self) -> float:
@@ -149,6 +150,12 @@ class ServeSettings:
     def video_budget(self, pixels_per_token: int) -> int:
         """Pixels of a whole video, frames x height x width."""
         return self.video_frames * self.frame_tokens * pixels_per_token
+
+    def largest_medium(self, pixels_per_token: int, temporal_patch: int) -> int:
+        """Visual tokens of the largest picture or video; ``temporal_patch`` frames share theirs."""
+        image = self.image_budget(pixels_per_token) // pixels_per_token
+        video = -(-self.video_frames // temporal_patch) * self.frame_tokens if self.takes_video else 0
+        return max(image, video)
 
     def context_tokens(self, pixels_per_token: int, temporal_patch: int) -> int:
         """Tokens of the longest judgement: media, instruction, reference, candidate and answer, rounded up.

@@ -200,6 +200,16 @@ def test_a_judge_elsewhere_leaves_all_gpus_to_the_policy(node: Path) -> None:
     assert "judge at http://far:8000 answers" in down.stderr
 
 
+def test_a_judge_is_looked_for_where_the_trainer_will_ask_it(node: Path) -> None:
+    """The trainer asks without a proxy; a key would be told to one."""
+    (node / "bin" / "curl").write_text('#!/bin/bash\nprintf "%s " "$@" >> "$NOTES"\n')
+    done = start(
+        node, "h800_8x.sh", "--dry-run", "--judge-url", "http://far:8000", http_proxy="http://proxy:3128"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--noproxy * " in notes(node)[0]
+
+
 def test_a_judge_in_turns_shares_all_gpus_of_the_policy(node: Path) -> None:
     shutil.copy(BACKBONE_FOLDER / "config.json", node / "model" / "config.json")  # what waits is counted
     done = start(node, "h800_8x.sh", "--dry-run", "--judge-turns")
@@ -219,6 +229,7 @@ def test_a_judge_in_turns_shares_all_gpus_of_the_policy(node: Path) -> None:
     assert trainer.count("rollout.groups_per_batch=24") == trainer.count("groups_per_batch=") == 1
     clips = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", "--modality", "video")
     assert "rollout.groups_per_batch=8 " in clips.stdout + " "
+    assert "--gpu-memory-utilization 0.36" in clips.stdout
     own = ("--policy-gpus", "0,1", "--judge-memory", "0.35", "--", "rollout.groups_per_batch=2")
     fewer = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", *own)
     assert "--gpus 0\\,1 " in fewer.stdout
@@ -227,6 +238,18 @@ def test_a_judge_in_turns_shares_all_gpus_of_the_policy(node: Path) -> None:
         refused = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", *elsewhere)
         assert refused.returncode == 2
         assert "--judge-turns has the judge on the policy's GPUs" in refused.stderr
+
+
+@pytest.mark.parametrize("script", ["h800_8x.sh", "slurm.sbatch"])
+def test_a_judge_may_be_asked_for_more_than_its_modality_needs(node: Path, script: str) -> None:
+    more = ("--judge-max-model-len", "24576", "--judge-images-per-prompt", "12")
+    done = start(node, script, "--dry-run", *more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (judge,) = (line for line in done.stdout.splitlines() if line.startswith("  judge   "))
+    assert "--max-model-len 24576 --images-per-prompt 12" in judge
+    plain = start(node, script, "--dry-run").stdout
+    assert "--max-model-len" not in plain
+    assert "--images-per-prompt" not in plain
 
 
 def test_a_run_starts_the_judge_first_and_ends_it_last(node: Path) -> None:
@@ -248,7 +271,7 @@ def test_a_signal_lets_the_trainer_save_before_the_judge_goes(node: Path) -> Non
     wait_for(node, "GPUs=0,1")
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=GUARD_S)
-    assert process.returncode == 1
+    assert process.returncode == 143, "the trainer's own status"
     assert notes(node)[-2:] == ["trainer ended by SIGTERM", "judge ended by SIGTERM"]
     assert "run this command again to go on" in output
 
@@ -265,10 +288,21 @@ def test_ctrl_c_reaches_the_whole_group_and_still_ends_both_in_order(node: Path)
     wait_for(node, "GPUs=0,1")
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=GUARD_S)
-    assert process.returncode == 1
+    assert process.returncode == 143, "the trainer's own status"
     assert notes(node)[-2:] == ["trainer ended by SIGTERM", "judge ended by SIGTERM"]
     assert "saving" in output
     assert "run this command again to go on" in output
+
+
+def test_a_judge_ends_with_a_script_that_was_killed(node: Path) -> None:
+    """Else it would keep its GPUs; the trainer then waits for it as long as it may, and saves."""
+    process = subprocess.Popen(
+        command(node, "h800_8x.sh"), env=environment(node, TRAINER_SECONDS="0.5"), stdout=subprocess.DEVNULL
+    )
+    wait_for(node, "judge ready")
+    process.kill()
+    process.wait(GUARD_S)
+    wait_for(node, "judge ended with its parent")
 
 
 def test_a_judge_that_cannot_start_ends_the_run_with_its_reason(node: Path) -> None:

@@ -82,6 +82,7 @@ def test_a_plan_tells_of_turns_where_servers_take_them(tmp_path: Path) -> None:
     told = render(plan)
     assert "In turns on 1 devices: policy, judge. " in told
     assert "the judge on the same in turns" in told
+    assert "serve.py --check counts both" in told
     assert as_json(plan)["turns"]["policy_bytes"] == plan.peak  # type: ignore[index]
     assert plan.fits
     full = make_plan(config, hardware("h100x1"), devices=there, fraction=0.92)

@@ -67,8 +67,8 @@ class ScriptedJudge:
 
     greetings: what it was asked before there was work for it; greeting: the reply to that. before: awaited before it
     answers "health" or "greeting".
-    owned_by: "vllm" makes it known as a server that keeps media. stop() and start() are a crash and a new start
-    at the same address. sleeper: its sleep mode, if it has one.
+    owned_by: "vllm" makes it known as a server that keeps media. max_model_len: told with its models unless it is None.
+    stop() and start() are a crash and a new start at the same address. sleeper: its sleep mode, if it has one.
     """
 
     def __init__(self, sleeper: Sleeper | None = None) -> None:
@@ -86,6 +86,7 @@ class ScriptedJudge:
         self.greeting = verdict()
         self.before: dict[str, Callable[[], Awaitable[Any]]] = {"health": at_once, "greeting": at_once}
         self.owned_by = "someone"
+        self.max_model_len: Any = None
         self.tokenize: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda body: None
         self.detokenize: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda body: None
         self.running = self.most_running = 0
@@ -118,7 +119,9 @@ class ScriptedJudge:
             return web.Response(text=self.models_raw, status=self.models_status, content_type="text/html")
         if self.models_status != 200:
             return web.json_response({"error": {"message": "no entry"}}, status=self.models_status)
-        entries = [{"id": name, "owned_by": self.owned_by} for name in self.models]
+        entries: list[dict[str, Any]] = [{"id": name, "owned_by": self.owned_by} for name in self.models]
+        if self.max_model_len is not None:
+            entries = [{**entry, "max_model_len": self.max_model_len} for entry in entries]
         return web.json_response({"object": "list", "data": entries})
 
     async def _extra(self, request: web.Request) -> web.Response:

@@ -57,6 +57,16 @@ def test_the_command_says_what_the_engine_relies_on(tmp_path):
     assert "--no-enable-chunked-prefill" in cpu
 
 
+def test_prompts_of_several_pictures_are_taken_as_by_the_jax_sampler(tmp_path):
+    def limit(*overrides: str) -> dict[str, int]:
+        command = serve_command(config("image", *overrides), tmp_path, port=8123, vllm="vllm")
+        (flag,) = [flag for flag in command if flag.startswith("--limit-mm-per-prompt=")]
+        return json.loads(flag.partition("=")[2])
+
+    assert limit("data.buckets.frames=[]") == {"image": 32, "video": 0}
+    assert limit("data.buckets.frames=[]", "data.buckets.max_frames=3") == {"image": 3, "video": 0}
+
+
 def test_a_server_that_takes_turns_has_sleep_mode_where_vllm_has_one(tmp_path):
     def flags(**more: bool) -> list[str]:
         return serve_command(config("image"), tmp_path, port=8123, vllm="vllm", **more)

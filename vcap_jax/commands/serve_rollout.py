@@ -15,9 +15,9 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="it shares the policy's GPU: it sleeps until the trainer wakes it up (rollout.vllm.sleep_mode)",
     )
     parser.add_argument(
-        "--folder", type=Path, help="where the model's folder is made (default: a new one in /tmp)"
+        "--folder",
+        type=Path,
+        help="where the model's folder is made, and left (default: in /tmp, and removed when the server has ended)",
     )
     parser.add_argument(
         "--print", action="store_true", help="make the folder, print the command, start nothing"
@@ -53,7 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def serve() -> int:
         from vcap_jax.configuration import ConfigError
-        from vcap_jax.run.rollout_server import SERVER_ENVIRONMENT, export_policy, serve_command
+        from vcap_jax.run.rollout_server import (
+            SERVER_ENVIRONMENT,
+            export_policy,
+            new_folder,
+            serve_command,
+            server_environment,
+        )
+        from vcap_jax.system.after_process import remove_after
 
         config = read_config(args, say=lambda _: None)
         executable = shutil.which(args.vllm)
@@ -62,7 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"there is no {args.vllm}: install vLLM into an environment of its own and give its executable "
                 "with --vllm"
             )
-        folder = args.folder or Path(tempfile.mkdtemp(prefix="vcap-rollout-policy-"))
+        if args.folder is None and _is_taken(args.port):
+            raise ConfigError(
+                f"port {args.port} is in use: end the server that listens there, or give another with --port"
+            )
+        folder = args.folder or new_folder(args.port)
+        if not (args.folder or args.print):
+            remove_after(folder, os.getpid())
         export_policy(config, folder)
         command = serve_command(
             config,
@@ -74,7 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             more=more,
         )
         settings = " ".join(f"{key}={value}" for key, value in SERVER_ENVIRONMENT.items())
-        print(f"{settings} {shlex.join(command)}", flush=True)
+        beside = shlex.quote(str(Path(executable).absolute().parent))
+        print(f'PATH={beside}:"$PATH" {settings} {shlex.join(command)}', flush=True)
         if not args.print:
             if args.sleep_mode:
                 url, pid = f"http://127.0.0.1:{args.port}", str(os.getpid())
@@ -83,9 +99,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     check=True,
                     env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 )
-            environment = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"} | SERVER_ENVIRONMENT
             # The server takes this process's place, so signals and its exit status are its own.
-            os.execve(executable, command, environment)
+            os.execve(executable, command, server_environment(Path(executable), os.environ))
         return 0
 
     return guarded(serve, goes_on=False)
+
+
+def _is_taken(port: int) -> bool:
+    """Whether a server listens there, whose folder must stay."""
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0

@@ -148,6 +148,10 @@ def _turns(plan: Plan) -> str:
         f"Moving weights takes {turns.seconds:.1f} s a step at {chip.host_link / 1e9:.0f} GB/s{estimate}. The times",
         "below have neither that nor the turns of servers.",
     ]
+    if turns.judge:
+        lines.append(
+            "A judge wants caches of its longest judgement, and memory to compute with: serve.py --check counts both."
+        )
     if turns.rollout:
         lines.append("The programs of the rollout do not run: servers draw.")
     return "\n".join(lines)

@@ -31,7 +31,7 @@ from vcap_jax.reward.judge_turns import begin_turn, end_turn
 from vcap_jax.reward.media_cache import Lru, address, media_uuids
 from vcap_jax.reward.prompts import content_hash
 from vcap_jax.reward.question import AS_CONFIGURED, Answer, Drawing, Question, Reader
-from vcap_jax.reward.readiness import look, wait_until_ready
+from vcap_jax.reward.readiness import look, shortest_context, wait_until_ready
 from vcap_jax.reward.request_id import HEADER, new_identity
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
 from vcap_jax.reward.tries import Try, owned, read_reply
@@ -151,6 +151,10 @@ class JudgeClient:
     async def model(self) -> str:
         """The configured model, or the one that the servers list. Waits through an outage."""
         return await self._pool.model()
+
+    async def context(self) -> int | None:
+        """Tokens of a question and its answer; None where the servers do not tell."""
+        return await shortest_context(self._pool)
 
     async def takes_video(self) -> bool:
         """Whether videos are sent as videos (``judge.video_input``). Waits through an outage."""

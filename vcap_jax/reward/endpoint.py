@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 
@@ -66,10 +66,12 @@ JUDGE = Role()
 
 @dataclass(frozen=True, kw_only=True)
 class ServerCard:
-    """What a server's model list says. models: empty where it has no such list. vllm: it names itself so."""
+    """What a server's model list says. models: empty where it has no such list. vllm: it names itself so. contexts:
+    tokens of a question and its answer, by model, where it tells."""
 
     models: tuple[str, ...]
     vllm: bool
+    contexts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,12 +295,14 @@ class Endpoint:
             entries = json.loads(reply.raw)["data"]
             names = tuple(str(entry["id"]) for entry in entries)
             vllm = any(entry.get("owned_by") == "vllm" for entry in entries)
+            told = {str(entry["id"]): entry.get("max_model_len") for entry in entries}
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
             raise JudgeUnavailable(
                 f"{self.base}/models lists no models: {short(reply.raw)}; check {self._role.addresses}, or set "
                 f"{self._role.model}"
             ) from error
-        return ServerCard(models=names, vllm=vllm)
+        contexts = {name: tokens for name, tokens in told.items() if type(tokens) is int}
+        return ServerCard(models=names, vllm=vllm, contexts=contexts)
 
     def _check_key(self, reply: Reply) -> None:
         if reply.status in (401, 403):

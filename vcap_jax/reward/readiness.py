@@ -47,6 +47,13 @@ async def wait_until_ready(pool: EndpointPool, timeout_s: float) -> str:
     return await pool.model()
 
 
+async def shortest_context(pool: EndpointPool) -> int | None:
+    """Tokens of a question and its answer that every endpoint takes; None where none of those that are known tells."""
+    model = await pool.model()
+    cards = [endpoint.card for endpoint in pool.endpoints if endpoint.card is not None]
+    return min((card.contexts[model] for card in cards if model in card.contexts), default=None)
+
+
 async def look(pool: EndpointPool) -> str | None:
     """What is wrong now with the endpoints that are not ready; None if all are. Raises JudgeUnavailable where waiting
     cannot help.

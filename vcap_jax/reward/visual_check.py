@@ -43,7 +43,8 @@ def check_pictures(shown: EncodedView, ids: Sequence[int], image_pad: int) -> No
     if len(found) != shown.pictures:
         raise MediaMismatch(
             f"{shown.pictures} pictures were sent, and the judge's prompt holds {len(found)} "
-            f"({sum(found)} visual tokens): raise the server's --limit-mm-per-prompt"
+            f"({sum(found)} visual tokens): raise the server's --limit-mm-per-prompt "
+            "(serve.py --images-per-prompt)"
         )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import aiohttp
 
+from vcap_jax.system.after_process import runs
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.sleep_mode import ServerGone, SleepMode, SleepModeError
 
@@ -40,7 +41,7 @@ async def fall_asleep(url: str, pid: int, *, clock: Clock | None = None) -> bool
             start="launch/serve_rollout.py --sleep-mode",
             clock=clock,
         )
-        while _runs(pid):
+        while runs(pid):
             try:
                 if await _weights(session, url) != _FRESH:
                     return False  # it is its turn already
@@ -55,16 +56,6 @@ async def _weights(session: aiohttp.ClientSession, url: str) -> str:
     async with session.get(f"{url}/weight_info", raise_for_status=True) as response:
         told = await response.json()
     return str(told["weight_version"])
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,6 +24,7 @@ from vcap_jax.reward.second_judge import SECOND
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext, own_file
+from vcap_jax.run.judge_context import context_warning
 from vcap_jax.run.judge_record import remember_judge
 from vcap_jax.system.files import replace_file
 from vcap_jax.world.judge_process import embedded_judge
@@ -123,9 +124,11 @@ def answering_judge(
                 log = own_file(folder, "judge.log", processes)
                 url = stack.enter_context(embedded_judge(log, config.world.judge_perception, say=say))
                 answering = dataclasses.replace(judge, urls=(url,))
-            model = asyncio.run(_ready(answering, say))
+            model, context = asyncio.run(_ready(answering, say))
             remember_judge(folder, model, config.reward, first=processes.first)
             say(f"judge {model} at {', '.join(answering.urls)} is ready")
+            if warning := context_warning(config, context):
+                say(warning)
             if second is not None:
                 _check_second_judge(second, say)
             return answering
@@ -133,9 +136,10 @@ def answering_judge(
         yield processes.together("judge", found)
 
 
-async def _ready(judge: JudgeConfig, say: Callable[[str], None]) -> str:
+async def _ready(judge: JudgeConfig, say: Callable[[str], None]) -> tuple[str, int | None]:
+    """The judge's model, and its context where it tells."""
     async with JudgeClient(judge, say=say) as client:
-        return await client.wait_until_ready(judge.ready_timeout_s)
+        return await client.wait_until_ready(judge.ready_timeout_s), await client.context()
 
 
 def _check_second_judge(second: SecondJudgeConfig, say: Callable[[str], None]) -> None:

@@ -6,7 +6,10 @@ vLLM lives in an environment of its own and is never imported here.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -19,7 +22,30 @@ from vcap_jax.run.model_loading import load_model
 SERVER_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
 """What the command needs in its environment: the routes that load weights and reset caches."""
 
+_IMAGES_PER_PROMPT = 32
+"""Where the buckets set no limit: how many fit is for the prompt's tokens to say."""
 _SMALL_FILES = ("config.json", "generation_config.json")
+
+
+def new_folder(port: int) -> Path:
+    """A new folder for the server of a port, for this user alone. What earlier ones have left there is removed: with
+    weights that were written out it is as large as the model."""
+    root, prefix = Path(tempfile.gettempdir()), f"vcap-rollout-policy-{port}-"
+    for left in root.glob(f"{prefix}*"):
+        if not left.is_symlink() and left.is_dir() and left.stat().st_uid == os.geteuid():
+            shutil.rmtree(left)
+    return Path(tempfile.mkdtemp(prefix=prefix))
+
+
+def server_environment(vllm: Path, own: Mapping[str, str]) -> dict[str, str]:
+    """The server's whole environment, upon that of the process that starts it.
+
+    Programs that vLLM calls by name lie beside it, such as ninja, with which FlashInfer compiles kernels. That the
+    policy is written out on the CPU (``JAX_PLATFORMS``) is not for the server.
+    """
+    kept = {name: value for name, value in own.items() if name != "JAX_PLATFORMS"}
+    path = os.pathsep.join(filter(None, [str(vllm.absolute().parent), own.get("PATH")]))
+    return kept | SERVER_ENVIRONMENT | {"PATH": path}
 
 
 def export_policy(config: RunConfig, target: Path) -> None:
@@ -65,7 +91,7 @@ def serve_command(
     buckets, completion = config.data.buckets, config.rollout.max_completion_length
     prompt = buckets.tokens[-1] if buckets.tokens else buckets.max_tokens
     # A video is one item whatever its frames; every frame of an image prompt is an image.
-    images = (buckets.frames[-1] if buckets.frames else buckets.max_frames) or 1
+    images = (buckets.frames[-1] if buckets.frames else buckets.max_frames) or _IMAGES_PER_PROMPT
     limits = {"image": images, "video": 0} if config.modality == "image" else {"image": 0, "video": 1}
     return [
         vllm,

@@ -120,7 +120,7 @@ def scene_rng(modality: Modality, seed: int, split: str, index: int) -> np.rando
     return np.random.default_rng([seed, zlib.crc32(f"{modality}/{split}".encode()), index])
 
 
-def pick(rng: np.random.Generator, values: Sequence[str]) -> str:
+def pick(rng: np.random.Generator, values: Sequence[T]) -> T:
     """One of the values, all alike."""
     return values[int(rng.integers(len(values)))]
 

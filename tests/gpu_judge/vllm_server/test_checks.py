@@ -91,6 +91,25 @@ def test_a_model_that_cannot_fit() -> None:
     assert check_gpus(settings(quantization="fp8"), large, NODE, "13.0") == []
 
 
+@pytest.mark.parametrize(
+    ("modality", "share", "fits"),
+    [("image", 0.30, True), ("image", 0.25, False), ("video", 0.36, True), ("video", 0.30, False)],
+)
+def test_what_vllm_computes_with_must_fit_beside_the_longest_judgement(
+    modality: str, share: float, fits: bool
+) -> None:
+    """The shares are those of launch/h800_8x.sh in turns, and ones at which vLLM would end after loading."""
+    asked = settings(modality=modality, gpu_memory_utilization=share)
+    problems = check_gpus(asked, EIGHT_B, [NODE[0]], "13.0")
+    assert (problems == []) == fits
+    if modality == "video" and not fits:
+        assert (
+            "one judgement of 41984 tokens (5.8 GiB) and what vLLM computes with (about 4.1 GiB)"
+            in problems[0]
+        )
+        assert "raise --gpu-memory-utilization" in problems[0]
+
+
 def test_tensor_parallelism_divides_heads() -> None:
     assert check_heads(settings(gpus=(0, 1, 2, 3), tensor_parallel_size=4), EIGHT_B) == []
     three = check_heads(settings(gpus=(0, 1, 2), tensor_parallel_size=3), EIGHT_B)

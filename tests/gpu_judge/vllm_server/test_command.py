@@ -76,6 +76,15 @@ def test_a_judgement_of_the_papers_longest_video_fits() -> None:
     assert flags(command)["--trust-request-mm-kwargs"] is True
 
 
+@pytest.mark.parametrize(
+    ("modality", "given", "images"),
+    [("image", {}, 8), ("image", {"images_per_prompt": 12}, 12), ("video", {}, 200)],
+)
+def test_pictures_of_a_request(modality: str, given: dict[str, int], images: int) -> None:
+    limits = flags(built(modality=modality, **given)[0])["--limit-mm-per-prompt"]
+    assert json.loads(str(limits))["image"] == images
+
+
 def test_both_modalities_get_the_longer_context_and_both_budgets() -> None:
     length = {
         modality: flags(built(modality=modality)[0])["--max-model-len"] for modality in ("video", "both")
@@ -181,8 +190,27 @@ def test_development_routes_are_off_unless_sleep_is_asked_for() -> None:
 def test_the_printed_line_means_the_same_to_a_shell() -> None:
     (command,) = built(modality="video", model=Path("/models/a judge"))
     words = shlex.split(command.shell())
-    assert dict(word.split("=", 1) for word in words[: len(command.environment)]) == command.environment
-    assert tuple(words[len(command.environment) :]) == command.argv
+    count = 1 + len(command.environment)
+    told = dict(word.split("=", 1) for word in words[:count])
+    assert told == {"PATH": f"{VLLM.parent}:$PATH", **command.environment}
+    assert tuple(words[count:]) == command.argv
+
+
+def test_programs_beside_vllm_are_found_first() -> None:
+    """FlashInfer calls ninja by its name, and the shell that starts the server need not have it."""
+    (command,) = built()
+    assert (
+        command.environment_upon({"PATH": "/usr/bin", "HOME": "/h"}).items()
+        >= {
+            "PATH": f"{VLLM.parent}:/usr/bin",
+            "HOME": "/h",
+            "CUDA_VISIBLE_DEVICES": "0",
+        }.items()
+    )
+    assert command.environment_upon({})["PATH"] == str(VLLM.parent)
+    bare = replace(command, argv=("vllm", *command.argv[1:]))
+    assert bare.environment_upon({"PATH": "/usr/bin"})["PATH"] == "/usr/bin"
+    assert "PATH=" not in bare.shell()
 
 
 @pytest.mark.parametrize(
@@ -218,6 +246,7 @@ def test_extra_options_cannot_undo_the_settings(extra: str) -> None:
         ({"max_queued": 0}, "--max-queued is 0"),
         ({"max_model_len": 0}, "--max-model-len is 0"),
         ({"video_frames": -1}, "--video-frames is -1"),
+        ({"images_per_prompt": 0}, "--images-per-prompt is 0"),
     ],
 )
 def test_settings_that_cannot_be_served(changes: dict[str, Any], message: str) -> None:
@@ -256,8 +285,8 @@ def test_every_option_reaches_the_settings() -> None:
     line = (
         "--backend vllm --model /m/judge --model-name j --modality both --gpus 4,5 --tensor-parallel-size 2 "
         "--host 10.0.0.1 --port 9000 --api-key-env K --quantization fp8 --dtype bfloat16 --max-model-len 5000 "
-        "--image-pixels 100000 --video-frames 50 --frame-tokens 128 --media-cache-gb 1.5 --max-queued 7 "
-        "--gpu-memory-utilization 0.4 --cpu-cache-gb 3 --seed 5 --drain-s 9 --vllm /v/vllm"
+        "--image-pixels 100000 --images-per-prompt 20 --video-frames 50 --frame-tokens 128 --media-cache-gb 1.5 "
+        "--max-queued 7 --gpu-memory-utilization 0.4 --cpu-cache-gb 3 --seed 5 --drain-s 9 --vllm /v/vllm"
     )
     read = serve_settings(parse_arguments([*line.split(), "--extra=--max-num-seqs 64 --swap 'a b'"]))
     assert read == ServeSettings(
@@ -273,6 +302,7 @@ def test_every_option_reaches_the_settings() -> None:
         dtype="bfloat16",
         max_model_len=5000,
         image_pixels=100_000,
+        images_per_prompt=20,
         video_frames=50,
         frame_tokens=128,
         media_cache_gb=1.5,

@@ -1,0 +1,106 @@
+"""A rollout server's start: its folder, its environment, and that it takes the command's place."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from vcap_jax.commands import serve_rollout
+from vcap_jax.system import after_process
+
+
+class Started(Exception):
+    """In place of the server: what would have been started."""
+
+    def __init__(self, executable: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        super().__init__()
+        self.command, self.environment, self.folder = command, environment, Path(command[2])
+        self.files = {file.name for file in self.folder.iterdir()}
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Those that are removed with the server."""
+    removed: list[Path] = []
+
+    def execve(*given: object) -> None:
+        raise Started(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "execve", execve)
+    monkeypatch.setattr(after_process, "remove_after", lambda folder, pid: removed.append(folder))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    vllm = tmp_path / "env" / "vllm"
+    vllm.parent.mkdir()
+    vllm.touch(mode=0o755)
+    return removed
+
+
+def start(tmp_path: Path, *more: str, port: int = 1) -> Started:
+    with pytest.raises(Started) as started:
+        serve_rollout.main(
+            ["--modality=image", f"--vllm={tmp_path / 'env' / 'vllm'}", f"--port={port}", *more]
+        )
+    return started.value
+
+
+def test_servers_that_die_at_their_start_leave_one_folder_at_most(
+    tmp_path: Path, folders: list[Path]
+) -> None:
+    """A loop that starts them again and again would fill the disk with copies of the model."""
+    other = start(tmp_path, port=11).folder
+    first = start(tmp_path).folder
+    second = start(tmp_path)
+    assert "model.safetensors" in second.files
+    assert sorted((tmp_path / "tmp").iterdir()) == sorted([other, second.folder])
+    assert folders == [other, first, second.folder]
+    assert second.folder.stat().st_mode & 0o077 == 0
+
+
+def test_what_others_have_put_there_stays(tmp_path: Path, folders: list[Path]) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    link = tmp_path / "tmp" / "vcap-rollout-policy-1-link"
+    link.symlink_to(mine)
+    start(tmp_path)
+    assert mine.exists()
+    assert link.is_symlink()
+
+
+def test_a_folder_that_was_named_is_left(tmp_path: Path, folders: list[Path]) -> None:
+    named = tmp_path / "named"
+    assert start(tmp_path, f"--folder={named}").folder == named
+    assert folders == []
+
+
+def test_a_running_server_keeps_its_folder(
+    tmp_path: Path, folders: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        kept = tmp_path / "tmp" / f"vcap-rollout-policy-{port}-x"
+        kept.mkdir()
+        vllm = tmp_path / "env" / "vllm"
+        assert serve_rollout.main(["--modality=image", f"--vllm={vllm}", f"--port={port}"]) != 0
+    assert f"port {port} is in use" in capsys.readouterr().err
+    assert kept.exists()
+
+
+def test_the_server_finds_what_lies_beside_it(
+    tmp_path: Path, folders: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FlashInfer calls ninja by its name."""
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    environment = start(tmp_path).environment
+    assert environment["PATH"] == f"{tmp_path / 'env'}:/usr/bin"
+    assert environment["VLLM_SERVER_DEV_MODE"] == "1"
+    assert "JAX_PLATFORMS" not in environment
+    assert f'PATH={tmp_path / "env"}:"$PATH" VLLM_SERVER_DEV_MODE=1' in capsys.readouterr().out
