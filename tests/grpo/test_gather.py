@@ -35,7 +35,6 @@ def record(index: int) -> GroupRecord:
         notes={"analysis": "…"},
         verdicts={"global": VERDICT},
         keys={"global": "k", "local": None},
-        judge_seconds=0.1,
     )
     bad = CandidateScore(reward=None, failure=Failure(reason="timeout", detail="60 s"))
     return GroupRecord(

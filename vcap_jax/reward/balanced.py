@@ -9,7 +9,6 @@ The published weights of the components are not known; by default they are equal
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from vcap_jax.reward.balance import Balance, balance_form
@@ -48,7 +47,6 @@ class BalancedReward:
     async def score_captions(self, group: OpenGroup) -> GroupScores:
         """One question for each different caption, as soon as it has ended. Raises ValueError for a group without a
         reference."""
-        began = time.perf_counter()
         reference = reference_of(group.prompt)
         verdicts = await self._question.verdicts(group, reference)
         if isinstance(verdicts, Failure):
@@ -63,7 +61,6 @@ class BalancedReward:
             ),
             full_reward=1.0,
             weights=self._config.shares,
-            seconds=time.perf_counter() - began,
         )
 
     def _candidate(self, verdict: Verdict[Balance], caption: str, reference: str) -> CandidateScore:
@@ -89,7 +86,6 @@ class BalancedReward:
             components=components,
             notes={} if balance is _SILENT else {"Claims and units": told_balance(balance)},
             keys={"global": verdict.key},
-            judge_seconds=verdict.seconds,
         )
 
 

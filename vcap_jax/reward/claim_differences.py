@@ -10,7 +10,6 @@ hedging and for a missing thought.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from vcap_jax.reward.config import RewardConfig
@@ -60,7 +59,6 @@ class ClaimDifferencesReward:
     async def score_captions(self, group: OpenGroup) -> GroupScores:
         """One question for each different caption, as soon as it has ended. Raises ValueError for a group without a
         reference."""
-        began = time.perf_counter()
         verdicts = await self._question.verdicts(group, reference_of(group.prompt))
         if isinstance(verdicts, Failure):
             return all_failed(group.prompt, group.size, verdicts)
@@ -72,7 +70,6 @@ class ClaimDifferencesReward:
                 for text in (await group.whole()).captions
             ),
             full_reward=1.0,
-            seconds=time.perf_counter() - began,
         )
 
     def _candidate(self, verdict: Verdict[Differences]) -> CandidateScore:
@@ -84,7 +81,6 @@ class ClaimDifferencesReward:
             components=difference_components(differences),
             notes={"Differences from the reference": told_differences(differences)},
             keys={"global": verdict.key},
-            judge_seconds=verdict.seconds,
         )
 
 

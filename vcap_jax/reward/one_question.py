@@ -118,9 +118,7 @@ def reference_of(prompt: GroupPrompt) -> str:
 
 def masked(verdict: Verdict[T], failure: Failure) -> CandidateScore:
     """A candidate about which nothing is known."""
-    return CandidateScore(
-        reward=None, failure=failure, keys={"global": verdict.key}, judge_seconds=verdict.seconds
-    )
+    return CandidateScore(reward=None, failure=failure, keys={"global": verdict.key})
 
 
 def read_answer(kind: type[T], text: str | None, finish_reason: str | None) -> T | Failure:

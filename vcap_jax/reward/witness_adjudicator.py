@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import TypeAlias
@@ -72,7 +71,6 @@ class WitnessAdjudicatorReward:
         Raises ValueError where the reward uses a reference and the group has None, JudgeUnavailable where no
         endpoint can be used at all, StoreError. Failures of single judgements and of data are in the result.
         """
-        began = time.perf_counter()
         prompt = group.prompt
         reference = prompt.reference if self._config.use_reference else None
         if self._config.use_reference and reference is None:
@@ -103,7 +101,6 @@ class WitnessAdjudicatorReward:
             full_reward=self._full_reward(local=window is not None),
             weights=component_weights(self._config.weights, prompt.media.modality, local=window is not None),
             window=window,
-            seconds=time.perf_counter() - began,
         )
 
     async def _judge_image(
@@ -222,7 +219,6 @@ class WitnessAdjudicatorReward:
             notes={_HEADINGS[name]: scores[name].analysis for name in _HEADINGS if name in scores},
             verdicts=scores,
             keys={name: verdict.key for name, verdict in passes.items()},
-            judge_seconds=sum(verdict.seconds for verdict in passes.values()),
         )
 
     def _reward(self, scores: Mapping[str, Scores]) -> float:
