@@ -70,8 +70,7 @@ def write_vcapsbench(folder: Path, scenes: Mapping[str, Scene]) -> None:
     """Video scenes as VCapsBench: for each fact a question, every other one with a wrong value."""
     rows = []
     for name, scene in scenes.items():
-        if not isinstance(scene, VideoScene):
-            raise ValueError(f"{name} is no video")
+        _clip(folder / "videos" / f"{name}.mp4", scene)
         generator = _generator(name)
         entries = []
         for number, (slot, value) in enumerate(scene_facts(scene).items()):
@@ -79,7 +78,6 @@ def write_vcapsbench(folder: Path, scenes: Mapping[str, Scene]) -> None:
             told = value if true else wrong_value(slot, value, generator)
             entries.append(f"{slot[-1]}*{yes_no(question(scene, slot), told)}*{'yes' if true else 'no'}")
         rows.append({"video_id": name, "qa": entries})
-        _clip(folder / "videos" / f"{name}.mp4", scene)
     _lines(folder / "VCapsBench_100KQA.jsonl", rows)
 
 
@@ -87,8 +85,7 @@ def write_dream1k(folder: Path, scenes: Mapping[str, Scene]) -> None:
     """Video scenes as DREAM-1K: the events of a true and complete caption, shared out to the sources in turn."""
     rows = []
     for number, (name, scene) in enumerate(scenes.items()):
-        if not isinstance(scene, VideoScene):
-            raise ValueError(f"{name} is no video")
+        _clip(folder / "videos" / f"{name}.mp4", scene)
         reference = _reference(name, scene)
         events = events_of(reference)
         video = {"type": "video", "video": {"video_file": f"{name}.mp4"}}
@@ -103,7 +100,6 @@ def write_dream1k(folder: Path, scenes: Mapping[str, Scene]) -> None:
                 "extra_info": {"events": events, "n_events": len(events)},
             }
         )
-        _clip(folder / "videos" / f"{name}.mp4", scene)
     _lines(folder / "DREAM-1k.jsonl", rows)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_grammar import describe_image
-from vcap_jax.world.scenes import Scene, VideoScene
+from vcap_jax.world.scenes import Scene, VideoScene, pick
 from vcap_jax.world.things import VIDEO_ATTRIBUTES
 from vcap_jax.world.video_grammar import describe_video
 from vcap_jax.world.vocabulary import IMAGE_PLACES, VALUES, VIDEO_PLACES, Facts, Slot
@@ -46,7 +46,7 @@ def wrong_value(slot: Slot, value: str, rng: np.random.Generator) -> str:
     others = [other for other in VALUES[str(slot[-1])] if other != value]
     if not others:
         raise ValueError(f"{slot!r} has no other value than {value!r}")
-    return others[int(rng.integers(len(others)))]
+    return pick(rng, others)
 
 
 def wrong_claim(slot: Slot, value: str, rng: np.random.Generator) -> tuple[Slot, str]:
@@ -72,7 +72,7 @@ def weaken(scene: Scene, facts: Facts, rng: np.random.Generator, settings: WeakS
         weak |= _invented(scene, rng)
     if not weak:
         slots = list(facts)
-        kept = slots[int(rng.integers(len(slots)))]
+        kept = pick(rng, slots)
         weak[kept] = facts[kept]
     return weak
 
@@ -111,5 +111,5 @@ def _invented(scene: Scene, rng: np.random.Generator) -> Facts:
     empty = [owner for owner in owners if owner not in filled]
     if not empty:
         return {}
-    owner = empty[int(rng.integers(len(empty)))]
-    return {(*owner, kind): VALUES[kind][int(rng.integers(len(VALUES[kind])))] for kind in VIDEO_ATTRIBUTES}
+    owner = pick(rng, empty)
+    return {(*owner, kind): pick(rng, VALUES[kind]) for kind in VIDEO_ATTRIBUTES}

@@ -28,7 +28,6 @@ from vcap_jax.world.sentences import (
     draw_wording,
     form,
     number_of,
-    read_by,
     read_sentences,
     reference_pattern,
 )
@@ -171,11 +170,7 @@ class ImageCaption:
 
 def parse_image(text: str) -> ImageCaption:
     """Reads any text as a caption; a sentence that is not one of the grammar's forms claims nothing."""
-    return ImageCaption(read_sentences(text, _read))
-
-
-def _read(sentence: str) -> tuple[Claim, ...]:
-    return read_by(_FORMS, sentence)
+    return ImageCaption(read_sentences(text, _FORMS))
 
 
 def _object_claims(match: re.Match[str]) -> list[Claim] | None:

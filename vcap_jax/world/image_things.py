@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vcap_jax.world.drawing import DOT
+from vcap_jax.world.drawing import DOT, placed
 from vcap_jax.world.image_segments import GROUND, Piece, Segments
 from vcap_jax.world.scenes import IMAGE_EDGE
 from vcap_jax.world.shape_fitting import WINDOW, Fit, fit_shape, looked_at
@@ -176,11 +176,4 @@ def _cut(pixels: np.ndarray, top: int, left: int, edge: int, beyond: int) -> np.
 
 def _mask(fit: Fit) -> np.ndarray:
     """Where a fit covers half of a pixel, bool [128, 128]."""
-    mask = np.zeros((IMAGE_EDGE, IMAGE_EDGE), bool)
-    rows = slice(max(fit.top, 0), min(fit.top + WINDOW, IMAGE_EDGE))
-    columns = slice(max(fit.left, 0), min(fit.left + WINDOW, IMAGE_EDGE))
-    inside = fit.coverage[
-        rows.start - fit.top : rows.stop - fit.top, columns.start - fit.left : columns.stop - fit.left
-    ]
-    mask[rows, columns] = inside >= 0.5
-    return mask
+    return placed((fit.top, fit.left, fit.coverage), IMAGE_EDGE) >= 0.5

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from vcap_jax.world.scenes import pick
 from vcap_jax.world.things import IMAGE_ATTRIBUTES, VIDEO_ATTRIBUTES
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
@@ -51,6 +52,5 @@ def sayable_facts(slots: tuple[Slot, ...], share: float, rng: np.random.Generato
     facts: Facts = {}
     for slot, taken in zip(slots, chosen.tolist(), strict=True):
         if taken:
-            values = VALUES[str(slot[-1])]
-            facts[slot] = values[int(rng.integers(len(values)))]
+            facts[slot] = pick(rng, VALUES[str(slot[-1])])
     return facts

@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from vcap_jax.system.json_values import JsonDict, JsonObject
 from vcap_jax.world.vocabulary import VIDEO_FPS
 
+T = TypeVar("T")
 Modality = Literal["image", "video"]
 
 IMAGE_EDGE = 128
@@ -120,7 +121,7 @@ def scene_rng(modality: Modality, seed: int, split: str, index: int) -> np.rando
     return np.random.default_rng([seed, zlib.crc32(f"{modality}/{split}".encode()), index])
 
 
-def pick(rng: np.random.Generator, values: Sequence[str]) -> str:
+def pick(rng: np.random.Generator, values: Sequence[T]) -> T:
     """One of the values, all alike."""
     return values[int(rng.integers(len(values)))]
 

@@ -111,16 +111,16 @@ def split_sentences(text: str) -> list[str]:
     return [piece.strip() for piece in re.split(r"(?<=[.!?])(?![\d.!?])", text) if piece.strip()]
 
 
-def read_sentences(text: str, read: Callable[[str], tuple[Claim, ...]]) -> tuple[Sentence, ...]:
-    """The sentences of a text with their claims, as ``read`` finds them in one.
+def read_sentences(text: str, forms: Sequence[Form]) -> tuple[Sentence, ...]:
+    """The sentences of a text with what they claim by the first of ``forms`` that each has.
 
     A sentence may run over several lines. Where it claims nothing as a whole and one of its lines does, the lines are
     sentences of their own: what stands on the line before a sentence does not hide it.
     """
     found: list[Sentence] = []
     for piece in split_sentences(text):
-        whole = Sentence(piece, read(piece))
-        lines = [Sentence(line.strip(), read(line)) for line in piece.splitlines() if line.strip()]
+        whole = Sentence(piece, _claims(piece, forms))
+        lines = [Sentence(line.strip(), _claims(line, forms)) for line in piece.splitlines() if line.strip()]
         alone = not whole.claims and len(lines) > 1 and any(line.claims for line in lines)
         found += lines if alone else [whole]
     return tuple(found)
@@ -154,8 +154,8 @@ def form(
     return Form(re.compile(template.replace(".", r"\.").format(**parts)), claims)
 
 
-def read_by(forms: Sequence[Form], sentence: str) -> tuple[Claim, ...]:
-    """What a sentence claims by the first of ``forms`` that it has; nothing where it has none."""
+def _claims(sentence: str, forms: Sequence[Form]) -> tuple[Claim, ...]:
+    """Nothing where the sentence has none of the forms."""
     plain = normalised(sentence)
     for known in forms:
         if (match := known.pattern.fullmatch(plain)) is not None:

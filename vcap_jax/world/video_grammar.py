@@ -32,7 +32,6 @@ from vcap_jax.world.sentences import (
     draw_wording,
     form,
     number_of,
-    read_by,
     read_sentences,
     reference_pattern,
     split_sentences,
@@ -242,7 +241,7 @@ def _say_event(one: str, told: Mapping[str, str], wording: Wording) -> list[str]
 
 def parse_segment(text: str) -> tuple[Sentence, ...]:
     """Reads the text of one segment, with or without its ``[start - end]`` header."""
-    return read_sentences(_HEADER.sub("", text), _read_shot)
+    return read_sentences(_HEADER.sub("", text), _SHOT_FORMS)
 
 
 def parse_video(text: str) -> VideoCaption:
@@ -255,23 +254,15 @@ def parse_video(text: str) -> VideoCaption:
     for header, end in zip(headers, ends, strict=True):
         body = text[header.end() : end]
         if header["summary"]:
-            summary += read_sentences(body, _read_summary)
+            summary += read_sentences(body, _SUMMARY_FORMS)
         else:
-            sentences = read_sentences(body, _read_shot)
+            sentences = read_sentences(body, _SHOT_FORMS)
             segments.append(Segment(float(header["start"]), float(header["end"]), sentences))
     return VideoCaption(
         segments=tuple(segments),
         summary=tuple(summary),
         stray=tuple(Sentence(piece, ()) for piece in split_sentences(stray)),
     )
-
-
-def _read_shot(sentence: str) -> tuple[Claim, ...]:
-    return read_by(_SHOT_FORMS, sentence)
-
-
-def _read_summary(sentence: str) -> tuple[Claim, ...]:
-    return read_by(_SUMMARY_FORMS, sentence)
 
 
 def _object_claims(match: re.Match[str]) -> list[Claim] | None:

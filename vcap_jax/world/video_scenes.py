@@ -99,7 +99,7 @@ def _spans(rng: np.random.Generator) -> list[tuple[int, int]]:
     ways: list[tuple[int, ...]] = [(cut,) for cut in single]
     if rng.random() < _THREE_SHOTS:
         ways = [(first, second) for first in single for second in single if second - first >= LEAST_SHOT]
-    cuts = ways[int(rng.integers(len(ways)))]
+    cuts = pick(rng, ways)
     return list(zip((0, *cuts), (*cuts, VIDEO_FRAMES), strict=True))
 
 
@@ -111,7 +111,7 @@ def _object(rng: np.random.Generator, place: str, first: int, last: int, may_act
     into: str | None = None
     if may_act and rng.random() < _EVENT_SHARE:
         inside = [frame for frame in CHANGE_FRAMES if first < frame < last]
-        event, at = pick(rng, EVENTS), inside[int(rng.integers(len(inside)))]
+        event, at = pick(rng, EVENTS), pick(rng, inside)
         if event == "changes":
             into = pick(rng, [name for name in COLOURS if name != colour])
     seen_from = at if event == "appears" and at is not None else first

@@ -76,18 +76,17 @@ class Corpus:
 
     def _lesson(self, scene: Scene, facts: Facts, about: str, rng: np.random.Generator) -> Lesson:
         if about == "places":
-            places = places_of(scene)
-            return place_lesson(scene, facts, places[int(rng.integers(len(places)))], rng)
+            return place_lesson(scene, facts, pick(rng, places_of(scene)), rng)
         if about == "first":
             looks = [slot for slot in facts if slot[-1] in LOOKS]
-            return fact_lesson(scene, facts, looks[int(rng.integers(len(looks)))], rng, terse=True)
+            return fact_lesson(scene, facts, pick(rng, looks), rng, terse=True)
         of_kind: dict[str, list[Slot]] = {}
         for slot in facts:
             of_kind.setdefault(str(slot[-1]), []).append(slot)
         related = sorted(kind for kind in of_kind if kind in RELATIONS)
         others = sorted(kind for kind in of_kind if kind not in RELATIONS)
         kind = pick(rng, related if about == "relations" and related else others)
-        return fact_lesson(scene, facts, of_kind[kind][int(rng.integers(len(of_kind[kind])))], rng)
+        return fact_lesson(scene, facts, pick(rng, of_kind[kind]), rng)
 
     def habitual(self, index: int, count: int, rng: np.random.Generator) -> list[str]:
         """So many captions by the habit."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from vcap_jax.world.image_grammar import say_image
 from vcap_jax.world.questions import WORDINGS, answer_of, question
-from vcap_jax.world.scenes import ImageScene, Scene, VideoScene
+from vcap_jax.world.scenes import ImageScene, Scene, VideoScene, pick
 from vcap_jax.world.sentences import capitalised, draw_wording
 from vcap_jax.world.things import IMAGE_ATTRIBUTES, VIDEO_ATTRIBUTES
 from vcap_jax.world.video_grammar import say_shot
@@ -63,7 +63,7 @@ def place_lesson(scene: Scene, facts: Facts, owner: Slot, rng: np.random.Generat
     if isinstance(scene, VideoScene):
         start, end = scene.shots[int(owner[0])].seconds
         when = f" from {start:.1f} to {end:.1f} seconds"
-    asked = _WHAT[int(rng.integers(len(_WHAT)))].format(place=place, when=when)
+    asked = pick(rng, _WHAT).format(place=place, when=when)
     wording = draw_wording(rng)
     told: Facts = {(place, kind): facts[*owner, kind] for kind in kinds if (*owner, kind) in facts}
     if not told:

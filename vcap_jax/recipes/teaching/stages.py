@@ -20,7 +20,7 @@ from vcap_jax.recipes.teaching.pupil import Pupil
 from vcap_jax.recipes.teaching.scenery import Scenery
 from vcap_jax.recipes.teaching.updates import DecoderUpdates, TowerUpdates, Wanted
 from vcap_jax.world.backbone import IMAGE_SETTINGS
-from vcap_jax.world.scenes import Modality
+from vcap_jax.world.scenes import Modality, pick
 
 Say = Callable[[str], None]
 _TELL_EVERY = 200
@@ -149,8 +149,7 @@ def _question_step(
     step: int,
 ) -> jax.Array:
     chosen, rng = _chosen(course, stage, step, len(material.shown.scenes), course.scenes)
-    ways = ASKED[modality]
-    about, width = ways[int(rng.integers(len(ways)))]
+    about, width = pick(rng, ASKED[modality])
     if stage == "answer" and step < course.first_steps:
         about, width = _FIRST[modality]
     groups: list[list[Continuation]] = [
