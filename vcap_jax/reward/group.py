@@ -137,3 +137,14 @@ def all_failed(group: GroupPrompt, size: int, failure: Failure) -> GroupScores:
     """The scores of a group of ``size`` captions about which nothing can be said."""
     candidates = tuple(CandidateScore(reward=None, failure=failure) for _ in range(size))
     return GroupScores(sample_id=group.sample_id, step=group.step, candidates=candidates)
+
+
+def unjudgeable(prompt: GroupPrompt, reference: str | None) -> Failure | None:
+    """Why nothing can be said of any caption of a group: a reference without text, a video without an end; None if
+    something can. reference: what captions are compared with, None where it is nothing."""
+    if reference is not None and not reference.strip():
+        return Failure(reason="no_reference", detail=f"the reference of {prompt.sample_id!r} has no text")
+    if prompt.media.modality == "video" and not 0 < prompt.media.duration < math.inf:
+        detail = f"{prompt.sample_id!r}: a video of {prompt.media.duration} seconds"
+        return Failure(reason="media", detail=detail)
+    return None
