@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
 import socket
 
 from vcap_jax.system.api_keys import flaw_of_key
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.loopback import is_loopback as is_loopback
 
 
 class AccessError(VCapError, ValueError):
     """A server would be open to anybody; the message says what to give."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens on ``host``. Names are not looked up."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def require_key_variable(host: str, api_key_env: str | None) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from vcap_jax.captioning.engines import Drawing, Pixels, opened
-from vcap_jax.captioning.settings import drawn_by
+from vcap_jax.captioning.engines import Drawing, Pixels, drawn_by, opened
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
@@ -35,13 +34,7 @@ class ReadingEngine:
         return f"weights of {self.name}"
 
     def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
-        return drawn_by(
-            self.config,
-            captions=drawing.captions,
-            sample=drawing.sample,
-            temperature=drawing.temperature,
-            groups=drawing.groups or 1,
-        )
+        return drawn_by(self.config, drawing, drawing.groups or 1)
 
     def rules(self, rollout: RolloutConfig) -> JsonDict:
         return asdict(rollout.sampling)

@@ -8,10 +8,10 @@ from pathlib import Path
 import jax
 import pytest
 
+from vcap_jax.captioning.engines import Drawing, drawn_by
 from vcap_jax.captioning.settings import (
     checkpoint_config,
     default_buckets,
-    drawn_by,
     endpoint_config,
     groups_side_by_side,
     own_requests,
@@ -141,11 +141,11 @@ def test_greedy_unless_it_is_asked_otherwise() -> None:
     config = paper()
 
     def temperature(sample: bool, given: float | None) -> float:
-        return drawn_by(config, captions=1, sample=sample, temperature=given, groups=1).sampling.temperature
+        return drawn_by(config, Drawing(sample=sample, temperature=given), 1).sampling.temperature
 
     assert [temperature(False, None), temperature(True, None), temperature(False, 0.3)] == [0, 1, 0.3]
     with pytest.raises(ValueError, match="would all be the same"):
-        drawn_by(config, captions=2, sample=True, temperature=0.0, groups=1)
+        drawn_by(config, Drawing(captions=2, sample=True, temperature=0.0), 1)
 
 
 def test_few_sizes_hold_prompts_of_every_size() -> None:

@@ -13,7 +13,7 @@ from tests.processes_in_threads import in_threads
 from vcap_jax.data.batching import common_sizes
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.grpo.gather import StepNotDone, end_of_step, longest_of_all, outcome_of_all
-from vcap_jax.grpo.records import GroupRecord, StepRollout
+from vcap_jax.grpo.records import GroupRecord, GroupResult, StepRollout
 from vcap_jax.models.buckets import PaddedSizes
 from vcap_jax.parallel.processes import ALONE, DistributedConfig, Processes
 from vcap_jax.reward.failures import Failure
@@ -35,7 +35,6 @@ def record(index: int) -> GroupRecord:
         notes={"analysis": "…"},
         verdicts={"global": VERDICT},
         keys={"global": "k", "local": None},
-        judge_seconds=0.1,
     )
     bad = CandidateScore(reward=None, failure=Failure(reason="timeout", detail="60 s"))
     return GroupRecord(
@@ -81,6 +80,8 @@ def test_every_process_knows_all_groups_as_the_one_that_drew_them() -> None:
             assert ours.scores == theirs.scores
             np.testing.assert_array_equal(ours.lengths, theirs.lengths)
             np.testing.assert_array_equal(ours.truncated, theirs.truncated)
+            assert (ours.lengths.dtype, ours.truncated.dtype) == (np.int32, np.bool_)
+            assert type(ours) is GroupResult
 
 
 def test_a_step_that_one_process_cannot_do_is_done_by_none() -> None:

@@ -207,6 +207,20 @@ def test_what_is_decoded_is_what_is_trained(short: dict[str, int]) -> None:
         np.testing.assert_array_equal(tokens[:, :, t][going], drawn_tokens[going], err_msg=f"token {t}")
 
 
+def test_a_family_that_fails_is_named_with_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = "from tests.models.recurrent_family.family import RecurrentFamily\n\n"
+    (tmp_path / "ended_family.py").write_text("raise SystemExit('no')\n")
+    failing = "class Family(RecurrentFamily):\n    def __init__(self):\n        raise KeyError('size')\n"
+    (tmp_path / "failing_family.py").write_text(start + failing)
+    monkeypatch.syspath_prepend(tmp_path)
+    for named, told in {
+        "ended_family:Family": r"cannot be imported: SystemExit: no \(.*ended_family\.py:1",
+        "failing_family:Family": r"cannot be made: KeyError: 'size' \(.*failing_family\.py:5, in __init__\)",
+    }.items():
+        with pytest.raises(ModelFamilyError, match=told):
+            load_family(named)
+
+
 def test_a_family_that_cannot_be_used_is_named(checkpoint: Path, tmp_path: Path) -> None:
     assert family_at(checkpoint, NAMED) is load_family(NAMED)
     assert family_at(BACKBONE_FOLDER).model_type in FAMILIES
@@ -218,7 +232,7 @@ def test_a_family_that_cannot_be_used_is_named(checkpoint: Path, tmp_path: Path)
     for named, told in {
         "nothing": "no import path",
         "no.such.module:Family": "cannot be imported.*PYTHONPATH",
-        "tests.models.recurrent_family.family:Missing": "no class Missing",
+        "tests.models.recurrent_family.family:Missing": "has no Missing",
         "tests.models.recurrent_family.model:Spec": "lacks .*decoder",
     }.items():
         with pytest.raises(ModelFamilyError, match=told):

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from tests.models.public_arrays import public_arrays
 from tests.tiny_policy import tiny_model, tiny_prompts
-from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.lora import TARGETS, Additions, LoraConfig, adapters, attach, is_adapter
 from vcap_jax.models.policy import ModelConfig, split_adapters
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.models.qwen3_vl.weight_table import abstract_model, checkpoint_tensors
-from vcap_jax.models.qwen3_vl.weights import load_pretrained, save_pretrained, to_public
+from vcap_jax.models.qwen3_vl.weights import load_pretrained, save_pretrained
 from vcap_jax.models.weight_map import flat_parameters
 from vcap_jax.parallel.sharding import MeshConfig, Placement, partition
 
@@ -58,8 +58,8 @@ def test_the_merged_export_is_the_adapted_model(tmp_path, base, targets, rslora)
     merged = load_pretrained(tmp_path / "merged", dtype=jnp.float32)
     np.testing.assert_allclose(np.asarray(hidden(merged)), ours, rtol=0, atol=2e-6 * np.abs(ours).max())
     # What was named has changed and nothing else, by the product that the public definition gives.
-    before = dict(to_public(model.config, tiny_model()))
-    added = {name: array - before[name] for name, array in to_public(model.config, merged)}
+    before = public_arrays(model.weight_map, tiny_model())
+    added = {name: array - before[name] for name, array in public_arrays(model.weight_map, merged).items()}
     assert {name.split(".")[-2] for name, array in added.items() if array.any()} == set(targets)
     path, name = next(
         (path, name)
@@ -187,5 +187,3 @@ def test_settings_that_cannot_be_are_refused_with_their_names():
             LoraConfig(**settings)
     with pytest.raises(ValueError, match=r"model\.frozen is \[\] beside model\.lora"):
         ModelConfig(lora=LoraConfig(), frozen=())
-    with pytest.raises(CheckpointError, match="belongs to an adapter"):
-        dict(to_public(tiny_model().config, adapted(LoraConfig(rank=1))))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vcap_jax.plan.lengths import Decoding, decode_calls, spread_lengths
+from vcap_jax.plan.lengths import Decoding, columns_read, decode_calls, spread_lengths
 from vcap_jax.rollout.schedule import Shape, ShapeBuckets
 
 ONE = ShapeBuckets.build(slots=2, candidates=2, width=64, chunk=8, factor=1, rows=1)
@@ -117,3 +117,18 @@ def test_short_caches_cost_less_time_for_short_captions() -> None:
     assert more.moved(8, 12, 0)[0] < few.moved(8, 12, 0)[0] / 2
     # Longer ones are all drawn one after the other in either case, after a common beginning.
     assert more.moved(50, 64, 0)[1] < few.moved(50, 64, 0)[1]
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "start", "columns"),
+    [
+        (0, 0, 128, 0),  # ended
+        (1, 0, 128, 64),
+        (64, 1, 128, 128),
+        (65, 64, 128, 192),
+        (0, 1, 100, 64),  # the block of columns 64 to 127
+        (100, 30, 100, 256),  # which both ranges have columns in
+    ],
+)
+def test_whole_blocks_are_read(early: int, late: int, start: int, columns: int) -> None:
+    assert columns_read(np.array(early), np.array(late), start=start, block=64) == columns

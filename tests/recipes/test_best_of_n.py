@@ -87,9 +87,7 @@ class Session:
             else CandidateScore(reward=float(text))
             for text in group.captions
         )
-        future.set_result(
-            GroupScores(sample_id=group.sample_id, step=0, candidates=scores, window=None, seconds=0.0)
-        )
+        future.set_result(GroupScores(sample_id=group.sample_id, step=0, candidates=scores))
         return future
 
 

@@ -55,8 +55,7 @@ def writer(
             deadline_s=GUARD_S,
         ),
         samples,
-        load=sample_reader(config, processor),
-        load_windows=lambda draw: sample_reader(config, processor, window=draw),
+        reader=lambda window: sample_reader(config, processor, window=window),
         seed=seed,
         **{"say": lambda _: None, **more},
     )

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from aiohttp import web
 
+from tests.models.public_arrays import public_arrays
 from tests.patience import GUARD_S
 from tests.rollout.rollout_server import RolloutServer
 from tests.tiny_policy import tiny_model
@@ -25,7 +26,6 @@ from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.policy import Policy, split_adapters, split_model
 from vcap_jax.models.qwen3_vl.family import HEAD
 from vcap_jax.models.qwen3_vl.processing import Processor
-from vcap_jax.models.qwen3_vl.weights import to_public
 from vcap_jax.rollout.engine import ReadSamples, RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
@@ -113,7 +113,7 @@ def test_a_step_is_weights_then_caches_then_groups(policy, batches, tmp_path):
             assert np.isnan(group.logprobs[~real]).all()
         # The server read exactly these parameters, and nothing of them is left.
         model = policy.merge()
-        for name, array in to_public(model.config, model):
+        for name, array in public_arrays(model.weight_map, model).items():
             np.testing.assert_array_equal(server.weights[0][name], array, err_msg=name)
         # A tied head comes under its own name as well.
         embedding = "model.language_model.embed_tokens.weight"

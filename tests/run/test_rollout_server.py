@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from vcap_jax.configuration import load_config
+from vcap_jax.models.family import VisualBudget
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.rollout_server import export_policy, serve_command
@@ -27,7 +28,7 @@ def test_the_folder_has_the_weights_and_the_runs_budget(tmp_path):
     assert (target / "config.json").read_bytes() == (BACKBONE_FOLDER / "config.json").read_bytes()
     served, own = (
         Processor.from_pretrained(target),
-        Processor.from_pretrained(BACKBONE_FOLDER, max_pixels=4096),
+        Processor.from_pretrained(BACKBONE_FOLDER, VisualBudget(max_pixels=4096)),
     )
     assert served.image == own.image
     assert served.video == own.video

@@ -11,10 +11,11 @@ import pytest
 from flax import nnx
 
 from tests.live_reference import require_torch
+from tests.models.public_arrays import public_arrays, set_public_arrays
 from tests.models.qwen3_vl import make_goldens
 from tests.models.qwen3_vl import parity_cases as cases
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.weights import from_public, to_public
+from vcap_jax.models.qwen3_vl.weight_table import weight_map
 from vcap_jax.sft.step import TargetBatch, caption_losses
 from vcap_jax.sft.targets import pad_captions
 
@@ -47,7 +48,7 @@ def test_loss_and_gradient_are_those_of_the_public_model() -> None:
     loss.backward()
 
     model = Qwen3VL(config, rngs=nnx.Rngs(0), dtype=jnp.float32, param_dtype=jnp.float32)
-    from_public(model, cases.weights(config, seed=1))
+    set_public_arrays(model, cases.weights(config, seed=1))
     golden = make_goldens.load(NAME)
     prompts = [
         cases.encoded_prompt(prompt, golden[f"positions/{case}"])
@@ -67,7 +68,7 @@ def test_loss_and_gradient_are_those_of_the_public_model() -> None:
     assert float(value) == pytest.approx(float(loss.detach()), rel=1e-5)
     parameters = dict(theirs.named_parameters())
     compared = 0
-    for tensor, gradient in to_public(config, gradients):
+    for tensor, gradient in public_arrays(weight_map(config), gradients).items():
         expected = parameters[tensor].grad.numpy()
         error = np.linalg.norm(np.asarray(gradient) - expected)
         assert error <= GRADIENT_TOLERANCE * np.linalg.norm(expected) + 1e-7, tensor

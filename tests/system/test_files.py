@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vcap_jax.system.files import drop_torn_end, replace_file, write_through
+from vcap_jax.system.files import drop_torn_end, replace_file, tail, write_through
 
 
 def test_replacing_a_file_leaves_the_old_one_if_writing_fails(tmp_path: Path) -> None:
@@ -50,3 +50,10 @@ def test_a_torn_end_is_cut_off_and_no_whole_line_is_written_again(
     drop_torn_end(path)
     assert path.read_bytes() == left
     assert path.stat().st_ino == same
+
+
+def test_the_end_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_bytes(b"".join(b"line %d\n" % n for n in range(5000)) + b"\xff the end")
+    assert tail(log, 3) == "line 4998\nline 4999\n\ufffd the end"
+    assert tail(log, 20_000).splitlines()[0] == "line 0"

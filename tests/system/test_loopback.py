@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vcap_jax.system.loopback import on_loopback
+from vcap_jax.system.loopback import is_loopback, on_loopback
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,8 @@ from vcap_jax.system.loopback import on_loopback
 )
 def test_loopback_is_this_machine_over_http(url: str, local: bool) -> None:
     assert on_loopback(url) is local
+
+
+def test_what_only_this_machine_reaches() -> None:
+    assert [host for host in ("127.0.0.1", "::1", "localhost", "127.8.0.1") if not is_loopback(host)] == []
+    assert [host for host in ("0.0.0.0", "::", "10.0.0.1", "example.org", "") if is_loopback(host)] == []

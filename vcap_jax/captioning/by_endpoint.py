@@ -134,7 +134,7 @@ class EndpointCaptioner:
             sample, future = waiting.popleft()
             result = future.result()
             if isinstance(result, Failure):
-                on_bad(BadSample(id=sample.id, reason=f"{result.reason}: {result.detail}"))
+                on_bad(BadSample(id=sample.id, reason=str(result)))
             else:
                 yield result
 

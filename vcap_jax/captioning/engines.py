@@ -14,7 +14,6 @@ from vcap_jax.captioning.by_endpoint import CAPTIONER, EndpointCaptioner, sent_r
 from vcap_jax.captioning.by_policy import PolicyCaptioner
 from vcap_jax.captioning.settings import (
     checkpoint_config,
-    drawn_by,
     endpoint_config,
     groups_side_by_side,
 )
@@ -125,7 +124,7 @@ class PolicyEngine:
 
     def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
         groups = drawing.groups or groups_side_by_side(self.config, drawing.captions, inputs, self._ways)
-        return _rollout(self.config, drawing, groups)
+        return drawn_by(self.config, drawing, groups)
 
     def rules(self, rollout: RolloutConfig) -> JsonDict:
         return asdict(rollout.sampling)
@@ -194,7 +193,7 @@ class EndpointEngine:
 
     def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
         del inputs
-        return _rollout(self.config, drawing, drawing.groups or 1)
+        return drawn_by(self.config, drawing, drawing.groups or 1)
 
     def rules(self, rollout: RolloutConfig) -> JsonDict:
         return dict(sent_rules(rollout.sampling))
@@ -264,13 +263,26 @@ def described(engine: Engine, rollout: RolloutConfig) -> JsonDict:
     }
 
 
-def _rollout(config: RunConfig, drawing: Drawing, groups: int) -> RolloutConfig:
-    return drawn_by(
-        config,
-        captions=drawing.captions,
-        sample=drawing.sample,
-        temperature=drawing.temperature,
-        groups=groups,
+def drawn_by(config: RunConfig, drawing: Drawing, groups: int) -> RolloutConfig:
+    """The rules that captions are drawn by. Raises ValueError for several captions that would all be the same."""
+    rules = config.rollout.sampling
+    if drawing.temperature is not None:
+        rules = replace(rules, temperature=drawing.temperature)
+    elif not drawing.sample:
+        rules = replace(rules, temperature=0.0)
+    if rules.temperature == 0 and drawing.captions > 1:
+        raise ValueError(
+            f"{drawing.captions} captions of each input would all be the same: sample them (--sample), or ask for one"
+        )
+    return replace(
+        config.rollout,
+        group_size=drawing.captions,
+        groups_per_batch=groups,
+        # These groups fit with captions of any length.
+        short_groups=0,
+        short_length=0,
+        sampling=rules,
+        engine="jax",
     )
 
 

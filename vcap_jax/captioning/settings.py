@@ -16,7 +16,6 @@ import yaml
 from vcap_jax.configuration import ConfigError, load_config, shipped_configs
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.run.checkpoint_source import CheckpointSource, named_source
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.cores import usable_cores
@@ -114,32 +113,6 @@ def groups_side_by_side(config: RunConfig, captions: int, inputs: int, ways: int
     # By halves, so that few sizes are ever compiled.
     needed = ways * 2 ** max(0, math.ceil(math.log2(max(1, inputs) / ways)))
     return min(needed, -(-room // ways) * ways)
-
-
-def drawn_by(
-    config: RunConfig, *, captions: int, sample: bool, temperature: float | None, groups: int
-) -> RolloutConfig:
-    """The rules that captions are drawn by. sample: as the run samples, else the likeliest token each time.
-    temperature: in place of the run's. Raises ValueError for several captions that would all be the same."""
-    rules = config.rollout.sampling
-    if temperature is not None:
-        rules = replace(rules, temperature=temperature)
-    elif not sample:
-        rules = replace(rules, temperature=0.0)
-    if rules.temperature == 0 and captions > 1:
-        raise ValueError(
-            f"{captions} captions of each input would all be the same: sample them (--sample), or ask for one"
-        )
-    return replace(
-        config.rollout,
-        group_size=captions,
-        groups_per_batch=groups,
-        # These groups fit with captions of any length.
-        short_groups=0,
-        short_length=0,
-        sampling=rules,
-        engine="jax",
-    )
 
 
 def _for_captions(config: RunConfig, settings: Sequence[str]) -> RunConfig:

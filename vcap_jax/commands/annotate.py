@@ -60,9 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ends = args.export is not None or args.source is not None or args.tasks is not None
 
     def work() -> int:
-        from vcap_jax.human_eval.application.server import is_loopback, serve
+        from vcap_jax.human_eval.application.server import serve
         from vcap_jax.human_eval.errors import StudyError
         from vcap_jax.human_eval.study import ITEMS, read_study
+        from vcap_jax.system.loopback import is_loopback
 
         if args.tasks is not None:
             return _make(args)

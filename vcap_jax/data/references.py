@@ -178,6 +178,10 @@ class ReferencePool:
         """All entries in order."""
         return tuple(self._entries.values())
 
+    def texts(self) -> dict[str, tuple[str, ...]]:
+        """The references of each sample, by its id."""
+        return {entry.id: entry.references for entry in self._entries.values()}
+
     def missing(self, samples: Iterable[Sample]) -> list[str]:
         """Ids of the samples that have no reference here."""
         return [sample.id for sample in samples if sample.id not in self._entries]

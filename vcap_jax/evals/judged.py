@@ -117,5 +117,5 @@ def _text_values(captions: Captions) -> dict[str, float]:
 def _notes(first: CandidateScore) -> Mapping[str, str]:
     notes = {heading: text for heading, text in first.notes.items() if text}
     if first.failure is not None:
-        notes[NOT_SCORED] = f"{first.failure.reason}: {first.failure.detail}"
+        notes[NOT_SCORED] = str(first.failure)
     return notes

@@ -22,7 +22,7 @@ from vcap_jax.evals.protocol import (
 )
 from vcap_jax.report.intervals import Value
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.plugins import RAISED, described, is_a, named_object
+from vcap_jax.system.plugins import is_a, named_object, users_code
 
 _PROTOCOL = "see vcap_jax.evals.protocol.Evaluator"
 
@@ -80,18 +80,14 @@ def made_evaluators(
     classes = load_evaluators(config, tools.modality)
     made: list[NamedEvaluator] = []
     for (name, evaluator), entry in zip(classes.items(), config.evaluators, strict=True):
+        where, ours = f"{_where(entry)} cannot be made with these settings", entry.use in EVALUATORS
+        passing = (NothingToEvaluate, VCapError)
         try:
-            made.append(NamedEvaluator(name, entry, evaluator(entry, tools)))
+            with users_code(where, evaluator.__module__, EvaluatorError, passing=passing, ours=ours):
+                made.append(NamedEvaluator(name, entry, evaluator(entry, tools)))
         except NothingToEvaluate as nothing:
             if str(nothing):
                 say(f"no evaluation by {name}: {nothing}")
-        except VCapError:
-            raise
-        except RAISED as error:
-            if entry.use in EVALUATORS:  # a defect of this project, which keeps its trace
-                raise
-            told = described(error, evaluator.__module__)
-            raise EvaluatorError(f"{_where(entry)} cannot be made with these settings: {told}") from error
     return made
 
 
@@ -102,15 +98,9 @@ def evaluated_by(named: NamedEvaluator, captioner: Captioner) -> Evaluation:
     (VCapError) and those of this project's evaluators come through.
     """
     where = f"the evaluation {named.name!r}"
-    try:
+    module, ours = type(named.evaluator).__module__, named.config.use in EVALUATORS
+    with users_code(f"{where} failed", module, EvaluatorError, passing=(VCapError,), ours=ours):
         found = named.evaluator.evaluate(captioner)
-    except VCapError:
-        raise
-    except RAISED as error:
-        if named.config.use in EVALUATORS:
-            raise
-        told = described(error, type(named.evaluator).__module__)
-        raise EvaluatorError(f"{where} failed: {told}") from error
     if problem := _misfit_result(found):
         raise EvaluatorError(f"{where} gave {problem}; {_PROTOCOL}")
     return found

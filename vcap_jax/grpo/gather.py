@@ -7,15 +7,13 @@ totals as a single one would have.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
-import numpy as np
 import pydantic
 
 from vcap_jax.grpo.records import GroupResult, StepOutcome, StepRollout
 from vcap_jax.parallel.processes import Processes
-from vcap_jax.reward.group import GroupScores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.rollout.slots import SampledGroup
 
@@ -24,17 +22,7 @@ class StepNotDone(RuntimeError):
     """Some process could not collect its groups; the message says which, and why."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Travelling:
-    index: int
-    sample_id: str
-    captions: tuple[str, ...]
-    lengths: tuple[int, ...]
-    truncated: tuple[bool, ...]
-    scores: GroupScores
-
-
-_RESULTS = pydantic.TypeAdapter(list[_Travelling])
+_RESULTS = pydantic.TypeAdapter(list[GroupResult])  # of a GroupRecord, what every process gets to know
 _STATISTICS = pydantic.TypeAdapter(JudgeStatistics)
 
 
@@ -60,11 +48,9 @@ def outcome_of_all(processes: Processes, rollout: StepRollout | Exception) -> St
     if isinstance(rollout, Exception):
         mine: dict[str, Any] = {"problem": str(rollout)}
     else:
-        mine = {
-            "problem": None,
-            "seconds": [rollout.rollout_seconds, rollout.judge_seconds],
-            "results": _written(rollout.records) if processes.count > 1 else None,
-        }
+        mine = {"problem": None, "seconds": [rollout.rollout_seconds, rollout.judge_seconds]}
+        if processes.count > 1:
+            mine["results"] = _RESULTS.dump_python(list(rollout.records), mode="json")
     told = processes.all_gather_objects("captions and scores", mine)
     _all_done(processes, told, rollout)
     results: Iterable[GroupResult]
@@ -72,7 +58,7 @@ def outcome_of_all(processes: Processes, rollout: StepRollout | Exception) -> St
         assert isinstance(rollout, StepRollout)
         results = rollout.records
     else:
-        results = [result for share in told for result in _read(share["results"])]
+        results = [result for share in told for result in _RESULTS.validate_python(share["results"])]
     return StepOutcome(
         results=tuple(sorted(results, key=lambda result: result.index)),
         rollout_seconds=max(share["seconds"][0] for share in told),
@@ -115,34 +101,3 @@ def _sum(parts: list[JudgeStatistics]) -> JudgeStatistics:
             reasons = dict.fromkeys(reason for value in values for reason in value)
             joined[field.name] = {reason: sum(v.get(reason, 0) for v in values) for reason in reasons}
     return JudgeStatistics(**joined)
-
-
-def _written(results: Iterable[GroupResult]) -> object:
-    return _RESULTS.dump_python(
-        [
-            _Travelling(
-                index=result.index,
-                sample_id=result.sample_id,
-                captions=result.captions,
-                lengths=tuple(int(n) for n in result.lengths),
-                truncated=tuple(bool(cut) for cut in result.truncated),
-                scores=result.scores,
-            )
-            for result in results
-        ],
-        mode="json",
-    )
-
-
-def _read(written: object) -> list[GroupResult]:
-    return [
-        GroupResult(
-            index=row.index,
-            sample_id=row.sample_id,
-            captions=row.captions,
-            lengths=np.asarray(row.lengths, np.int32),
-            truncated=np.asarray(row.truncated, bool),
-            scores=row.scores,
-        )
-        for row in _RESULTS.validate_python(written)
-    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from vcap_jax.grpo.advantages import GroupAdvantages
 from vcap_jax.reward.group import GroupScores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.rollout.engine import RolloutBatch
+from vcap_jax.system.json_records import array_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +26,8 @@ class GroupResult:
     index: int
     sample_id: str
     captions: tuple[str, ...]
-    lengths: np.ndarray
-    truncated: np.ndarray
+    lengths: Annotated[np.ndarray, array_of(np.int32)]
+    truncated: Annotated[np.ndarray, array_of(bool)]
     scores: GroupScores
 
 

@@ -173,15 +173,9 @@ class StoredAnswers:
         )
         return tuple(one for one in found if one.held.verdict.complete)
 
-    def rankings(self) -> tuple[StoredRanking, ...]:
-        """All rankings, by item, annotator and kind."""
-        return self._rankings()
-
-    def rankings_of(self, annotator: str, item: str) -> tuple[StoredRanking, ...]:
-        """The rankings of one item by one annotator; none before it is finished."""
-        return self._rankings(annotator, item)
-
-    def _rankings(self, *of: str) -> tuple[StoredRanking, ...]:
+    def rankings(self, of: tuple[str, str] | tuple[()] = ()) -> tuple[StoredRanking, ...]:
+        """All rankings, by item, annotator and kind. of: those of one annotator and one item alone, of which there are
+        none before it is finished."""
         where = "WHERE annotator = ? AND item = ? " if of else ""
         with self._read() as db:
             rows = db.execute(

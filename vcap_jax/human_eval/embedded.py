@@ -100,11 +100,10 @@ def propose_from_facts(
     scenes: Mapping[str, Scene],
     *,
     seed: int = 0,
-    overlooked: float = OVERLOOKED,
 ) -> EmbeddedStudy:
     """Writes the propositions of a study whose items are scenes, by their ids, and ``truth.jsonl`` beside them.
 
-    overlooked: see ``OVERLOOKED``. Raises StudyError for an item without a scene.
+    Raises StudyError for an item without a scene.
     """
     items = tuple(items)
     propositions: list[Proposition] = []
@@ -114,7 +113,7 @@ def propose_from_facts(
             raise StudyError(
                 f"item {item.id} is no scene of the embedded world: name a judge for its propositions"
             )
-        found = _propositions(item, scenes[item.id], np.random.default_rng([seed, 77, index]), overlooked)
+        found = _propositions(item, scenes[item.id], np.random.default_rng([seed, 77, index]), OVERLOOKED)
         propositions += found
         truth |= {one.prop_id: verdict for one, verdict in found.items()}
     _write_propositions(folder, propositions, truth)

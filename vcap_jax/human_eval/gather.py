@@ -88,7 +88,7 @@ def _first_captions(model: str, path: Path, samples: Sequence[Sample]) -> dict[s
     _, first = (0, {}) if path.suffix == ".json" else next(read_objects(path, "file of captions"), (0, {}))
     rewards: dict[str, float] = {}
     if "pool" in first or "references" in first:
-        found = {entry.id: entry.references for entry in ReferencePool.read(path).entries()}
+        found = ReferencePool.read(path).texts()
     elif first.keys() & {"captions", "failure", "error"}:
         found = {name: entry.texts for name, entry in read_captions(path).items() if entry.failure is None}
         rewards = _rewards(path)

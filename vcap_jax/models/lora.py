@@ -9,6 +9,7 @@ would train (``layers.Adapter``). ``b`` begins at zero: the policy begins as its
 from __future__ import annotations
 
 import math
+import operator
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -98,7 +99,8 @@ def attach(
         leaves ``b`` zero. The draw depends on the seed and the path alone.
     """
     for linear_path, parts in target_parts(model.weight_map, config.targets).items():
-        linear = _linear(model, linear_path)
+        linear = operator.attrgetter(linear_path)(model)
+        assert isinstance(linear, Linear)
         *stack, inputs, outputs = linear.kernel.shape
         width = sum(stop - start for start, stop in parts)
         shapes = {"a": (*stack, inputs, len(parts) * config.rank), "b": (*stack, config.rank, width)}
@@ -209,14 +211,6 @@ class Additions:
         where ``moved`` is how far the stored numbers lie from those of the base in the same type. 1 within rounding
         errors if nothing is lost; 0 if what is stored is the base; None if nothing is added."""
         return self._along / self._whole if self._whole else None
-
-
-def _linear(model: Mapped, path: str) -> Linear:
-    node: object = model
-    for name in path.split("."):
-        node = getattr(node, name)
-    assert isinstance(node, Linear)
-    return node
 
 
 def _place(value: np.ndarray, sharding: jax.sharding.Sharding | None) -> jax.Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.family import ModelFamily
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.plugins import named_object, users_code
 
 FAMILIES: Mapping[str, str] = {"qwen3_vl": "vcap_jax.models.qwen3_vl.family:Qwen3VLFamily"}
 """Families of this project: ``model_type`` -> import path."""
@@ -49,26 +49,15 @@ def family_at(folder: Path, named: str | None = None) -> ModelFamily:
 def load_family(path: str) -> ModelFamily:
     """The one object of the family at an import path ``package.module:Class``. Raises ModelFamilyError."""
     where = f"model.family {path!r}"
-    module_name, colon, class_name = path.partition(":")
-    if not (colon and module_name and class_name):
-        raise ModelFamilyError(f"{where} is no import path: give package.module:Class")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # whatever a user's own code raises
-        missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
-        remedy = "; it must be installed or on PYTHONPATH" if missing else ""
-        raise ModelFamilyError(f"{where}: {module_name} cannot be imported: {error!r}{remedy}") from error
-    found = getattr(module, class_name, None)
+    found = named_object(path, where=where, kind="family", known=(), error=ModelFamilyError)
     if not isinstance(found, type):
-        raise ModelFamilyError(f"{where}: {module_name} has no class {class_name}")
+        raise ModelFamilyError(f"{where} is not a class")
     lacking = sorted(name for name in _members() if not hasattr(found, name))
     if lacking:
         raise ModelFamilyError(f"{where} lacks {', '.join(lacking)}; see vcap_jax.models.family.ModelFamily")
-    try:
+    with users_code(f"{where} cannot be made", found.__module__, ModelFamilyError):
         family: ModelFamily = found()
-        return family
-    except Exception as error:
-        raise ModelFamilyError(f"{where} cannot be made: {error!r}") from error
+    return family
 
 
 def _members() -> set[str]:

@@ -37,12 +37,6 @@ _POLICIES: Mapping[str, Callable[..., bool] | None] = {
 NAMES: tuple[str, ...] = ("none", *_POLICIES)
 
 
-def check_remat(remat: str) -> None:
-    """Raises ValueError for a policy that does not exist."""
-    if remat not in NAMES:
-        raise ValueError(f"model.remat is {remat!r}; it must be one of {', '.join(NAMES)}")
-
-
 def rematerialised(function: Callable[Arguments, Result], remat: str) -> Callable[Arguments, Result]:
     """``function``, the body of a scan over layers, under a policy:
 
@@ -53,8 +47,11 @@ def rematerialised(function: Callable[Arguments, Result], remat: str) -> Callabl
     quicker than storing it ("none"). offload: as "layer", and the hidden states between layers wait for the backward
     pass in the host's memory (2 * D bytes per token and layer each way: hidden behind the layers' products where these
     are long, as they are for long videos).
+
+    Raises ValueError for a policy that does not exist.
     """
-    check_remat(remat)
+    if remat not in NAMES:
+        raise ValueError(f"model.remat is {remat!r}; it must be one of {', '.join(NAMES)}")
     if remat == "none":
         return function
     # Inside a scan nothing can be merged across the checkpoint boundary, so no barrier is needed.

@@ -1,6 +1,6 @@
 """Which tensor of a public checkpoint fills which block of which parameter of ours.
 
-A family states its table once (``Rule``); loading, saving, shapes, adapters and gradients all read it.
+A family states its table once (``Rule``); loading, saving, shapes and adapters all read it.
 A parameter of ours may be a stack over layers, has its inputs before its outputs, and may join several public tensors
 side by side (q, k and v; gate and up).
 """

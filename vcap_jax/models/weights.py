@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 from safetensors import SafetensorError, safe_open
 
 from vcap_jax.models.errors import CheckpointError, damaged
-from vcap_jax.models.lora import Additions, is_adapter
+from vcap_jax.models.lora import Additions
 from vcap_jax.models.tensor_files import write_tensors
 from vcap_jax.models.weight_map import Mapped, Shape, Sliceable, Tensor, WeightMap, flat_parameters
 from vcap_jax.parallel.arrays import AnyArray
@@ -141,52 +140,6 @@ def write_beside(folder: Path, file: str, name: str, array: np.ndarray) -> None:
         index.write_text(json.dumps(listed), encoding="utf-8")
 
 
-def to_public(
-    names: WeightMap, state: Mapped | nnx.State[str | int, object]
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Name and array of every tensor as a checkpoint has it, one at a time.
-
-    Args:
-        state: a model, or a state of the same structure (gradients, optimizer moments). Parts that are absent
-            (filtered out) are skipped.
-
-    Raises:
-        CheckpointError: the state holds adapters, which are no tensors of a checkpoint.
-    """
-    leaves = flat_parameters(state)
-    if found := [path for path in leaves if is_adapter(tuple(path.split(".")))]:
-        raise CheckpointError(
-            f"{found[0]} belongs to an adapter: save_pretrained merges adapters, lora_files.save_adapter writes them"
-        )
-    for tensor in names.tensors:
-        if tensor.path in leaves:
-            yield tensor.name, tensor.write(_block(leaves[tensor.path], tensor))
-
-
-def from_public(model: Mapped, arrays: Mapping[str, np.ndarray]) -> None:
-    """Set all parameters of ``model`` in place from arrays under public names, cast to the parameters' type.
-
-    Adapters stay as they are.
-
-    Raises:
-        CheckpointError: as ``fill``.
-    """
-    names = model.weight_map
-    by_path = _by_path(names)
-    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-    _verify(names, shapes, missing_shards=[], pending=set())
-    sources = {names.canonical_name(name): array for name, array in arrays.items()}
-    _check_copies(names, sources)
-    state = nnx.state(model, nnx.Param)
-    for keys, param in nnx.to_flat_state(state):
-        if is_adapter(keys):
-            continue
-        old = param.get_value()
-        block = _read_block(sources, by_path[".".join(map(str, keys))], old.shape, old.dtype, None)
-        param.set_value(jnp.asarray(block))
-    nnx.update(model, state)
-
-
 def _by_path(names: WeightMap) -> dict[str, list[Tensor]]:
     found: dict[str, list[Tensor]] = {}
     for tensor in names.tensors:
@@ -286,10 +239,9 @@ def _read_block(
     tensors: Sequence[Tensor],
     shape: Shape,
     dtype: DTypeLike,
-    index: tuple[slice, ...] | None,
+    index: tuple[slice, ...],
 ) -> np.ndarray:
-    """The block ``index`` (None: all) of one of our parameters, gathered from its public tensors and cast."""
-    index = index or (slice(None),) * len(shape)
+    """The block ``index`` of one of our parameters, gathered from its public tensors and cast."""
     bounds = [part.indices(size)[:2] for part, size in zip(index, shape, strict=True)]
     out = np.empty([stop - start for start, stop in bounds], dtype)
     column_start, column_stop = bounds[-1]

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vcap_jax.kernels.attention.decode_bytes import columns_read
 from vcap_jax.rollout.schedule import Shape, ShapeBuckets
 
 
@@ -33,6 +32,13 @@ def spread_lengths(mean: float, longest: int, groups: int, captions: int) -> np.
     lengths = mean * np.exp(deviation * normal - deviation**2 / 2)
     order = np.random.default_rng(0).permutation(count)
     return np.clip(np.rint(lengths), 1, longest).astype(np.int64)[order].reshape(groups, captions)
+
+
+def columns_read(early: np.ndarray, late: np.ndarray, *, start: int, block: int) -> np.ndarray:
+    """Columns in the blocks that a kernel reads which looks at [0, early) and [start, start + late): whole blocks,
+    one in which both ranges have columns twice. early, late: integers of any one shape, which is the result's."""
+    late_blocks = np.where(late > 0, -(-(start + late) // block) - start // block, 0)
+    return np.asarray((-(-early // block) + late_blocks) * block)
 
 
 class Call(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,28 +84,41 @@ def score_candidates(
         return
     mine = processes.share(len(samples))
     parts = [_part(path, index, processes.count) for index in range(processes.count)]
+    index_of = {sample.id: index for index, sample in enumerate(samples)}
+    settings = PipelineSettings(
+        batch_groups=1,
+        shuffle=False,
+        epochs=1,
+        threads=threads,
+        prefetch=2 * threads,
+        on_bad_sample=on_bad_sample,
+    )
+
+    def ask(example: Example) -> Future[GroupScores]:
+        identity = example.sample.id
+        reference, segments = None, tuple[Segment, ...]()
+        if references is not None:
+            reference, segments = compared_with(references, identity, seed=seed, step=0)
+        group = GroupForReward(
+            sample_id=identity,
+            step=0,
+            index=index_of[identity],
+            media=example.media,
+            reference=reference,
+            captions=candidates[identity].references,
+            references=() if references is None else references[identity].references,
+            reference_segments=segments,
+        )
+        return session.submit(group)
 
     def score_own() -> None:
         part = parts[processes.index]
         part.parent.mkdir(parents=True, exist_ok=True)
         last = last_row(part)
         begin = mine.start if last is None else as_whole(last["place"], f"{part}: place") + 1
-        index_of = {sample.id: index for index, sample in enumerate(samples)}
         with part.open("a", encoding="utf-8") as file, finishing("the groups that are at the judge"):
             scored = begin - mine.start
-            asked = _asked(
-                samples[begin : mine.stop],
-                candidates,
-                load,
-                session,
-                references,
-                seed,
-                threads,
-                on_bad_sample,
-                on_bad,
-                index_of,
-            )
-            for sample, scores in asked:
+            for sample, scores in _asked(samples[begin : mine.stop], load, settings, on_bad, ask):
                 index = index_of[sample.id]
                 row = {"place": index, "id": sample.id, "rewards": scores.rewards}
                 with naming(part):
@@ -131,27 +144,14 @@ def _part(path: Path, index: int, count: int) -> Path:
 
 def _asked(
     samples: Sequence[Sample],
-    candidates: ReferencePool,
     load: Callable[[Sample], Example],
-    session: RewardSession,
-    references: ReferencePool | None,
-    seed: int,
-    threads: int,
-    on_bad_sample: OnBadSample,
+    settings: PipelineSettings,
     on_bad: Callable[[BadSample], None],
-    index_of: Mapping[str, int],
+    ask: Callable[[Example], Future[GroupScores]],
 ) -> Iterator[tuple[Sample, GroupScores]]:
     """In the order of the samples, many groups at the judge at once."""
     if not samples:
         return
-    settings = PipelineSettings(
-        batch_groups=1,
-        shuffle=False,
-        epochs=1,
-        threads=threads,
-        prefetch=2 * threads,
-        on_bad_sample=on_bad_sample,
-    )
     groups = GroupIterator(samples, load, settings, on_skip=on_bad)
     waiting: deque[tuple[Sample, Future[GroupScores]]] = deque()
     try:
@@ -159,21 +159,7 @@ def _asked(
             if requested():
                 break
             example = batch.examples[0]
-            identity = example.sample.id
-            reference, segments = None, tuple[Segment, ...]()
-            if references is not None:
-                reference, segments = compared_with(references, identity, seed=seed, step=0)
-            group = GroupForReward(
-                sample_id=identity,
-                step=0,
-                index=index_of[identity],
-                media=example.media,
-                reference=reference,
-                captions=candidates[identity].references,
-                references=() if references is None else references[identity].references,
-                reference_segments=segments,
-            )
-            waiting.append((example.sample, session.submit(group)))
+            waiting.append((example.sample, ask(example)))
             if len(waiting) >= _IN_FLIGHT:
                 sample, future = waiting.popleft()
                 yield sample, future.result()

@@ -72,7 +72,7 @@ def _candidates(scored: Scored) -> tuple[SampleCandidate, ...]:
             full_reward=scored.scores.full_reward,
             scores=dict(one.components),
             notes=dict(one.notes),
-            failure=None if one.failure is None else f"{one.failure.reason}: {one.failure.detail}",
+            failure=None if one.failure is None else str(one.failure),
             segment=None if window is None else (window.start, window.end),
         )
         for text, one in zip(scored.captions.texts, scored.scores.candidates, strict=True)

@@ -19,9 +19,9 @@ class EndpointWriter:
     """Makes a ``CaptionWriter`` of a served model; use as a context manager, which gives that writer.
 
     config: prompts, sampling, numbers of references and windows. endpoint: addresses, model, key, limits; its
-    own temperature and answer length are replaced by those of the references. load: reads whole samples;
-    load_windows: makes a reader of windows. samples: all that the pool is for. seed: of the draws. ended_only: leave
-    out captions that were cut off. say: told of samples that get fewer references, as the server did not answer.
+    own temperature and answer length are replaced by those of the references. reader: what reads whole samples, or
+    windows. samples: all that the pool is for. seed: of the draws. ended_only: leave out captions that were cut off.
+    say: told of samples that get fewer references, as the server did not answer.
     """
 
     def __init__(
@@ -30,14 +30,13 @@ class EndpointWriter:
         endpoint: JudgeConfig,
         samples: Sequence[Sample],
         *,
-        load: Load,
-        load_windows: Callable[[WindowDraw], Load],
+        reader: Callable[[WindowDraw | None], Load],
         seed: int,
         ended_only: bool = False,
         say: Callable[[str], None],
     ) -> None:
         self._config, self._samples, self._seed, self._ended_only = config, samples, seed, ended_only
-        self._load, self._load_windows = load, load_windows
+        self._reader = reader
         self._say = say
         self._rollout = reference_rollout(config)
         self._captioner = EndpointCaptioner(
@@ -59,28 +58,17 @@ class EndpointWriter:
             settings=settings | {"sampling": captioner.sent, "ended_only": self._ended_only},
             asked=asked_digest(self._samples),
         )
-        return CaptionWriter(config, self, provenance, segments=segments, ended_only=self._ended_only)
+        return CaptionWriter(config, self._draws, provenance, segments=segments, ended_only=self._ended_only)
 
     def __exit__(self, *exc: object) -> None:
         self._captioner.__exit__(*exc)
 
-    def whole(
-        self, samples: Sequence[Sample], *, seed: int, first: int, on_bad: Report
+    def _draws(
+        self, samples: Sequence[Sample], window: WindowDraw | None, *, seed: int, first: int, on_bad: Report
     ) -> Iterator[Captioned]:
         """See ``Draws``."""
         del first  # a served model's seeds depend on ids
-        return self._told(self._captioner.captions(samples, self._load, seed=seed, on_bad=on_bad))
-
-    def windows(
-        self, items: Sequence[Sample], draw: WindowDraw, *, seed: int, first: int, on_bad: Report
-    ) -> Iterator[Captioned]:
-        """See ``Draws``."""
-        del first
-        load = self._load_windows(draw)
-        return self._told(self._captioner.captions(items, load, seed=seed, on_bad=on_bad))
-
-    def _told(self, found: Iterator[Captioned]) -> Iterator[Captioned]:
-        for done in found:
+        for done in self._captioner.captions(samples, self._reader(window), seed=seed, on_bad=on_bad):
             if done.lacking:
                 self._say(f"sample {done.sample.id} gets {len(done.captions)} references: {done.lacking}")
             yield done

@@ -68,22 +68,13 @@ class PolicyWriter(CaptionWriter):
             | ({} if ctx.servers is None else {"engine": "vllm"}),
             asked=asked_digest(samples),
         )
-        super().__init__(config, _Draws(ctx, captioner), provenance, segments=segments, ended_only=ended_only)
 
+        def draws(
+            samples: Sequence[Sample], window: WindowDraw | None, *, seed: int, first: int, on_bad: Report
+        ) -> Iterator[Captioned]:
+            load = None
+            if window is not None:
+                load = sample_reader(config, ctx.policy.processor, window=window, judged=False)
+            return captioner.captions(samples, seed=seed, first=first, load=load, on_bad=on_bad)
 
-class _Draws:
-    """See ``Draws``."""
-
-    def __init__(self, ctx: RunContext, captioner: PolicyCaptioner) -> None:
-        self._ctx, self._captioner = ctx, captioner
-
-    def whole(
-        self, samples: Sequence[Sample], *, seed: int, first: int, on_bad: Report
-    ) -> Iterator[Captioned]:
-        return self._captioner.captions(samples, seed=seed, first=first, on_bad=on_bad)
-
-    def windows(
-        self, items: Sequence[Sample], draw: WindowDraw, *, seed: int, first: int, on_bad: Report
-    ) -> Iterator[Captioned]:
-        load = sample_reader(self._ctx.config, self._ctx.policy.processor, window=draw, judged=False)
-        return self._captioner.captions(items, seed=seed, first=first, load=load, on_bad=on_bad)
+        super().__init__(config, draws, provenance, segments=segments, ended_only=ended_only)

@@ -82,8 +82,7 @@ def write_requested_pool(
             config,
             request.endpoint,
             samples,
-            load=sample_reader(config, processor),
-            load_windows=lambda draw: sample_reader(config, processor, window=draw),
+            reader=lambda window: sample_reader(config, processor, window=window),
             seed=reference_seed(config),
             ended_only=request.ended_only,
             say=say,
@@ -122,7 +121,7 @@ def write_requested_pool(
 def pool_shares(pool: ReferencePool, world: EmbeddedData) -> FactRow:
     """What a pool for the training scenes covers and makes up (``fact_shares``), over every one of them: nothing is
     covered of a scene that has no entry."""
-    return fact_shares(count_captions(world.train_scenes, {e.id: e.references for e in pool.entries()}))
+    return fact_shares(count_captions(world.train_scenes, pool.texts()))
 
 
 def _described(path: Path, pool: ReferencePool, samples: int, world: EmbeddedData | None, each: int) -> str:

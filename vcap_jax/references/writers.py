@@ -23,14 +23,11 @@ Report = Callable[[BadSample], None]
 
 
 class Draws(Protocol):
-    """Captions by one captioner; ``first`` is the index of the first sample."""
+    """Captions by one captioner: of whole samples, or of windows as ``window`` draws them. first: index of the first
+    sample."""
 
-    def whole(
-        self, samples: Sequence[Sample], *, seed: int, first: int, on_bad: Report
-    ) -> Iterator[Captioned]: ...
-
-    def windows(
-        self, items: Sequence[Sample], draw: WindowDraw, *, seed: int, first: int, on_bad: Report
+    def __call__(
+        self, samples: Sequence[Sample], window: WindowDraw | None, *, seed: int, first: int, on_bad: Report
     ) -> Iterator[Captioned]: ...
 
 
@@ -52,7 +49,7 @@ class CaptionWriter:
     def whole(self, samples: Sequence[Sample], first: int, on_bad: Report) -> Iterator[Written]:
         """See ``ReferenceWriter``."""
         index_of = {sample.id: first + index for index, sample in enumerate(samples)}
-        for done in self._draws.whole(samples, seed=self.provenance.seed, first=first, on_bad=on_bad):
+        for done in self._draws(samples, None, seed=self.provenance.seed, first=first, on_bad=on_bad):
             texts = self._texts(done)
             if texts:
                 yield Written(index=index_of[done.sample.id], references=texts)
@@ -65,7 +62,7 @@ class CaptionWriter:
         draw = WindowDraw(config.reward.local, seed=seed, prompt=config.references.segment_prompt)
         items = draw.items(samples, self.segments, first % self.segments)
         index_of = {item.id: first + index for index, item in enumerate(items)}
-        for done in self._draws.windows(items, draw, seed=seed + WINDOW_SEED, first=first, on_bad=on_bad):
+        for done in self._draws(items, draw, seed=seed + WINDOW_SEED, first=first, on_bad=on_bad):
             texts = tuple(filter(None, map(description, self._texts(done))))
             if texts:
                 item = done.sample

@@ -28,6 +28,7 @@ from vcap_jax.report.charts import (
     style_axes,
 )
 from vcap_jax.report.pages import page_templates, write_page
+from vcap_jax.report.text_tables import text_table
 
 Curve = Callable[[PastRun], tuple[np.ndarray, np.ndarray]]
 """Steps and values of a run."""
@@ -42,10 +43,11 @@ _SHORT = 12
 
 def as_text(arms: Sequence[Arm]) -> str:
     """The arms and their figures, for a terminal."""
-    parts = [_grid([["", "seeds", "steps", ""], *([_name(k), *_done(arm)] for k, arm in enumerate(arms))])]
+    head = ["", "seeds", "steps", ""]
+    parts = [text_table([head, *([_name(k), *_done(arm)] for k, arm in enumerate(arms))], numbers=False)]
     for figure in _figures(arms):
         rows = [[_name(k), *_cells(arm.spreads().get(figure))] for k, arm in enumerate(arms)]
-        parts.append(_grid([[figure, "start", "now", "change"], *rows]))
+        parts.append(text_table([[figure, "start", "now", "change"], *rows], numbers=False))
     parts.append(textwrap.fill(_NOTE, 100))
     return "\n\n".join(parts) + "\n"
 
@@ -105,13 +107,6 @@ def _cells(spread: Spread | None) -> tuple[str, str, str]:
         now += f" ({spread.low:.4g} to {spread.high:.4g})"
         change += f" ({spread.change_low:+.4g} to {spread.change_high:+.4g})"
     return f"{spread.start:.4g}", now, change
-
-
-def _grid(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
 
 
 def _links(page: Path, arm: Arm) -> list[tuple[str, str]]:

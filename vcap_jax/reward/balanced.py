@@ -9,20 +9,18 @@ The published weights of the components are not known; by default they are equal
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from vcap_jax.reward.balance import Balance, balance_form
 from vcap_jax.reward.config import BalancedConfig, RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
-from vcap_jax.reward.group import CandidateScore, GroupScores, all_failed
+from vcap_jax.reward.group import CandidateScore
 from vcap_jax.reward.judge_query import Verdict
-from vcap_jax.reward.one_question import OneQuestion, load_question, masked, reference_of
-from vcap_jax.reward.open_group import OpenGroup
+from vcap_jax.reward.one_question import OneQuestion, OneQuestionReward, load_question, masked
 
 
-class BalancedReward:
+class BalancedReward(OneQuestionReward[Balance]):
     """Components, 0 to 1: ``precision``, ``recall`` and ``text``, of which the reward is the weighted mean, and
     ``of_length``, whether the caption is of a length at which its text counts. ``claims`` is how many it makes.
 
@@ -33,40 +31,10 @@ class BalancedReward:
         self._config = config.balanced
         template = load_question("balanced", self._config.instruction, most=self._config.most_entries)
         form = balance_form(template.text, self._config.most_entries)
-        self._question = OneQuestion(template, form, tools)
+        super().__init__(OneQuestion(template, form, tools), self._config.shares)
 
-    @classmethod
-    def uses_reference(cls, config: RewardConfig) -> bool:
-        """Always: its units are what recall is of."""
-        return True
-
-    @classmethod
-    def asks_judge(cls, config: RewardConfig) -> bool:
-        """Always."""
-        return True
-
-    async def score_captions(self, group: OpenGroup) -> GroupScores:
-        """One question for each different caption, as soon as it has ended. Raises ValueError for a group without a
-        reference."""
-        began = time.perf_counter()
-        reference = reference_of(group.prompt)
-        verdicts = await self._question.verdicts(group, reference)
-        if isinstance(verdicts, Failure):
-            return all_failed(group.prompt, group.size, verdicts)
-        silent: Verdict[Balance] = Verdict(result=_SILENT)
-        return GroupScores(
-            sample_id=group.prompt.sample_id,
-            step=group.prompt.step,
-            candidates=tuple(
-                self._candidate(verdicts.get(text, silent), text, reference)
-                for text in (await group.whole()).captions
-            ),
-            full_reward=1.0,
-            weights=self._config.shares,
-            seconds=time.perf_counter() - began,
-        )
-
-    def _candidate(self, verdict: Verdict[Balance], caption: str, reference: str) -> CandidateScore:
+    def _candidate(self, verdict: Verdict[Balance] | None, caption: str, reference: str) -> CandidateScore:
+        verdict = verdict or Verdict(result=_SILENT)
         balance = verdict.result
         if isinstance(balance, Failure):
             return masked(verdict, balance)
@@ -89,7 +57,6 @@ class BalancedReward:
             components=components,
             notes={} if balance is _SILENT else {"Claims and units": told_balance(balance)},
             keys={"global": verdict.key},
-            judge_seconds=verdict.seconds,
         )
 
 

@@ -10,7 +10,6 @@ hedging and for a missing thought.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from vcap_jax.reward.config import RewardConfig
@@ -24,16 +23,15 @@ from vcap_jax.reward.differences import (
 )
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
-from vcap_jax.reward.group import CandidateScore, GroupScores, all_failed
+from vcap_jax.reward.group import CandidateScore
 from vcap_jax.reward.judge_query import Verdict
-from vcap_jax.reward.one_question import OneQuestion, load_question, masked, reference_of
-from vcap_jax.reward.open_group import OpenGroup
+from vcap_jax.reward.one_question import OneQuestion, OneQuestionReward, load_question, masked
 
 UNASKED = CandidateScore(reward=0.0, keys={"global": None})
 """A text without content: nobody is asked, and nothing is earned."""
 
 
-class ClaimDifferencesReward:
+class ClaimDifferencesReward(OneQuestionReward[Differences]):
     """Components: ``differences``; ``omissions`` and ``inventions`` of the candidate; ``reference_errors``.
 
     Raises TemplateError for an instruction that cannot be used.
@@ -45,37 +43,13 @@ class ClaimDifferencesReward:
             "claim_differences", self._config.instruction, most=self._config.most_differences
         )
         form = differences_form(template.text, self._config.most_differences)
-        self._question = OneQuestion(template, form, tools)
+        super().__init__(OneQuestion(template, form, tools))
 
-    @classmethod
-    def uses_reference(cls, config: RewardConfig) -> bool:
-        """Always: it is what the candidate is compared with."""
-        return True
-
-    @classmethod
-    def asks_judge(cls, config: RewardConfig) -> bool:
-        """Always."""
-        return True
-
-    async def score_captions(self, group: OpenGroup) -> GroupScores:
-        """One question for each different caption, as soon as it has ended. Raises ValueError for a group without a
-        reference."""
-        began = time.perf_counter()
-        verdicts = await self._question.verdicts(group, reference_of(group.prompt))
-        if isinstance(verdicts, Failure):
-            return all_failed(group.prompt, group.size, verdicts)
-        return GroupScores(
-            sample_id=group.prompt.sample_id,
-            step=group.prompt.step,
-            candidates=tuple(
-                self._candidate(verdicts[text]) if text in verdicts else UNASKED
-                for text in (await group.whole()).captions
-            ),
-            full_reward=1.0,
-            seconds=time.perf_counter() - began,
-        )
-
-    def _candidate(self, verdict: Verdict[Differences]) -> CandidateScore:
+    def _candidate(
+        self, verdict: Verdict[Differences] | None, caption: str, reference: str
+    ) -> CandidateScore:
+        if verdict is None:
+            return UNASKED
         differences = verdict.result
         if isinstance(differences, Failure):
             return masked(verdict, differences)
@@ -84,7 +58,6 @@ class ClaimDifferencesReward:
             components=difference_components(differences),
             notes={"Differences from the reference": told_differences(differences)},
             keys={"global": verdict.key},
-            judge_seconds=verdict.seconds,
         )
 
 

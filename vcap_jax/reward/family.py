@@ -22,7 +22,7 @@ from vcap_jax.reward.family_results import misfit_scores
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.open_group import OpenGroup
 from vcap_jax.reward.store import JudgementStore, StoreError
-from vcap_jax.system.plugins import RAISED, described, named_object
+from vcap_jax.system.plugins import described, named_object, users_code
 
 __all__ = [
     "CaptionFamily",
@@ -37,6 +37,7 @@ __all__ = [
 
 _SAYS = ("uses_reference", "asks_judge")
 _SCORES = ("score_group", "score_captions")
+_ENDS_THE_RUN = (JudgeUnavailable, StoreError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +116,8 @@ def load_family(config: RewardConfig) -> type[GroupFamily | CaptionFamily]:
     if problem := _misfit(found):
         raise FamilyError(f"{where} {problem}; see vcap_jax/reward/family.py")
     for name in _SAYS:
-        try:
+        with users_code(f"{where} failed when it was asked {name}", found.__module__, FamilyError):
             said = getattr(found, name)(config)
-        except RAISED as error:
-            raise FamilyError(
-                f"{where} failed when it was asked {name}: {described(error, found.__module__)}"
-            ) from error
         if not isinstance(said, bool):
             raise FamilyError(
                 f"{where} answers {name} with a {type(said).__name__}, where True or False is wanted"
@@ -132,16 +129,10 @@ def made_family(config: RewardConfig, tools: FamilyTools) -> GroupFamily | Capti
     """The configured family itself. Raises FamilyError, and what a family of this project raises for settings that
     cannot work."""
     family = load_family(config)
-    if config.family in FAMILIES:
+    where = f"{_named(config.family)} cannot be made with these settings"
+    ours = config.family in FAMILIES
+    with users_code(where, family.__module__, FamilyError, passing=_ENDS_THE_RUN, ours=ours):
         return family(config, tools)
-    try:
-        return family(config, tools)
-    except (JudgeUnavailable, StoreError):
-        raise
-    except RAISED as error:
-        raise FamilyError(
-            f"{_named(config.family)} cannot be made with these settings: {described(error, family.__module__)}"
-        ) from error
 
 
 async def scores_by(family: GroupFamily | CaptionFamily, name: str, group: OpenGroup) -> GroupScores:
@@ -150,23 +141,18 @@ async def scores_by(family: GroupFamily | CaptionFamily, name: str, group: OpenG
     Raises FamilyError for other results and for whatever a family of a user's own raises, and what must end the run
     (JudgeUnavailable, StoreError).
     """
-    where = f"{_named(name)} failed on sample {group.prompt.sample_id!r}"
+    where, module = f"{_named(name)} failed on sample {group.prompt.sample_id!r}", type(family).__module__
     try:
-        if isinstance(family, CaptionFamily):
-            scores = await family.score_captions(group)
-        else:
-            scores = await family.score_group(await group.whole())
-    except (JudgeUnavailable, StoreError):
-        raise
+        with users_code(where, module, FamilyError, passing=_ENDS_THE_RUN, ours=name in FAMILIES):
+            if isinstance(family, CaptionFamily):
+                scores = await family.score_captions(group)
+            else:
+                scores = await family.score_group(await group.whole())
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():  # by us, when the session is closed
             raise
-        raise FamilyError(f"{where}: {described(error, type(family).__module__)}") from error
-    except RAISED as error:
-        if name in FAMILIES:  # a defect of this project, which keeps its trace
-            raise
-        raise FamilyError(f"{where}: {described(error, type(family).__module__)}") from error
+        raise FamilyError(f"{where}: {described(error, module)}") from error
     if problem := misfit_scores(scores, await group.whole()):
         method = "score_captions" if isinstance(family, CaptionFamily) else "score_group"
         raise FamilyError(f"{where}: {method} gave {problem}")

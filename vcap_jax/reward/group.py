@@ -82,7 +82,6 @@ class CandidateScore:
     verdicts: by pass, of families that ask for verdicts.
     keys: by pass the key of an answer in the store; None for a text that nobody was asked about, "" for one that
         failed or was not stored.
-    judge_seconds: time in HTTP requests for it; candidates with the same text share one answer and its time.
 
     Raises ValueError for a reward or a component that is not finite, a reward with a failure or without either, and
     a name that cannot be a metric's.
@@ -94,7 +93,6 @@ class CandidateScore:
     notes: Mapping[str, str] = field(default_factory=dict)
     verdicts: Mapping[str, Scores] = field(default_factory=dict)
     keys: Mapping[str, str | None] = field(default_factory=dict)
-    judge_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if (self.reward is None) != (self.failure is not None):
@@ -120,8 +118,7 @@ class GroupScores:
     full_reward: the most that a candidate of this group could earn; None where the family knows no limit.
     weights: of the components whose weighted sum every reward of the group is, for ``grpo.advantages.per_component``;
         empty where the reward is no such sum.
-    window: of a pass over a part of a video, None without one. seconds: from the call, which may come when the first
-        caption has ended, to the last answer.
+    window: of a pass over a part of a video, None without one.
     """
 
     sample_id: str
@@ -130,7 +127,6 @@ class GroupScores:
     full_reward: float | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     window: TimeWindow | None = None
-    seconds: float = 0.0
 
     @property
     def rewards(self) -> list[float | None]:
@@ -141,3 +137,14 @@ def all_failed(group: GroupPrompt, size: int, failure: Failure) -> GroupScores:
     """The scores of a group of ``size`` captions about which nothing can be said."""
     candidates = tuple(CandidateScore(reward=None, failure=failure) for _ in range(size))
     return GroupScores(sample_id=group.sample_id, step=group.step, candidates=candidates)
+
+
+def unjudgeable(prompt: GroupPrompt, reference: str | None) -> Failure | None:
+    """Why nothing can be said of any caption of a group: a reference without text, a video without an end; None if
+    something can. reference: what captions are compared with, None where it is nothing."""
+    if reference is not None and not reference.strip():
+        return Failure(reason="no_reference", detail=f"the reference of {prompt.sample_id!r} has no text")
+    if prompt.media.modality == "video" and not 0 < prompt.media.duration < math.inf:
+        detail = f"{prompt.sample_id!r}: a video of {prompt.media.duration} seconds"
+        return Failure(reason="media", detail=detail)
+    return None

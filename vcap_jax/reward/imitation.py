@@ -7,8 +7,6 @@ BLEU-4 (its 13a tokenizer, lower case, exponential smoothing, effective order), 
 
 from __future__ import annotations
 
-import time
-
 from sacrebleu.metrics.bleu import BLEU
 
 from vcap_jax.reward.config import RewardConfig
@@ -45,7 +43,6 @@ class ImitationReward:
 
     async def score_group(self, group: GroupForReward) -> GroupScores:
         """Every caption against the group's references. Raises ValueError for a group without any."""
-        began = time.perf_counter()
         own = () if group.reference is None else (group.reference,)
         references = [text for text in group.references or own if text.strip()]
         if not (group.references or own):
@@ -60,7 +57,6 @@ class ImitationReward:
             candidates=tuple(earned[text] for text in group.captions),
             full_reward=SCALE * (self._weights.cider + self._weights.bleu) if len(references) == 1 else None,
             weights={"cider": self._weights.cider, "bleu": self._weights.bleu},
-            seconds=time.perf_counter() - began,
         )
 
     def _score(self, caption: str, references: list[str]) -> CandidateScore:

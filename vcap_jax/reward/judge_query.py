@@ -34,13 +34,12 @@ T = TypeVar("T")
 class Verdict(Generic[T]):
     """What came of one text.
 
-    seconds: in HTTP requests; 0 where the store knew it. key: of the answer in the store; None for a text that
-    nobody was asked about, "" for one that failed or was not stored. tries, usage: HTTP requests that the answer took
-    and tokens of the last one, also of an answer that the store knew.
+    key: of the answer in the store; None for a text that nobody was asked about, "" for one that failed or was not
+    stored. tries, usage: HTTP requests that the answer took and tokens of the last one, also of an answer that the
+    store knew.
     """
 
     result: T | Failure
-    seconds: float = 0.0
     key: str | None = None
     tries: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -193,9 +192,7 @@ class JudgeQuery:
             prefix=asked.prefix,
             drawing=asked.drawing,
         )
-        verdict = Verdict(
-            result=answer.result, seconds=answer.seconds, key="", tries=answer.tries, usage=answer.usage
-        )
+        verdict = Verdict(result=answer.result, key="", tries=answer.tries, usage=answer.usage)
         if isinstance(answer.result, Failure):
             return verdict
         if key is not None and self._store is not None:

@@ -8,7 +8,6 @@ else for the group.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -17,9 +16,10 @@ from typing import Generic, TypeVar
 import pydantic
 from pydantic import ConfigDict
 
+from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure, FailureReason
 from vcap_jax.reward.family import FamilyTools
-from vcap_jax.reward.group import CandidateScore, GroupPrompt
+from vcap_jax.reward.group import CandidateScore, GroupPrompt, GroupScores, all_failed, unjudgeable
 from vcap_jax.reward.json_objects import head, one_object
 from vcap_jax.reward.judge_query import Form, JudgeQuery, MediaViews, Pass, Verdict
 from vcap_jax.reward.open_group import OpenGroup, for_each
@@ -80,11 +80,8 @@ class OneQuestion(Generic[T]):
         Raises JudgeUnavailable and its kinds, and StoreError.
         """
         prompt = group.prompt
-        if not reference.strip():
-            return Failure(reason="no_reference", detail=f"the reference of {prompt.sample_id!r} has no text")
-        if prompt.media.modality == "video" and not 0 < prompt.media.duration < math.inf:
-            detail = f"{prompt.sample_id!r}: a video of {prompt.media.duration} seconds"
-            return Failure(reason="media", detail=detail)
+        if (failure := unjudgeable(prompt, reference)) is not None:
+            return failure
         looking = MediaViews(prompt.media, sample_id=prompt.sample_id, use_image=True, judge=self._judge)
 
         async def judged(text: str) -> Verdict[T]:
@@ -107,7 +104,49 @@ class OneQuestion(Generic[T]):
         return verdicts
 
 
-def reference_of(prompt: GroupPrompt) -> str:
+class OneQuestionReward(Generic[T]):
+    """What these families share; ``_candidate`` is a family's own.
+
+    weights: see ``GroupScores``; None where the reward is no weighted sum.
+    """
+
+    def __init__(self, question: OneQuestion[T], weights: Mapping[str, float] | None = None) -> None:
+        self._question, self._weights = question, weights or {}
+
+    @classmethod
+    def uses_reference(cls, config: RewardConfig) -> bool:
+        """Always."""
+        return True
+
+    @classmethod
+    def asks_judge(cls, config: RewardConfig) -> bool:
+        """Always."""
+        return True
+
+    async def score_captions(self, group: OpenGroup) -> GroupScores:
+        """One question for each different caption, as soon as it has ended. Raises ValueError for a group without a
+        reference."""
+        reference = _reference_of(group.prompt)
+        verdicts = await self._question.verdicts(group, reference)
+        if isinstance(verdicts, Failure):
+            return all_failed(group.prompt, group.size, verdicts)
+        return GroupScores(
+            sample_id=group.prompt.sample_id,
+            step=group.prompt.step,
+            candidates=tuple(
+                self._candidate(verdicts.get(text), text, reference)
+                for text in (await group.whole()).captions
+            ),
+            full_reward=1.0,
+            weights=self._weights,
+        )
+
+    def _candidate(self, verdict: Verdict[T] | None, caption: str, reference: str) -> CandidateScore:
+        """What a caption earns; verdict: None for a text without content, about which nobody is asked."""
+        raise NotImplementedError
+
+
+def _reference_of(prompt: GroupPrompt) -> str:
     """The group's reference. Raises ValueError where there is none."""
     if prompt.reference is None:
         raise ValueError(
@@ -118,9 +157,7 @@ def reference_of(prompt: GroupPrompt) -> str:
 
 def masked(verdict: Verdict[T], failure: Failure) -> CandidateScore:
     """A candidate about which nothing is known."""
-    return CandidateScore(
-        reward=None, failure=failure, keys={"global": verdict.key}, judge_seconds=verdict.seconds
-    )
+    return CandidateScore(reward=None, failure=failure, keys={"global": verdict.key})
 
 
 def read_answer(kind: type[T], text: str | None, finish_reason: str | None) -> T | Failure:

@@ -6,8 +6,6 @@ family is worth little without it.
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from vcap_jax.reward.config import RewardConfig
@@ -38,7 +36,6 @@ class RandomReward:
 
     async def score_group(self, group: GroupForReward) -> GroupScores:
         """A score for each caption, whatever it says."""
-        began = time.perf_counter()
         rng = np.random.default_rng([self._seed, group.step, group.index])
         drawn = rng.integers(0, MAX_SCORE + 1, len(group.captions)).astype(float).tolist()
         return GroupScores(
@@ -47,5 +44,4 @@ class RandomReward:
             candidates=tuple(CandidateScore(reward=score, components={"random": score}) for score in drawn),
             full_reward=float(MAX_SCORE),
             weights={"random": 1.0},
-            seconds=time.perf_counter() - began,
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -61,7 +60,6 @@ class VqaReward:
     async def score_captions(self, group: OpenGroup) -> GroupScores:
         """One request per different caption, as soon as it has ended; one without text answers nothing and is worth 0
         unasked."""
-        began = time.perf_counter()
         sample_id = group.prompt.sample_id
         questions = self._questions.get(sample_id)
         if not questions:
@@ -80,14 +78,13 @@ class VqaReward:
             ),
             full_reward=1.0,
             weights={"accuracy": 1.0},
-            seconds=time.perf_counter() - began,
         )
 
 
 def _candidate(verdict: Verdict[Answers], questions: Sequence[Question]) -> CandidateScore:
-    keys, seconds = {"answers": verdict.key}, verdict.seconds
+    keys = {"answers": verdict.key}
     if isinstance(verdict.result, Failure):
-        return CandidateScore(reward=None, failure=verdict.result, keys=keys, judge_seconds=seconds)
+        return CandidateScore(reward=None, failure=verdict.result, keys=keys)
     answers = verdict.result
     right = [question.right(answers[name]) for name, question in numbered(questions)]
     told = [answers[name] != UNKNOWN for name, _ in numbered(questions)]
@@ -97,7 +94,6 @@ def _candidate(verdict: Verdict[Answers], questions: Sequence[Question]) -> Cand
         components={"accuracy": accuracy, "answered": sum(told) / len(told)},
         notes={"Questions and answers": "\n".join(_lines(questions, answers, right))},
         keys=keys,
-        judge_seconds=seconds,
     )
 
 

@@ -9,8 +9,6 @@ candidate.
 from __future__ import annotations
 
 import asyncio
-import math
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import TypeAlias
@@ -20,7 +18,7 @@ from vcap_jax.reward.aggregation import component_weights, video_reward, weighte
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
-from vcap_jax.reward.group import CandidateScore, GroupPrompt, GroupScores, all_failed
+from vcap_jax.reward.group import CandidateScore, GroupPrompt, GroupScores, all_failed, unjudgeable
 from vcap_jax.reward.judge_query import JudgeQuery, MediaViews, Verdict, verdict_form, verdict_pass
 from vcap_jax.reward.open_group import OpenGroup, for_each
 from vcap_jax.reward.scores import Scores, full_scores, zero_scores
@@ -72,7 +70,6 @@ class WitnessAdjudicatorReward:
         Raises ValueError where the reward uses a reference and the group has None, JudgeUnavailable where no
         endpoint can be used at all, StoreError. Failures of single judgements and of data are in the result.
         """
-        began = time.perf_counter()
         prompt = group.prompt
         reference = prompt.reference if self._config.use_reference else None
         if self._config.use_reference and reference is None:
@@ -80,14 +77,8 @@ class WitnessAdjudicatorReward:
                 f"sample {prompt.sample_id!r} has no reference caption: give the run a reference pool, or set "
                 "reward.use_reference to false"
             )
-        if reference is not None and not reference.strip():
-            failure = Failure(
-                reason="no_reference", detail=f"the reference of {prompt.sample_id!r} has no text"
-            )
+        if (failure := unjudgeable(prompt, reference)) is not None:
             return all_failed(prompt, group.size, failure)
-        if prompt.media.modality == "video" and not 0 < prompt.media.duration < math.inf:
-            detail = f"{prompt.sample_id!r}: a video of {prompt.media.duration} seconds"
-            return all_failed(prompt, group.size, Failure(reason="media", detail=detail))
         looking = MediaViews(
             prompt.media, sample_id=prompt.sample_id, use_image=self._config.use_image, judge=self._judge
         )
@@ -103,7 +94,6 @@ class WitnessAdjudicatorReward:
             full_reward=self._full_reward(local=window is not None),
             weights=component_weights(self._config.weights, prompt.media.modality, local=window is not None),
             window=window,
-            seconds=time.perf_counter() - began,
         )
 
     async def _judge_image(
@@ -222,7 +212,6 @@ class WitnessAdjudicatorReward:
             notes={_HEADINGS[name]: scores[name].analysis for name in _HEADINGS if name in scores},
             verdicts=scores,
             keys={name: verdict.key for name, verdict in passes.items()},
-            judge_seconds=sum(verdict.seconds for verdict in passes.values()),
         )
 
     def _reward(self, scores: Mapping[str, Scores]) -> float:

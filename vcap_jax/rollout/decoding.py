@@ -74,23 +74,16 @@ class DecodeSettings:
 class DecodePrograms:
     """Compiled programs for one model definition, on one mesh with the axes ``data`` and ``tensor``.
 
-    graphdef: static model definition (see ``vcap_jax.models.policy``). compiler_options: XLA's, for every program.
+    graphdef: static model definition (see ``vcap_jax.models.policy``).
     """
 
-    def __init__(
-        self,
-        graphdef: GraphDef,
-        settings: DecodeSettings,
-        mesh: Mesh,
-        compiler_options: dict[str, str] | None = None,
-    ) -> None:
+    def __init__(self, graphdef: GraphDef, settings: DecodeSettings, mesh: Mesh) -> None:
         self._graphdef, self.settings, self.mesh = graphdef, settings, mesh
         self.replicas = mesh.shape[DATA_AXIS]
-        jit = partial(jax.jit, compiler_options=compiler_options)
-        self.empty = jit(self._empty, static_argnums=(1, 2, 3))
+        self.empty = jax.jit(self._empty, static_argnums=(1, 2, 3))
         # Each call reads one state and leaves the next in its place: the caches are never copied as a whole.
-        self.fill = jit(self._fill, donate_argnums=(1,))
-        self.decode = jit(self._decode, donate_argnums=(1,), static_argnums=(4,))
+        self.fill = jax.jit(self._fill, donate_argnums=(1,))
+        self.decode = jax.jit(self._decode, donate_argnums=(1,), static_argnums=(4,))
 
     def _decoder(self, params: DecodeParams) -> Decoder:
         return family_of(self._graphdef).decoder(self._graphdef, params)

@@ -153,7 +153,6 @@ class GroupSampler:
     break the next prompt that contains the caption).
     mesh: (data, tensor), see ``placement.local_mesh``; None takes this process's part of the mesh that the parameters
     lie on. Slots are dealt out to its ``data`` devices, ``groups_per_batch`` in all, at least one each.
-    compiler_options: XLA's, for every program.
     """
 
     def __init__(
@@ -164,14 +163,12 @@ class GroupSampler:
         end_ids: Sequence[int],
         banned_ids: Sequence[int],
         mesh: Mesh | None = None,
-        compiler_options: dict[str, str] | None = None,
     ) -> None:
         if not end_ids:
             raise ValueError("no end-of-caption token: the tokenizer and generation_config.json name none")
         self.config = config
         self._graphdef = graphdef
         self._mesh = mesh
-        self._compiler_options = compiler_options
         self._settings = DecodeSettings(
             group=config.group_size,
             budget=config.max_completion_length,
@@ -186,9 +183,7 @@ class GroupSampler:
     def programs(self, mesh: Mesh) -> DecodePrograms:
         """The programs on a mesh (data, tensor)."""
         if mesh not in self._programs:
-            self._programs[mesh] = DecodePrograms(
-                self._graphdef, self._settings, mesh, self._compiler_options
-            )
+            self._programs[mesh] = DecodePrograms(self._graphdef, self._settings, mesh)
         return self._programs[mesh]
 
     def buckets(self, replicas: int) -> ShapeBuckets:

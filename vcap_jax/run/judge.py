@@ -175,7 +175,7 @@ def reward_session(
     # Of several processes each has its own: SQLite's locks do not reach over a network's storage.
     named = store if judge.store is None else str(Path(judge.store).absolute())
     judge = dataclasses.replace(judge, store=str(ctx.own_file(named)))
-    references = {} if pool is None else {entry.id: entry.references for entry in pool.entries()}
+    references = {} if pool is None else pool.texts()
     with RewardSession(
         reward,
         judge,

@@ -64,27 +64,15 @@ def load_model(
     return model
 
 
-def load_policy(
-    config: ModelConfig,
-    *,
-    placement: Placement,
-    max_pixels: int | None = None,
-    max_frames: int | None = None,
-    max_frame_tokens: int | None = None,
-    fps: float | None = None,
-) -> Policy:
+def load_policy(config: ModelConfig, *, placement: Placement) -> Policy:
     """Reads the checkpoint folder that ``config.path`` names onto the devices of ``placement``.
 
-    For a run see ``run.checkpoint_source``.
+    Its visual budget is the checkpoint's own; for a run see ``run.checkpoint_source``.
 
-    max_pixels, max_frames, max_frame_tokens, fps: replace the checkpoint's own visual budget.
     Raises AdapterError if ``config.lora.adapter`` cannot be used.
     """
     folder = checkpoint_folder(config.path)
-    budget = VisualBudget(
-        max_pixels=max_pixels, max_frames=max_frames, max_frame_tokens=max_frame_tokens, fps=fps
-    )
-    processor = family_at(folder, config.family).processor(folder, budget)
+    processor = family_at(folder, config.family).processor(folder, VisualBudget())
     return policy_of(config, load_adapted(config, folder, placement=placement), processor)
 
 

@@ -45,8 +45,7 @@ def case_text(e1: Path, e2: Path, scenes: Mapping[str, Scene]) -> CaseText:
     The scene is the one with the most facts among those whose reference has both a false claim and a missing fact, the
     first of several; of eight captions the first is shown. Nothing is chosen by what e1 or e2 made of it.
     """
-    pool = ReferencePool.read(heldout_folder(e1) / "references.jsonl")
-    references = {entry.id: entry.references for entry in pool.entries()}
+    references = ReferencePool.read(heldout_folder(e1) / "references.jsonl").texts()
     identity = choose_scene(scenes, references)
     captions = [("reference of e1, by the base", references[identity][0])]
     for who, run, name in (("base", e1, "start"), ("VCap e1", e1, "trained"), ("VCap e2", e2, "trained")):

@@ -115,8 +115,7 @@ def _beside(row: str, task: Task, out: Path, worlds: Worlds) -> SeedResult:
     if row == "base":
         captions: Mapping[str, Sequence[str]] = heldout_captions(heldout / "start.jsonl")
     else:
-        pool = ReferencePool.read(heldout / "references.jsonl")
-        captions = {entry.id: entry.references for entry in pool.entries()}
+        captions = ReferencePool.read(heldout / "references.jsonl").texts()
     return SeedResult(
         counts=count_captions(worlds["heldout"], captions),
         curve=np.zeros((0, 2)),
@@ -125,8 +124,7 @@ def _beside(row: str, task: Task, out: Path, worlds: Worlds) -> SeedResult:
 
 
 def _meetings(run: Path, captions: Mapping[str, Sequence[str]], worlds: Worlds) -> Meetings:
-    pool = ReferencePool.read(heldout_folder(run) / "references.jsonl")
-    references = {entry.id: entry.references for entry in pool.entries()}
+    references = ReferencePool.read(heldout_folder(run) / "references.jsonl").texts()
     return meet(worlds["heldout"], captions, references)
 
 
@@ -139,10 +137,9 @@ def _reference_size(run: Path, worlds: Worlds) -> float | None:
     source = Path(noted.source)
     near = [run / "references", run.parent / "pools", *(parent / "pools" for parent in run.parents[:4])]
     path = next((folder / source.name for folder in near if (folder / source.name).exists()), source)
-    pool = ReferencePool.read(path)
-    entries = {entry.id: entry.references for entry in pool.entries()}
-    counts = count_captions(worlds["train"], entries)
-    return float(counts.correct.sum() / sum(map(len, entries.values())))
+    references = ReferencePool.read(path).texts()
+    counts = count_captions(worlds["train"], references)
+    return float(counts.correct.sum() / sum(map(len, references.values())))
 
 
 def _processor() -> str:

@@ -22,6 +22,7 @@ from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.versions import code_version
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.file_locks import alone
+from vcap_jax.system.files import tail
 from vcap_jax.system.json_records import parse_record
 from vcap_jax.system.shutdown import finishing, raise_if_requested
 from vcap_jax.world.splits import prepare_embedded_data
@@ -116,7 +117,9 @@ def work(
                         _note(out, one.task, seconds, workers, complete=False)
                         failed[one.task.key] = one.log
                         status = one.process.returncode
-                        say(f"{one.task.key} FAILED with {status}; the end of {one.log}:\n{_tail(one.log)}")
+                        say(
+                            f"{one.task.key} FAILED with {status}; the end of {one.log}:\n{tail(one.log, 12)}"
+                        )
                         continue
                     done += 1
                     _note(out, one.task, seconds, workers, complete=True)
@@ -241,7 +244,3 @@ def seconds_left(tasks: list[Task], out: Path) -> float:
         known = by_arm.get(f"{task.modality}/{task.arm}") or by_modality.get(task.modality)
         left += sum(known) / len(known) if known else EXPECTED_SECONDS[task.modality]
     return left
-
-
-def _tail(path: Path, lines: int = 12) -> str:
-    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])

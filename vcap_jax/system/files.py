@@ -61,3 +61,10 @@ def drop_torn_end(path: Path) -> None:
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         os.truncate(path, whole)
+
+
+def tail(path: Path, lines: int) -> str:
+    """The last lines of a log; of one without line ends no more than a thousand bytes for each."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - lines * 1000))
+        return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])

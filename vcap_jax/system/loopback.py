@@ -6,12 +6,15 @@ import ipaddress
 from urllib.parse import urlsplit
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens on ``host``. Names are not looked up."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def on_loopback(url: str) -> bool:
     """Whether ``url`` is http on this machine's loopback interface."""
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    try:
-        local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = host == "localhost"
-    return parts.scheme == "http" and local
+    return parts.scheme == "http" and is_loopback(parts.hostname or "")

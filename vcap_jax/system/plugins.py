@@ -7,7 +7,8 @@ import importlib
 import sys
 import sysconfig
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import UnionType
 
@@ -29,14 +30,12 @@ def named_object(
     """What ``path`` names.
 
     where: the setting and its value, which messages begin with. kind: what is wanted ("family"); known: the names of
-    those of this project. Raises ``error`` if there is nothing of that path.
+    those of this project that may be given. Raises ``error`` if there is nothing of that path.
     """
     module_name, colon, name = path.partition(":")
     if not (colon and module_name and name):
-        raise error(
-            f"{where} is no {kind} of this project: give one of {', '.join(known)}, or the import path of your "
-            "own as package.module:Class"
-        )
+        one_of = f"{kind} of this project: give one of {', '.join(known)}, or the import path of your own as"
+        raise error(f"{where} is no {one_of if known else 'import path: give'} package.module:Class")
     try:
         module = importlib.import_module(module_name)
     except RAISED as raised:
@@ -50,6 +49,29 @@ def named_object(
     if found is None:
         raise error(f"{where}: {module_name} has no {name}")
     return found
+
+
+@contextmanager
+def users_code(
+    where: str,
+    module: str,
+    error: type[VCapError],
+    *,
+    passing: tuple[type[Exception], ...] = (),
+    ours: bool = False,
+) -> Iterator[None]:
+    """Raises what a user's code in ``module`` raises as ``error``: ``where``, and what it was and in which line.
+
+    passing: comes through as it is. ours: the code is this project's own, whose defects keep their trace.
+    """
+    try:
+        yield
+    except passing:
+        raise
+    except RAISED as raised:
+        if ours:
+            raise
+        raise error(f"{where}: {described(raised, module)}") from raised
 
 
 def is_a(value: object, kinds: type | UnionType | tuple[type, ...]) -> bool:

@@ -40,11 +40,11 @@ def write_png(path: Path, image: np.ndarray) -> None:
     Image.fromarray(image).save(path, compress_level=1)
 
 
-def write_mp4(path: Path, frames: np.ndarray, fps: int = VIDEO_FPS) -> None:
-    """Writes uint8 [T, H, W, 3] (H and W even) as H.264, yuv420p, frame k at k / fps seconds."""
+def write_mp4(path: Path, frames: np.ndarray) -> None:
+    """Writes uint8 [T, H, W, 3] (H and W even) as H.264, yuv420p, frame k at k / VIDEO_FPS seconds."""
     with av.open(str(path), "w") as container:
         options = {"crf": _CRF, "preset": "veryfast", "x264-params": _X264}
-        stream = container.add_stream("libx264", rate=fps, options=options)
+        stream = container.add_stream("libx264", rate=VIDEO_FPS, options=options)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
         # One thread: starting more costs more than a clip of this size.

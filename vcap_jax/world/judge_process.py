@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.files import tail
 from vcap_jax.system.waiting import Waiting
 from vcap_jax.world.noisy_perception import PerceptionConfig
 
@@ -86,14 +87,12 @@ def _wait_for_port(
     waiting = Waiting("the embedded judge to start", say, limit_s=timeout_s, setting=f"log: {log_path}")
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise JudgeStartError(f"the embedded judge exited with {process.returncode}: {_tail(log_path)}")
+            raise JudgeStartError(
+                f"the embedded judge exited with {process.returncode}: {tail(log_path, 15)}"
+            )
         text = port_file.read_text().strip() if port_file.exists() else ""
         if text:
             return int(text.rsplit(":", 1)[-1])
         waiting.tell("it has named no port yet")
         time.sleep(0.05)
-    raise JudgeStartError(f"the embedded judge named no port within {timeout_s:.0f} s: {_tail(log_path)}")
-
-
-def _tail(path: Path, lines: int = 15) -> str:
-    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    raise JudgeStartError(f"the embedded judge named no port within {timeout_s:.0f} s: {tail(log_path, 15)}")

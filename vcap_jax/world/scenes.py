@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from vcap_jax.system.json_values import JsonDict, JsonObject
 from vcap_jax.world.vocabulary import VIDEO_FPS
 
+T = TypeVar("T")
 Modality = Literal["image", "video"]
 
 IMAGE_EDGE = 128

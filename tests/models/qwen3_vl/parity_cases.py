@@ -13,7 +13,7 @@ import numpy as np
 
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PromptBatch, VisionInputs
-from vcap_jax.models.qwen3_vl.weights import checkpoint_shapes
+from vcap_jax.models.qwen3_vl.weight_table import checkpoint_shapes
 
 VOCABULARY = 64
 IMAGE, VIDEO, VISION_START, VISION_END = 60, 61, 62, 63

@@ -14,13 +14,14 @@ import pytest
 from flax import nnx
 
 from tests.live_reference import require_torch
+from tests.models.public_arrays import public_arrays, set_public_arrays
 from tests.models.qwen3_vl import make_goldens
 from tests.models.qwen3_vl import parity_cases as cases
 from vcap_jax.kernels.attention import Seen
 from vcap_jax.models.qwen3_vl.decoding import DecodeModel, apart, lay_out
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PromptBatch
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.weights import from_public, to_public
+from vcap_jax.models.qwen3_vl.weight_table import weight_map
 
 LOGITS_TOLERANCE = 1e-4  # of the reference's largest logit
 GRADIENT_TOLERANCE = 1e-3  # of each tensor's norm
@@ -39,7 +40,7 @@ def golden(name: str) -> Answers:
 def our_model(name: str) -> Qwen3VL:
     config = cases.MODELS[name]
     model = Qwen3VL(config, rngs=nnx.Rngs(0), dtype=jnp.float32, param_dtype=jnp.float32)
-    from_public(model, cases.weights(config, seed=1))
+    set_public_arrays(model, cases.weights(config, seed=1))
     return model
 
 
@@ -69,7 +70,7 @@ def our_answers(name: str) -> Answers:
     @jax.jit
     def generate(params: nnx.State, batch: PromptBatch) -> jax.Array:
         model = DecodeModel(graphdef, lay_out(graphdef, *apart(graphdef, params, nnx.State({}))))
-        features, length = model.encode_vision(batch.vision), batch.tokens.shape[1]
+        features, length = nnx.merge(graphdef, params).encode_vision(batch.vision), batch.tokens.shape[1]
         hidden, prompt_cache = model.prefill(batch, features, chunk=length)
         groups, seen = len(prompt_cache.lengths), Seen.first(prompt_cache.lengths, length)
         first = jnp.argmax(model.logits(hidden), -1).astype(jnp.int32)[:, None]
@@ -107,7 +108,7 @@ def our_answers(name: str) -> Answers:
     for row, (case, prompt) in enumerate(prompts.items()):
         out[f"logits/{case}"] = out["logits/batch"][row, : len(prompt.tokens)]
         out[f"generated/{case}"] = tokens[:, row, 0]
-    for tensor, gradient in to_public(cases.MODELS[name], gradients):
+    for tensor, gradient in public_arrays(weight_map(cases.MODELS[name]), gradients).items():
         out[f"gradient/{tensor}"] = gradient
     return out
 

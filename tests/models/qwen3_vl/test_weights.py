@@ -18,12 +18,14 @@ from flax import nnx
 from safetensors.numpy import load_file, save_file
 
 from tests.live_reference import require_torch
+from tests.models.public_arrays import public_arrays, set_public_arrays
 from tests.models.qwen3_vl import make_goldens
 from tests.models.qwen3_vl import parity_cases as cases
 from vcap_jax.models.errors import CheckpointError
-from vcap_jax.models.qwen3_vl import published, weights
+from vcap_jax.models.qwen3_vl import published
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.weight_table import checkpoint_shapes, parameter_shapes, weight_map
 from vcap_jax.models.qwen3_vl.weights import load_pretrained, save_pretrained
 from vcap_jax.models.weights import INDEX_FILE, SINGLE_FILE
 
@@ -53,11 +55,11 @@ def test_names_and_shapes_of_the_published_checkpoints(size: str) -> None:
     """Against the tensors the public model declares for the same configuration (golden), and the public
     page's count.
     """
-    shapes = weights.checkpoint_shapes(Qwen3VLConfig.from_dict(published.CONFIGS[size]))
+    shapes = checkpoint_shapes(Qwen3VLConfig.from_dict(published.CONFIGS[size]))
     assert make_goldens.by_layers(shapes) == make_goldens.load_published()[size]
     count = sum(math.prod(shape) for shape in shapes.values())
     assert count / 1e9 == pytest.approx(published.BILLIONS[size], rel=2.5e-3)
-    ours = weights.parameter_shapes(Qwen3VLConfig.from_dict(published.CONFIGS[size]))
+    ours = parameter_shapes(Qwen3VLConfig.from_dict(published.CONFIGS[size]))
     assert sum(math.prod(shape) for shape in ours.values()) == count
 
 
@@ -66,7 +68,7 @@ def test_names_and_shapes_of_the_published_checkpoints(size: str) -> None:
 def test_live_names_and_shapes(size: str) -> None:
     require_torch()
     config = Qwen3VLConfig.from_dict(published.CONFIGS[size])
-    assert weights.checkpoint_shapes(config) == make_goldens.public_shapes(config)
+    assert checkpoint_shapes(config) == make_goldens.public_shapes(config)
 
 
 @pytest.mark.parametrize("shard_bytes", [10**9, 40_000])
@@ -91,24 +93,19 @@ def test_round_trip_is_exact(name: str, shard_bytes: int, tmp_path: Path) -> Non
     assert_equal_models(loaded, model)
 
 
-def test_public_arrays_lie_as_the_public_model_has_them() -> None:
+def test_public_arrays_lie_as_the_public_model_has_them(tmp_path: Path) -> None:
     arrays = cases.weights(CONFIG, seed=1)
-    model = make_model()
-    weights.from_public(model, arrays)
-    for name, array in weights.to_public(CONFIG, model):
-        np.testing.assert_array_equal(array, arrays.pop(name), err_msg=name)
-    assert not arrays
-    queries = cases.weights(CONFIG, seed=1)["model.language_model.layers.2.self_attn.q_proj.weight"]
+    write(tmp_path / "theirs", arrays)
+    model = load_pretrained(tmp_path / "theirs")
+    save_pretrained(model, tmp_path / "ours")
+    saved = load_file(tmp_path / "ours" / SINGLE_FILE)
+    assert saved.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(saved[name], array, err_msg=name)
+    queries = arrays["model.language_model.layers.2.self_attn.q_proj.weight"]
     np.testing.assert_array_equal(
         model.text.layers.attention.qkv.kernel[...][2, :, : len(queries)], queries.T
     )
-
-
-def test_part_of_a_state_is_exported_as_that_part() -> None:
-    text = nnx.state(make_model(), lambda path, _: path[0] == "text")
-    names = [name for name, _ in weights.to_public(CONFIG, text)]
-    assert names
-    assert all(name.startswith("model.language_model.") for name in names)
 
 
 def test_types_on_disk_and_in_memory(tmp_path: Path) -> None:
@@ -186,7 +183,7 @@ def write(folder: Path, arrays: dict[str, np.ndarray], config: Qwen3VLConfig = C
 def test_older_prefixes(text: str, visual: str, head: str, tmp_path: Path) -> None:
     model = make_model()
     renamed = {}
-    for name, array in weights.to_public(CONFIG, model):
+    for name, array in public_arrays(model.weight_map, model).items():
         name = re.sub(r"^model\.language_model\.", text, name)
         name = re.sub(r"^model\.visual\.", visual, name)
         renamed[re.sub(r"^lm_head\.", head, name)] = array
@@ -195,7 +192,7 @@ def test_older_prefixes(text: str, visual: str, head: str, tmp_path: Path) -> No
 
 
 def test_one_error_lists_every_problem(tmp_path: Path) -> None:
-    arrays = dict(weights.to_public(CONFIG, make_model()))
+    arrays = public_arrays(weight_map(CONFIG), make_model())
     missing = ["lm_head.weight", "model.visual.blocks.3.attn.qkv.bias"]
     for name in missing:
         del arrays[name]
@@ -229,14 +226,12 @@ def test_missing_shards_are_listed_once(tmp_path: Path) -> None:
 def test_a_stored_head_that_is_not_the_tied_one_is_refused(tmp_path: Path) -> None:
     """Trained apart from the embeddings it would be dropped; the public class computes with it."""
     tied = cases.MODELS["tied"]
-    arrays = dict(weights.to_public(tied, make_model(tied)))
+    arrays = public_arrays(weight_map(tied), make_model(tied))
     arrays["lm_head.weight"] = arrays["model.language_model.embed_tokens.weight"].copy()
     arrays["lm_head.weight"][-1, 0] += 1
     write(tmp_path, arrays, tied)
     with pytest.raises(CheckpointError, match="set tie_word_embeddings to false"):
         load_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match="set tie_word_embeddings to false"):
-        weights.from_public(make_model(tied), arrays)
     write(tmp_path, arrays | {"lm_head.weight": arrays["lm_head.weight"][:-1]}, tied)
     with pytest.raises(CheckpointError, match=r"wrong shape: lm_head\.weight"):
         load_pretrained(tmp_path)
@@ -245,7 +240,7 @@ def test_a_stored_head_that_is_not_the_tied_one_is_refused(tmp_path: Path) -> No
 def test_tied_head_may_be_stored_and_an_untied_one_must_be(tmp_path: Path) -> None:
     tied = cases.MODELS["tied"]
     model = make_model(tied)
-    arrays = dict(weights.to_public(tied, model))
+    arrays = public_arrays(weight_map(tied), model)
     assert "lm_head.weight" not in arrays
     arrays["lm_head.weight"] = arrays["model.language_model.embed_tokens.weight"]
     write(tmp_path, arrays, tied)
@@ -289,7 +284,7 @@ def test_live_transformers_loads_our_export(name: str, tmp_path: Path) -> None:
 
     config = cases.MODELS[name]
     model = make_model(config)
-    weights.from_public(model, cases.weights(config, seed=1))
+    set_public_arrays(model, cases.weights(config, seed=1))
     save_pretrained(model, tmp_path, max_shard_bytes=40_000)
     public, report = transformers.Qwen3VLForConditionalGeneration.from_pretrained(
         tmp_path, dtype=torch.float32, output_loading_info=True

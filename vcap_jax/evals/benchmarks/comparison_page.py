@@ -17,6 +17,7 @@ from vcap_jax.evals.benchmarks.comparison import (
 from vcap_jax.evals.benchmarks.published import PublishedTable
 from vcap_jax.report import pages
 from vcap_jax.report.intervals import Value
+from vcap_jax.report.text_tables import text_table
 
 ENOUGH = 10
 """Samples below which nothing is called better or worse: percentile bootstraps of few are too narrow. Of differences
@@ -91,7 +92,7 @@ def _one_as_text(comparison: Comparison) -> str:
         rows.append(
             [name, *(f"{cell.text} ({cell.interval})" if cell.interval else cell.text for cell in cells)]
         )
-    parts.append(_grid(rows))
+    parts.append(text_table(rows, numbers=True))
     for difference in comparison.differences:
         parts.append(_difference(comparison, difference, first.label))
     for table in comparison.tables:
@@ -102,7 +103,7 @@ def _one_as_text(comparison: Comparison) -> str:
             [model, *(f"{of[name]:.2f}" if name in of else "-" for name in names)]
             for model, of in ((model, table.of(model)) for model in table.rows)
         ]
-        parts.append(f"{head}\n{_grid([['', *names], *body])}")
+        parts.append(f"{head}\n{text_table([['', *names], *body], numbers=True)}")
     return "\n\n".join(parts)
 
 
@@ -114,17 +115,4 @@ def _difference(comparison: Comparison, difference: Difference, first: str) -> s
     for name in comparison.metrics:
         cell = change(name, difference.values.get(name))
         rows.append([name, cell.text, cell.interval, cell.kind])
-    return f"{head}, over the {difference.items} items that both have\n{_grid(rows)}"
-
-
-def _grid(rows: Sequence[Sequence[str]]) -> str:
-    """Columns divided by two blanks; the first is text, the others stand to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join(lines)
+    return f"{head}, over the {difference.items} items that both have\n{text_table(rows, numbers=True)}"

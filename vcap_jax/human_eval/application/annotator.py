@@ -86,7 +86,7 @@ async def item(request: web.Request) -> web.Response:
         state = found.store.state(name, one.id)
         if not state.finished:
             found.store.opened(name, one.id)
-        rows = found.store.rankings_of(name, one.id) if state.finished else ()
+        rows = found.store.rankings(of=(name, one.id)) if state.finished else ()
         return state, {row.ranking: row.models for row in rows}
 
     state, orders = await told(read)

@@ -65,11 +65,6 @@ def parts(request: web.Request) -> Parts:
     return request.app[PARTS]
 
 
-async def stored(work: Callable[[], T]) -> T:
-    """What the store answers, from a thread: it waits for the disk."""
-    return await asyncio.to_thread(work)
-
-
 def answer(value: Mapping[str, object], status: int = 200) -> web.Response:
     """JSON to a script."""
     return web.json_response(value, status=status, headers={"Cache-Control": "no-store"})
@@ -112,9 +107,10 @@ def version_of(sent: JsonDict) -> int:
 
 
 async def told(work: Callable[[], T]) -> T:
-    """What the store answers. Rules and conflicts become answers of their own: 422 and 409, with the message."""
+    """What the store answers, from a thread: it waits for the disk. Rules and conflicts become answers of their own:
+    422 and 409, with the message."""
     try:
-        return await stored(work)
+        return await asyncio.to_thread(work)
     except RuleBroken as error:
         raise _refusal(web.HTTPUnprocessableEntity, error) from error
     except Conflict as error:
@@ -133,7 +129,7 @@ async def own_item(request: web.Request) -> Item:
     if item is None:
         raise web.HTTPNotFound(text="there is no such item")
     if (name, item) not in found.assigned:
-        if not await stored(lambda: found.store.is_assigned(name, item)):
+        if not await asyncio.to_thread(found.store.is_assigned, name, item):
             raise web.HTTPNotFound(text="this item is not one of yours")
         found.assigned.add((name, item))
     return found.study.items[item]

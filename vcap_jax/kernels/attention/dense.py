@@ -17,10 +17,7 @@ Array = jax.Array
 def causal(queries: Array, keys: Array, values: Array) -> Array:
     """See ``patterns.causal``."""
     length = queries.shape[1]
-    logits = scores("bqkrd,bskd->bkrqs", group_heads(queries, keys.shape[2]), keys)
-    visible = jnp.tril(jnp.ones((length, length), bool))
-    weights = jax.nn.softmax(jnp.where(visible, logits, MASKED), axis=-1).astype(values.dtype)
-    return jnp.einsum("bkrqs,bskd->bqkrd", weights, values).reshape(queries.shape)
+    return _attended(queries, keys, values, jnp.tril(jnp.ones((length, length), bool)))
 
 
 def grouped(
@@ -62,9 +59,7 @@ def continued(
         axis=1,
     )
     keys, values = (jnp.concatenate(x, axis=1) for x in ((earlier_keys, keys), (earlier_values, values)))
-    logits = scores("bqkrd,bskd->bkrqs", group_heads(queries, keys.shape[2]), keys)
-    weights = jax.nn.softmax(jnp.where(visible, logits, MASKED), axis=-1).astype(values.dtype)
-    return jnp.einsum("bkrqs,bskd->bqkrd", weights, values).reshape(queries.shape)
+    return _attended(queries, keys, values, visible)
 
 
 def frames(queries: Array, keys: Array, values: Array, patches: Array) -> Array:
@@ -73,3 +68,10 @@ def frames(queries: Array, keys: Array, values: Array, patches: Array) -> Array:
     real = jnp.arange(keys.shape[1]) < patches[:, None]
     weights = jax.nn.softmax(jnp.where(real[:, None, None, :], logits, MASKED), axis=-1).astype(values.dtype)
     return jnp.einsum("nhqs,nshd->nqhd", weights, values)
+
+
+def _attended(queries: Array, keys: Array, values: Array, visible: Array) -> Array:
+    """visible: [queries, keys]."""
+    logits = scores("bqkrd,bskd->bkrqs", group_heads(queries, keys.shape[2]), keys)
+    weights = jax.nn.softmax(jnp.where(visible, logits, MASKED), axis=-1).astype(values.dtype)
+    return jnp.einsum("bkrqs,bskd->bqkrd", weights, values).reshape(queries.shape)

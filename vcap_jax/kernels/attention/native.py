@@ -36,6 +36,7 @@ from jax.typing import DTypeLike
 from vcap_jax.kernels.attention.caption_rows import for_devices
 from vcap_jax.kernels.attention.kernel import Attended, Cached, UnsupportedAttention
 from vcap_jax.kernels.attention.per_device import Division
+from vcap_jax.kernels.attention.scores import seen_lengths
 from vcap_jax.kernels.native.library import NoLibrary, targets
 
 Array = jax.Array
@@ -83,7 +84,7 @@ class Native:
             return _call("forward", (q.shape, lse), q, k, v, lengths, causal=causal)
 
         inputs = (sequence, sequence, sequence, division.by_batch)
-        arrays = (*_float32(queries, keys, values), _lengths(lengths, keys))
+        arrays = (*_float32(queries, keys, values), seen_lengths(lengths, keys))
         out, lse = division.run(run, inputs, (sequence, rows))(*arrays)
         return out, lse
 
@@ -99,7 +100,7 @@ class Native:
         inputs = (sequence, sequence, sequence, division.by_batch, sequence, rows, sequence)
         q, k, v, o, g = _float32(queries, keys, values, out, gradient)
         run_on = division.run(run, inputs, (sequence, sequence, sequence))
-        d_queries, d_keys, d_values = run_on(q, k, v, _lengths(lengths, keys), o, lse, g)
+        d_queries, d_keys, d_values = run_on(q, k, v, seen_lengths(lengths, keys), o, lse, g)
         return d_queries, d_keys, d_values
 
     def decode(self, queries: Array, prompt: Cached, captions: Cached) -> Array:
@@ -140,7 +141,3 @@ def _call(
 
 def _float32(*arrays: Array) -> tuple[Array, ...]:
     return tuple(x.astype(jnp.float32) for x in arrays)
-
-
-def _lengths(lengths: Array | None, keys: Array) -> Array:
-    return jnp.full(keys.shape[0], keys.shape[1], jnp.int32) if lengths is None else lengths.astype(jnp.int32)

@@ -22,6 +22,7 @@ from jax.typing import DTypeLike
 from vcap_jax.kernels.attention.decode import decode
 from vcap_jax.kernels.attention.kernel import Attended, UnsupportedAttention
 from vcap_jax.kernels.attention.per_device import Division
+from vcap_jax.kernels.attention.scores import seen_lengths
 
 if TYPE_CHECKING:
     from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import SplashAttentionKernel
@@ -90,35 +91,29 @@ class Splash:
     ) -> tuple[Array, Array]:
         """See ``Parts``; the output has the queries' type."""
         self.check(queries.dtype, queries.shape[-1])
-        plan, division = (
-            _Plan.of(self, queries, keys, causal=causal),
-            Division.of(queries.shape[0], keys.shape[2]),
-        )
+        plan = _Plan.of(self, queries, keys, causal=causal)
+        division = Division.of(queries.shape[0], keys.shape[2])
         sequence, rows = division.heads_third, division.heads_second
         run = functools.partial(_forward, plan, _kernel(plan, queries.shape[2] // division.head_parts))
         inputs = (sequence, sequence, sequence, division.by_batch)
-        out, lse = division.run(run, inputs, (sequence, rows))(queries, keys, values, _lengths(lengths, keys))
+        out, lse = division.run(run, inputs, (sequence, rows))(
+            queries, keys, values, seen_lengths(lengths, keys)
+        )
         return out, lse
 
     def backward(self, attended: Attended, gradient: Array, *, causal: bool) -> tuple[Array, Array, Array]:
         """See ``Parts``; gradients have the types of what they are for."""
         queries, keys, values, lengths, out, lse = attended
-        plan, division = (
-            _Plan.of(self, queries, keys, causal=causal),
-            Division.of(queries.shape[0], keys.shape[2]),
-        )
+        plan = _Plan.of(self, queries, keys, causal=causal)
+        division = Division.of(queries.shape[0], keys.shape[2])
         sequence, rows = division.heads_third, division.heads_second
         run = functools.partial(_backward, plan, _kernel(plan, queries.shape[2] // division.head_parts))
         inputs = (sequence, sequence, sequence, division.by_batch, sequence, rows, sequence)
         run_on = division.run(run, inputs, (sequence, sequence, sequence))
         d_queries, d_keys, d_values = run_on(
-            queries, keys, values, _lengths(lengths, keys), out, lse, gradient
+            queries, keys, values, seen_lengths(lengths, keys), out, lse, gradient
         )
         return d_queries, d_keys, d_values
-
-
-def _lengths(lengths: Array | None, keys: Array) -> Array:
-    return jnp.full(keys.shape[0], keys.shape[1], jnp.int32) if lengths is None else lengths.astype(jnp.int32)
 
 
 @dataclass(frozen=True)
@@ -144,6 +139,13 @@ class _Plan:
             *(queries.shape[1], keys.shape[1], *blocks, queries.shape[-1]), causal, interpret=kernel.interpret
         )
 
+    @property
+    def padded_size(self) -> tuple[int, int]:
+        """Queries and keys in whole blocks."""
+        blocks = ((self.queries, self.query_block), (self.keys, self.key_block))
+        rows, columns = (math.ceil(length / block) * block for length, block in blocks)
+        return rows, columns
+
     def padded(self, x: Array, block: int) -> Array:
         """[N, S, H, d] -> [N, H, S', d'], the kernel's order."""
         x = x.swapaxes(1, 2)
@@ -160,8 +162,7 @@ class _Plan:
 
     def segments(self, length: Array) -> NamedTuple:
         """All queries are in segment 0, and so are the keys that they see."""
-        rows = math.ceil(self.queries / self.query_block) * self.query_block
-        columns = math.ceil(self.keys / self.key_block) * self.key_block
+        rows, columns = self.padded_size
         seen = (jnp.arange(columns) >= length).astype(jnp.int32)
         return _modules()[0].SegmentIds(jnp.zeros(rows, jnp.int32), seen)
 
@@ -170,11 +171,7 @@ class _Plan:
 def _kernel(plan: _Plan, heads: int) -> SplashAttentionKernel:
     """The kernel of a plan with its mask digested: a pytree of small NumPy arrays."""
     kernel, masks, info = _modules()
-    size = tuple(
-        math.ceil(length / block) * block
-        for length, block in ((plan.queries, plan.query_block), (plan.keys, plan.key_block))
-    )
-    mask = masks.CausalMask(size) if plan.causal else masks.FullMask(size)
+    mask = masks.CausalMask(plan.padded_size) if plan.causal else masks.FullMask(plan.padded_size)
     rows, columns = plan.query_block, plan.key_block
     sizes = kernel.BlockSizes(
         block_q=rows,

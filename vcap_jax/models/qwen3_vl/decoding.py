@@ -30,7 +30,7 @@ from vcap_jax.models.family import Params
 from vcap_jax.models.layers import Linear, take_rows
 from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.config import TextConfig
-from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL, last_real, next_position
 from vcap_jax.models.qwen3_vl.text import DecoderLayer, gather_features
 from vcap_jax.parallel.group_sharding import cut_by_tensor
@@ -105,8 +105,8 @@ def apart(graphdef: GraphDef, trainable: Params, frozen: Params) -> tuple[Params
 
 
 def lay_out(graphdef: GraphDef, stacked: Params, rest: Params) -> DecodeParams:
-    """Both results of ``apart`` for decoding: a parameter tree per decoder layer, and everything else; the vision tower
-    in it is as it was, so that prompts can be encoded where they are decoded (``encode_vision``). Pure, to be traced.
+    """Both results of ``apart`` for decoding: a parameter tree per decoder layer, and everything else. Pure, to be
+    traced.
 
     Numbers are those that products use, see ``decoded_types``.
     """
@@ -153,10 +153,6 @@ class DecodeModel:
                 for _, module in nnx.iter_modules(layer):
                     if isinstance(module, Linear):
                         module.product = few_rows.product
-
-    def encode_vision(self, vision: VisionInputs) -> VisualFeatures:
-        """Visual features of a batch of prompts."""
-        return self._model.encode_vision(vision)
 
     def prefill(
         self, prompt: PromptBatch, features: VisualFeatures | None, *, chunk: int

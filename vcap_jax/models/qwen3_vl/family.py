@@ -55,13 +55,7 @@ class Qwen3VLFamily:
         return published_config(size)
 
     def processor(self, folder: Path, budget: VisualBudget) -> Processor:
-        return Processor.from_pretrained(
-            folder,
-            max_pixels=budget.max_pixels,
-            max_frames=budget.max_frames,
-            max_frame_tokens=budget.max_frame_tokens,
-            fps=budget.fps,
-        )
+        return Processor.from_pretrained(folder, budget)
 
     def abstract_model(self, spec: Qwen3VLConfig, settings: ModelSettings) -> Qwen3VL:
         return abstract_model(spec, **vars(settings))

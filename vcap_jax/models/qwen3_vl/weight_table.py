@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
 import jax.numpy as jnp
 from flax import nnx
@@ -75,13 +76,9 @@ _OLDER_PREFIXES = (
 )
 
 
-def parameter_shapes(config: Qwen3VLConfig) -> dict[str, Shape]:
-    """Dotted path -> shape of every parameter of ours; allocates nothing."""
-    return dict(_parameter_shapes(config))
-
-
 @functools.cache
-def _parameter_shapes(config: Qwen3VLConfig) -> dict[str, Shape]:
+def parameter_shapes(config: Qwen3VLConfig) -> Mapping[str, Shape]:
+    """Dotted path -> shape of every parameter of ours; allocates nothing."""
     return {path: leaf.shape for path, leaf in flat_parameters(abstract_model(config)).items()}
 
 
@@ -100,7 +97,7 @@ def checkpoint_tensors(config: Qwen3VLConfig) -> tuple[Tensor, ...]:
 
     return spelled_out(
         RULES,
-        _parameter_shapes(config),
+        parameter_shapes(config),
         columns=functools.partial(_columns, config),
         convolution=convolution,
     )

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import jax.numpy as jnp
-import numpy as np
-from flax import nnx
 from jax.typing import DTypeLike
 
 from vcap_jax.kernels.attention import CHUNKED, Kernel
 from vcap_jax.models import weights
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.weight_table import (
-    abstract_model,
-    checkpoint_shapes,
-    parameter_shapes,
-    weight_map,
-)
-
-__all__ = [
-    "checkpoint_shapes",
-    "from_public",
-    "load_pretrained",
-    "parameter_shapes",
-    "save_pretrained",
-    "to_public",
-]
+from vcap_jax.models.qwen3_vl.weight_table import abstract_model
 
 
 def load_pretrained(
@@ -67,15 +50,3 @@ def save_pretrained(
     """Write ``config.json`` and safetensors under public names; arguments and result: see ``weights.save``."""
     config = model.config.to_dict()
     return weights.save(model, Path(path), config, dtype=dtype, max_shard_bytes=max_shard_bytes)
-
-
-def to_public(
-    config: Qwen3VLConfig, state: Qwen3VL | nnx.State[str | int, object]
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Name and array of every tensor of a model or a state like one; see ``weights.to_public``."""
-    return weights.to_public(weight_map(config), state)
-
-
-def from_public(model: Qwen3VL, arrays: Mapping[str, np.ndarray]) -> None:
-    """Set all parameters of ``model`` in place from arrays under public names; see ``weights.from_public``."""
-    weights.from_public(model, arrays)

@@ -149,8 +149,7 @@ def _question_step(
     step: int,
 ) -> jax.Array:
     chosen, rng = _chosen(course, stage, step, len(material.shown.scenes), course.scenes)
-    ways = ASKED[modality]
-    about, width = pick(rng, ways)
+    about, width = pick(rng, ASKED[modality])
     if stage == "answer" and step < course.first_steps:
         about, width = _FIRST[modality]
     groups: list[list[Continuation]] = [

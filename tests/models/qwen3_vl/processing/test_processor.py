@@ -11,6 +11,7 @@ import pytest
 from tests.models.qwen3_vl.processing.cases import CASES, pixels
 from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
 from vcap_jax.models.errors import InputError
+from vcap_jax.models.family import VisualBudget
 from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.qwen3_vl.processing.pixels import resize
@@ -93,11 +94,11 @@ def test_saved_and_loaded_again_it_encodes_the_same(folder: Path, processor: Pro
 
 
 def test_budgets_replace_those_of_the_checkpoint(folder: Path) -> None:
-    budget = {"max_pixels": 6_422_528, "max_frames": 200, "max_frame_tokens": 256, "fps": 1.0}
-    loaded = Processor.from_pretrained(folder, **budget)
+    budget = VisualBudget(max_pixels=6_422_528, max_frames=200, max_frame_tokens=256, fps=1.0)
+    loaded = Processor.from_pretrained(folder, budget)
     assert loaded.image.max_pixels == 6_422_528
     assert loaded.video == VideoSettings(fps=1.0).with_budget(max_frames=200, max_frame_tokens=256)
-    assert Processor.from_pretrained(folder, max_frames=2).video.max_frames == 2
+    assert Processor.from_pretrained(folder, VisualBudget(max_frames=2)).video.max_frames == 2
 
 
 def test_end_tokens_come_from_the_generation_config(folder: Path) -> None:

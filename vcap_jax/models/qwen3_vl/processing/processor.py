@@ -17,6 +17,7 @@ import numpy as np
 
 from vcap_jax.models.buckets import Buckets, PaddedSizes
 from vcap_jax.models.errors import CheckpointError, InputError
+from vcap_jax.models.family import VisualBudget
 from vcap_jax.models.message import ImagePart, Part, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PixelScale, PromptBatch
 from vcap_jax.models.qwen3_vl.processing.chat_parts import picture_parts
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 _THINKS = "<think>"
 """What the template of a Thinking checkpoint begins an answer with."""
+_AS_IT_IS = VisualBudget()
 _VISUAL = (IMAGE_PAD, VIDEO_PAD, VISION_START, VISION_END)
 _PLACEHOLDER = re.compile(f"{re.escape(IMAGE_PAD)}|{re.escape(VIDEO_PAD)}")
 
@@ -118,21 +120,11 @@ class Processor:
         self.pad_token_id: int = int(pad if pad is not None else self.eos_token_ids[-1])
 
     @classmethod
-    def from_pretrained(
-        cls,
-        path: str | Path,
-        *,
-        max_pixels: int | None = None,
-        max_frames: int | None = None,
-        max_frame_tokens: int | None = None,
-        fps: float | None = None,
-    ) -> Processor:
+    def from_pretrained(cls, path: str | Path, budget: VisualBudget = _AS_IT_IS) -> Processor:
         """Reads tokenizer, chat template, preprocessor files and end tokens of a checkpoint folder.
 
-        max_pixels: replaces the upper bound on an image's height x width (paper: 6,422,528).
-        max_frames, max_frame_tokens: replace the budget of a video (paper: 200 frames of 256 merged tokens);
-            see ``VideoSettings.with_budget``. Either alone keeps the checkpoint's value of the other.
-        fps: frames per second to sample.
+        budget: of the paper, images of 6,422,528 pixels and videos of 200 frames of 256 merged tokens, for which see
+            ``VideoSettings.with_budget``. Frames or their tokens alone keep the checkpoint's value of the other.
 
         Raises:
             FileNotFoundError: no such folder.
@@ -153,16 +145,16 @@ class Processor:
         if not tokenizer.chat_template:
             tokenizer.chat_template = _legacy_chat_template(folder)
         image, video = load_image_settings(folder), load_video_settings(folder)
-        if max_pixels is not None:
-            image = replace(image, max_pixels=max_pixels, min_pixels=min(image.min_pixels, max_pixels))
-        if fps is not None:
-            video = replace(video, fps=fps)
-        if max_frame_tokens is not None:
+        if (most := budget.max_pixels) is not None:
+            image = replace(image, max_pixels=most, min_pixels=min(image.min_pixels, most))
+        if budget.fps is not None:
+            video = replace(video, fps=budget.fps)
+        if (tokens := budget.max_frame_tokens) is not None:
             video = video.with_budget(
-                max_frames=max_frames or video.max_frames, max_frame_tokens=max_frame_tokens
+                max_frames=budget.max_frames or video.max_frames, max_frame_tokens=tokens
             )
-        elif max_frames is not None:
-            video = replace(video, max_frames=max_frames, min_frames=min(video.min_frames, max_frames))
+        elif (most := budget.max_frames) is not None:
+            video = replace(video, max_frames=most, min_frames=min(video.min_frames, most))
         processor = cls(tokenizer, image=image, video=video, eos_token_ids=_generation_eos(folder))
         processor._check_model_config(folder)
         return processor

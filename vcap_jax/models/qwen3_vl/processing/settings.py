@@ -76,10 +76,7 @@ class ImageSettings(PatchSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.min_pixels <= self.max_pixels:
-            raise ValueError(
-                f"min_pixels {self.min_pixels} must be positive and at most max_pixels {self.max_pixels}"
-            )
+        _check_pixels(self.min_pixels, self.max_pixels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,10 +99,7 @@ class VideoSettings(PatchSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.min_pixels <= self.max_pixels:
-            raise ValueError(
-                f"min_pixels {self.min_pixels} must be positive and at most max_pixels {self.max_pixels}"
-            )
+        _check_pixels(self.min_pixels, self.max_pixels)
         if not self.fps > 0:
             raise ValueError(f"fps is {self.fps}: give frames per second above 0")
         if not 1 <= self.min_frames <= self.max_frames:
@@ -140,6 +134,11 @@ class VideoSettings(PatchSettings):
         )
 
 
+def _check_pixels(least: int, most: int) -> None:
+    if not 0 < least <= most:
+        raise ValueError(f"min_pixels {least} must be positive and at most max_pixels {most}")
+
+
 # What the public classes assume when a file exists but leaves a key out; they differ from the published
 # files.
 _IMAGE_CLASS_DEFAULTS: JsonObject = {
@@ -163,7 +162,7 @@ def load_image_settings(path: str | Path) -> ImageSettings:
         ValueError: a file is not JSON, or asks for something other than bicubic resizing, rescaling,
             normalising and RGB conversion.
     """
-    found = _find(Path(path), "image_processor", (IMAGE_FILE,))
+    found = _find(Path(path), "image_processor", IMAGE_FILE)
     if found is None:
         return ImageSettings()
     source, values = found
@@ -183,7 +182,7 @@ def load_video_settings(path: str | Path) -> VideoSettings:
     Raises:
         ValueError: as for images.
     """
-    found = _find(Path(path), "video_processor", (VIDEO_FILE,))
+    found = _find(Path(path), "video_processor", VIDEO_FILE)
     if found is None:
         return VideoSettings()
     source, values = found
@@ -254,16 +253,14 @@ def _named(source: Path) -> Iterator[None]:
         raise CheckpointError(f"{source}: {error}; restore it from the checkpoint") from error
 
 
-def _find(folder: Path, section: str, names: tuple[str, ...]) -> tuple[Path, JsonDict] | None:
+def _find(folder: Path, section: str, name: str) -> tuple[Path, JsonDict] | None:
     nested = folder / PROCESSOR_FILE
     if nested.exists():
         values = _read(nested).get(section)
         if isinstance(values, dict):
             return nested, values
-    for name in names:
-        if (folder / name).exists():
-            return folder / name, _read(folder / name)
-    return None
+    file = folder / name
+    return (file, _read(file)) if file.exists() else None
 
 
 def _read(path: Path) -> JsonDict:
