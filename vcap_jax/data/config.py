@@ -54,8 +54,8 @@ class DataConfig:
     threads: int | None = Field(default=None, ge=1)
     """Samples read at the same time; null: as many as there are cores, 16 at most."""
     prefetch: int | None = Field(default=None, ge=1)
-    """Samples read ahead; null: a process's share of a step, 32 at most. One takes up to 160 MB of
-    the host's memory, a picture of the paper's size 20 MB."""
+    """Samples read ahead; null: a process's share of a step, 32 at most, but one for each thread. One
+    takes up to 160 MB of the host's memory, a picture of the paper's size 20 MB."""
     judge_media: JudgeMediaSettings = Field(default_factory=JudgeMediaSettings)
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class DataConfig:
 
     def read_ahead(self, share: int) -> int:
         """Samples that a process reads ahead whose share of a step is ``share``."""
-        return self.prefetch or min(32, share)
+        return self.prefetch or max(self.reading_threads, min(32, share))
 
     @property
     def holds_out(self) -> bool:

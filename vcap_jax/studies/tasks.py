@@ -182,6 +182,8 @@ def _decides(config: RunConfig) -> JsonDict:
     if not config.data.holds_out:
         for name in ("heldout", "heldout_share", "heldout_seed"):
             del data[name]
+    # How samples are read decides nothing; what was the default once is in the names.
+    data["threads"], data["prefetch"] = 2, 8
     rollout = as_object(told["rollout"], "rollout")
     for name in ("ahead", "short_groups", "short_length", "offload"):
         if not rollout[name]:
