@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -90,12 +91,16 @@ def test_a_port_file_that_cannot_be_written(
     missing = tmp_path / "none" / "port"
     assert main([*line, "--port-file", str(missing)]) == 2
     assert f"--port-file {missing}: {missing.parent} does not exist" in told(capsys)
+
     # What only shows when it is written, as on a full disk.
-    server = "embedded_server" if backend == "embedded" else "vllm_server.run"
-    monkeypatch.setattr(f"gpu_judge.{server}.check_port_file", lambda path: None)
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr("gpu_judge.lifetime.replace_file", full)
     monkeypatch.chdir(tmp_path)
-    assert main([*line, "--port-file", str(missing)]) == 1
-    assert f"--port-file {missing} cannot be written (No such file or directory)" in told(capsys)
+    port = tmp_path / "port"
+    assert main([*line, "--port-file", str(port)]) == 1
+    assert f"--port-file {port} cannot be written (No space left on device)" in told(capsys)
 
 
 def test_port_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
