@@ -14,11 +14,11 @@ import jax
 import yaml
 
 from vcap_jax.configuration import ConfigError, load_config, shipped_configs
+from vcap_jax.data.config import DataConfig
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import CheckpointSource, named_source
 from vcap_jax.run.config import RunConfig
-from vcap_jax.system.cores import usable_cores
 from vcap_jax.system.json_values import JsonDict, read_json_object
 
 CAPTIONING_FILE = "captioning.yaml"
@@ -125,7 +125,7 @@ def _for_captions(config: RunConfig, settings: Sequence[str]) -> RunConfig:
     if "model.attention" not in {setting.partition("=")[0] for setting in settings}:
         model = replace(model, attention="auto", decode_attention="auto")
     data = replace(
-        config.data, on_bad_sample="skip", threads=max(config.data.threads or 1, min(16, usable_cores()))
+        config.data, on_bad_sample="skip", threads=max(config.data.threads or 1, DataConfig().reading_threads)
     )
     # Pictures of any size come, and the run's sizes are those of its own data.
     data = replace(data, buckets=default_buckets())

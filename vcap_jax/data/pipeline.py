@@ -1,8 +1,8 @@
 """Batches of groups from a list of samples: shuffled, repeated, read ahead by threads, resumable exactly.
 
 There is one common order of samples, grain's: seeded shuffle, epoch after epoch. A batch is the next ``batch_groups``
-samples of it that can be used, whatever the number of processes: each reads every so many-th of the order, and where
-samples turn out bad the next ones of the order take their places. So the place in the data is one number, what is
+samples of it that can be used, whatever the number of processes: they read the order in turn, and where samples turn
+out bad the next ones of the order take their places. So the place in the data is one number, what is
 skipped and when is the same in a resumed run as in one left alone, and a run may be resumed on more or fewer processes.
 """
 
@@ -283,7 +283,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
                     )
                 raise NoUsableSamplesError(
                     f"{_FRUITLESS} samples in a row cannot be used, the first reasons: {shown}. If their storage was "
-                    "away, have it back; else take those that are gone out of the manifest"
+                    "away, mount it again; else take those that are gone out of the manifest"
                 )
 
 
