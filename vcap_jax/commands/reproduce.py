@@ -3,6 +3,7 @@
     python launch/reproduce.py                                        # --quick: the headline claims
     python launch/reproduce.py --full --out /data/studies             # every table that has a counterpart
     python launch/reproduce.py --full --only ablations --modality video
+    python launch/reproduce.py --full --seeds 5 --settle 11           # and more seeds where these cannot tell
     python launch/reproduce.py --full --report-only                   # the report of what is there so far
 
 Every run is a folder as launch/train.py, self_improve.py and distill.py make it. Started again, the program goes on
@@ -39,6 +40,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "--modality", action="append", choices=MODALITIES, help="again for more (default: all)"
     )
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on (default: 3)")
+    parser.add_argument(
+        "--settle",
+        type=int,
+        metavar="SEEDS",
+        help="then as many more for each claim of the paper that cannot be told as would tell it, if so many in all do",
+    )
     parser.add_argument("--workers", type=int, help="runs at a time (default: one for each core, at most 4)")
     parser.add_argument(
         "--results",
@@ -59,10 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _reproduce(args: argparse.Namespace) -> int:
+    from vcap_jax.studies.collect import collect
     from vcap_jax.studies.report import write_report
     from vcap_jax.studies.results import known_keys, read_results
     from vcap_jax.studies.schedule import only_one, outstanding, work
-    from vcap_jax.studies.tasks import plan
+    from vcap_jax.studies.settle import settling
+    from vcap_jax.studies.tasks import Plan, Task, plan
 
     out = args.out.resolve()
     studies = plan(
@@ -75,31 +84,48 @@ def _reproduce(args: argparse.Namespace) -> int:
     known, others = read_results(args.results or ())
     if others:
         print(f"{others} results are of another starting policy or world and left out", file=sys.stderr)
-    keys = known_keys(studies, known)
-    if args.list:
-        waiting = {task.key for task in outstanding(studies, out, keys)}
-        for key, task in studies.tasks.items():
-            print(f"{'to do' if key in waiting else 'complete':>8}  {key}  {task.folder}")
-        return 0
     workers = args.workers or min(4, usable_cores())
     command = shlex.join(["python", "launch/reproduce.py", *sys.argv[1:]])
-
-    def report() -> Path:
-        return write_report(studies, out, command=command, known=known)
-
     now_and_then = NowAndThen()
-    failed = False
-    if not args.report_only:
+
+    def left(wanted: Plan) -> list[Task]:
+        return outstanding(wanted, out, known_keys(wanted, known))
+
+    def perform(wanted: Plan) -> bool:
+        """Whether all that is wanted is there now."""
+        if args.report_only or args.list:
+            return not left(wanted)
         with only_one(out):
             outcome = work(
-                studies, out, workers=workers, say=say, on_done=lambda _: now_and_then(report), known=keys
+                wanted,
+                out,
+                workers=workers,
+                say=say,
+                on_done=lambda _: now_and_then(
+                    lambda: write_report(wanted, out, command=command, known=known)
+                ),
+                known=known_keys(wanted, known),
             )
         for key in outcome.blocked:
             print(f"{key} was left out: it needs a run that failed", file=sys.stderr)
-        failed = bool(outcome.failed)
-    path = report()
+        return not outcome.failed
+
+    complete = perform(studies)
+    if args.settle is not None and complete:
+        studies = settling(studies, collect(studies, out, known), args.settle, args.overrides)
+        for claim, seeds in studies.settled.items():
+            say(f"looked at again with {seeds} seeds: {claim}")
+        complete = perform(studies)
+    elif args.settle is not None:
+        print("--settle has to wait: it starts from all runs of the first seeds", file=sys.stderr)
+    if args.list:
+        waiting = {task.key for task in left(studies)}
+        for key, task in studies.tasks.items():
+            print(f"{'to do' if key in waiting else 'complete':>8}  {key}  {task.folder}")
+        return 0
+    path = write_report(studies, out, command=command, known=known)
     print(f"{path} and {path.with_suffix('.json')}")
-    return 1 if failed else 0
+    return 0 if complete or args.report_only else 1
 
 
 class NowAndThen:

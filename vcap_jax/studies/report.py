@@ -15,13 +15,14 @@ import jinja2
 from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.report.progress import duration
 from vcap_jax.report.summary import write_summary
-from vcap_jax.studies.arms import ACCOMPANY, label
+from vcap_jax.studies.arms import label
 from vcap_jax.studies.case_study import Case, show_case
-from vcap_jax.studies.claims import FORMULA, Claim, all_claims
+from vcap_jax.studies.claims import FORMULA
 from vcap_jax.studies.collect import by_row, collect
 from vcap_jax.studies.estimates import MEASURES, Interval
 from vcap_jax.studies.findings import Finding, Tested, find
 from vcap_jax.studies.results import EARLY_STEPS, LEVEL, WINDOW, Known, identity, write_results
+from vcap_jax.studies.settle import asked_claims, planned
 from vcap_jax.studies.tables import Section, study_sections, theory_section
 from vcap_jax.studies.tasks import CANDIDATES, Plan
 from vcap_jax.studies.verdicts import MOST_SEEDS, Verdict
@@ -70,7 +71,7 @@ def write_report(plan: Plan, out: Path, *, command: str, known: Known = MappingP
     done = collect(plan, out, known)
     write_results(out / "results.jsonl", done)
     results = by_row(plan, done)
-    asked = [claim for claim in all_claims() if claim.modality in plan.studies.get(claim.study, {})]
+    asked = asked_claims(plan)
     findings = find([claim for claim in asked if planned(claim, plan)], results)
     left_out = [claim.name for claim in asked if not planned(claim, plan)]
     sections = study_sections(results, plan.studies)
@@ -90,17 +91,11 @@ def write_report(plan: Plan, out: Path, *, command: str, known: Known = MappingP
         theory=theory,
         cases=cases,
         made=made,
+        settled=plan.settled,
     )
-    data = report_data(findings, [*sections, *theory], cases, made)
+    data = report_data(findings, [*sections, *theory], cases, made) | {"settled": plan.settled}
     write_summary(path.with_suffix(".json"), data | {"left_out": left_out})
     return path
-
-
-def planned(claim: Claim, plan: Plan) -> bool:
-    """Whether the plan has every row that the claim speaks of: with --quick a study has not all its arms."""
-    arms = {arm for by_modality in plan.studies.values() for arm in by_modality.get(claim.modality, ())}
-    rows = {row for test in claim.tests for row in (test.first, test.second)} - {FORMULA}
-    return all((ACCOMPANY[row][0] if row in ACCOMPANY else row) in arms for row in rows)
 
 
 def counts(findings: list[Finding]) -> dict[str, int]:
