@@ -40,7 +40,7 @@ step() {
 }
 step lint "$python" -m ruff check --quiet --output-format concise .
 step format "$python" -m ruff format --check --quiet --output-format concise .
-# Types and rooms take one core for half a minute: they are looked at beside the tests, and told after them.
+# Types and rooms take one core for half a minute: they are looked at beside the rest, and told after it.
 {
   step types "$python" -m mypy --no-error-summary
   step rooms "$venv/bin/lint-imports" --no-logo
@@ -48,6 +48,14 @@ step format "$python" -m ruff format --check --quiet --output-format concise .
 looking=$!
 # A failing command of the trap would be the exit status of the whole.
 trap 'kill "$looking" 2>/dev/null || true; rm -rf "$work"' EXIT
+# The first time one process compiles the tests' bytecode, which both workers would compile, each for itself. What fails
+# in it fails in the tests again, which say so.
+compile_tests() {
+  "$python" -m pytest -q --collect-only >/dev/null || true
+}
+if [[ ! -d $PYTHONPYCACHEPREFIX/${PWD#/}/tests ]]; then
+  step bytecode compile_tests
+fi
 # Two at a time: most of the time goes into compiling, which uses one core. More would want more memory than a laptop has.
 # Files go to the two in the order of tests/conftest.py, the longest first, and stay whole: tests share what a file sets up.
 step tests "$python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" "$@"

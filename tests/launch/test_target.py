@@ -86,6 +86,7 @@ def test_the_scripts_see_the_entry(checkout: Path) -> None:
     assert "x900xN" in unknown.stderr
 
 
+@pytest.mark.slow
 def test_preflight_checks_a_run_for_the_target(checkout: Path, node: Path) -> None:
     command = f"{COMMANDS[1]} model.path={node / 'model'}"
     manifest = f"data.manifest={node / 'rows.jsonl'}"

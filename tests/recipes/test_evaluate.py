@@ -189,6 +189,7 @@ def requested_by_url(
     )
 
 
+@pytest.mark.slow
 def test_killed_while_scoring_it_asks_nothing_twice(
     server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
 ) -> None:

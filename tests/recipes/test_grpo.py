@@ -119,6 +119,7 @@ def weights(run_dir: Path, step: int) -> dict[str, np.ndarray]:
     return flat
 
 
+@pytest.mark.slow
 def test_servers_draw_all_captions_of_a_run(tmp_path, monkeypatch):
     """References and held-out captions too; each of a run's parameters is given once, and a lost server is no end."""
 

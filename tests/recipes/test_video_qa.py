@@ -323,6 +323,7 @@ def test_the_command_line_hands_it_on(
     assert "ask for it alone" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_harness_too(server: ScriptedJudge, harness: Path, data: Path) -> None:
     (harness / "samples.json").write_text('"sleep"')
     command = [

@@ -81,6 +81,7 @@ def test_a_fault_on_every_try_is_never_a_score(
         assert set(tries.values()) == {1 if kind == "400" else 4}
 
 
+@pytest.mark.slow
 def test_all_faults_mixed() -> None:
     groups = groups_for(300, seed=0)
     outcome = endure("mixed", groups, KINDS, true_rewards(groups), deadline_s=1.0, limit_s=GUARD_S)

@@ -31,7 +31,8 @@ def waited(monkeypatch):
 SHORT = {"group_size": 3, "max_completion_length": 40, "shrink": 2, "sampling": PLAIN}
 
 
-@pytest.mark.parametrize("shrink", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("shrink", [1, 2])
 def test_groups_that_outgrow_short_caches_wait_and_draw_the_same(policy, shrink, waited):
     """Nine groups, three at a time while they are short; each has the captions that it has alone."""
     graphdef, params, frozen = policy

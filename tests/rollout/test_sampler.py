@@ -287,7 +287,7 @@ def test_caches_of_a_width_are_gone_before_those_of_the_next_are_made(policy, mo
     assert len(made_before) == 3
 
 
-@pytest.mark.parametrize("slots", [2, 6])
+@pytest.mark.parametrize("slots", [pytest.param(2, marks=pytest.mark.slow), 6])
 def test_shorter_prompts_decode_beside_longer_ones_and_draw_what_they_draw_alone(policy, monkeypatch, slots):
     """Each is computed at its own size, and put into a slot as wide as the first, filled all at once or in turn."""
     graphdef, params, frozen = policy

@@ -148,6 +148,7 @@ checkpoints.wait()
 """
 
 
+@pytest.mark.slow
 def test_a_kill_in_mid_save_leaves_the_previous_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     with subprocess.Popen(

@@ -61,8 +61,13 @@ class Layers:
         return self.hidden.sum(axis=1)
 
 
+@lru_cache(maxsize=64)
 def layers(scene: ImageScene) -> Layers:
-    """Which object is seen where: a pixel belongs to the last one drawn that covers at least half of it."""
+    """Which object is seen where: a pixel belongs to the last one drawn that covers at least half of it.
+
+    Kept for the scenes asked about last, as a scene's facts and what is undecided of it are asked for one by one. The
+    arrays cannot be written to.
+    """
     count = len(scene.objects)
     front = np.full((IMAGE_EDGE, IMAGE_EDGE), -1, np.int8)
     masks: list[tuple[tuple[slice, slice], np.ndarray]] = []
@@ -75,6 +80,8 @@ def layers(scene: ImageScene) -> Layers:
     for index, (window, mask) in enumerate(masks):
         hidden[index] = np.bincount(front[window][mask] + 1, minlength=count + 1)[1:] / areas[index]
         hidden[index, index] = 0
+    for array in (front, areas, hidden):
+        array.setflags(write=False)
     return Layers(front=front, areas=areas, hidden=hidden)
 
 

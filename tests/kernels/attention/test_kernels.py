@@ -74,7 +74,12 @@ def test_group_equals_every_caption_with_its_own_prompt(name: str, kernel: Kerne
 
 
 @pytest.mark.parametrize(
-    "kernel", [pytest.param(BLOCKS, id="chunked"), NATIVE, pytest.param(Splash(interpret=True), id="splash")]
+    "kernel",
+    [
+        pytest.param(BLOCKS, id="chunked"),
+        NATIVE,
+        pytest.param(Splash(interpret=True), id="splash", marks=pytest.mark.slow),
+    ],
 )
 def test_bfloat16_stays_within_its_rounding(kernel: Kernel) -> None:
     """Eight bits: the plain softmax on the same rounded inputs is met to a few roundings of the largest entry."""
