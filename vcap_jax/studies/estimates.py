@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -117,16 +118,32 @@ def _resampled(arm: Sequence[Ratio]) -> np.ndarray:
     scenes = {len(over) for over, _ in arm}
     if len(scenes) > 1:
         raise ValueError(f"seeds have captioned different numbers of scenes: {sorted(scenes)}")
-    count = scenes.pop()
-    rng = np.random.default_rng(0)
-    drawn = rng.multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)
-    weights = np.concatenate([np.ones((1, count)), drawn])
+    weights = _weights(scenes.pop())
     rows = []
     for over, under in arm:
         below = weights @ under
         # A caption that claims nothing has no false claims.
         rows.append(np.divide(weights @ over, below, out=np.zeros_like(below), where=below > 0))
     return np.stack(rows)
+
+
+@lru_cache(maxsize=16)
+def _weights(scenes: int) -> np.ndarray:
+    """[1 + B, K]: how often each scene counts, first once each and then in each draw. A report asks a thousand times."""
+    drawn = np.random.default_rng(0).multinomial(scenes, np.full(scenes, 1 / scenes), size=_RESAMPLES)
+    weights = np.concatenate([np.ones((1, scenes)), drawn])
+    weights.setflags(write=False)
+    return weights
+
+
+@lru_cache(maxsize=64)
+def _student(seeds: int) -> np.ndarray:
+    """[10 B]: Student's quantiles with S - 1 degrees of freedom at even steps, in random order: less noise than random
+    draws."""
+    count = 10 * _RESAMPLES
+    quantiles = np.random.default_rng(1).permutation(stdtrit(seeds - 1, (np.arange(count) + 0.5) / count))
+    quantiles.setflags(write=False)
+    return quantiles
 
 
 def _interval(values: np.ndarray) -> Interval:
@@ -137,11 +154,8 @@ def _interval(values: np.ndarray) -> Interval:
     if seeds < 2:
         return Interval(value=mean, low=math.nan, high=math.nan, by_seed=own)
     error = float(by_seed.std(ddof=1)) / math.sqrt(seeds)
-    rng = np.random.default_rng(1)
     scenes = values[:, 1:].mean(axis=0) if values.shape[1] > 1 else np.full(1, mean)
-    # Student's quantiles at even steps, in random order: less noise than random draws.
-    count = 10 * _RESAMPLES
-    student = rng.permutation(stdtrit(seeds - 1, (np.arange(count) + 0.5) / count))
-    draws = np.resize(scenes, count) + error * student
+    student = _student(seeds)
+    draws = np.resize(scenes, len(student)) + error * student
     low, high = np.quantile(draws, [0.025, 0.975])
     return Interval(value=mean, low=float(low), high=float(high), by_seed=own)
