@@ -129,7 +129,7 @@ def _resampled(arm: Sequence[Ratio]) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _weights(scenes: int) -> np.ndarray:
-    """[1 + B, K]: how often each scene counts, first once each and then in each draw. A report asks a thousand times."""
+    """[1 + B, K]: how often each scene counts, first once each, then in each draw. A report asks a thousand times."""
     drawn = np.random.default_rng(0).multinomial(scenes, np.full(scenes, 1 / scenes), size=_RESAMPLES)
     weights = np.concatenate([np.ones((1, scenes)), drawn])
     weights.setflags(write=False)
