@@ -10,6 +10,7 @@ from functools import wraps
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from tests.human_eval.serving_study import served, visitor
 from tests.human_eval.small_study import change_row, small_study, write_small_study
@@ -293,6 +294,31 @@ async def test_another_study_at_the_same_address_is_told_from_this_one(tmp_path)
         async with served(study) as server, visitor(server, "anna") as anna:
             told += re.findall(r'data-study="(\w+)"', (await anna.get("/annotate"))[1])
     assert told[0] == told[2] != told[1]
+
+
+@in_a_loop
+async def test_one_browser_is_in_two_studies_at_two_ports_of_a_host(tmp_path):
+    one, two = (small_study(tmp_path / name) for name in ("one", "two"))
+    async with served(one) as first, served(two) as second, visitor(first, "anna") as browser:
+        entered = second.links["ben"].removeprefix(second.address)
+        for server, name in ((first, "anna"), (second, "ben"), (first, "anna")):
+            browser.address = server.address
+            if server is second:
+                assert (await browser.post(entered))[0] == 200
+            assert f'data-person="{name}"' in (await browser.get("/annotate"))[1]
+
+
+@in_a_loop
+async def test_a_session_of_before_cookies_had_names_of_their_own_goes_on(study):
+    async with served(study) as server:
+        tokens = {name: link.rpartition("/")[2] for name, link in server.links.items()}
+        async with visitor(server, "anna", enter=False) as one:
+            for former, status in (("x" * 32, 401), (tokens["anna"], 200)):
+                one.http.cookie_jar.update_cookies({"vcap_study": former}, URL(server.address))
+                assert (await one.get("/api/me"))[0] == status
+            # Whoever came in since is who it is.
+            assert (await one.post(server.links["ben"].removeprefix(server.address)))[0] == 200
+            assert 'data-person="ben"' in (await one.get("/annotate"))[1]
 
 
 @in_a_loop

@@ -24,7 +24,8 @@ from vcap_jax.human_eval.study import LINKS, Settings
 from vcap_jax.system.files import write_through
 from vcap_jax.system.json_values import JsonError, as_text, read_json_object
 
-COOKIE = "vcap_study"
+FORMER_COOKIE = "vcap_study"
+"""Of every study, before cookies were named by theirs; whoever came in by it stays in."""
 OWNER = "owner"
 WHO = "X-Annotator"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -95,10 +96,14 @@ class Access:
     """Knows tokens and addresses.
 
     hosts: names under which the server may be asked for; a page of another site that has its own name point here is
-    refused by this.
+    refused by this. identity: of the study, as ``StoredAnswers.identity`` gives it.
     """
 
-    def __init__(self, tokens: Mapping[str, str], settings: Settings, hosts: Iterable[str]) -> None:
+    def __init__(
+        self, tokens: Mapping[str, str], settings: Settings, hosts: Iterable[str], *, identity: str
+    ) -> None:
+        # Browsers keep the cookies of a host together, whatever the port: studies beside each other need two names.
+        self.cookie = f"{FORMER_COOKIE}_{identity}"
         self._people = {
             token: Person(name=name, role=_role(name, settings)) for name, token in tokens.items()
         }
@@ -128,7 +133,8 @@ class Access:
         host = urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
         if host not in self._hosts:
             return _plain(421, "this server does not answer to that name; see --name")
-        person = self.person(request.cookies.get(COOKIE, ""))
+        cookies = request.cookies
+        person = self.person(cookies.get(self.cookie, cookies.get(FORMER_COOKIE, "")))
         if person is not None:
             request[PERSON] = person
         open_path = request.path.startswith(("/enter/", "/static/"))

@@ -13,7 +13,6 @@ from aiohttp import web
 
 from vcap_jax.human_eval.application import annotator, owner
 from vcap_jax.human_eval.application.access import (
-    COOKIE,
     OWNER,
     PERSON,
     Access,
@@ -45,9 +44,10 @@ def make_app(
     study: Study, store: AnswerStore, *, tokens: dict[str, str], hosts: Iterable[str]
 ) -> web.Application:
     """The application of a study. hosts: the names it may be asked for by."""
-    access = Access(tokens, study.settings, hosts)
+    identity = store.identity()
+    access = Access(tokens, study.settings, hosts, identity=identity)
     app = web.Application(middlewares=[access.middleware], client_max_size=MOST_BYTES)
-    app[PARTS] = Parts(study=study, store=store, identity=store.identity())
+    app[PARTS] = Parts(study=study, store=store, identity=identity)
 
     async def enter(request: web.Request) -> web.Response:
         person = access.person(request.match_info["token"])
@@ -57,7 +57,7 @@ def make_app(
             done = web.Response(status=303, headers={"Location": HOMES[person.role]})
             # Secure would keep it from plain http, which loopback and tunnels speak.
             done.set_cookie(
-                COOKIE,
+                access.cookie,
                 request.match_info["token"],
                 httponly=True,
                 samesite="Strict",
