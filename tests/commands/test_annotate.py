@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from tests.human_eval.small_study import change_row, small_study, write_small_study
+from tests.human_eval.test_exchange import exported
 from vcap_jax.commands.annotate import main
 from vcap_jax.human_eval.answers import StoredAnswers
 from vcap_jax.human_eval.application.access import read_tokens, write_tokens
@@ -32,17 +33,28 @@ def answered(tmp_path):
 def test_a_study_goes_out_and_comes_back_in(answered, tmp_path, capsys):
     assert main([str(answered), "--export", str(tmp_path / "out")]) == 0
     assert "3 answers, 1 rankings of items" in capsys.readouterr().out
-    tasks, again = str(tmp_path / "out" / "label_studio.json"), tmp_path / "again"
-    assert main([str(again), "--tasks", tasks]) == 0
-    assert "2 items and 6 propositions" in capsys.readouterr().out
-    assert main([str(again), "--tasks", tasks]) == 1  # nothing is written over
-    for name in ("a.png", "b.png"):
-        (again / name).write_bytes((answered / name).read_bytes())
+    tasks, again = str(tmp_path / "out" / "label_studio.json"), small_study(tmp_path / "again").folder
     assert main([str(again), "--import", tasks, "--annotators", "anna", "--overlap", "0"]) == 0
     assert "3 answers taken in" in capsys.readouterr().out
     assert json.loads((again / "study.json").read_text())["annotators"] == ["anna"]
     assert main([str(again), "--import", str(tmp_path / "out")]) == 1
     assert "anna has answers" in capsys.readouterr().err
+    # They name no models, so no study can be made of them alone.
+    assert main([str(tmp_path / "new"), "--tasks", tasks]) == 1
+    assert "copy that study's folder" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_tasks_that_name_their_models_make_a_study(tmp_path, capsys):
+    tasks, folder = tmp_path / "project.json", tmp_path / "study"
+    tasks.write_text(json.dumps([exported()]))
+    assert main([str(folder), "--tasks", str(tasks)]) == 0
+    assert "1 items and 1 propositions" in capsys.readouterr().out
+    assert main([str(folder), "--tasks", str(tasks)]) == 1  # nothing is written over
+    (folder / "pics").mkdir()
+    (folder / "pics" / "a.png").write_bytes(b"")
+    assert main([str(folder), "--import", str(tasks)]) == 0
+    assert "1 answers taken in" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

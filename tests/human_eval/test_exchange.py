@@ -42,6 +42,10 @@ def without_times(rows):
     return [row.model_copy(update={"timestamps": None}) for row in rows]
 
 
+def by_id(rows):
+    return sorted(rows, key=lambda row: row.prop_id)
+
+
 def test_records_are_read_as_they_were_written(answered, tmp_path):
     study, store = answered
     records = records_of(study, store)
@@ -49,7 +53,7 @@ def test_records_are_read_as_they_were_written(answered, tmp_path):
     assert records.rankings[0].accuracy == {"base": 2, "tuned": 1}
     assert [row.annotator for row in records.adjudicated] == ["carla"]
     export_records(study, records, tmp_path / "out")
-    assert read_records(tmp_path / "out") == records
+    assert read_records(tmp_path / "out", study) == records
     row = json.loads((tmp_path / "out" / "annotations.jsonl").read_text().splitlines()[0])
     assert list(row) == [
         *("image_id", "model", "ref_model", "prop_id", "kind", "text"),
@@ -61,15 +65,91 @@ def test_label_studio_and_back_is_the_same(answered, tmp_path):
     study, store = answered
     records = records_of(study, store)
     export_records(study, records, tmp_path / "out")
-    found = from_tasks(json.loads((tmp_path / "out" / "label_studio.json").read_text()), "tasks")
+    tasks = tmp_path / "out" / "label_studio.json"
+    found = from_tasks(json.loads(tasks.read_text()), "tasks", study)
     assert found.items == study.items
-    assert found.propositions == tuple(one for rows in study.propositions.values() for one in rows)
-    assert without_times(found.answers) == without_times(records.answers)
+    asked = [one for rows in study.propositions.values() for one in rows]
+    assert by_id(found.propositions) == asked
+    assert by_id(without_times(found.answers)) == without_times(records.answers)
     assert without_times(found.rankings) == without_times(records.rankings)
     assert found.skipped == 2  # of "b", decided in part
-    assert without_times(read_records(tmp_path / "out" / "label_studio.json").answers) == without_times(
-        records.answers
+    assert read_records(tasks, study).answers == found.answers
+
+
+def test_tasks_tell_nobody_whose_captions_they_are(tmp_path):
+    """Their ids, their order and what lies beside them say no more than our own pages."""
+    folder = write_small_study(tmp_path)
+    models = ("base", "tuned")
+    for number in range(6):
+        change_row(folder / "propositions.jsonl", number, prop_id=f"{models[number % 3 == 2]}/{number}")
+    study = read_study(folder)
+    asked = study.items["a"]
+    rewarded = tuple(one.model_copy(update={"reward": 0.4321}) for one in asked.captions)
+    rewarded_study = replace(
+        study, items=study.items | {"a": asked.model_copy(update={"captions": rewarded})}
     )
+    told = json.dumps(to_tasks(rewarded_study))
+    assert [word for word in (*models, "ref_", "0.4321") if word in told] == []
+    items = {f"i{number}": asked.model_copy(update={"id": f"i{number}"}) for number in range(30)}
+    many = replace(study, items=items, propositions=dict.fromkeys(items, study.propositions["a"]))
+    first = [task["data"]["captions"][0]["body"] for task in to_tasks(many)]
+    assert 5 < sum(text == asked.caption("base") for text in first) < 25
+    assert first == [task["data"]["captions"][0]["body"] for task in to_tasks(many)]
+
+
+def test_tasks_are_read_by_the_study_that_they_are_of_alone(answered, tmp_path):
+    study, store = answered
+    records = records_of(study, store)
+    tasks = to_tasks(study, records.answers, records.rankings)
+    with pytest.raises(StudyError, match=r"file, task 1: it names no models.*with --import"):
+        from_tasks(tasks, "file")
+    other_seed = replace(study, settings=study.settings.model_copy(update={"seed": 1}))
+    with pytest.raises(StudyError, match=r"task 1: it is of no item of .*study.*the seed"):
+        from_tasks(tasks, "file", other_seed)
+    for number, changes in ((0, {"text": "Something else."}), (1, {"prop_id": "a/new"})):
+        before = (study.folder / "propositions.jsonl").read_text()
+        change_row(study.folder / "propositions.jsonl", number, **changes)
+        with pytest.raises(StudyError, match='of "a" are not what they were when it was exported: put them'):
+            from_tasks(tasks, "file", read_study(study.folder))
+        (study.folder / "propositions.jsonl").write_text(before)
+    tasks[0]["data"]["captions"][0]["body"] = "Something else."
+    with pytest.raises(StudyError, match='of "a" are not what they were'):
+        from_tasks(tasks, "file", study)
+
+
+def test_tasks_of_before_name_the_models_and_are_taken_in_as_they_are(answered, tmp_path):
+    study, store = answered
+    records = records_of(study, store)
+    tasks = to_tasks(study, records.answers, records.rankings)
+    letters = {
+        task["data"]["key"]: {one["body"]: one["id"] for one in task["data"]["captions"]} for task in tasks
+    }
+    for task, item in zip(tasks, study.items.values(), strict=True):
+        data, asked = task["data"], {one.text: one for one in study.propositions[item.id]}
+        models = {letters[data["key"]][caption.text]: caption.model for caption in item.captions}
+        data["image_id"] = item.id
+        data["captions"] = [
+            {"id": caption.model, "title": f"Caption {place}", "body": caption.text, "reward": caption.reward}
+            for place, caption in enumerate(item.captions, 1)
+        ]
+        data["propositions"] = [
+            asked[row["text"]].model_dump(mode="json") | {"caption": row["caption"]}
+            for row in data["propositions"]
+        ]
+        del data["key"]
+        for annotation in task["annotations"]:
+            for result in annotation["result"]:
+                if result["type"] == "ranker":
+                    ((ranking, order),) = result["value"]["ranker"].items()
+                    result["value"]["ranker"] = {ranking: [models[letter] for letter in order]}
+    for known in (study, None):
+        found = from_tasks(tasks, "file", known)
+        assert found.items == study.items
+        assert by_id(without_times(found.answers)) == without_times(records.answers)
+        assert without_times(found.rankings) == without_times(records.rankings)
+    with AnswerStore(tmp_path / "second.sqlite") as second:
+        second.open_study(study)
+        assert take_in(study, second, Records(answers=found.answers, rankings=found.rankings)) == 4
 
 
 def test_rankings_without_answers_go_to_label_studio_and_come_back(tmp_path):
@@ -84,7 +164,7 @@ def test_rankings_without_answers_go_to_label_studio_and_come_back(tmp_path):
         store.answer("anna", "a", "a/1", Verdict(step1=Step1.INCONSISTENT), version=0, request="0")
         records = records_of(study, store)
         export_records(study, records, tmp_path / "out")
-    found = from_tasks(json.loads((tmp_path / "out" / "label_studio.json").read_text()), "tasks")
+    found = from_tasks(json.loads((tmp_path / "out" / "label_studio.json").read_text()), "tasks", study)
     assert [(one.image_id, one.annotator) for one in found.rankings] == [("b", "anna"), ("b", "ben")]
     assert found.rankings == records.rankings  # with their times
     assert without_times(found.answers) == without_times(records.answers)
@@ -96,7 +176,7 @@ def test_the_configuration_names_what_the_results_name(answered):
     tree = ElementTree.fromstring(labelling_config())
     controls = {element.get("name"): element for element in tree.iter() if element.get("name")}
     assert "Video" not in {element.tag for element in tree.iter()}
-    for task in to_tasks(study.items.values(), study.propositions, records.answers, records.rankings):
+    for task in to_tasks(study, records.answers, records.rankings):
         for results in (*task["annotations"], *task["predictions"]):
             for result in results["result"]:
                 pattern = "_".join(

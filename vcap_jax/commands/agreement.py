@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         study = read_study(args.folder)
         if args.records is not None:
-            records = read_records(args.records)
+            records = read_records(args.records, study)
             check_fit(study, records)
         else:
             with StoredAnswers(args.folder / ANSWERS) as stored:

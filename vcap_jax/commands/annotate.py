@@ -139,7 +139,7 @@ def _exchange(args: argparse.Namespace, study: Study) -> int:
     from vcap_jax.human_eval.store import AnswerStore
     from vcap_jax.human_eval.study import ANSWERS
 
-    source = None if args.source is None else read_records(args.source)
+    source = None if args.source is None else read_records(args.source, study)
     with AnswerStore(args.folder / ANSWERS) as store:
         store.open_study(study)
         if source is not None:

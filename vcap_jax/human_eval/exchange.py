@@ -75,7 +75,7 @@ def export_records(study: Study, records: Records, folder: Path) -> list[Path]:
     write_rows(folder / ANNOTATIONS, records.answers)
     write_rows(folder / RANKINGS, records.rankings)
     write_rows(folder / "adjudications.jsonl", records.adjudicated)
-    tasks = to_tasks(study.items.values(), study.propositions, records.answers, records.rankings)
+    tasks = to_tasks(study, records.answers, records.rankings)
     write_json(folder / TASKS, tasks)
     videos = any(item.video is not None for item in study.items.values())
     replace_file(folder / CONFIG, labelling_config(video=videos).encode())
@@ -83,8 +83,9 @@ def export_records(study: Study, records: Records, folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def read_records(source: Path) -> Records:
-    """Records of a folder that ``export_records`` wrote, or of a JSON file that Label Studio exported.
+def read_records(source: Path, study: Study) -> Records:
+    """Records of a folder that ``export_records`` wrote, or of a JSON file that Label Studio exported, whose tasks may
+    be the study's.
 
     Raises StudyError and ManifestError.
     """
@@ -96,7 +97,7 @@ def read_records(source: Path) -> Records:
             rankings=read_rows(Rankings, rankings, "file of rankings") if rankings.exists() else (),
             adjudicated=read_rows(Answer, third, "file of adjudications") if third.exists() else (),
         )
-    found = from_tasks(read_tasks(source), str(source))
+    found = from_tasks(read_tasks(source), str(source), study)
     return Records(answers=found.answers, rankings=found.rankings)
 
 

@@ -2,6 +2,10 @@
 they are imported, and the JSON that it exports.
 
 A task is an item. ``data`` has its captions as the Ranker's list and its propositions as what the Repeater repeats.
+Whoever annotates can see all of it, so it is blind as our own pages are: captions are A, B, C, ... in an order of the
+seed, and items and propositions go by aliases. The study tells what they stand for. Tasks that name the models
+themselves, as those of before and of projects that were set up by hand do, are read without it.
+
 Spans are regions of the label "evidence" in the caption, as predictions. Who annotated is written into the result too,
 in a field of its own, since numbers of users differ between servers. Sources: labelstud.io, "Import pre-annotated
 data", "Label Studio JSON format of annotated tasks", tags Repeater, Choices, Ranker, Labels.
@@ -11,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from vcap_jax.human_eval.annotator_view import AnnotatorView
 from vcap_jax.human_eval.errors import RuleBroken, StudyError
 from vcap_jax.human_eval.protocol import Ranking, Step1, Step2
 from vcap_jax.human_eval.records import (
@@ -24,11 +30,15 @@ from vcap_jax.human_eval.records import (
     parse_row,
     ranks_of,
 )
-from vcap_jax.human_eval.study import grouped
+from vcap_jax.human_eval.study import Study, grouped
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_list, as_object, as_whole
 
 LOCAL_FILES = "/data/local-files/?d="
 """What Label Studio calls a file below its LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT."""
+_EVERYBODY = "Label Studio"
+"""Who is shown the tasks: a project has them once for all annotators, whose names have no blank."""
+_Asked: TypeAlias = tuple[Item, list[Proposition], Mapping[str, str]]
+"""What a task asks, in its order, and the models by what their captions are called in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +85,7 @@ def labelling_config(*, video: bool = False) -> str:
 
 
 def to_tasks(
-    items: Iterable[Item],
-    propositions: Mapping[str, Sequence[Proposition]],
-    answers: Iterable[Answer] = (),
-    rankings: Iterable[Rankings] = (),
+    study: Study, answers: Iterable[Answer] = (), rankings: Iterable[Rankings] = ()
 ) -> list[JsonObject]:
     """Tasks to import, one for each item, with an annotation for each annotator who has answered or ranked: an item
     without propositions is only ranked."""
@@ -88,12 +95,13 @@ def to_tasks(
     ranked: dict[str, dict[str, Rankings]] = {}
     for order in rankings:
         ranked.setdefault(order.image_id, {})[order.annotator] = order
+    view = AnnotatorView(study, _EVERYBODY)
     tasks: list[JsonObject] = []
-    for item in items:
-        asked = propositions[item.id]
+    for item in study.items.values():
+        asked, letters = view.propositions(item), view.letters(item)
         answered, orders = by_item.get(item.id, {}), ranked.get(item.id, {})
         annotations = [
-            _annotation(annotator, asked, answered.get(annotator, ()), orders.get(annotator))
+            _annotation(annotator, asked, letters, answered.get(annotator, ()), orders.get(annotator))
             for annotator in sorted({*answered, *orders})
         ]
         evidence = [
@@ -107,15 +115,17 @@ def to_tasks(
             for index, one in enumerate(asked)
             if one.span is not None
         ]
-        task: JsonDict = {"data": _data(item, asked), "annotations": annotations}
+        task: JsonDict = {"data": _data(view, item, asked, letters), "annotations": annotations}
         task["predictions"] = [{"model_version": "propositions", "result": evidence}] if evidence else []
         tasks.append(task)
     return tasks
 
 
-def from_tasks(tasks: Sequence[object], where: str) -> Imported:
-    """Reads tasks as they are imported or exported. Raises StudyError, naming ``where`` and the task, for anything that
-    cannot be read or breaks the protocol."""
+def from_tasks(tasks: Sequence[object], where: str, study: Study | None = None) -> Imported:
+    """Reads tasks as they are imported or exported. study: that ``to_tasks`` made them of, for those that name no
+    models. Raises StudyError, naming ``where`` and the task, for anything that cannot be read or breaks the protocol.
+    """
+    view = None if study is None else AnnotatorView(study, _EVERYBODY)
     items: dict[str, Item] = {}
     propositions: list[Proposition] = []
     answers: list[Answer] = []
@@ -124,7 +134,9 @@ def from_tasks(tasks: Sequence[object], where: str) -> Imported:
     for number, task in enumerate(tasks, 1):
         place = f"{where}, task {number}"
         read = as_object(task, place)
-        item, asked = _asked(read, place)
+        data = as_object(read.get("data"), f"{place}, data")
+        named = "image_id" in data or "key" not in data
+        item, asked, models = _named(data, read, place) if named else _of_study(data, view, place)
         if item.id in items:
             raise StudyError(f'{place}: the item "{item.id}" occurs twice: keep one of the tasks')
         items[item.id] = item
@@ -134,7 +146,7 @@ def from_tasks(tasks: Sequence[object], where: str) -> Imported:
             if one.get("was_cancelled"):
                 skipped += 1
                 continue
-            given, order, left = _answered(one, item, asked, place)
+            given, order, left = _answered(one, item, asked, models, place)
             answers += given
             skipped += left
             if order is not None:
@@ -149,21 +161,35 @@ def from_tasks(tasks: Sequence[object], where: str) -> Imported:
     )
 
 
-def _data(item: Item, asked: Sequence[Proposition]) -> JsonObject:
+def _data(
+    view: AnnotatorView, item: Item, asked: Sequence[Proposition], letters: Mapping[str, str]
+) -> JsonObject:
     media = "image" if item.image is not None else "video"
     return {
-        "image_id": item.id,
+        "key": view.alias(item.id),
         media: f"{LOCAL_FILES}{item.media}",
         "captions": [
-            {"id": caption.model, "title": f"Caption {place}", "body": caption.text, "reward": caption.reward}
-            for place, caption in enumerate(item.captions, 1)
+            {"id": letter, "title": f"Caption {letter}", "body": item.caption(model)}
+            for letter, model in letters.items()
         ],
-        "propositions": [one.model_dump(mode="json") | {"caption": item.caption(one.model)} for one in asked],
+        "propositions": [
+            {
+                "key": view.alias(one.prop_id),
+                "kind": str(one.kind),
+                "text": one.text,
+                "caption": item.caption(one.model),
+            }
+            for one in asked
+        ],
     }
 
 
 def _annotation(
-    annotator: str, asked: Sequence[Proposition], given: Sequence[Answer], order: Rankings | None
+    annotator: str,
+    asked: Sequence[Proposition],
+    letters: Mapping[str, str],
+    given: Sequence[Answer],
+    order: Rankings | None,
 ) -> JsonObject:
     result: list[JsonObject] = [_textarea("annotator", "media", annotator)]
     by_prop = {answer.prop_id: answer for answer in given}
@@ -178,8 +204,9 @@ def _annotation(
             result.append(_textarea(f"n_{index}", f"p_{index}", answer.note))
     annotation: JsonDict = {"result": result, "was_cancelled": False, "ground_truth": False}
     if order is not None:
+        by_model = {model: letter for letter, model in letters.items()}
         for ranking in Ranking:
-            value = {"ranker": {str(ranking): order.best_first(ranking)}}
+            value = {"ranker": {str(ranking): [by_model[model] for model in order.best_first(ranking)]}}
             result.append(_result(str(ranking), f"captions_{ranking}", "ranker", value))
     dated = given or (() if order is None else (order,))
     times = [one.timestamps for one in dated if one.timestamps is not None]
@@ -209,8 +236,40 @@ def _result(name: str, to_name: str, kind: str, value: JsonObject, origin: str =
     }
 
 
-def _asked(task: JsonObject, place: str) -> tuple[Item, list[Proposition]]:
-    data = as_object(task.get("data"), f"{place}, data")
+def _of_study(data: JsonObject, view: AnnotatorView | None, place: str) -> _Asked:
+    """What a blind task asks, in its own order."""
+    if view is None:
+        raise StudyError(
+            f"{place}: it names no models, which only the study knows that it was exported from: copy that study's "
+            "folder, and take the answers in there with --import"
+        )
+    item = view.study.items.get(view.items.get(str(data["key"]), ""))
+    if item is None:
+        raise StudyError(
+            f"{place}: it is of no item of {view.study.folder}: name the study that it was exported from, with the "
+            "seed that it had"
+        )
+    changed = StudyError(
+        f'{place}: the captions or propositions of "{item.id}" are not what they were when it was exported: put them '
+        "back"
+    )
+    letters = view.letters(item)
+    for row in _rows(data.get("captions"), f"{place}, captions"):
+        model = letters.get(str(row.get("id")))
+        if model is None or item.caption(model) != row.get("body"):
+            raise changed
+    by_key = {view.alias(one.prop_id): one for one in view.study.propositions[item.id]}
+    asked = []
+    for row in _rows(data.get("propositions"), f"{place}, propositions"):
+        one = by_key.get(str(row.get("key")))
+        if one is None or one.text != row.get("text"):
+            raise changed
+        asked.append(one)
+    return item, asked, letters
+
+
+def _named(data: JsonObject, task: JsonObject, place: str) -> _Asked:
+    """What a task asks that names the models itself."""
     media = "video" if "video" in data else "image"
     captions = [
         {"model": row.get("id"), "text": row.get("body"), "reward": row.get("reward")}
@@ -231,7 +290,7 @@ def _asked(task: JsonObject, place: str) -> tuple[Item, list[Proposition]]:
                     str(value.get("text")),
                 ).model_dump()  # fmt: skip
         asked.append(parse_row(Proposition, plain, f"{place}, proposition {index}"))
-    return item, asked
+    return item, asked, {model: model for model in item.models}
 
 
 def _evidence(task: JsonObject, place: str) -> dict[int, object]:
@@ -246,9 +305,14 @@ def _evidence(task: JsonObject, place: str) -> dict[int, object]:
 
 
 def _answered(
-    annotation: JsonObject, item: Item, asked: Sequence[Proposition], place: str
+    annotation: JsonObject,
+    item: Item,
+    asked: Sequence[Proposition],
+    models: Mapping[str, str],
+    place: str,
 ) -> tuple[list[Answer], Rankings | None, int]:
-    """The answers of one annotation, its rankings if all three are there, and how many propositions it leaves open."""
+    """The answers of one annotation, its rankings if all three are there, and how many propositions it leaves open.
+    models: by what the captions are called in the task."""
     values: dict[str, JsonObject] = {}
     for result in _rows(annotation.get("result", []), f"{place}, result"):
         if "from_name" in result:
@@ -272,7 +336,10 @@ def _answered(
     rankings = None
     if all(orders.values()):
         try:
-            ranks = {str(ranking): ranks_of(order, item.models) for ranking, order in orders.items()}
+            ranks = {
+                str(ranking): {models[one]: rank for one, rank in ranks_of(order, tuple(models)).items()}
+                for ranking, order in orders.items()
+            }
         except RuleBroken as error:
             raise StudyError(f"{place}: {error}") from error
         row = {"image_id": item.id, "annotator": annotator, **ranks, "timestamps": times}

@@ -22,7 +22,7 @@ from vcap_jax.human_eval.application.parts import (
     told,
     version_of,
 )
-from vcap_jax.human_eval.application.views import held_json, verdict_json
+from vcap_jax.human_eval.application.views import held_json, item_json, verdict_json
 from vcap_jax.human_eval.errors import RuleBroken
 from vcap_jax.human_eval.progress import progress_of
 from vcap_jax.human_eval.protocol import NOTE_CHARACTERS, Ranking, verdict_of
@@ -90,7 +90,7 @@ async def item(request: web.Request) -> web.Response:
         return state, {row.ranking: row.models for row in rows}
 
     state, orders = await told(read)
-    shown = found.view(name).page(one, state, orders)
+    shown = item_json(found.view(name), one, state, orders)
     if one.video is not None:
         facts = await asyncio.to_thread(_video_facts, found.study.media_path(one.id))
         shown["media"] = {**as_object(shown["media"], "media"), **facts}

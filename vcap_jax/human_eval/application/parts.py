@@ -11,8 +11,8 @@ from typing import TypeVar
 import jinja2
 from aiohttp import web
 
+from vcap_jax.human_eval.annotator_view import AnnotatorView
 from vcap_jax.human_eval.application.access import PERSON
-from vcap_jax.human_eval.application.views import AnnotatorView
 from vcap_jax.human_eval.errors import Conflict, RuleBroken
 from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.store import AnswerStore
