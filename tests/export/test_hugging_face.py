@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -204,6 +205,81 @@ def test_its_adapters_are_exported_alone_and_start_another_run(lora_run, tmp_pat
         checkpoints.wait()
     with pytest.raises(ConversionError, match="has no adapters: leave --adapter out"):
         adapter_to_peft(plain.root, tmp_path / "none")
+
+
+@contextmanager
+def at_every_file(look):
+    """Has ``look`` called before every file that Python opens or moves, as a kill might come then."""
+    watching = True
+
+    def hook(event, arguments):
+        del arguments
+        if watching and event in ("open", "os.rename", "os.remove", "os.rmdir"):
+            look()
+
+    sys.addaudithook(hook)  # which stays
+    try:
+        yield
+    finally:
+        watching = False
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("kind", ["run", "adapter", "orbax"])
+def test_wherever_an_export_is_killed_what_it_leaves_is_whole_or_cannot_be_read(
+    lora_run, tmp_path, kind, there
+):
+    target = tmp_path / "out"
+    if there:
+        target.mkdir()
+    export = {
+        "run": lambda: checkpoint_to_hf(lora_run.root, target),
+        "adapter": lambda: adapter_to_peft(lora_run.root, target),
+        "orbax": lambda: checkpoint_from_hf(BACKBONE_FOLDER, target),
+    }[kind]
+    told_by = "adapter_config.json" if kind == "adapter" else "config.json"
+    seen: list[frozenset[str]] = []
+
+    def look() -> None:
+        names = {str(file.relative_to(target)) for file in target.rglob("*") if file.is_file()}
+        seen.append(frozenset(name for name in names if not name.startswith(".unfinished")))
+
+    with at_every_file(look):
+        export()
+    look()
+    whole = seen[-1]
+    assert told_by in whole
+    assert ("captioning.yaml" in whole) == (kind == "run")
+    assert len(set(seen)) > 2  # some were there and others not
+    assert {names for names in seen if told_by in names} == {whole}
+    assert not (target / ".unfinished").exists()
+
+
+def test_an_export_that_fails_leaves_nothing_and_one_that_was_killed_is_named(
+    lora_run, tmp_path, monkeypatch
+):
+    def full(*given: object, **named: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    there = tmp_path / "there"
+    there.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("vcap_jax.export.hugging_face.write_captioning", full)
+        for target in (tmp_path / "new", there):
+            with pytest.raises(OSError, match="No space"):
+                checkpoint_to_hf(lora_run.root, target)
+    assert not (tmp_path / "new").exists()
+    assert list(there.iterdir()) == []
+    (there / ".unfinished").mkdir()
+    with pytest.raises(ConversionError, match="there holds an export that was ended before it was whole"):
+        checkpoint_to_hf(lora_run.root, there)
+
+
+def test_a_target_that_cannot_be_one_is_named_before_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    for name, message in (("file", "file is a file: give a new folder"), ("a[1]", r"a\[1\] has one of")):
+        with pytest.raises(ConversionError, match=message):
+            checkpoint_from_hf(tmp_path / "none", tmp_path / name)
 
 
 @pytest.mark.live

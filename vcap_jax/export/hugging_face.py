@@ -8,11 +8,17 @@ it, or written alone as a folder that PEFT reads.
 The way back makes an Orbax checkpoint folder of a Hugging Face one: ``params/`` holds all parameters, the small files
 lie beside it. ``model.path`` takes either; Orbax restores each device's part alone, which on a large mesh is quicker
 than cutting it out of safetensors.
+
+Each folder is written inside of itself, in ``.unfinished``. Its files move to their places when all are whole, the one
+that tells what the folder is last: where an export is killed nobody takes what it left for a checkpoint.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +31,7 @@ from vcap_jax.captioning.settings import CAPTIONING_FILE, write_captioning
 from vcap_jax.configuration import load_config
 from vcap_jax.export.model_card import CARD, write_model_card
 from vcap_jax.models.family import CaptionModel, ModelFamily, Processor, VisualBudget
-from vcap_jax.models.lora_files import save_adapter
+from vcap_jax.models.lora_files import CONFIG_FILE, save_adapter
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.run_folder import RunFolder
@@ -33,10 +39,14 @@ from vcap_jax.run.checkpoint_source import Lineage, checkpoint_source, lineage, 
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import PARAMS_FOLDER, load_model
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.folder_names import taken_for_a_pattern
 from vcap_jax.system.json_values import JsonObject
 from vcap_jax.training.checkpoint import Checkpointer
 
 GENERATION_CONFIG = "generation_config.json"
+_UNFINISHED = ".unfinished"
+_LAST = ("config.json", CONFIG_FILE)
+"""Without which nothing reads the folder."""
 
 
 class ConversionError(VCapError, ValueError):
@@ -75,12 +85,13 @@ def checkpoint_to_hf(
     else:
         line, model = _trained(source, step, placement)
         trained_step = line.runs[0].source.step
-    kept = model.family().save(model, target, dtype=jnp.dtype(dtype))
-    _write_small_files(model.family(), line.origin, target)
-    if line.runs:
-        run = load_config(RunConfig, [RunFolder(line.runs[0].source.folder).config])
-        write_captioning(run, target)
-    write_model_card(target, family=model.family(), base=line.origin, runs=line.runs, dtype=dtype)
+    with _whole(target) as folder:
+        kept = model.family().save(model, folder, dtype=jnp.dtype(dtype))
+        _write_small_files(model.family(), line.origin, folder)
+        if line.runs:
+            run = load_config(RunConfig, [RunFolder(line.runs[0].source.folder).config])
+            write_captioning(run, folder)
+        write_model_card(folder, family=model.family(), base=line.origin, runs=line.runs, dtype=dtype)
     return Exported(trained_step, kept)
 
 
@@ -105,10 +116,11 @@ def adapter_to_peft(
     # Not always the origin: adapters may have been put on what a run had trained.
     full = next((run.source for run in line.runs if run.model.lora is None), None)
     base = line.origin.absolute() if full is None else replace(full, path=str(full.folder.absolute()))
-    save_adapter(model, target, lora, base=str(base), dtype=jnp.dtype(dtype))
-    write_model_card(
-        target, family=model.family(), base=line.origin, runs=line.runs, dtype=dtype, adapter=True
-    )
+    with _whole(target) as folder:
+        save_adapter(model, folder, lora, base=str(base), dtype=jnp.dtype(dtype))
+        write_model_card(
+            folder, family=model.family(), base=line.origin, runs=line.runs, dtype=dtype, adapter=True
+        )
     return line.runs[0].source.step
 
 
@@ -135,16 +147,19 @@ def checkpoint_from_hf(source: Path, target: Path, *, family: str | None = None)
     Raises ConversionError if ``target`` is not empty, CheckpointError if ``source`` is not complete.
     """
     _refuse_used(target)
+    if (wrong := taken_for_a_pattern(target)) is not None:
+        raise ConversionError(f"{wrong}; choose another name")
     model = load_model(source, placement=Placement.build(MeshConfig()), family=family)
-    with Checkpointer(target / PARAMS_FOLDER, keep=1) as checkpoints:
-        checkpoints.save(0, {"params": nnx.state(model)})
-        checkpoints.wait()
-    (target / "config.json").write_bytes((source / "config.json").read_bytes())
-    _write_small_files(model.family(), source, target)
-    if (source / CAPTIONING_FILE).is_file():
-        (target / CAPTIONING_FILE).write_bytes((source / CAPTIONING_FILE).read_bytes())
-    if (source / CARD).is_file():  # what it was, and under which licence, holds for the copy too
-        (target / CARD).write_bytes((source / CARD).read_bytes())
+    with _whole(target) as folder:
+        with Checkpointer(folder / PARAMS_FOLDER, keep=1) as checkpoints:
+            checkpoints.save(0, {"params": nnx.state(model)})
+            checkpoints.wait()
+        (folder / "config.json").write_bytes((source / "config.json").read_bytes())
+        _write_small_files(model.family(), source, folder)
+        # What it was, and under which licence, holds for the copy too.
+        for name in (CAPTIONING_FILE, CARD):
+            if (source / name).is_file():
+                (folder / name).write_bytes((source / name).read_bytes())
 
 
 def write_new(
@@ -175,5 +190,32 @@ def _write_small_files(family: ModelFamily, origin: Path, target: Path) -> None:
 
 
 def _refuse_used(target: Path) -> None:
+    if target.exists() and not target.is_dir():
+        raise ConversionError(f"{target} is a file: give a new folder")
+    if (target / _UNFINISHED).exists():
+        raise ConversionError(
+            f"{target} holds an export that was ended before it was whole, or is at work: if it is not, remove the "
+            "folder, or give a new one"
+        )
     if target.exists() and any(target.iterdir()):
         raise ConversionError(f"{target} is not empty: give a new folder")
+
+
+@contextmanager
+def _whole(target: Path) -> Iterator[Path]:
+    """Gives a folder of the same name to fill, whose files are ``target``'s in the end; an error leaves none.
+
+    Inside of ``target``, not beside it: that may be a disk of its own.
+    """
+    new = not target.exists()
+    work = target / _UNFINISHED
+    folder = work / target.resolve().name
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+        for file in sorted(folder.iterdir(), key=lambda file: file.name in _LAST):
+            file.rename(target / file.name)
+    finally:
+        shutil.rmtree(work)
+        if new and not any(target.iterdir()):
+            target.rmdir()
