@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from vcap_jax.commands.convert import main as convert
 from vcap_jax.configuration import dump_config
@@ -25,6 +25,7 @@ from vcap_jax.export.hugging_face import (
     checkpoint_from_hf,
     checkpoint_to_hf,
 )
+from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.lora import LoraConfig
 from vcap_jax.models.policy import ModelConfig
 from vcap_jax.parallel.sharding import MeshConfig, Placement
@@ -50,6 +51,43 @@ def test_there_and_back(tmp_path):
     assert "license: apache-2.0" in (tmp_path / "hf" / "README.md").read_text()
     assert "converted from the checkpoint `orbax`" in (tmp_path / "hf" / "README.md").read_text()
     as_any_other(tmp_path / "hf")
+
+
+@pytest.mark.parametrize("stated", [None, "bfloat16", "float16"])
+@pytest.mark.parametrize("several", [False, True])
+def test_tensors_keep_their_precision_whatever_config_json_says(tmp_path, stated, several, capsys):
+    base = tmp_path / "base"
+    shutil.copytree(BACKBONE_FOLDER, base)
+    config = json.loads((base / "config.json").read_text()) | {"dtype": stated}
+    (base / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+    rng, stored = np.random.default_rng(0), load_file(base / "model.safetensors")
+    exact = {
+        # Of several types the narrow ones are held by the wide one.
+        name: array if several and "norm" in name else rng.normal(size=array.shape).astype(np.float32)
+        for name, array in stored.items()
+    }
+    save_file(exact, base / "model.safetensors", metadata={"format": "pt"})
+    assert convert(["from-hf", str(base), str(tmp_path / "orbax")]) == 0
+    said = capsys.readouterr().out
+    assert f"{tmp_path / 'orbax'}, in float32\n" in said
+    assert (f"config.json says {stated}; it is float32" in said) == (stated is not None)
+    assert convert(["to-hf", str(tmp_path / "orbax"), str(tmp_path / "hf"), "--dtype", "float32"]) == 0
+    found = load_file(tmp_path / "hf" / "model.safetensors")
+    for name, array in exact.items():
+        np.testing.assert_array_equal(found[name], array.astype(np.float32), err_msg=name)
+
+
+def test_narrow_tensors_stay_narrow_and_those_of_other_types_are_named(tmp_path):
+    base = tmp_path / "base"
+    shutil.copytree(BACKBONE_FOLDER, base)
+    config = json.loads((base / "config.json").read_text()) | {"dtype": "float32"}
+    (base / "config.json").write_text(json.dumps(config))
+    assert checkpoint_from_hf(base, tmp_path / "orbax") == ("bfloat16", "float32")
+    stored = load_file(base / "model.safetensors")
+    name = next(iter(stored))
+    save_file(stored | {name: stored[name].astype(np.float64)}, base / "model.safetensors")
+    with pytest.raises(CheckpointError, match=re.escape(f"{name} is stored as F64, none of F32, BF16, F16")):
+        checkpoint_from_hf(base, tmp_path / "other")
 
 
 def test_small_files_stay_as_the_base_has_them(tmp_path):

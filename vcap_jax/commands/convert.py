@@ -44,8 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from vcap_jax.export.hugging_face import adapter_to_peft, checkpoint_from_hf, checkpoint_to_hf
 
         if args.command == "from-hf":
-            checkpoint_from_hf(args.source, args.target, family=args.family)
-            print(f"{args.source} -> {args.target}")
+            dtype, stated = checkpoint_from_hf(args.source, args.target, family=args.family)
+            print(f"{args.source} -> {args.target}, in {dtype}")
+            if stated not in (None, dtype):
+                print(f"config.json says {stated}; it is {dtype} that holds the tensors as they are stored")
             return 0
         dtype = args.dtype or ("float32" if args.adapter else "bfloat16")
         if args.adapter:

@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
@@ -40,7 +41,7 @@ from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import PARAMS_FOLDER, load_model
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.folder_names import taken_for_a_pattern
-from vcap_jax.system.json_values import JsonObject
+from vcap_jax.system.json_values import JsonObject, read_json_object
 from vcap_jax.training.checkpoint import Checkpointer
 
 GENERATION_CONFIG = "generation_config.json"
@@ -59,6 +60,13 @@ class Exported(NamedTuple):
 
     step: int | None
     adapters_kept: float | None
+
+
+class Imported(NamedTuple):
+    """dtype: that all parameters are kept in. stated: what config.json says of it, None for nothing."""
+
+    dtype: str
+    stated: str | None
 
 
 def checkpoint_to_hf(
@@ -140,8 +148,9 @@ def _trained(source: Path, step: AskedStep, placement: Placement) -> tuple[Linea
     return lineage(path, step), policy.merge()
 
 
-def checkpoint_from_hf(source: Path, target: Path, *, family: str | None = None) -> None:
-    """Writes an Orbax checkpoint folder of a Hugging Face one, parameters in the precision they are stored in.
+def checkpoint_from_hf(source: Path, target: Path, *, family: str | None = None) -> Imported:
+    """Writes an Orbax checkpoint folder of a Hugging Face one, parameters in the precision they are stored in: of
+    several the one that holds all, whatever config.json says.
 
     family: see ``ModelConfig``.
     Raises ConversionError if ``target`` is not empty, CheckpointError if ``source`` is not complete.
@@ -160,6 +169,10 @@ def checkpoint_from_hf(source: Path, target: Path, *, family: str | None = None)
         for name in (CAPTIONING_FILE, CARD):
             if (source / name).is_file():
                 (folder / name).write_bytes((source / name).read_bytes())
+    config = read_json_object(source / "config.json")
+    stated = config.get("dtype") or config.get("torch_dtype")
+    (kept,) = {leaf.dtype.name for leaf in jax.tree.leaves(nnx.state(model))}
+    return Imported(kept, None if stated is None else str(stated))
 
 
 def write_new(

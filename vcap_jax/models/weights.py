@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
@@ -29,6 +30,7 @@ from vcap_jax.system.json_values import JsonObject
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 DEFAULT_SHARD_BYTES = 5_000_000_000
+_KEPT = {"F32": np.float32, "BF16": jnp.bfloat16, "F16": np.float16}
 _COMPARED = 8192
 """Rows of a matrix that are compared at a time."""
 
@@ -60,6 +62,32 @@ def fill(model: Model, folder: Path, *, sharding: Sharding | None = None) -> Mod
             filled.append((keys, param.replace(jax.make_array_from_callback(leaf.shape, place, read))))
     merged: Model = nnx.merge(graphdef, nnx.from_flat_state(filled))
     return merged
+
+
+def stored_types(folder: Path, names: WeightMap) -> set[np.dtype]:
+    """The types that the model's tensors are stored in; none where the folder has no safetensors.
+
+    Raises CheckpointError for a type that parameters cannot be kept in without loss.
+    """
+    wanted = {tensor.name for tensor in names.tensors}
+    found = set()
+    for path in (folder / name for name in _weight_files(folder)[0]):
+        if not path.is_file():
+            continue  # loading lists all shards that are missing
+        try:
+            with safe_open(path, framework="numpy") as file:
+                types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise CheckpointError(damaged(path, error)) from error
+        for name, stored in types.items():
+            if names.canonical_name(name) not in wanted:
+                continue  # what follows from others may be in another type
+            if stored not in _KEPT:
+                raise CheckpointError(
+                    f"{path}: {name} is stored as {stored}, none of {', '.join(_KEPT)}: convert the checkpoint first"
+                )
+            found.add(np.dtype(_KEPT[stored]))
+    return found
 
 
 def save(
@@ -147,20 +175,24 @@ def _by_path(names: WeightMap) -> dict[str, list[Tensor]]:
     return found
 
 
+def _weight_files(folder: Path) -> tuple[list[str], dict[str, str]]:
+    """The names of the files of weights, and the index: the file of each tensor. Both empty where there are none."""
+    index_file = folder / INDEX_FILE
+    if not index_file.is_file():
+        return [SINGLE_FILE] if (folder / SINGLE_FILE).is_file() else [], {}
+    try:
+        weight_map = dict(json.loads(index_file.read_text(encoding="utf-8"))["weight_map"])
+    except (ValueError, TypeError, LookupError) as error:
+        raise CheckpointError(
+            f"{index_file} is no index of weights: restore it from the checkpoint"
+        ) from error
+    return sorted(set(weight_map.values())), weight_map
+
+
 def _open(folder: Path, names: WeightMap, stack: ExitStack) -> dict[str, Sliceable]:
     """Canonical name -> lazily read slice of every tensor in the folder, after checking them all."""
-    index_file, weight_map = folder / INDEX_FILE, {}
-    if index_file.is_file():
-        try:
-            weight_map = dict(json.loads(index_file.read_text(encoding="utf-8"))["weight_map"])
-        except (ValueError, TypeError, LookupError) as error:
-            raise CheckpointError(
-                f"{index_file} is no index of weights: restore it from the checkpoint"
-            ) from error
-        files = sorted(set(weight_map.values()))
-    elif (folder / SINGLE_FILE).is_file():
-        files = [SINGLE_FILE]
-    else:
+    files, weight_map = _weight_files(folder)
+    if not files:
         raise FileNotFoundError(f"no weights in {folder}: expected {SINGLE_FILE} or {INDEX_FILE}")
     missing_shards = [file for file in files if not (folder / file).is_file()]
     pending = {names.canonical_name(name) for name, file in weight_map.items() if file in missing_shards}

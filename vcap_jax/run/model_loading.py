@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
@@ -13,8 +16,9 @@ from vcap_jax.models.lora import attach
 from vcap_jax.models.lora_files import load_adapter
 from vcap_jax.models.policy import ModelConfig, Policy, attention_kernel, policy_of
 from vcap_jax.models.registry import family_at
+from vcap_jax.models.weight_map import WeightMap
+from vcap_jax.models.weights import stored_types
 from vcap_jax.parallel.sharding import Placement
-from vcap_jax.system.json_values import as_text, read_json_object
 from vcap_jax.training.checkpoint import Checkpointer
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
@@ -40,20 +44,20 @@ def load_model(
 ) -> CaptionModel:
     """Reads a Hugging Face folder, or an Orbax checkpoint folder made of one (``launch/convert.py from-hf``).
 
-    param_dtype: what parameters are kept in; None takes the type that config.json says they are stored in.
+    param_dtype: what parameters are kept in; None takes the narrowest type that holds all of them as they are stored,
+    whatever config.json says.
     attention_name, decode_attention, remat, family: as in ``ModelConfig``.
     Raises ModelFamilyError if no family reads the folder,
     UnsupportedAttention if that attention cannot be computed on the devices of ``placement``.
     """
-    if param_dtype is None:
-        stored = read_json_object(folder / "config.json")
-        named = stored.get("dtype") or stored.get("torch_dtype") or "bfloat16"
-        param_dtype = jnp.dtype(as_text(named, f"{folder / 'config.json'}: dtype"))
     reader = family_at(folder, family)
     spec, device = reader.read_spec(folder), placement.mesh.devices.flat[0]
     tensor = placement.mesh.shape["tensor"]
     kernel = attention_kernel(attention_name, spec, dtype, device, decode_attention, tensor=tensor)
-    settings = ModelSettings(dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel)
+    settings = ModelSettings(dtype=dtype, param_dtype=param_dtype or jnp.float32, remat=remat, kernel=kernel)
+    if param_dtype is None:
+        names = reader.abstract_model(spec, settings).weight_map
+        settings = replace(settings, param_dtype=_stored_type(folder, names))
     placement = placement.with_rules(reader.partition_rules)
     if not (folder / PARAMS_FOLDER).is_dir():
         return reader.load(folder, settings, placement.parameter)
@@ -62,6 +66,17 @@ def load_model(
         restored, _ = checkpoints.restore({"params": placement.abstract(state)})
     model: CaptionModel = nnx.merge(graphdef, restored["params"])
     return model
+
+
+def _stored_type(folder: Path, names: WeightMap) -> np.dtype:
+    """The narrowest type that holds all parameters as they are stored."""
+    if (folder / PARAMS_FOLDER).is_dir():
+        with Checkpointer(folder / PARAMS_FOLDER, read_only=True) as checkpoints:
+            found = {np.dtype(leaf.dtype) for leaf in checkpoints.stored().values()}
+    else:
+        found = stored_types(folder, names)
+    # A family's own files tell nothing here: the widest loses nothing of them.
+    return functools.reduce(jnp.promote_types, found or {np.dtype(np.float32)})
 
 
 def load_policy(config: ModelConfig, *, placement: Placement) -> Policy:
