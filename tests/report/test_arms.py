@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from vcap_jax.configuration import plain_settings
 from vcap_jax.report.arms import arms_of, find_runs, read_run
 from vcap_jax.report.arms_page import as_text, write_arms_page
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.metrics import MetricsWriter
 from vcap_jax.report.run_folder import RunFolderError
+from vcap_jax.run.config import RunConfig
 
 SETTINGS: dict[str, Any] = {"grpo": {"beta": 0.1}, "reward": {"family": "vqa"}, "logging": {"every": 1}}
 
@@ -45,7 +47,7 @@ def write_run(
 
 
 def arms(*places: Path, ignored: tuple[str, ...] = ()) -> Any:
-    return arms_of([read_run(folder, ignored) for folder in find_runs(places)])
+    return arms_of([read_run(folder, RunConfig, ignored) for folder in find_runs(places)])
 
 
 def test_seeds_of_one_configuration_are_one_arm_with_mean_and_range(tmp_path: Path) -> None:
@@ -74,6 +76,24 @@ def test_arms_are_told_apart_by_what_is_not_as_in_most(tmp_path: Path) -> None:
     ]
     assert [run.title.rpartition("/")[2] for run in found[0].runs] == ["a", "d"]
     assert len(arms(tmp_path)) == 4
+
+
+def test_a_setting_that_is_younger_than_a_run_is_its_default(tmp_path: Path) -> None:
+    """A run that was begun by an earlier version has neither it nor today's names of others."""
+    whole = plain_settings(RunConfig())
+    default = whole["rollout"]["decode_steps_per_call"]
+    for name, seed, rollout, update in (
+        ("before", 0, {"chunk": default}, {"num_iterations": 1}),
+        ("now", 1, whole["rollout"], whole["grpo"]),
+        ("other", 2, whole["rollout"] | {"decode_steps_per_call": default + 1}, whole["grpo"]),
+        ("adapted", 3, whole["rollout"], whole["grpo"]),
+    ):
+        lora = {"model": {"lora": {"rank": 8}}} if name == "adapted" else {}
+        write_run(tmp_path / name, seed, 0.5, rollout=rollout, grpo=update, **lora)
+    found = {tuple(run.folder.name for run in arm.runs): arm.label for arm in arms(tmp_path)}
+    assert found.pop(("before", "now")) == ()
+    assert found.pop(("other",)) == (f"rollout.decode_steps_per_call={default + 1}",)
+    assert "model.lora.rank=8" in found.pop(("adapted",))
 
 
 def test_rounds_of_several_seeds_are_one_arm_though_each_has_its_own_pool(tmp_path: Path) -> None:

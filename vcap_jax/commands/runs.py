@@ -4,8 +4,8 @@
     python launch/runs.py runs/seed0 runs/seed1 runs/higher-rate --html runs/index.html
 
 Folders are runs, or hold some, at whatever depth. Runs whose configurations differ in nothing that decides a result but
-the seed are one arm. Of each arm stand the evaluations of its policy and the reward, at the start and now, and how far
-it has come. Runs may be at work meanwhile.
+the seed are one arm; a setting that is younger than a run counts as its default. Of each arm stand the evaluations of
+its policy and the reward, at the start and now, and how far it has come. Runs may be at work meanwhile.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         from vcap_jax.report.arms import arms_of, find_runs, read_run
         from vcap_jax.report.arms_page import as_text, write_arms_page
+        from vcap_jax.run.config import RunConfig
         from vcap_jax.run.folders import MAY_DIFFER
 
-        arms = arms_of([read_run(folder, MAY_DIFFER) for folder in find_runs(args.folders)])
+        arms = arms_of([read_run(folder, RunConfig, MAY_DIFFER) for folder in find_runs(args.folders)])
         print(as_text(arms), end="")
         if args.html:
             write_arms_page(args.html, arms)

@@ -8,7 +8,7 @@ problem of a configuration is reported at once, each by its full dotted name.
 from vcap_jax.configuration.describing import describe
 from vcap_jax.configuration.dialect import dump_config, parse_yaml, plain, plain_settings
 from vcap_jax.configuration.errors import ConfigError
-from vcap_jax.configuration.loading import current_names, load_config, under_first_names
+from vcap_jax.configuration.loading import current_names, load_config, under_first_names, with_defaults
 from vcap_jax.configuration.schema import FormerName, settings
 from vcap_jax.configuration.shipped import find_config, shipped_configs
 
@@ -26,4 +26,5 @@ __all__ = [
     "settings",
     "shipped_configs",
     "under_first_names",
+    "with_defaults",
 ]

@@ -81,6 +81,14 @@ def current_names(schema: type, mapping: JsonObject, origin: str) -> JsonDict:
     return found
 
 
+def with_defaults(schema: type, mapping: JsonObject, origin: str) -> JsonDict:
+    """``mapping`` as ``load_config`` takes it, unchecked: under today's names, and with the defaults of what it leaves
+    out. Keys that are not known stay. origin: as for ``current_names``, and raises what that raises."""
+    merged = _defaults(schema)
+    _merge(merged, current_names(schema, mapping, origin), schema, "", origin, {})
+    return merged
+
+
 def _renamed(
     schema: type | None, mapping: JsonObject, prefix: str, origin: str, problems: list[str]
 ) -> JsonDict:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from vcap_jax.configuration import with_defaults
 from vcap_jax.report.evaluations import Results, evaluations_of
 from vcap_jax.report.metrics import Row, read_metrics
 from vcap_jax.report.run_folder import RunFolder, RunFolderError, flat_settings
@@ -105,13 +106,14 @@ def find_runs(places: Sequence[str | Path]) -> list[Path]:
     return list(found)
 
 
-def read_run(folder: Path, ignored: Collection[str] = ()) -> PastRun:
-    """ignored: dotted keys, or sections, of settings that decide no result.
+def read_run(folder: Path, schema: type, ignored: Collection[str] = ()) -> PastRun:
+    """schema: of its configuration. ignored: dotted keys, or sections, of settings that decide no result.
 
+    A setting that is younger than the run counts as its default, as it does where the run is resumed.
     Raises LogError and JsonError for files that are not a run's.
     """
     run = RunFolder(folder)
-    settings = dict(flat_settings(run.written_config()))
+    settings = dict(flat_settings(with_defaults(schema, run.written_config(), str(run.config))))
     if isinstance(pool := settings.get(_POOL), str) and Path(pool).is_absolute():
         # A round's pool lies in the folder of its recipe, which another seed's recipe has too.
         settings[_POOL] = os.path.relpath(pool, folder.parent)
@@ -126,8 +128,7 @@ def read_run(folder: Path, ignored: Collection[str] = ()) -> PastRun:
 
 
 def arms_of(runs: Sequence[PastRun]) -> list[Arm]:
-    """The runs by configuration, in the order in which configurations come first. A setting that only some runs have,
-    since they were begun by different versions, is a difference."""
+    """The runs by configuration, in the order in which configurations come first."""
     groups: list[list[PastRun]] = []
     for run in runs:
         for group in groups:
