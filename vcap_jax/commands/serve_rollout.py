@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             server_environment,
         )
         from vcap_jax.system.after_process import remove_after
+        from vcap_jax.system.child_python import child_environment
 
         config = read_config(args, say=lambda _: None)
         executable = shutil.which(args.vllm)
@@ -97,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 subprocess.run(
                     [sys.executable, "-m", "vcap_jax.rollout.falls_asleep", url, pid],
                     check=True,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                    env=child_environment(),
                 )
             # The server takes this process's place, so signals and its exit status are its own.
             os.execve(executable, command, server_environment(Path(executable), os.environ))

@@ -19,6 +19,8 @@ from vcap_jax.human_eval.store_schema import VERSION
 from vcap_jax.human_eval.study import Study
 
 _BUSY_S = 30.0
+_HELD = "step1, step2, note, version, first_at, last_at"
+"""Of both tables of verdicts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,11 +167,10 @@ class StoredAnswers:
         """All complete verdicts, by item, proposition and annotator."""
         with self._read() as db:
             rows = db.execute(
-                "SELECT annotator, item, prop, step1, step2, note, version, first_at, last_at FROM verdicts "
-                "ORDER BY item, prop, annotator"
+                f"SELECT annotator, item, prop, {_HELD} FROM verdicts ORDER BY item, prop, annotator"
             ).fetchall()
         found = (
-            StoredVerdict(annotator=row[0], item=row[1], prop=row[2], held=held_of(row[3:])) for row in rows
+            StoredVerdict(annotator=row[0], item=row[1], prop=row[2], held=_held_of(row[3:])) for row in rows
         )
         return tuple(one for one in found if one.held.verdict.complete)
 
@@ -196,10 +197,8 @@ class StoredAnswers:
     def adjudications(self) -> Mapping[str, tuple[str, Held]]:
         """Who decided what about disputed propositions, by proposition."""
         with self._read() as db:
-            rows = db.execute(
-                "SELECT prop, adjudicator, step1, step2, note, version, first_at, last_at FROM adjudications"
-            ).fetchall()
-        return {row[0]: (row[1], held_of(row[2:])) for row in rows}
+            rows = db.execute(f"SELECT prop, adjudicator, {_HELD} FROM adjudications").fetchall()
+        return {row[0]: (row[1], _held_of(row[2:])) for row in rows}
 
     def answer_times(self, annotator: str) -> tuple[str, ...]:
         """When an annotator opened, answered or finished something, in order; ISO 8601."""
@@ -270,23 +269,21 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def held_verdict(db: sqlite3.Connection, annotator: str, prop: str) -> Held:
     """What an annotator has said of a proposition."""
-    row = db.execute(
-        "SELECT step1, step2, note, version, first_at, last_at FROM verdicts WHERE annotator = ? AND prop = ?",
-        (annotator, prop),
-    ).fetchone()
-    return Held() if row is None else held_of(row)
+    return _held_at(db, "verdicts WHERE annotator = ? AND prop = ?", annotator, prop)
 
 
 def adjudicated(db: sqlite3.Connection, prop: str) -> Held:
     """What a third person has decided about a proposition."""
-    row = db.execute(
-        "SELECT step1, step2, note, version, first_at, last_at FROM adjudications WHERE prop = ?", (prop,)
-    ).fetchone()
-    return Held() if row is None else held_of(row)
+    return _held_at(db, "adjudications WHERE prop = ?", prop)
 
 
-def held_of(row: tuple[str | None, str | None, str, int, str, str]) -> Held:
-    """A row of a table of verdicts."""
+def _held_at(db: sqlite3.Connection, where: str, *key: str) -> Held:
+    row = db.execute(f"SELECT {_HELD} FROM {where}", key).fetchone()
+    return Held() if row is None else _held_of(row)
+
+
+def _held_of(row: tuple[str | None, str | None, str, int, str, str]) -> Held:
+    """A row of the columns ``_HELD``."""
     step1, step2, note, version, first_at, last_at = row
     return Held(verdict=verdict_of(step1, step2, note), version=version, first_at=first_at, last_at=last_at)
 

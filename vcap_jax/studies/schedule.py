@@ -20,14 +20,13 @@ from vcap_jax.report.progress import duration
 from vcap_jax.studies.perform import write_task
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.versions import code_version
+from vcap_jax.system.child_python import child_environment
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.file_locks import alone
 from vcap_jax.system.files import tail
 from vcap_jax.system.json_records import parse_record
 from vcap_jax.system.shutdown import finishing, raise_if_requested
 from vcap_jax.world.splits import prepare_embedded_data
-
-ROOT = Path(__file__).resolve().parents[2]
 
 EXPECTED_SECONDS: Mapping[str, float] = {"image": 120.0, "video": 300.0}
 """Of a task that nothing is known of yet; for the time left alone."""
@@ -204,8 +203,7 @@ def _start(plan: Plan, task: Task, out: Path, slot: int, cores: list[str]) -> _R
     write_task(out, plan, task.key)
     log = out / "logs" / f"{task.key.replace('/', '-')}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": search}
+    environment = child_environment()
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with log.open("ab") as target:
         process = subprocess.Popen(

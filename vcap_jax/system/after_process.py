@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from vcap_jax.system.child_python import child_environment
+
 _POLL_S = 1.0
 
 
@@ -23,7 +25,7 @@ def remove_after(folder: Path, pid: int) -> None:
     subprocess.run(
         [sys.executable, "-m", __name__, str(folder), str(pid)],
         check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=child_environment(),
         # It must not hold a pipe open that somebody reads to its end.
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vcap_jax.system.child_python import child_environment
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.files import tail
 from vcap_jax.system.waiting import Waiting
@@ -48,11 +49,9 @@ def embedded_judge(
         command = [sys.executable, "-m", "gpu_judge.serve", "--backend", "embedded", "--host", "127.0.0.1"]
         command += ["--port", "0", "--port-file", str(port_file), "--exit-with-parent", str(os.getpid())]
         command += _perception_options(perception or PerceptionConfig())
-        root = Path(__file__).resolve().parents[2]
-        search_path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
         # Its matrices are tiny; threads of numpy would only get in the way of the trainer's.
         alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        environment = {**os.environ, "PYTHONPATH": search_path, **alone}
+        environment = {**child_environment(), **alone}
         # In a session of its own: Ctrl-C reaches the trainer alone, which needs the judge to finish its step.
         process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
