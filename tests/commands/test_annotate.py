@@ -35,7 +35,9 @@ def test_a_study_goes_out_and_comes_back_in(answered, tmp_path, capsys):
     assert "3 answers, 1 rankings of items" in capsys.readouterr().out
     tasks, again = str(tmp_path / "out" / "label_studio.json"), small_study(tmp_path / "again").folder
     assert main([str(again), "--import", tasks, "--annotators", "anna", "--overlap", "0"]) == 0
-    assert "3 answers taken in" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "3 answers taken in" in said
+    assert "left out" not in said
     assert json.loads((again / "study.json").read_text())["annotators"] == ["anna"]
     assert main([str(again), "--import", str(tmp_path / "out")]) == 1
     assert "anna has answers" in capsys.readouterr().err
@@ -47,14 +49,18 @@ def test_a_study_goes_out_and_comes_back_in(answered, tmp_path, capsys):
 
 def test_tasks_that_name_their_models_make_a_study(tmp_path, capsys):
     tasks, folder = tmp_path / "project.json", tmp_path / "study"
-    tasks.write_text(json.dumps([exported()]))
+    task = exported()
+    task["annotations"].append(task["annotations"][0] | {"was_cancelled": True})
+    tasks.write_text(json.dumps([task]))
     assert main([str(folder), "--tasks", str(tasks)]) == 0
     assert "1 items and 1 propositions" in capsys.readouterr().out
     assert main([str(folder), "--tasks", str(tasks)]) == 1  # nothing is written over
     (folder / "pics").mkdir()
     (folder / "pics" / "a.png").write_bytes(b"")
     assert main([str(folder), "--import", str(tasks)]) == 0
-    assert "1 answers taken in" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "1 answers taken in" in said
+    assert "1 left out there: annotations that were cancelled, " in said
 
 
 @pytest.mark.parametrize(

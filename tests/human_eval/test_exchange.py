@@ -315,6 +315,40 @@ def test_cancelled_annotations_are_counted_and_left_out():
     assert (found.answers, found.skipped) == ((), 1)
 
 
+def test_what_somebody_says_twice_is_refused_and_not_chosen_from(answered, tmp_path):
+    """Label Studio lets one person annotate a task again: the last of them silently went before the others."""
+    study, store = answered
+    records = records_of(study, store)
+    tasks = to_tasks(study, records.answers, records.rankings)
+    tasks[0]["annotations"] *= 2
+    found = from_tasks(tasks, "file", study)
+    for twice, message in (
+        (
+            Records(answers=found.answers, rankings=()),
+            'anna answers "a/[0-2]" 2 times: leave all but one out',
+        ),
+        (Records(answers=(), rankings=found.rankings), 'anna ranks the captions of "a" 2 times'),
+        (replace(records, adjudicated=records.adjudicated * 2), 'somebody adjudicates "a/0" 2 times'),
+    ):
+        with AnswerStore(tmp_path / "second.sqlite") as second:
+            second.open_study(study)
+            with pytest.raises(StudyError, match=message):
+                take_in(study, second, twice)
+            assert second.verdicts() == ()
+
+
+def test_rankings_that_are_not_all_three_are_counted(answered):
+    study, store = answered
+    records = records_of(study, store)
+    tasks = to_tasks(study, records.answers, records.rankings)
+    before = from_tasks(tasks, "file", study)
+    results = tasks[0]["annotations"][0]["result"]
+    results.remove(next(one for one in results if one["type"] == "ranker"))
+    after = from_tasks(tasks, "file", study)
+    assert (len(before.rankings), len(after.rankings)) == (1, 0)
+    assert after.skipped == before.skipped + 1
+
+
 def test_answers_given_elsewhere_are_taken_into_a_study_once(answered, tmp_path):
     study, store = answered
     records = records_of(study, store)

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         from vcap_jax.human_eval.agreement_report import percent, write_agreement
         from vcap_jax.human_eval.answers import StoredAnswers
-        from vcap_jax.human_eval.exchange import check_fit, read_records, records_of
+        from vcap_jax.human_eval.exchange import SKIPPED, check_fit, read_records, records_of
         from vcap_jax.human_eval.results import results_of
         from vcap_jax.human_eval.reward_agreement import OVERALL
         from vcap_jax.human_eval.study import ANSWERS, read_study
@@ -43,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.records is not None:
             records = read_records(args.records, study)
             check_fit(study, records)
+            if records.skipped:
+                print(f"{records.skipped} left out in {args.records}: {SKIPPED}")
         else:
             with StoredAnswers(args.folder / ANSWERS) as stored:
                 records = records_of(study, stored)

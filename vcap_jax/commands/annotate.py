@@ -135,7 +135,7 @@ def _make(args: argparse.Namespace) -> int:
 
 
 def _exchange(args: argparse.Namespace, study: Study) -> int:
-    from vcap_jax.human_eval.exchange import export_records, read_records, records_of, take_in
+    from vcap_jax.human_eval.exchange import SKIPPED, export_records, read_records, records_of, take_in
     from vcap_jax.human_eval.store import AnswerStore
     from vcap_jax.human_eval.study import ANSWERS
 
@@ -144,6 +144,8 @@ def _exchange(args: argparse.Namespace, study: Study) -> int:
         store.open_study(study)
         if source is not None:
             print(f"{take_in(study, store, source)} answers taken in from {args.source}")
+            if source.skipped:
+                print(f"{source.skipped} left out there: {SKIPPED}")
         if args.export is not None:
             records = records_of(study, store)
             for path in export_records(study, records, args.export):

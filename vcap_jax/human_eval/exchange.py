@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,16 +20,20 @@ ANNOTATIONS = "annotations.jsonl"
 RANKINGS = "rankings.jsonl"
 TASKS = "label_studio.json"
 CONFIG = "label_studio.xml"
+SKIPPED = "annotations that were cancelled, propositions without a verdict, rankings that are not all three"
+"""What ``Records.skipped`` counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Records:
     """answers: one for each annotator and proposition that is decided. rankings: one for each finished item of an
-    annotator. adjudicated: answers of a third person to what two disputed."""
+    annotator. adjudicated: answers of a third person to what two disputed. skipped: what a file of another tool holds
+    beside them, see ``Imported``."""
 
     answers: tuple[Answer, ...]
     rankings: tuple[Rankings, ...]
     adjudicated: tuple[Answer, ...] = ()
+    skipped: int = 0
 
 
 def records_of(study: Study, stored: StoredAnswers) -> Records:
@@ -98,7 +103,7 @@ def read_records(source: Path, study: Study) -> Records:
             adjudicated=read_rows(Answer, third, "file of adjudications") if third.exists() else (),
         )
     found = from_tasks(read_tasks(source), str(source), study)
-    return Records(answers=found.answers, rankings=found.rankings)
+    return Records(answers=found.answers, rankings=found.rankings, skipped=found.skipped)
 
 
 def read_tasks(path: Path) -> list[object]:
@@ -115,7 +120,7 @@ def read_tasks(path: Path) -> list[object]:
 
 
 def check_fit(study: Study, records: Records) -> None:
-    """Raises StudyError unless all answers, rankings and adjudications are about this study's items."""
+    """Raises StudyError unless all answers, rankings and adjudications are about this study's items, each once."""
     asked = {one.prop_id: one for rows in study.propositions.values() for one in rows}
     for answer in (*records.answers, *records.adjudicated):
         one = asked.get(answer.prop_id)
@@ -129,6 +134,13 @@ def check_fit(study: Study, records: Records) -> None:
             raise StudyError(
                 f'{order.annotator} ranks captions of "{order.image_id}" that this study does not have: leave it out'
             )
+
+    said = Counter(f'{one.annotator} answers "{one.prop_id}"' for one in records.answers)
+    said += Counter(f'{one.annotator} ranks the captions of "{one.image_id}"' for one in records.rankings)
+    said += Counter(f'somebody adjudicates "{one.prop_id}"' for one in records.adjudicated)
+    for what, times in said.items():
+        if times > 1:
+            raise StudyError(f"{what} {times} times: leave all but one out, as by cancelling an annotation")
 
 
 def take_in(study: Study, store: AnswerStore, records: Records) -> int:

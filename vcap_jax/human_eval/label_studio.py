@@ -43,7 +43,8 @@ _Asked: TypeAlias = tuple[Item, list[Proposition], Mapping[str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """What a file of tasks held. skipped: annotations that were cancelled, or propositions that were left undecided."""
+    """What a file of tasks held. skipped: annotations that were cancelled, propositions that were left undecided,
+    rankings without all three."""
 
     items: Mapping[str, Item]
     propositions: tuple[Proposition, ...]
@@ -311,7 +312,7 @@ def _answered(
     models: Mapping[str, str],
     place: str,
 ) -> tuple[list[Answer], Rankings | None, int]:
-    """The answers of one annotation, its rankings if all three are there, and how many propositions it leaves open.
+    """The answers of one annotation, its rankings if all three are there, and how much it leaves open.
     models: by what the captions are called in the task."""
     values: dict[str, JsonObject] = {}
     for result in _rows(annotation.get("result", []), f"{place}, result"):
@@ -344,7 +345,8 @@ def _answered(
             raise StudyError(f"{place}: {error}") from error
         row = {"image_id": item.id, "annotator": annotator, **ranks, "timestamps": times}
         rankings = parse_row(Rankings, row, place)
-    return answers, rankings, len(asked) - len(answers)
+    left = len(asked) - len(answers) + (rankings is None and any(orders.values()))
+    return answers, rankings, left
 
 
 def _annotator(annotation: JsonObject, values: Mapping[str, JsonObject], place: str) -> str:
