@@ -210,7 +210,12 @@ def meet(index, case, coordinator):
             raise KeyError("a bug")
         elif case == "vanished" and index == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        if case != "agreed":
+        elif case == "last":
+            # Still busy when the other is at its end: until that has come to wait.
+            if index == 0:
+                processes._store.blocking_key_value_get_bytes("vcap/meetings/%d/1" % processes._meetings, 60_000)
+            print("done")
+        if case in ("raised", "vanished"):
             try:
                 processes.barrier("never")
             except PeerFailed as error:
@@ -242,7 +247,8 @@ def meetings(tmp_path_factory) -> dict[str, list[tuple[int, str]]]:
     """Exit status and output of the two processes of each case."""
     folder = tmp_path_factory.mktemp("meetings")
     outputs = {
-        case: [folder / f"{case}.{index}" for index in range(2)] for case in ("agreed", "raised", "vanished")
+        case: [folder / f"{case}.{index}" for index in range(2)]
+        for case in ("agreed", "raised", "vanished", "last")
     }
     arguments = [
         str(word)
@@ -267,6 +273,12 @@ def test_what_fails_in_one_process_reaches_the_other_by_name(meetings) -> None:
     assert (first, second) == (0, 0), mine + theirs
     assert mine.strip().endswith("mine")
     assert "process 0, work: ZeroDivisionError" in theirs
+
+
+def test_who_is_done_waits_for_the_last_before_it_leaves(meetings) -> None:
+    """JAX would abort all of them after ``peer_timeout_s``: the first may still send to a tracker, or draw."""
+    assert [status for status, _ in meetings["last"]] == [0, 0], meetings["last"]
+    assert all(output.strip() == "done" for _, output in meetings["last"])
 
 
 def test_a_process_that_ends_between_meetings_tells_the_others(meetings) -> None:

@@ -14,7 +14,7 @@ import pytest
 from flax import nnx
 
 from vcap_jax.data.manifest import Sample
-from vcap_jax.parallel.processes import ALONE
+from vcap_jax.parallel.processes import Processes
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.report.evaluations import Results, evaluations_of
 from vcap_jax.report.run_folder import RunFolder
@@ -57,10 +57,12 @@ def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
     monkeypatch.setattr(Checkpointer, "restore", watched)
     monkeypatch.setattr("vcap_jax.run.resume.GroupIterator.set_state", lambda self, state: None)
     said: list[str] = []
+    met: list[str] = []
+    monkeypatch.setattr(Processes, "barrier", lambda self, what: met.append(what))
     context: Any = SimpleNamespace(
         config=RunConfig(),
         folder=folder,
-        processes=ALONE,
+        processes=Processes(),
         policy=SimpleNamespace(trainable=start),
         placement=placement,
         load=lambda sample: sample,
@@ -82,4 +84,5 @@ def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
     assert parameters <= there[0] < 1.5 * parameters
     # That of a step that is done again would be taken for one of the policy that it makes.
     assert [one.when for one in evaluations_of(folder)["judged"]] == ["start", "step-2"]
+    assert met == ["opening the checkpoints"]
     assert said[0] == "evaluations of steps after 3 are made again: judged/step-6"

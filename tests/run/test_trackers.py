@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import struct
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.patience import GUARD_S
 from vcap_jax.configuration import ConfigError
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
@@ -163,6 +165,26 @@ def test_a_tracker_that_fails_is_told_once_and_the_others_go_on(
     assert train(tmp_path, ["tensorboard"], range(3, 6)) == []
     scalars, _ = on_the_board(tmp_path)
     assert [step for step, _ in scalars["reward"]] == [1, 2, 3, 4, 5]
+
+
+def test_it_is_told_which_tracker_holds_the_run_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensorboard_x = pytest.importorskip("tensorboardX")
+    told = threading.Event()
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        told.set()
+
+    def stuck(*args: Any, **kwargs: Any) -> None:
+        assert told.wait(GUARD_S), "it holds the run up without a word"
+
+    monkeypatch.setattr("vcap_jax.run.trackers._SLOW_S", 0.0)
+    monkeypatch.setattr(tensorboard_x.SummaryWriter, "add_scalar", stuck)
+    given = trackers(tmp_path, "tensorboard", say=say)
+    given.step(1, {"step": 1, **ROW})
+    given.close()
+    assert said[0] == "waiting for the tracker tensorboard for 0 s: the run stands still"
 
 
 def test_a_package_that_is_missing_is_told_before_work_with_the_command(

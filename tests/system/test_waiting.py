@@ -109,6 +109,16 @@ def test_a_process_says_whom_it_waits_for_at_a_meeting() -> None:
         )
 
 
+def test_a_process_at_its_end_leaves_word_of_a_failure_to_who_failed() -> None:
+    now, said = Now(), []
+    failing = Processes(0, 2, Store(now, comes_at=None), say=said.append, now=now)
+    failing.end()
+    assert said[-1] == (
+        "at its end, and another is not: process 1 ended while this one waited at 'the end': "
+        "JudgeUnavailable: no judge"
+    )
+
+
 def test_processes_that_find_each_other_at_once_say_nothing() -> None:
     now, said = Now(), []
     Processes(0, 2, Store(now, comes_at=0), say=said.append, now=now).all_gather_objects("samples", 1)

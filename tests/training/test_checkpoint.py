@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as Spec
@@ -72,6 +73,36 @@ def test_the_state_comes_back_bit_for_bit_and_the_last_ones_and_those_that_stay_
         state, data_state = checkpoints.restore(jax.eval_shape(example_state), step=1)
         assert_equal(state, example_state(1))
         assert data_state == {"seen": [1]}
+
+
+def test_all_processes_meet_before_orbax_begins_to_wait_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them may be held up, by a tracker or a disk, for longer than Orbax waits."""
+    done: list[str] = []
+    opened, saved = ocp.CheckpointManager.__init__, ocp.CheckpointManager.save
+
+    def opening(self: Any, *arguments: Any, **named: Any) -> None:
+        done.append("opens")
+        opened(self, *arguments, **named)
+
+    def saving(self: Any, step: int, **named: Any) -> bool:
+        done.append(f"saves {step}")
+        return saved(self, step, **named)
+
+    monkeypatch.setattr(ocp.CheckpointManager, "__init__", opening)
+    monkeypatch.setattr(ocp.CheckpointManager, "save", saving)
+    with Checkpointer(tmp_path, meet=lambda what: done.append(f"meets at {what}")) as checkpoints:
+        checkpoints.save(1, example_state())
+        checkpoints.save(2, example_state())
+    assert done == [
+        "meets at opening the checkpoints",
+        "opens",
+        "meets at saving step 1",
+        "saves 1",
+        "meets at saving step 2",
+        "saves 2",
+    ]
 
 
 def test_arrays_may_be_donated_as_soon_as_save_returns(tmp_path: Path) -> None:

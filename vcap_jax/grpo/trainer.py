@@ -6,8 +6,9 @@ that was left alone. With ``rollout.ahead`` a step depends on the state before t
 in a checkpoint is what came of that: the captions that are drawn already.
 
 Each of several processes goes through this loop. They exchange what they know at four points: when a
-step's samples are read, when its captions are drawn, when they are scored, and when it ends. Whatever
-makes one of them stop makes all stop at that point, with the same state saved.
+step's samples are read, when its captions are drawn, when they are scored, and when it ends; and they
+meet before a checkpoint. Whatever makes one of them stop makes all stop at that point, with the same
+state saved.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class Processes:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.index, self.count = index, count
-        self._client, self._meetings = client, 0
+        self._client, self._meetings, self._failed = client, 0, False
         self._say, self._now = say, now
 
     @property
@@ -205,10 +205,20 @@ class Processes:
 
     def fail(self, error: BaseException) -> None:
         """Leaves word for the others that this process ends. Meets nobody; only the first call counts."""
+        self._failed = True
         if self.count > 1:
             # Where the coordinator is gone, so is everybody who could be told.
             with suppress(jax.errors.JaxRuntimeError):
                 self._store.key_value_set(f"{_FAILURES}/{self.index}", f"{type(error).__name__}: {error}")
+
+    def end(self) -> None:
+        """Returns when all have done their work, or one has failed, of which it leaves the word to that one."""
+        if self._failed:
+            return
+        try:
+            self.barrier("the end")
+        except PeerFailed as error:
+            self._say(f"at its end, and another is not: {error}")
 
     def _wait_for(self, peer: int, meeting: int, what: str, since: float) -> bytes:
         whom = f"process {peer} at {what!r}"
@@ -293,6 +303,9 @@ def joined(config: DistributedConfig) -> Iterator[Processes]:
     ):
         try:
             yield processes
+            # JAX waits at leaving too, but aborts all of them after ``peer_timeout_s``, and the first may still send to
+            # a tracker, or draw.
+            processes.end()
         except BaseException as error:
             processes.fail(error)
             # Now: leaving may take long, and end in an abort.

@@ -52,7 +52,12 @@ def resume(
     )
     data = stack.enter_context(closing(GroupIterator(samples, ctx.load, settings, processes=processes)))
     checkpoints = stack.enter_context(
-        Checkpointer(folder.checkpoints, keep=config.logging.keep, stays=partial(kept_steps, folder))
+        Checkpointer(
+            folder.checkpoints,
+            keep=config.logging.keep,
+            stays=partial(kept_steps, folder),
+            meet=processes.barrier,
+        )
     )
     state = programs.initial_state(ctx.policy.trainable, ctx.placement)
     latest = processes.on_process_0("latest checkpoint", checkpoints.latest_step) if folder.resumed else None

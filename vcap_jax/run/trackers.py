@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,8 +29,11 @@ from vcap_jax.report.trackers.trackio import TrackioTracker
 from vcap_jax.report.trackers.weights_and_biases import WandbTracker
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.files import write_json
+from vcap_jax.system.waiting import Waiting, told_beside
 
 _FILE = "trackers.json"
+_SLOW_S = 60.0
+"""A tracker that takes longer holds the run up, which is told."""
 _KINDS: Mapping[TrackerName, type[Tracker]] = {
     "tensorboard": TensorBoardTracker,
     "wandb": WandbTracker,
@@ -98,7 +101,7 @@ class Trackers:
             if name in self._working:
                 self._guarded(name, partial(self._close, name))
             else:  # it has failed, which was told
-                with suppress(Exception):
+                with suppress(Exception), self._waited_for(name):
                     self._close(name)
 
     def _row(
@@ -147,13 +150,18 @@ class Trackers:
         if name not in self._working:
             return
         try:
-            work()
+            with self._waited_for(name):
+                work()
         except Exception as error:  # whatever it is, a dashboard must not end a run
             self._working.remove(name)
             self._say(
                 f"the tracker {name} has failed and is given nothing more: {type(error).__name__}: {error}. The run "
                 "goes on; what it lacks it gets with --resume"
             )
+
+    def _waited_for(self, name: TrackerName) -> AbstractContextManager[None]:
+        """Has it told for whom the run waits, if it is for long."""
+        return told_beside(Waiting(f"the tracker {name}", self._say, first_s=_SLOW_S), "the run stands still")
 
     def _of(self, name: TrackerName) -> _Given:
         return self._given.setdefault(name, _Given(id=secrets.token_hex(4)))

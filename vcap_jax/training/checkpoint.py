@@ -88,12 +88,18 @@ class _Stays(policies.PreservationPolicy):
         return [checkpoint.step in staying for checkpoint in checkpoints]
 
 
+def alone(what: str) -> None:
+    """There is nobody to meet."""
+    del what
+
+
 class Checkpointer:
     """The checkpoints of one run.
 
     folder: made if absent, unless read_only. keep: how many of the latest stay. stays: gives, whenever one is written,
     the steps that stay whatever their age; the same in all processes. read_only: never changes the folder; for looking
-    into a run that another process may be writing. Use as a context manager, or call ``close``.
+    into a run that another process may be writing. meet: returns when all processes of the run are at what it is given
+    (``Processes.barrier``); they open the folder and save together. Use as a context manager, or call ``close``.
     """
 
     def __init__(
@@ -103,6 +109,7 @@ class Checkpointer:
         keep: int = 3,
         stays: Callable[[], Collection[int]] = tuple,
         read_only: bool = False,
+        meet: Callable[[str], None] = alone,
     ) -> None:
         if keep < 1:
             raise ValueError(f"keep is {keep}; at least the latest checkpoint must be kept")
@@ -111,6 +118,8 @@ class Checkpointer:
             raise CheckpointError(f"{wrong}; choose another name")
         if read_only and not self.folder.is_dir():
             raise CheckpointError(f"{self.folder} does not exist: give the checkpoints folder of a run")
+        self._meet = meet
+        meet("opening the checkpoints")
         self._manager = ocp.CheckpointManager(
             self.folder,
             options=ocp.CheckpointManagerOptions(
@@ -178,6 +187,9 @@ class Checkpointer:
         }
         if ahead is not None:
             items[_AHEAD] = ocp.args.PyTreeSave({name: np.array(array) for name, array in ahead.items()})
+        # Orbax waits for the other processes too, but for minutes only and without a word, and one of them may still be
+        # busy with its log.
+        self._meet(f"saving step {step}")
         with self._writing():
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
 
