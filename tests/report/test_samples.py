@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,9 +18,10 @@ from vcap_jax.report.samples import (
     SampleCandidate,
     SampleFact,
     SampleFrame,
+    SampleRow,
+    SampleRows,
     SamplesWriter,
     picture,
-    read_samples,
 )
 from vcap_jax.report.samples_page import spread_over_steps, write_samples_page
 from vcap_jax.report.step_log import LogError
@@ -42,6 +45,14 @@ def sample(step: int, **changes: object) -> Sample:
     return Sample(step=step, **{**content, **changes})  # type: ignore[arg-type]
 
 
+def written(folder: Path, *samples: Sample) -> Sequence[SampleRow]:
+    path = folder / "samples.jsonl"
+    path.unlink(missing_ok=True)
+    with closing(SamplesWriter(path)) as writer:
+        writer.write(samples)
+    return SampleRows(path).update()
+
+
 class Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -59,7 +70,7 @@ class Page(HTMLParser):
 
 
 def test_the_page_shows_everything_and_needs_no_other_file(tmp_path: Path) -> None:
-    write_samples_page([sample(1), sample(2)], tmp_path / "samples.html", title="a run")
+    write_samples_page(written(tmp_path, sample(1), sample(2)), tmp_path / "samples.html", title="a run")
     page = Page((tmp_path / "samples.html").read_text())
     assert page.tags.count("article") == 2
     assert page.tags.count("script") == 1  # ours; the caption's is text
@@ -91,7 +102,7 @@ def test_what_is_shown_again_stands_beside_what_it_was(tmp_path: Path) -> None:
         sample(1, id="b"),
         sample(2, id="a", candidates=(new,)),
     ]
-    write_samples_page(samples, tmp_path / "samples.html", warning="no <good> judge")
+    write_samples_page(written(tmp_path, *samples), tmp_path / "samples.html", warning="no <good> judge")
     text = (tmp_path / "samples.html").read_text()
     page = Page(text)
     assert "3 groups of 2 samples, 2 steps" in page.text
@@ -104,8 +115,8 @@ def test_what_is_shown_again_stands_beside_what_it_was(tmp_path: Path) -> None:
     assert page.tags.count("b") == text.count("<b>") + text.count('<b class="failed">')
     assert "mean reward of the group 0.250 → no score" in page.text
     # Thinned to the last step alone it still knows the first.
-    many = [sample(step, id="a") for step in range(1, 41)]
-    write_samples_page(many, tmp_path / "samples.html", limit=2)
+    many = [sample(1, id="b"), *(sample(step, id="a") for step in range(2, 41))]
+    write_samples_page(written(tmp_path, *many), tmp_path / "samples.html", limit=2)
     assert Page((tmp_path / "samples.html").read_text()).text.count("Since this sample") == 1
 
 
@@ -117,15 +128,32 @@ def test_a_page_without_samples(tmp_path: Path) -> None:
 def test_samples_survive_resumption(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     writer = SamplesWriter(path)
-    written = [sample(1), sample(2), sample(2, id="other")]
-    writer.write(written)
+    samples = [sample(1), sample(2), sample(2, id="other")]
+    writer.write(samples)
     writer.write([sample(3)])
     assert writer.truncate_after(2) == 1
-    assert read_samples(path) == written
+    rows = SampleRows(path)
+    assert [row.read() for row in rows.update()] == samples
+    writer.write([sample(4)])
+    assert [(row.step, row.id) for row in rows.update()[2:]] == [(2, "other"), (4, "s4")]
     writer.close()
     path.write_text('{"step": 1}\n')
     with pytest.raises(LogError, match="not a sample"):
-        read_samples(path)
+        SampleRows(path).update()
+    with pytest.raises(LogError, match="sample s4 of step 4 is no longer"):
+        rows.update()[3].read()
+
+
+def test_samples_that_the_page_does_not_show_are_not_read_again(tmp_path: Path) -> None:
+    """Of a long run of videos they are a gigabyte, and the page is drawn every few steps."""
+    rows = written(tmp_path, *(sample(step, id="a") for step in range(1, 41)))
+    content = (tmp_path / "samples.jsonl").read_bytes()
+    hole = bytes(rows[-1].begin - rows[1].begin)
+    (tmp_path / "samples.jsonl").write_bytes(content[: rows[1].begin] + hole + content[rows[-1].begin :])
+    write_samples_page(rows, tmp_path / "samples.html", limit=2)
+    page = Page((tmp_path / "samples.html").read_text())
+    assert "2 groups of 1 samples, 2 steps" in page.text
+    assert page.text.count("Since this sample was first shown") == 1
 
 
 def test_small_pictures_are_exact_and_large_ones_shrink() -> None:
@@ -140,7 +168,7 @@ def test_small_pictures_are_exact_and_large_ones_shrink() -> None:
 
 
 def test_many_samples_are_thinned_by_whole_steps() -> None:
-    many = [sample(step, id=str(i)) for step in range(1, 41) for i in range(3)]
+    many = [SampleRow(step, str(i), Path("samples.jsonl"), 0) for step in range(1, 41) for i in range(3)]
     kept = spread_over_steps(many, 30)
     steps = sorted({item.step for item in kept})
     assert len(kept) == 3 * len(steps) <= 30
@@ -155,7 +183,7 @@ def test_unsaid_facts_are_counted_and_folded_away(tmp_path: Path) -> None:
         SampleCandidate(caption="red", reward=0.5, facts=facts)
         for facts in ((told, *unsaid), (told, *unsaid[:1]), unsaid, (told,), ())
     )
-    write_samples_page([sample(1, candidates=candidates)], tmp_path / "samples.html")
+    write_samples_page(written(tmp_path, sample(1, candidates=candidates)), tmp_path / "samples.html")
     text = (tmp_path / "samples.html").read_text()
     page = Page(text)
     assert page.tags.count("details") == page.text.count("unsaid") == 3
@@ -172,7 +200,9 @@ def test_long_captions_are_folded_but_for_the_best(tmp_path: Path) -> None:
         SampleCandidate(caption="short", reward=0.1),
         SampleCandidate(caption=best, reward=0.9),
     )
-    write_samples_page([sample(1, candidates=candidates)], tmp_path / "samples.html", title="run")
+    write_samples_page(
+        written(tmp_path, sample(1, candidates=candidates)), tmp_path / "samples.html", title="run"
+    )
     page = (tmp_path / "samples.html").read_text()
     assert page.count('<details class="long"') == 2
     assert page.count('<details class="long" open>') == 1

@@ -14,7 +14,7 @@ from tests.run.test_judge_domain import pictures
 from vcap_jax.data.config import DataConfig
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.samples import read_samples
+from vcap_jax.report.samples import SampleRows
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.config import LoggingConfig, RunConfig
 from vcap_jax.run.context import RunContext
@@ -58,7 +58,7 @@ def observe(folder: Path, steps: range, batches: str, total: int, config: RunCon
 
 
 def shown(folder: Path) -> list[tuple[int, str]]:
-    return [(sample.step, sample.id) for sample in read_samples(folder / "samples.jsonl")]
+    return [(sample.step, sample.id) for sample in SampleRows(folder / "samples.jsonl").update()]
 
 
 def test_a_trial_of_two_steps_shows_its_last_step_and_other_samples_there(tmp_path: Path) -> None:
@@ -103,6 +103,23 @@ def test_a_resumed_run_shows_what_one_left_alone_does(tmp_path: Path) -> None:
     assert "Since this sample was first shown" in page
     assert "&lt;i&gt;" in page
     assert "<i>" not in page
+
+
+def test_the_page_is_drawn_again_without_reading_all_samples_again(tmp_path: Path) -> None:
+    drawn = dataclasses.replace(CONFIG, logging=dataclasses.replace(CONFIG.logging, samples_every=1))
+    observer = RunObserver(drawn, RunFolder(tmp_path), None, done=0, total=200)
+    for step in range(1, 200):
+        observer(report(step, "abcde"))
+    observer.close()
+    rows = SampleRows(tmp_path / "samples.jsonl").update()
+    unshown = [row for row in rows if f"step {row.step}<" not in (tmp_path / "samples.html").read_text()]
+    assert len(unshown) > 100
+    with (tmp_path / "samples.jsonl").open("r+b") as file:
+        for row in unshown:
+            file.seek(row.begin)
+            file.write(b"gone")
+    observer.close()
+    assert "step 199<" in (tmp_path / "samples.html").read_text()
 
 
 def test_the_page_of_a_run_of_photographs_says_that_its_rewards_mean_nothing(tmp_path: Path) -> None:

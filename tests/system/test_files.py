@@ -35,7 +35,13 @@ def test_two_writers_of_a_file_do_not_meet_in_their_temporary_ones(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("content", "left"),
-    [(b"", b""), (b"a\nb\n", b"a\nb\n"), (b"a\nb\nto", b"a\nb\n"), (b"torn", b"")],
+    [
+        (b"", b""),
+        (b"a\nb\n", b"a\nb\n"),
+        (b"a\nb\nto", b"a\nb\n"),
+        (b"torn", b""),
+        (b"a\n" + bytes(200_000), b"a\n"),
+    ],
 )
 def test_a_torn_end_is_cut_off_and_no_whole_line_is_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, left: bytes
@@ -57,3 +63,13 @@ def test_the_end_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
     log.write_bytes(b"".join(b"line %d\n" % n for n in range(5000)) + b"\xff the end")
     assert tail(log, 3) == "line 4998\nline 4999\n\ufffd the end"
     assert tail(log, 20_000).splitlines()[0] == "line 0"
+
+
+def test_for_a_torn_end_only_the_end_is_read(tmp_path: Path) -> None:
+    """The file has a hole, and is larger than any memory."""
+    path = tmp_path / "lines.jsonl"
+    with path.open("wb") as file:
+        file.seek(1 << 42)
+        file.write(b"\ntorn")
+    drop_torn_end(path)
+    assert path.stat().st_size == (1 << 42) + 1

@@ -56,15 +56,17 @@ class Change:
     kept: int
 
 
-def changes(samples: Sequence[Sample]) -> list[Change | None]:
-    """For each of a run's samples, in order of steps, what has changed since the step at which it was first shown; None
-    for that step itself."""
-    first: dict[str, Sample] = {}
-    found: list[Change | None] = []
-    for sample in samples:
-        then = first.setdefault(sample.id, sample)
-        found.append(None if then.step == sample.step else _change(then, sample))
-    return found
+def change(then: Sample, now: Sample) -> Change:
+    """What has changed between two steps that a sample was shown at."""
+    best = [by_reward(sample.candidates)[0] for sample in (then, now)]
+    words = compared(best[0].caption, best[1].caption)
+    return Change(
+        then=_version(then, best[0], words.old),
+        now=_version(now, best[1], words.new),
+        removed=words.removed,
+        added=words.added,
+        kept=words.kept,
+    )
 
 
 def by_reward(candidates: Sequence[SampleCandidate]) -> list[SampleCandidate]:
@@ -87,18 +89,6 @@ def compared(old: str, new: str) -> Comparison:
         removed=_words(before) - kept,
         added=_words(after) - kept,
         kept=kept,
-    )
-
-
-def _change(then: Sample, now: Sample) -> Change:
-    best = [by_reward(sample.candidates)[0] for sample in (then, now)]
-    words = compared(best[0].caption, best[1].caption)
-    return Change(
-        then=_version(then, best[0], words.old),
-        now=_version(now, best[1], words.new),
-        removed=words.removed,
-        added=words.added,
-        kept=words.kept,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ import numpy as np
 import pydantic
 from PIL import Image
 
-from vcap_jax.report.step_log import LogError, StepLog, read_rows
+from vcap_jax.report.step_log import LogError, StepLog, StepRow, complete_rows
 
 Verdict = Literal["true", "false", "missing"]
 
@@ -102,12 +102,42 @@ class SamplesWriter(StepLog):
         self.append(_SAMPLE.dump_python(sample, mode="json") for sample in samples)
 
 
-def read_samples(path: str | Path) -> list[Sample]:
-    """All samples of a samples.jsonl. Raises LogError for a row that is not a sample."""
-    samples = []
-    for row in read_rows(path):
-        try:
-            samples.append(_SAMPLE.validate_python(row))
-        except pydantic.ValidationError as error:
-            raise LogError(f"{path}: a row of step {row['step']} is not a sample: {error}") from error
-    return samples
+@dataclass(frozen=True)
+class SampleRow:
+    """A sample in a samples.jsonl, which holds its pictures: it is read when it is asked for. begin: its first byte."""
+
+    step: int
+    id: str
+    path: Path
+    begin: int
+
+    def read(self) -> Sample:
+        """Raises LogError for a row that is no longer there."""
+        for row in complete_rows(self.path, self.begin):
+            return _sample(self.path, row)
+        raise LogError(
+            f"{self.path}: the sample {self.id} of step {self.step} is no longer at byte {self.begin}"
+        )
+
+
+class SampleRows:
+    """Which samples a samples.jsonl holds. Each row is read once; of a long run of videos they are a gigabyte."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path, self._end = Path(path), 0
+        self._rows: list[SampleRow] = []
+
+    def update(self) -> Sequence[SampleRow]:
+        """All, with those that were appended since. Raises LogError for a row that is not a sample."""
+        for row in complete_rows(self._path, self._end):
+            sample = _sample(self._path, row)
+            self._rows.append(SampleRow(sample.step, sample.id, self._path, row.begin))
+            self._end = row.end
+        return self._rows
+
+
+def _sample(path: Path, row: StepRow) -> Sample:
+    try:
+        return _SAMPLE.validate_python(row.values)
+    except pydantic.ValidationError as error:
+        raise LogError(f"{path}: a row of step {row.step} is not a sample: {error}") from error

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
 import numpy as np
 
-from vcap_jax.report.changes import by_reward, changes
+from vcap_jax.report.changes import Change, by_reward, change
 from vcap_jax.report.pages import page_templates, write_page
-from vcap_jax.report.samples import Sample, SampleFrame
+from vcap_jax.report.samples import Sample, SampleFrame, SampleRow
 
 # Displayed sizes in CSS pixels: a lone picture, and a frame among others.
 _PICTURE, _FRAME = 288, 132
 
 
 def write_samples_page(
-    samples: Iterable[Sample],
+    samples: Sequence[SampleRow],
     path: str | Path,
     *,
     title: str = "Samples",
@@ -28,25 +28,33 @@ def write_samples_page(
     """Draws the page of a run's samples, grouped by step, the last step shown first.
 
     What is shown again is laid beside what it was when it was first shown. warning: a line above everything.
-    Of more than ``limit`` samples, those of evenly spaced steps are kept, first and last step included.
+    Of more than ``limit`` samples, those of evenly spaced steps are kept, first and last step included; the others are
+    not read.
     """
-    everything = list(samples)
     # Before any are left out: the first time may be among those.
-    change = dict(zip(map(id, everything), changes(everything), strict=True))
-    chosen = spread_over_steps(everything, limit)
+    first: dict[str, SampleRow] = {}
+    for sample in samples:
+        first.setdefault(sample.id, sample)
+    chosen = spread_over_steps(samples, limit)
     write_page(
         Path(path),
         report_templates(),
         "samples.html",
         title=title,
         warning=warning,
-        shown=[(sample, change[id(sample)]) for sample in chosen],
+        shown=[_with_change(first[sample.id], sample) for sample in chosen],
         names=len({sample.id for sample in chosen}),
         steps=sorted({sample.step for sample in chosen}),
     )
 
 
-def spread_over_steps(samples: list[Sample], limit: int) -> list[Sample]:
+def _with_change(then: SampleRow, row: SampleRow) -> tuple[Sample, Change | None]:
+    """A sample, and what has changed since the step at which it was first shown; None for that step itself."""
+    sample = row.read()
+    return sample, None if then.step == row.step else change(then.read(), sample)
+
+
+def spread_over_steps(samples: Sequence[SampleRow], limit: int) -> Sequence[SampleRow]:
     """At most about ``limit`` samples, whole steps only, evenly spaced from the first step to the last."""
     steps = sorted({sample.step for sample in samples})
     if len(samples) <= limit or len(steps) <= 2:

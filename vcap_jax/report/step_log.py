@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +27,9 @@ class StepLog:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        rows = _complete_rows(self.path)
-        self.last_step: int | None = rows[-1].step if rows else None
+        self.last_step: int | None = None
+        for row in complete_rows(self.path):
+            self.last_step = row.step
         drop_torn_end(self.path)
         self._file = self.path.open("ab")
 
@@ -54,24 +55,20 @@ class StepLog:
 
     def truncate_after(self, step: int) -> int:
         """Removes every row of a later step, as resuming from ``step`` needs; returns how many."""
-        kept, removed = [], 0
-        for row in _complete_rows(self.path):
-            if row.step <= step:
-                kept.append(row.line)
-                self.last_step = row.step
-            else:
+        end, removed, last = 0, 0, None
+        for row in complete_rows(self.path):
+            if row.step > step:
                 removed += 1
-        if not kept:
-            self.last_step = None
+            elif not removed:
+                end, last = row.end, row.step
         if removed:
-            self._file.close()
-            replace_file(self.path, b"".join(kept))
-            self._file = self.path.open("ab")
+            os.truncate(self.path, end)
+        self.last_step = last
         return removed
 
     def complete(self, step: int, columns: Mapping[str, object]) -> None:
         """Adds ``columns`` to the last row, which must be of ``step``; those that it has stay. Raises ValueError."""
-        found = _complete_rows(self.path)
+        found = list(complete_rows(self.path))
         if not found or found[-1].step != step:
             raise ValueError(f"{self.path}: the last row is not that of step {step}")
         row = found[-1].values
@@ -92,30 +89,42 @@ def _line(row: Mapping[str, object]) -> str:
 
 def read_rows(path: str | Path) -> list[JsonDict]:
     """All complete rows; none if there is no file. Raises LogError for a complete line that is no row."""
-    return [row.values for row in _complete_rows(Path(path))]
+    return [row.values for row in complete_rows(Path(path))]
 
 
 @dataclass(frozen=True)
-class _Row:
-    """A complete row. line: as it stands in the file, with its end."""
+class StepRow:
+    """A complete row. line: as it stands in the file, with its end; begin: its first byte."""
 
     step: int
     line: bytes
     values: JsonDict
+    begin: int
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.line)
 
 
-def _complete_rows(path: Path) -> list[_Row]:
+def complete_rows(path: Path, begin: int = 0) -> Iterator[StepRow]:
+    """The complete rows one after another; none if there is no file. begin: of the first of them.
+
+    Raises LogError for a complete line that is no row.
+    """
     if not path.exists():
-        return []
-    found = []
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
-        if not line.endswith(b"\n"):
-            break
-        try:
-            values = parse_json(line)
-        except ValueError as error:
-            raise LogError(f"{path}, line {number}: not JSON ({error}); remove the line to go on") from error
-        if not isinstance(values, dict) or not isinstance(step := values.get("step"), int):
-            raise LogError(f"{path}, line {number}: a row needs an integer `step`; remove the line to go on")
-        found.append(_Row(step, line, values))
-    return found
+        return
+    with path.open("rb") as file:
+        file.seek(begin)
+        whole = begin == 0
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            where = f"{path}, line {number}" if whole else f"{path}, the line at byte {begin}"
+            try:
+                values = parse_json(line)
+            except ValueError as error:
+                raise LogError(f"{where}: not JSON ({error}); remove the line to go on") from error
+            if not isinstance(values, dict) or not isinstance(step := values.get("step"), int):
+                raise LogError(f"{where}: a row needs an integer `step`; remove the line to go on")
+            yield StepRow(step, line, values, begin)
+            begin += len(line)

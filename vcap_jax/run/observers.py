@@ -19,8 +19,8 @@ from vcap_jax.report.samples import (
     SampleCandidate,
     SampleFact,
     SampleFrame,
+    SampleRows,
     SamplesWriter,
-    read_samples,
 )
 from vcap_jax.report.samples_page import write_samples_page
 from vcap_jax.report.world_facts import fact_list
@@ -69,9 +69,10 @@ class RunObserver:
         self._config, self._folder, self._world, self._total = config, folder, world, total
         self._writer = SamplesWriter(folder.samples)
         self._writer.truncate_after(done)
+        self._rows = SampleRows(folder.samples)
         # From what is written, so that a resumed run goes on like one left alone.
         self._shown = Shown()
-        for sample in read_samples(folder.samples):
+        for sample in self._rows.update():
             self._shown.add(sample.id, sample.step)
 
     def __call__(self, report: StepReport) -> list[Sample]:
@@ -98,7 +99,7 @@ class RunObserver:
             plot_run(
                 rows, self._folder.plots, title=self._folder.title, evaluations=evaluations_of(self._folder)
             )
-        samples = read_samples(self._folder.samples)
+        samples = self._rows.update()
         if samples:
             write_samples_page(
                 samples,

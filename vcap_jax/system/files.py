@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+_BLOCK = 1 << 16
+"""Bytes that are read at a time in search of a line's end."""
+
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
@@ -57,9 +60,17 @@ def drop_torn_end(path: Path) -> None:
     file."""
     if not path.exists():
         return
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
+    with path.open("rb") as file:
+        whole = end = file.seek(0, os.SEEK_END)
+        while whole:
+            begin = max(0, whole - _BLOCK)
+            file.seek(begin)
+            found = file.read(whole - begin).rfind(b"\n")
+            if found >= 0:
+                whole = begin + found + 1
+                break
+            whole = begin
+    if whole < end:
         os.truncate(path, whole)
 
 
