@@ -46,6 +46,15 @@ def test_groups_without_spread_are_told_from_groups_that_cannot_be_compared() ->
     assert step_alarms(groups, [["a", "b"]] * 3)["alarms/no_spread"] == 0.5
 
 
+def test_rewards_that_differ_by_rounding_alone_are_no_spread() -> None:
+    """Two verdicts that earn the same, as the paper's weights sum them up."""
+    one, other = (
+        CandidateScore(reward=reward) for reward in (0.04 * 6 + 0.01 * 4, 0.05 * 4 + 0.04 * 1 + 0.01 * 4)
+    )
+    assert one.reward != other.reward
+    assert step_alarms([group(one, other)], [["a", "b"]])["alarms/no_spread"] == 1.0
+
+
 def test_duplicates_are_counted_inside_groups() -> None:
     row = step_alarms([group(FULL, GOOD, GOOD, GOOD)] * 2, [["a", "a", "a", "b"], ["a", "b", "c", "d"]])
     assert row["alarms/duplicates"] == 0.25

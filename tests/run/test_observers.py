@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.run.test_judge_domain import pictures
 from vcap_jax.data.config import DataConfig
@@ -48,9 +49,13 @@ def report(step: int, identities: Iterable[str]) -> Any:
     return SimpleNamespace(step=step, records=tuple(records), advantages=advantages)
 
 
+def unexpected(text: str) -> None:
+    raise AssertionError(text)
+
+
 def observe(folder: Path, steps: range, batches: str, total: int, config: RunConfig = CONFIG) -> None:
     """A start of a run that goes through ``steps``, whose step s is of the samples ``batches`` turned by s."""
-    observer = RunObserver(config, RunFolder(folder), None, done=steps.start - 1, total=total)
+    observer = RunObserver(config, RunFolder(folder), None, done=steps.start - 1, total=total, say=unexpected)
     for step in steps:
         turned = step % len(batches)
         observer(report(step, batches[turned:] + batches[:turned]))
@@ -107,7 +112,7 @@ def test_a_resumed_run_shows_what_one_left_alone_does(tmp_path: Path) -> None:
 
 def test_the_page_is_drawn_again_without_reading_all_samples_again(tmp_path: Path) -> None:
     drawn = dataclasses.replace(CONFIG, logging=dataclasses.replace(CONFIG.logging, samples_every=1))
-    observer = RunObserver(drawn, RunFolder(tmp_path), None, done=0, total=200)
+    observer = RunObserver(drawn, RunFolder(tmp_path), None, done=0, total=200, say=unexpected)
     for step in range(1, 200):
         observer(report(step, "abcde"))
     observer.close()
@@ -120,6 +125,26 @@ def test_the_page_is_drawn_again_without_reading_all_samples_again(tmp_path: Pat
             file.write(b"gone")
     observer.close()
     assert "step 199<" in (tmp_path / "samples.html").read_text()
+
+
+def test_what_cannot_be_drawn_is_told_and_costs_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps since the last checkpoint would be lost with the run."""
+
+    def broken(*arguments: Any, **named: Any) -> None:
+        raise RuntimeError("no font")
+
+    monkeypatch.setattr("vcap_jax.run.observers.plot_run", broken)
+    drawing = dataclasses.replace(CONFIG, logging=dataclasses.replace(CONFIG.logging, plot_every=1))
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    said: list[str] = []
+    observer = RunObserver(drawing, RunFolder(tmp_path), None, done=0, total=9, say=said.append)
+    assert [sample.id for sample in observer(report(1, "abc"))] == ["a", "b"]
+    assert said == [
+        f"{tmp_path / 'plots.png'} could not be drawn: RuntimeError: no font. The run goes on without it"
+    ]
+    assert "a at step 1" in (tmp_path / "samples.html").read_text()
 
 
 def test_the_page_of_a_run_of_photographs_says_that_its_rewards_mean_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jinja2
@@ -29,3 +31,13 @@ def page_templates(package: str) -> jinja2.Environment:
 def write_page(path: Path, templates: jinja2.Environment, template: str, /, **values: object) -> None:
     """Writes the page that ``template`` makes of ``values``, whole or not at all."""
     replace_file(path, templates.get_template(template).render(values).encode())
+
+
+@contextmanager
+def told_if_not_drawn(path: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """For a page or a plot of a run that goes on. One that cannot be drawn, for whatever reason, is told: it would end
+    the run, and with it the steps since the last checkpoint."""
+    try:
+        yield
+    except Exception as error:
+        say(f"{path} could not be drawn: {type(error).__name__}: {error}. The run goes on without it")

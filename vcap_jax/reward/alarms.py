@@ -100,7 +100,7 @@ def step_alarms(groups: Sequence[GroupScores], captions: Sequence[Sequence[str]]
     _put(
         row, "saturated", [r >= full - _ROUNDING for full, earned in limited for r in earned if r is not None]
     )
-    _put(row, "no_spread", [min(group) == max(group) for group in compared])
+    _put(row, "no_spread", [max(group) - min(group) <= _ROUNDING for group in compared])
     _put(row, "duplicates", [1 - len(set(texts)) / len(texts) for texts in captions if texts])
     verdicts = [scores for candidate in candidates for scores in candidate.verdicts.values()]
     _put(row, "mismatch", [contradiction(scores) is not None for scores in verdicts])

@@ -35,6 +35,7 @@ from vcap_jax.models.policy import Params
 from vcap_jax.parallel.processes import PeerFailed
 from vcap_jax.report.evaluations import REFERENCES, START, TRAINED, Results, evaluations_of, read_results
 from vcap_jax.report.intervals import Value
+from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.before_after import BeforeAfterPage
@@ -210,7 +211,8 @@ class Evaluations:
     def _draw(self, name: str, results: Results) -> None:
         """The page of held-out samples before and after."""
         if name in self._pages and results.when != START and self._ctx.processes.first:
-            self._pages[name].draw(self._items(name, START), self._items(name, results.when), results)
+            with told_if_not_drawn(self._ctx.folder.before_after_page(name), self._ctx.say):
+                self._pages[name].draw(self._items(name, START), self._items(name, results.when), results)
 
     def _known(self, name: str, when: str) -> Results | None:
         path = self._file(name, when).with_suffix(".json")

@@ -51,7 +51,9 @@ class RunLog:
         self._metrics = MetricsWriter(folder.metrics)
         self._metrics.truncate_after(done)
         self._progress = Progress(total, start=done, every=config.logging.print_every)
-        self._observer = RunObserver(config, folder, world, done=done, total=total)
+        self._observer = RunObserver(
+            config, folder, world, done=done, total=total, say=self._progress.message
+        )
         self._alarms = AlarmWatch(config.alarms, read_metrics(folder.metrics))
         trackers.begin(done)
 

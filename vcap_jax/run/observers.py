@@ -12,6 +12,7 @@ from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.grpo.records import GroupRecord, StepReport
 from vcap_jax.report.evaluations import evaluations_of
 from vcap_jax.report.metrics import read_metrics
+from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.report.plots import plot_run
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.samples import (
@@ -61,12 +62,21 @@ class RunObserver:
 
     world: where given, facts of the captions are shown as true, false or missing. done: steps of earlier
     processes; samples logged after them are dropped, for they will be written again. total: steps of the whole run.
+    say: where it is told that something could not be drawn.
     """
 
     def __init__(
-        self, config: RunConfig, folder: RunFolder, world: EmbeddedData | None, *, done: int, total: int
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        world: EmbeddedData | None,
+        *,
+        done: int,
+        total: int,
+        say: Callable[[str], None],
     ) -> None:
         self._config, self._folder, self._world, self._total = config, folder, world, total
+        self._say = say
         self._writer = SamplesWriter(folder.samples)
         self._writer.truncate_after(done)
         self._rows = SampleRows(folder.samples)
@@ -94,19 +104,16 @@ class RunObserver:
         self._writer.close()
 
     def _draw(self) -> None:
-        rows = read_metrics(self._folder.metrics)
-        if rows:
-            plot_run(
-                rows, self._folder.plots, title=self._folder.title, evaluations=evaluations_of(self._folder)
-            )
-        samples = self._rows.update()
-        if samples:
-            write_samples_page(
-                samples,
-                self._folder.samples_page,
-                title=self._folder.title,
-                warning=domain_warning(self._config, self._folder),
-            )
+        folder = self._folder
+        with told_if_not_drawn(folder.plots, self._say):
+            rows = read_metrics(folder.metrics)
+            if rows:
+                plot_run(rows, folder.plots, title=folder.title, evaluations=evaluations_of(folder))
+        with told_if_not_drawn(folder.samples_page, self._say):
+            samples = self._rows.update()
+            if samples:
+                warning = domain_warning(self._config, folder)
+                write_samples_page(samples, folder.samples_page, title=folder.title, warning=warning)
 
     def _sample(self, report: StepReport, record: GroupRecord) -> Sample:
         identity = record.sample_id
