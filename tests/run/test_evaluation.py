@@ -154,6 +154,20 @@ def test_between_steps_what_is_due_is_evaluated_and_gets_columns(made) -> None:
     assert evaluations.summary()["words"]["step-2"]["metrics"]["words"]["value"] == 2.0
 
 
+def test_an_evaluation_counts_though_its_page_cannot_be_drawn(made) -> None:
+    evaluations, ctx = made("run")
+
+    class Broken:
+        def draw(self, *arguments: Any) -> None:
+            raise OSError("a picture is gone")
+
+    evaluations._pages["words"] = Broken()
+    log = Log()
+    evaluations.after_step(2, "p2", total=4, log=log)
+    assert [step for step, _ in log.rows] == [2]
+    assert evaluations_of(ctx.folder)["words"][0].when == "step-2"
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_signal_to_any_process_stops_all_and_leaves_nothing_half_done(
     count: int, made, monkeypatch: pytest.MonkeyPatch
