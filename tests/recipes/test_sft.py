@@ -154,8 +154,13 @@ def test_killed_and_resumed_is_bit_for_bit_the_same(config, left_alone, tmp_path
         with pytest.raises(Killed):
             run_sft(config, RunFolder.open(root, config, resume=True), say=lambda _: None)
     said: list[str] = []
-    run_sft(config, RunFolder.open(root, config, resume=True), say=said.append)
+    with monkeypatch.context() as patched:
+        # A plot that cannot be drawn at the end takes nothing with it.
+        patched.setattr(sft, "plot_run", lambda *_, **__: 1 / 0)
+        run_sft(config, RunFolder.open(root, config, resume=True), say=said.append)
     assert "resuming after step 2 of 4" in said
+    assert any("plots.png could not be drawn: ZeroDivisionError" in line for line in said)
+    assert json.loads((root / "summary.json").read_text())["steps"] == 4
     rows = [[deterministic(row) for row in read_metrics(r / "metrics.jsonl")] for r in (root, left_alone)]
     assert rows[0] == rows[1]
     ours, theirs = (sorted((r / "evaluations" / "words").iterdir()) for r in (root, left_alone))

@@ -29,6 +29,7 @@ from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.references import heldout_pool, reference_pool, references_by_policy
 from vcap_jax.report.evaluations import REFERENCES, START, TRAINED, Results, evaluations_of
 from vcap_jax.report.metrics import read_metrics
+from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.report.plots import plot_comparison, plot_run
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import fact_row, shares_table, write_summary
@@ -134,7 +135,6 @@ def run(
     rows = read_metrics(folder.metrics)
     shares = {row: fact_row(found.metrics) for row, found in compared.items() if found}
     if shares:
-        plot_comparison(shares, folder.comparison_plot, title=f"Held-out {config.modality} scenes")
         say(shares_table(shares))
     summary: dict[str, object] = {
         **shares,
@@ -146,7 +146,11 @@ def run(
         **best_row(folder, say),
     }
     write_summary(folder.summary, summary)
-    plot_run(rows, folder.plots, title=folder.title, evaluations=evaluations_of(folder))
+    if shares:
+        with told_if_not_drawn(folder.comparison_plot, say):
+            plot_comparison(shares, folder.comparison_plot, title=f"Held-out {config.modality} scenes")
+    with told_if_not_drawn(folder.plots, say):
+        plot_run(rows, folder.plots, title=folder.title, evaluations=evaluations_of(folder))
     pages = "".join(
         f"{page.name}, "
         for name in evaluations.using(JUDGED)

@@ -24,6 +24,7 @@ from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.references import heldout_pool, remember_pool
 from vcap_jax.report.evaluations import START, TRAINED, evaluations_of
 from vcap_jax.report.metrics import MetricsWriter, Scalar, read_metrics
+from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.report.plots import plot_run
 from vcap_jax.report.progress import Progress
 from vcap_jax.report.run_folder import RunFolder
@@ -154,7 +155,8 @@ def _run(prepared: Prepared, own: OwnData | None, trackers: Trackers, begin: flo
     summary["evaluations"] = evaluations.summary()
     summary |= best_row(folder, say)
     write_summary(folder.summary, summary)
-    plot_run(rows, folder.plots, title=folder.title, evaluations=evaluations_of(folder))
+    with told_if_not_drawn(folder.plots, say):
+        plot_run(rows, folder.plots, title=folder.title, evaluations=evaluations_of(folder))
     say(f"{folder.root}: summary.json, plots.png, checkpoints/")
     return summary
 
