@@ -142,17 +142,17 @@ def _objects(text: str) -> list[KeyedPairs] | Failure:
 
 
 def _decode(text: str, start: int) -> tuple[KeyedPairs, int] | None:
-    try:
-        return _DECODER.raw_decode(text, start)
-    except (ValueError, RecursionError):
-        pass
     end = _object_end(text, start)
     if end is None:
         return None
-    try:
-        return _DECODER.decode(_without_trailing_commas(text[start:end])), end
-    except (ValueError, RecursionError):
-        return None
+    # By itself: an error of the decoder counts the lines before it, from the beginning of what it was given.
+    written = text[start:end]
+    for candidate in (written, _without_trailing_commas(written)):
+        try:
+            return _DECODER.decode(candidate), end
+        except (ValueError, RecursionError):
+            pass
+    return None
 
 
 # An unterminated string counts up to the end of the text, or looking for its end would start at every quote.

@@ -16,6 +16,7 @@ refused means a :class:`Failure`, never a number:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -103,7 +104,7 @@ def _validated(pairs: KeyedPairs, score_keys: Sequence[str]) -> Scores | Failure
     def refuse(reason: FailureReason, detail: str) -> Failure:
         return Failure(reason=reason, detail=f"{detail} (keys: {', '.join(map(repr, keys[:12]))})")
 
-    if repeated := sorted({key for key in keys if keys.count(key) > 1}):
+    if repeated := sorted(key for key, times in Counter(keys).items() if times > 1):
         return refuse("repeated_key", f"repeated: {_listed(repeated)}")
     if missing := [key for key in expected if key not in keys]:
         return refuse("missing_key", f"missing: {_listed(missing)}")
