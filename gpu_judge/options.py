@@ -149,6 +149,12 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     add("--check", "as --print, with status 2 if anything to start them is missing", action="store_true")
     add("--log-dir", "folder for the servers' logs (default: judge-logs)", type=Path)
     add("--start-timeout-s", "seconds from start to the first judgement (default: 1800)", type=float)
+    add(
+        "--stall-timeout-s",
+        "seconds without a token, while requests wait, until a server that does not judge when asked is started again "
+        "(default: 300)",
+        type=float,
+    )
     return parser, names
 
 

@@ -71,6 +71,10 @@ def _vllm(options: argparse.Namespace) -> int:
     supervision = Supervision(drain_s=settings.drain_s)
     if hasattr(options, "start_timeout_s"):
         supervision = replace(supervision, start_timeout_s=options.start_timeout_s)
+    if hasattr(options, "stall_timeout_s"):
+        if not options.stall_timeout_s > 0:
+            raise SettingsError(f"--stall-timeout-s is {options.stall_timeout_s:g}: give seconds above 0")
+        supervision = replace(supervision, stall_s=options.stall_timeout_s)
     return run.run(
         settings,
         supervision,

@@ -2,5 +2,5 @@
 
 Read in this order: ``settings`` (what can be asked for), ``checkpoint`` and ``installation`` (what is there),
 ``command`` (settings to command lines, pure), ``checks`` (what would fail, with remedies), ``processes``,
-``readiness``, ``supervisor``, ``run``.
+``readiness``, ``stalls``, ``supervisor``, ``run``.
 """

@@ -15,6 +15,7 @@ import aiohttp
 
 from gpu_judge.vllm_server import processes
 from gpu_judge.vllm_server.readiness import NotReady, Probe, falls_asleep, healthy, judges
+from gpu_judge.vllm_server.stalls import Silence, look, sleeps
 from vcap_jax.system.errors import VCapError
 
 _log = logging.getLogger("gpu_judge")
@@ -36,6 +37,9 @@ class Supervision:
     poll_s: between looks at a starting server. watch_s: between looks at one that is ready.
     health_timeout_s: for one answer of ``/health``.
     hang_s: a ready server whose ``/health`` has been silent for so long is killed and restarted.
+    stall_s: so is one that has read and written no token for so long while requests waited, if it then does not judge
+        within confirm_s either. Together less than a trainer waits (its ``judge.deadline_s`` twice, then
+        ``judge.outage_timeout_s``), with time to load; and far more than the longest video takes to be read.
     drain_s: for requests in flight after SIGTERM. end_s: on top of that, for the server to take itself down.
     log_lines: of the log, shown when giving up.
     """
@@ -51,6 +55,8 @@ class Supervision:
     watch_s: float = 5.0
     health_timeout_s: float = 10.0
     hang_s: float = 180.0
+    stall_s: float = 300.0
+    confirm_s: float = 120.0
     drain_s: float = 60.0
     end_s: float = 30.0
     log_lines: int = 30
@@ -152,6 +158,7 @@ class _Server:
         self._hurry = hurry
         self._became_ready = became_ready
         self._ready_since: float | None = None
+        self._opaque = False
 
     async def run(self) -> None:
         """Start after start, until told to stop. Raises EndlessCrash."""
@@ -205,7 +212,7 @@ class _Server:
     async def _watch(self) -> str:
         """Waits until it is ready, then looks after it; returns what is wrong with it."""
         began, refusals, last = time.monotonic(), 0, "its /health does not answer"
-        while self._ready_since is None:
+        while True:
             if time.monotonic() - began > self._settings.start_timeout_s:
                 return f"is not ready after {self._settings.start_timeout_s:g} s: {last}"
             if await self._healthy():
@@ -222,14 +229,57 @@ class _Server:
                     self._ready_since = time.monotonic()
                     _log.info("%s: ready after %.0f s", self._launch.name, self._ready_since - began)
                     self._became_ready(self._launch.name)
-                    break
+                    return await self._look_after()
             await asyncio.sleep(self._settings.poll_s)
-        heard = time.monotonic()
-        while time.monotonic() - heard < self._settings.hang_s:
-            await asyncio.sleep(self._settings.watch_s)
+
+    async def _look_after(self) -> str:
+        """Watches it while it is ready; returns what is wrong with it."""
+        settings, heard, silence = self._settings, time.monotonic(), Silence()
+        while time.monotonic() - heard < settings.hang_s:
+            await asyncio.sleep(settings.watch_s)
             if await self._healthy():
+                await self._listen(silence)
+                if silence.seconds >= settings.stall_s:
+                    if await self._stalls(silence):
+                        return (
+                            f"is healthy, and has read and written no token for {settings.stall_s:g} s while requests "
+                            "waited, nor judged when it was asked: its engine hangs (the log, and dmesg for errors of "
+                            "the GPU, may tell why; if it was at work, give a longer --stall-timeout-s)"
+                        )
+                    silence = Silence()
                 heard = time.monotonic()
-        return f"has not answered /health for {self._settings.hang_s:g} s"
+        return f"has not answered /health for {settings.hang_s:g} s"
+
+    async def _listen(self, silence: Silence) -> None:
+        """One look at what it does."""
+        try:
+            seen = await look(self._session, self._launch.probe, self._settings.health_timeout_s)
+        except NotReady as error:
+            if not self._opaque:
+                self._opaque = True
+                _log.warning("%s: whether its engine hangs cannot be seen: %s", self._launch.name, error)
+            return
+        if seen is not None:
+            silence.record(seen, self._settings.watch_s)
+
+    async def _stalls(self, silence: Silence) -> bool:
+        """Whether the silence is a hang: it is awake, does not judge, and still no token comes."""
+        launch, settings = self._launch, self._settings
+        if await sleeps(self._session, launch.probe, settings.health_timeout_s):
+            return False
+        _log.warning(
+            "%s: no token for %.0f s while requests seem to wait; it is asked for a judgement",
+            launch.name,
+            silence.seconds,
+        )
+        try:
+            async with asyncio.timeout(settings.confirm_s):
+                await judges(self._session, launch.probe)
+        except (NotReady, TimeoutError):
+            await self._listen(silence)
+            asleep = await sleeps(self._session, launch.probe, settings.health_timeout_s)
+            return silence.seconds > 0 and not asleep
+        return False
 
     async def _healthy(self) -> bool:
         return await healthy(self._session, self._launch.probe.url, self._settings.health_timeout_s)

@@ -114,6 +114,14 @@ def test_port_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         check_port_file(tmp_path / "port")
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_a_stall_timeout_that_is_none(
+    seconds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(vllm_line(tmp_path, "--stall-timeout-s", seconds)) == 2
+    assert f"--stall-timeout-s is {seconds}: give seconds above 0" in told(capsys)
+
+
 def test_a_log_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(vllm_line(tmp_path, "--log-dir", str(tmp_path / "file" / "logs"))) == 2

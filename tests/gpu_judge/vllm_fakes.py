@@ -114,6 +114,11 @@ def verdict(body):
     return json.dumps({key: "none" if key == "Analysis" else 7 for key in keys})
 
 judged = asleep = False
+answered = waiting = 0
+
+def note(what):
+    with (here / what).open("a") as file:
+        file.write(".")
 
 class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_): pass
@@ -131,26 +136,39 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/v1/models":
             self.reply(200, {"data": [{"id": name}]})
         elif self.path == "/is_sleeping":
+            note("asked-for-sleep")
             self.reply(200, {"is_sleeping": asleep})
+        elif self.path == "/load":
+            self.reply(200, {"server_load": waiting + orders.get("leaked", 0)})
+        elif self.path == "/metrics" and mode != "no-metrics":
+            # As vLLM's engine counts: it never tells of a request in whose first step it hangs.
+            self.reply(200, "".join(f'{name}{{engine="0",model_name="{arguments[1]}"}} {value}\\n' for name, value in (
+                ("vllm:num_requests_running", 0.0), ("vllm:num_requests_waiting", 0.0),
+                ("vllm:prompt_tokens_total", 100.0 * answered), ("vllm:generation_tokens_total", 5.0 * answered),
+            )).encode())
         else:
             self.reply(404, {})
     def do_POST(self):
-        global asleep
+        global asleep, answered, judged, waiting
         if self.path == "/sleep?level=1":
             asleep = mode != "awake"
             self.reply(200, {"status": "sleeping"})
             return
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        waiting += 1
         if "slow" in body:
             (here / "in-flight").touch()
             time.sleep(body["slow"])
+        note("asked-to-judge")
+        if judged and mode == "hang-judged" and count <= orders["times"]:
+            time.sleep(600)
         content = verdict(body)
         if mode == "eleven": content = content.replace("7", "11")
         tokens = [7] * (68 if "media_io_kwargs" in body else 0)
+        waiting, answered = waiting - 1, answered + 1
+        judged = judged or "media_io_kwargs" in body  # the video is the last that is asked for
         self.reply(200, {"choices": [{"message": {"content": content}, "finish_reason": "stop"}],
                             "prompt_token_ids": tokens})
-        global judged
-        judged = judged or "media_io_kwargs" in body  # the video is the last that is asked for
 
 server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
 server.daemon_threads = False

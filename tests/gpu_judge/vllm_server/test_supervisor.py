@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import signal
@@ -284,6 +285,117 @@ def test_a_hung_server_is_killed_and_restarted(vllm: Path, monkeypatch: pytest.M
         await now.until(lambda: answers(now.ports[0]))
 
     play(vllm, scene, settings=_with(start_timeout_s=1e9, health_timeout_s=1))
+
+
+STALLS_SOON = {"stall_s": 0.1, "watch_s": 0.05}
+
+
+def ask(port: int, **body: Any) -> int:
+    """The status of an answer that holds three scores."""
+    asked = {"response_format": {"json_schema": {"schema": {"required": ["Analysis"]}}}, **body}
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    with urlopen(Request(url, json.dumps(asked).encode(), method="POST"), timeout=GUARD_S) as response:
+        return int(response.status)
+
+
+def count(vllm: Path, what: str) -> int:
+    """How often the servers were asked for something."""
+    path = vllm.parent / what
+    return path.stat().st_size if path.exists() else 0
+
+
+def test_an_engine_that_hangs_behind_a_good_health_is_restarted(
+    vllm: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    give_orders(vllm, mode="hang-judged", times=1)
+
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        (port,) = now.ports
+        broken: list[BaseException] = []
+
+        def wait_for_an_answer() -> None:
+            try:
+                ask(port)
+            except (OSError, http.client.HTTPException) as error:
+                broken.append(error)
+
+        asking = threading.Thread(target=wait_for_an_answer)
+        asking.start()
+        await now.until(lambda: len(starts(vllm, port)) >= 2)
+        await asyncio.to_thread(asking.join)
+        assert broken  # and so the client asks again
+        assert "no token for 0.1 s while requests waited" in caplog.text
+        assert "--stall-timeout-s" in caplog.text
+        now.stop.set()
+        await asyncio.wait_for(now.task, GUARD_S)
+
+    play(vllm, scene, settings=_with(confirm_s=0.3, **STALLS_SOON))
+
+
+def test_a_request_that_is_counted_and_not_there_restarts_nothing(vllm: Path) -> None:
+    give_orders(vllm, leaked=1)
+
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        asked = count(vllm, "asked-to-judge")
+        await now.until(lambda: count(vllm, "asked-to-judge") >= asked + 4)  # picture and video, twice
+        assert len(starts(vllm, now.ports[0])) == 1
+
+    play(vllm, scene, settings=_with(confirm_s=GUARD_S, **STALLS_SOON))
+
+
+def test_a_server_without_requests_is_left_alone(vllm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, asked = 0, 0
+
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        nonlocal asked
+        asked = count(vllm, "asked-to-judge")
+        await now.until(lambda: looks >= 20)
+        assert count(vllm, "asked-to-judge") == asked
+
+    real = supervisor.look
+
+    async def counted(*arguments: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await real(*arguments)
+
+    monkeypatch.setattr(supervisor, "look", counted)
+    play(vllm, scene, settings=_with(confirm_s=GUARD_S, **STALLS_SOON))
+
+
+def test_what_waits_for_a_sleeping_server_is_no_hang(vllm: Path) -> None:
+    give_orders(vllm, leaked=1)
+
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        judged, asked = count(vllm, "asked-to-judge"), count(vllm, "asked-for-sleep")
+        await now.until(lambda: count(vllm, "asked-for-sleep") >= asked + 3)
+        assert count(vllm, "asked-to-judge") == judged
+        assert len(starts(vllm, now.ports[0])) == 1
+
+    play(vllm, scene, settings=_with(confirm_s=GUARD_S, **STALLS_SOON), can_sleep=True)
+
+
+def test_that_a_hang_could_not_be_seen_is_told_once(vllm: Path, caplog: pytest.LogCaptureFixture) -> None:
+    give_orders(vllm, mode="no-metrics")
+
+    def told() -> list[str]:
+        return [
+            line for line in caplog.text.splitlines() if "whether its engine hangs cannot be seen" in line
+        ]
+
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        await now.until(told)
+        for _ in range(20):
+            await asyncio.sleep(QUICK.watch_s)
+        (line,) = told()
+        assert "GET /metrics answers 404" in line
+
+    play(vllm, scene, settings=_with(**STALLS_SOON))
 
 
 def test_sigterm_lets_answers_in_flight_finish(vllm: Path) -> None:

@@ -1,0 +1,115 @@
+"""Whether a server's engine is at work. ``/health`` is 200 while the engine hangs: the process that answers is another.
+
+What shows a hang: requests are under way, and no token is read or written for minutes. A look at the server tells both,
+from its process for HTTP alone. Before anything is done about it the server is asked for a judgement, for a count of
+requests may be wrong; see ``supervisor``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import aiohttp
+
+from gpu_judge.vllm_server.readiness import NotReady, Probe
+from vcap_jax.system.json_values import parse_json
+
+_TOKENS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
+_REQUESTS = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+_SAMPLE = re.compile(rf"^({'|'.join(_TOKENS + _REQUESTS)})(?:\{{.*\}})?[ \t]+(\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activity:
+    """What a server says of its work.
+
+    waiting: requests are under way, from those whose pictures are being read to those that are being answered.
+    tokens: read and written since its start.
+    """
+
+    waiting: bool
+    tokens: float
+
+
+class Silence:
+    """For how long requests have been under way without a token.
+
+    Time without requests neither counts nor ends it: clients leave a server that does not answer, and come back.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._tokens: float | None = None
+
+    def record(self, seen: Activity, passed_s: float) -> None:
+        """A look at the server, ``passed_s`` seconds after the one before."""
+        if seen.tokens != self._tokens:
+            self.seconds = 0.0
+        elif seen.waiting:
+            self.seconds += passed_s
+        self._tokens = seen.tokens
+
+
+async def look(session: aiohttp.ClientSession, probe: Probe, timeout_s: float) -> Activity | None:
+    """What the server is doing; None if it does not answer in time, which is for whoever asks ``/health`` to see.
+
+    Raises NotReady for an answer that does not tell.
+    """
+    load = await _get(session, probe, "/load", timeout_s)
+    metrics = await _get(session, probe, "/metrics", timeout_s)
+    if load is None or metrics is None:
+        return None
+    return read_activity(load, metrics)
+
+
+def read_activity(load: str, metrics: str) -> Activity:
+    """Reads the answers of ``/load`` and ``/metrics``. Raises NotReady where they do not tell.
+
+    Both are needed. ``/load`` also has requests that the engine has not looked at yet, as with a hang in the first step
+    after a pause, whose counts the engine never sends; a request that breaks off may be counted down twice there.
+    """
+    try:
+        told = parse_json(load)
+        under_way = told["server_load"] if isinstance(told, dict) else None
+    except (ValueError, KeyError):
+        under_way = None
+    if not isinstance(under_way, int):
+        raise NotReady(f"GET /load answers without a server_load: {load[:100]!r}")
+    found: dict[str, float] = {}
+    for name, value in _SAMPLE.findall(metrics):  # one of each engine
+        try:
+            found[name] = found.get(name, 0.0) + float(value)
+        except ValueError as error:
+            raise NotReady(f"GET /metrics: {name} is {value[:40]!r}, no number") from error
+    if missing := [name for name in (*_TOKENS, *_REQUESTS) if name not in found]:
+        raise NotReady(f"GET /metrics answers without {', '.join(missing)}")
+    return Activity(
+        waiting=under_way > 0 or any(found[name] > 0 for name in _REQUESTS),
+        tokens=sum(found[name] for name in _TOKENS),
+    )
+
+
+async def sleeps(session: aiohttp.ClientSession, probe: Probe, timeout_s: float) -> bool:
+    """Whether the server says that it is asleep, where it can: what waits for its turn is no hang."""
+    if not probe.can_sleep:
+        return False
+    try:
+        told = await _get(session, probe, "/is_sleeping", timeout_s)
+        asleep = None if told is None else parse_json(told)
+    except (NotReady, ValueError):
+        return False
+    return isinstance(asleep, dict) and asleep.get("is_sleeping") is True
+
+
+async def _get(session: aiohttp.ClientSession, probe: Probe, path: str, timeout_s: float) -> str | None:
+    headers = {} if probe.key is None else {"Authorization": f"Bearer {probe.key}"}
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
+    try:
+        async with session.get(probe.url + path, headers=headers, timeout=timeout) as response:
+            raw, status = await response.read(), response.status
+    except (TimeoutError, aiohttp.ClientError):
+        return None
+    if status != 200:
+        raise NotReady(f"GET {path} answers {status}: {raw[:100].decode(errors='replace')}")
+    return raw.decode(errors="replace")
