@@ -103,8 +103,11 @@ class CrashHistory:
     @property
     def backoff_s(self) -> float:
         """Seconds before the next start."""
-        doubled = self._settings.first_backoff_s * 2.0 ** min(self._in_a_row - 1, 30)
-        return min(self._settings.max_backoff_s, doubled)
+        return _backoff(self._settings, self._in_a_row)
+
+
+def _backoff(settings: Supervision, in_a_row: int) -> float:
+    return min(settings.max_backoff_s, settings.first_backoff_s * 2.0 ** min(in_a_row - 1, 30))
 
 
 async def supervise(
@@ -159,6 +162,7 @@ class _Server:
         self._became_ready = became_ready
         self._ready_since: float | None = None
         self._opaque = False
+        self._started = False
 
     async def run(self) -> None:
         """Start after start, until told to stop. Raises EndlessCrash."""
@@ -166,11 +170,10 @@ class _Server:
         launch = self._launch
         while not self._stop.is_set():
             self._ready_since = None
-            try:
-                written = launch.log.stat().st_size if launch.log.exists() else 0
-                process = await processes.start(launch.argv, launch.environment, launch.log)
-            except OSError as error:  # the executable, or the folder of the log, is gone
-                raise EndlessCrash(f"{launch.name} cannot be started: {error}; log {launch.log}") from error
+            written = _size(launch.log)
+            process = await self._start()
+            if process is None:
+                return
             _log.info("%s: started as process %d, log %s", launch.name, process.pid, launch.log)
             try:
                 reason = await self._until_it_fails(process)
@@ -192,6 +195,30 @@ class _Server:
                 "%s %s; restarting in %.1f s (log %s)", launch.name, reason, history.backoff_s, launch.log
             )
             await _first(self._stop.wait(), asyncio.sleep(history.backoff_s))
+
+    async def _start(self) -> asyncio.subprocess.Process | None:
+        """Its process; None when we are to stop. Raises EndlessCrash.
+
+        The system may refuse for a moment: too many processes, a full disk. Once it has granted a start it is asked
+        again, for as long as one may take.
+        """
+        launch, settings, began, refusals = self._launch, self._settings, time.monotonic(), 0
+        while True:
+            try:
+                process = await processes.start(launch.argv, launch.environment, launch.log)
+            except OSError as error:
+                why = f"{launch.name} cannot be started: {error}"
+                if not self._started or time.monotonic() - began > settings.start_timeout_s:
+                    raise EndlessCrash(f"{why}; executable {launch.argv[0]}, log {launch.log}") from error
+                refusals += 1
+                pause = _backoff(settings, refusals)
+                _log.warning("%s; trying again in %.1f s (log %s)", why, pause, launch.log)
+            else:
+                self._started = True
+                return process
+            await _first(self._stop.wait(), asyncio.sleep(pause))
+            if self._stop.is_set():
+                return None
 
     async def _until_it_fails(self, process: asyncio.subprocess.Process) -> str | None:
         """Why it must be restarted; None when we are to stop."""
@@ -306,6 +333,13 @@ async def _first(*waits: object) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _size(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except OSError:  # not there yet, or a disk that does not answer: its end is shown from the beginning
+        return 0
 
 
 def _how(status: int) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +22,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from gpu_judge.vllm_server import run, supervisor
+from gpu_judge.vllm_server import processes, run, supervisor
 from gpu_judge.vllm_server.checks import free_ports
 from gpu_judge.vllm_server.processes import family, read_stat, tail
 from gpu_judge.vllm_server.readiness import Probe
@@ -396,6 +398,71 @@ def test_that_a_hang_could_not_be_seen_is_told_once(vllm: Path, caplog: pytest.L
         assert "GET /metrics answers 404" in line
 
     play(vllm, scene, settings=_with(**STALLS_SOON))
+
+
+class Refusals:
+    """Has the system refuse so many starts after the first ``granted``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, granted: int, refused: int) -> None:
+        self._granted, self.left, self._real = granted, refused, processes.start
+        monkeypatch.setattr(processes, "start", self._start)
+
+    async def _start(self, *arguments: Any) -> Any:
+        if self._granted == 0 and self.left > 0:
+            self.left -= 1
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        self._granted -= self._granted > 0
+        return await self._real(*arguments)
+
+
+def test_a_restart_that_the_system_refuses_is_tried_again(
+    vllm: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusals = Refusals(monkeypatch, granted=2, refused=4)
+
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        one, other = now.ports
+        others = now.leader(other)
+        os.kill(now.leader(one), signal.SIGKILL)
+        await now.until(lambda: len(starts(vllm, one)) == 2)
+        await now.until(lambda: answers(one))
+        assert refusals.left == 0
+        assert starts(vllm, other) == [others]
+        assert re.findall(r"trying again in (\S+) s", caplog.text) == ["0.1", "0.1", "0.2", "0.2"]
+
+    play(vllm, scene, count=2, settings=_with(crash_limit=2))
+
+
+def test_a_restart_that_the_system_refuses_for_ever_ends_everything(
+    vllm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = Refusals(monkeypatch, granted=1, refused=10**9)
+    monkeypatch.setattr(
+        supervisor,
+        "time",
+        SimpleNamespace(monotonic=lambda: time.monotonic() + 3600 * (10**9 - refusals.left)),
+    )
+
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        os.kill(now.leader(now.ports[0]), signal.SIGKILL)
+        with pytest.raises(EndlessCrash, match=r"cannot be started: .*temporarily unavailable"):
+            await asyncio.wait_for(now.task, GUARD_S)
+
+    play(vllm, scene)
+
+
+def test_a_first_start_that_the_system_refuses_is_told_at_once(
+    vllm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Refusals(monkeypatch, granted=0, refused=1)
+
+    async def scene(now: Run) -> None:
+        with pytest.raises(EndlessCrash, match="cannot be started"):
+            await asyncio.wait_for(now.task, GUARD_S)
+
+    play(vllm, scene)
 
 
 def test_sigterm_lets_answers_in_flight_finish(vllm: Path) -> None:
