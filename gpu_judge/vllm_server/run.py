@@ -68,7 +68,7 @@ def run(
 ) -> int:
     """Serves until SIGTERM or SIGINT; the exit status.
 
-    0: asked to end. 1: a server crashed endlessly, or what must be written cannot be. 2: nothing was started, the
+    0: asked to end. 1: no server comes up or is left, or what must be written cannot be. 2: nothing was started, the
     messages on stderr say why.
     """
     try:

@@ -30,7 +30,8 @@ class Supervision:
     """How long to wait for what, in seconds.
 
     first_backoff_s, max_backoff_s: wait before a restart, doubled with every crash in a row.
-    crash_limit, crash_window_s: so many crashes within the window, without becoming ready in between, end everything.
+    crash_limit, crash_window_s: so many crashes within the window, without becoming ready in between, and the server is
+        given up.
     stable_s: a server ready for so long starts again from the first wait when it crashes.
     start_timeout_s: from start to ready; loading a large model from a network disk takes many minutes.
     judgement_tries: unusable first judgements before a start counts as failed.
@@ -121,9 +122,12 @@ async def supervise(
     """Runs the servers until ``stop`` is set, then drains them.
 
     all_ready: called once, when every server has judged. hurry: set to end the draining at once.
-    Raises EndlessCrash, after taking the other servers down. However it ends, no process is left.
+    A server that is given up, for endless crashes or a process that nothing ends, is left out once all have been ready:
+    one broken GPU should not end a run that others can judge. Before that, and where it is the last, EndlessCrash or
+    StuckProcess is raised, after taking the other servers down. However it ends, no process is left that can be ended.
     """
     ready: set[str] = set()
+    left = len(launches)
     told = False
 
     def became_ready(name: str) -> None:
@@ -133,9 +137,25 @@ async def supervise(
             told = True
             all_ready()
 
+    async def keep(server: _Server) -> None:
+        nonlocal left
+        try:
+            await server.run()
+        except (EndlessCrash, processes.StuckProcess) as error:
+            left -= 1
+            if not told or not left or stop.is_set():
+                raise
+            _log.error(
+                "%s is given up, and %d of %d servers go on; mend what is wrong and start serve.py again. %s",
+                server.name,
+                left,
+                len(launches),
+                error,
+            )
+
     async with aiohttp.ClientSession() as session:
         servers = [_Server(launch, settings, session, stop, hurry, became_ready) for launch in launches]
-        tasks = [asyncio.create_task(server.run()) for server in servers]
+        tasks = [asyncio.create_task(keep(server)) for server in servers]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -154,6 +174,7 @@ class _Server:
         hurry: asyncio.Event,
         became_ready: Callable[[str], None],
     ) -> None:
+        self.name = launch.name
         self._launch = launch
         self._settings = settings
         self._session = session

@@ -102,7 +102,8 @@ with starts.open("a") as file:
 count = len(starts.read_text().splitlines())
 print(f"start {count} in mode {mode} with key {os.environ.get('VLLM_API_KEY')}"
       f" and dev mode {os.environ.get('VLLM_SERVER_DEV_MODE')}", flush=True)
-if mode == "crash" or (mode == "crash-first" and count <= orders["times"]):
+if (mode == "crash" or (mode == "crash-port" and port == orders["port"])
+        or (mode == "crash-first" and count <= orders["times"])):
     sys.exit("no memory is left for the key and value cache")
 # An engine in a process of its own, which does not mind SIGTERM.
 engine = subprocess.Popen([sys.executable, "-S", "-E", "-c",

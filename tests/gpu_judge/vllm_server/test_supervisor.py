@@ -243,15 +243,57 @@ def _with(**changes: Any) -> Supervision:
     return Supervision(**{**QUICK.__dict__, **changes})
 
 
-def test_an_endless_crash_takes_the_other_servers_down(vllm: Path) -> None:
+def test_a_server_that_crashes_endlessly_is_left_out_until_none_is_left(
+    vllm: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scene(now: Run) -> None:
         await now.until(now.ready.is_set)
         one, other = now.ports
         give_orders(vllm, mode="crash")
         os.kill(now.leader(one), signal.SIGKILL)
-        with pytest.raises(EndlessCrash, match=f"server :{one}"):
+        await now.until(lambda: f"server :{one} is given up, and 1 of 2 servers go on" in caplog.text)
+        assert "no memory is left for the key and value cache" in caplog.text
+        assert answers(other)
+        assert len(starts(vllm, other)) == 1
+        os.kill(now.leader(other), signal.SIGKILL)
+        with pytest.raises(EndlessCrash, match=f"server :{other}"):
             await asyncio.wait_for(now.task, GUARD_S)
-        assert not answers(other)
+
+    play(vllm, scene, count=2, settings=_with(crash_limit=2))
+
+
+def test_a_process_that_nothing_ends_leaves_the_other_servers_alone(
+    vllm: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, stuck = processes.kill_family, set[int]()
+
+    async def kill_family(leader: int) -> None:
+        await real(leader)
+        if leader in stuck:
+            raise processes.StuckProcess(f"processes [{leader}] survive SIGKILL")
+
+    monkeypatch.setattr(processes, "kill_family", kill_family)
+
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        one, other = now.ports
+        stuck.add(now.leader(one))
+        os.kill(now.leader(one), signal.SIGKILL)
+        await now.until(lambda: f"server :{one} is given up" in caplog.text)
+        assert "survive SIGKILL" in caplog.text
+        assert answers(other)
+        now.stop.set()
+        await asyncio.wait_for(now.task, GUARD_S)
+
+    play(vllm, scene, count=2)
+
+
+def test_an_endless_crash_before_all_have_been_ready_takes_the_other_servers_down(vllm: Path) -> None:
+    async def scene(now: Run) -> None:
+        give_orders(vllm, mode="crash-port", port=now.ports[0])
+        with pytest.raises(EndlessCrash, match=f"server :{now.ports[0]}"):
+            await asyncio.wait_for(now.task, GUARD_S)
+        assert not answers(now.ports[1])
 
     play(vllm, scene, count=2)
 
