@@ -137,6 +137,16 @@ def health(address: str) -> int:
     return get(f"{address}/health")
 
 
+def idle(address: str) -> bool:
+    """Whether nobody has asked for anything for five seconds, serve.py after a start included."""
+    for _ in range(10):
+        with urlopen(f"{address}/load", timeout=10) as response:
+            if json.load(response)["server_load"]:
+                return False
+        time.sleep(0.5)
+    return True
+
+
 def get(url: str, key: str | None = None) -> int:
     """Status of a GET request; 0 where nothing listens."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
@@ -247,7 +257,8 @@ def show(folder: Path, vllm: Path, dtype: str) -> dict[str, Any]:
         note("seconds from SIGKILL of the engine to the next judgement", time.monotonic() - killed)
         note("same scores as before", verdict(again) == verdict(first))
 
-        # An engine that hangs: the process for HTTP goes on answering /health.
+        # An engine that hangs: the process for HTTP goes on answering /health. A start that hangs is another matter.
+        wait_for(lambda: idle(address), START_S, "serve.py asks for judgements without end", served.process)
         leaders = [leader, served.leader()]
         stopped = time.monotonic()
         os.kill(engine(leaders[-1]), signal.SIGSTOP)
