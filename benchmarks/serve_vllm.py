@@ -41,6 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NAME = "trial-judge"
 START_S = 1200.0  # a minute on an idle machine
 STALL_S = 30
+LONG = 6000  # tokens of an answer that is still being written seconds later
 
 
 class Served:
@@ -278,11 +279,11 @@ def show(folder: Path, vllm: Path, dtype: str) -> dict[str, Any]:
 
         # A long answer is in flight when SIGTERM comes: it must end whole, and nothing new may begin.
         answers: list[tuple[int, dict[str, Any]]] = []
-        long = judgement(1, 1) | {"max_tokens": 2000, "min_tokens": 2000}
+        long = judgement(1, 1) | {"max_tokens": LONG, "min_tokens": LONG}
         del long["response_format"]
         asking = threading.Thread(target=lambda: answers.append(post(address, long)))
         asking.start()
-        time.sleep(2)
+        time.sleep(1)
         leaders.append(served.leader())
         begun = time.monotonic()
         served.process.send_signal(signal.SIGTERM)
@@ -341,7 +342,7 @@ def main() -> int:
         "same scores after the hang": True,
         "a request in flight at SIGTERM": "running",
         "status of the one in flight": 200,
-        "its tokens": 2000,
+        "its tokens": LONG,
         "exit status": 0,
         "nothing left": True,
     }
