@@ -9,127 +9,21 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
 
-from gpu_judge.vllm_server import processes, run, supervisor
-from gpu_judge.vllm_server.checks import free_ports
-from gpu_judge.vllm_server.processes import family, read_stat, tail
-from gpu_judge.vllm_server.readiness import Probe
-from gpu_judge.vllm_server.settings import ServeSettings
-from gpu_judge.vllm_server.supervisor import CrashHistory, EndlessCrash, Launch, Supervision, supervise
-from tests.gpu_judge.vllm_fakes import SERVER, give_orders, starts, write_checkpoint, write_installation
-from tests.patience import GUARD_S, until
-
-ROOT = Path(__file__).resolve().parents[3]
-QUICK = Supervision(
-    first_backoff_s=0.05,
-    max_backoff_s=0.2,
-    start_timeout_s=2 * GUARD_S,
-    poll_s=0.05,
-    watch_s=0.05,
-    health_timeout_s=GUARD_S,
-    hang_s=2 * GUARD_S,
-    drain_s=GUARD_S,
-    end_s=GUARD_S,
-)
-
-
-@pytest.fixture
-def vllm(tmp_path: Path) -> Iterator[Path]:
-    """A fake installation; afterwards none of its processes may be left."""
-    executable = write_installation(tmp_path / "env", SERVER)
-    give_orders(executable)
-    yield executable
-    left = [pid for path in executable.parent.glob("starts-*") for pid in _pids(path) if family(pid)]
-    for pid in left:
-        os.killpg(pid, signal.SIGKILL)
-    assert not left
-
-
-def _pids(path: Path) -> list[int]:
-    return [int(line.split()[0]) for line in path.read_text().splitlines()]
-
-
-def launch(vllm: Path, port: int, can_sleep: bool = False) -> Launch:
-    return Launch(
-        name=f"server :{port}",
-        argv=(str(vllm), "serve", "--port", str(port), "--served-model-name", "judge"),
-        environment=dict(os.environ),
-        probe=Probe(
-            url=f"http://127.0.0.1:{port}",
-            model="judge",
-            key=None,
-            modality="both",
-            video_token_id=7,
-            video_tokens=68,
-            can_sleep=can_sleep,
-        ),
-        log=vllm.parent / f"{port}.log",
-    )
-
-
-class Run:
-    """A supervision under way, with what its tests look at."""
-
-    def __init__(self, vllm: Path, count: int, settings: Supervision, can_sleep: bool = False) -> None:
-        self.vllm = vllm
-        self.ports = free_ports("127.0.0.1", count)
-        self.stop, self.hurry, self.ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        launches = [launch(vllm, port, can_sleep) for port in self.ports]
-        self.task = asyncio.create_task(
-            supervise(launches, settings, stop=self.stop, hurry=self.hurry, all_ready=self.ready.set)
-        )
-
-    async def until(self, what: Callable[[], Any], seconds: float = GUARD_S) -> None:
-        deadline = time.monotonic() + seconds
-        while not what():
-            if self.task.done():
-                self.task.result()
-            assert time.monotonic() < deadline, "it did not happen"
-            await asyncio.sleep(0.02)
-
-    def leader(self, port: int) -> int:
-        return starts(self.vllm, port)[-1]
-
-
-def play(
-    vllm: Path,
-    scene: Callable[[Run], Any],
-    *,
-    count: int = 1,
-    settings: Supervision = QUICK,
-    can_sleep: bool = False,
-) -> None:
-    """Runs ``scene`` beside the supervision, then stops it."""
-
-    async def run() -> None:
-        playing = Run(vllm, count, settings, can_sleep)
-        try:
-            await scene(playing)
-        finally:
-            playing.stop.set()
-            await asyncio.wait_for(asyncio.gather(playing.task, return_exceptions=True), 3 * GUARD_S)
-
-    asyncio.run(run())
-
-
-def answers(port: int) -> bool:
-    try:
-        with urlopen(f"http://127.0.0.1:{port}/health", timeout=GUARD_S) as response:
-            return bool(response.status == 200)
-    except (URLError, OSError):
-        return False
+from gpu_judge.vllm_server import processes, supervisor
+from gpu_judge.vllm_server.processes import family, read_stat
+from gpu_judge.vllm_server.supervisor import CrashHistory, EndlessCrash, Supervision
+from tests.gpu_judge.vllm_fakes import give_orders, starts
+from tests.gpu_judge.vllm_server.supervising import QUICK, Run, answers, play
+from tests.patience import GUARD_S
 
 
 def test_ready_means_that_all_have_judged(vllm: Path) -> None:
@@ -573,92 +467,3 @@ def test_the_history_of_crashes() -> None:
         assert history.endless == endless, now
     history.record(102.0, ready_for=1.0)
     assert not history.endless
-
-
-def test_reads_the_state_of_a_process_with_an_odd_name() -> None:
-    assert read_stat("17 (a) Z) S 1 99 17 0") == ("S", 99)
-
-
-def test_the_end_of_a_log(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    assert tail(log, 3) == ""
-    log.write_text("".join(f"line {k}\n" for k in range(1000)))
-    assert tail(log, 2) == "line 998\nline 999"
-    assert tail(log, 5, offset=len(log.read_text()) - 9) == "line 999"
-
-
-def serve(vllm: Path, folder: Path, *extra: str, **environment: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(ROOT / "gpu_judge" / "serve.py"), "--backend", "vllm", "--gpus", "none"]
-    command += ["--model", str(write_checkpoint(folder / "model")), "--vllm", str(vllm), "--port", "0"]
-    command += ["--port-file", str(folder / "addresses"), "--log-dir", str(folder / "logs")]
-    command += ["--media-cache-gb", "0.01", "--cpu-cache-gb", "1", *extra]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
-    )
-
-
-def running(process: subprocess.Popen[str]) -> None:
-    assert process.poll() is None, process.communicate()
-
-
-def test_the_command_from_start_to_end(vllm: Path, tmp_path: Path) -> None:
-    process = serve(vllm, tmp_path, JUDGE_KEY="s3cret", VLLM_SERVER_DEV_MODE="1", VLLM_API_KEY="another")
-    try:
-        assert process.stdout is not None
-        until((tmp_path / "addresses").exists, "the address", check=lambda: running(process))
-        address = process.stdout.readline().removeprefix("judge ready at ").strip()
-        assert (tmp_path / "addresses").read_text() == address + "\n"
-        port = int(address.rpartition(":")[2])
-        (log,) = (tmp_path / "logs").iterdir()
-        # Neither of our own environment's settings reaches a server that was not to have them.
-        assert "start 1 in mode good with key None and dev mode 0" in log.read_text()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=GUARD_S) == 0
-        assert not answers(port)
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def test_servers_end_with_a_serve_that_is_killed(vllm: Path, tmp_path: Path) -> None:
-    process = serve(vllm, tmp_path)
-    addresses = tmp_path / "addresses"
-    until(lambda: addresses.exists() and addresses.read_text(), "the address", check=lambda: running(process))
-    port = int(addresses.read_text().strip().rpartition(":")[2])
-    process.kill()
-    process.communicate()
-    until(lambda: not answers(port) and not family(starts(vllm, port)[0]), "the end of the server")
-
-
-def run_here(vllm: Path, folder: Path) -> int:
-    chosen = ServeSettings(
-        model=write_checkpoint(folder / "model"),
-        gpus=None,
-        vllm=vllm,
-        port=0,
-        media_cache_gb=0.01,
-        cpu_cache_gb=1,
-    )
-    return run.run(chosen, QUICK, log_dir=folder / "logs", port_file=None, parent=None)
-
-
-def test_an_endless_crash_is_told_with_status_1(
-    vllm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    give_orders(vllm, mode="crash")
-    assert run_here(vllm, tmp_path) == 1
-    told = capsys.readouterr().err
-    assert "failed 3 times without becoming ready" in told
-    assert "no memory is left for the key and value cache" in told
-
-
-def test_problems_are_told_together_before_anything_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    executable = write_installation(tmp_path / "env", SERVER, {"vllm": "0.31.0", "transformers": "5.23.0"})
-    assert run_here(executable, tmp_path) == 2
-    told = capsys.readouterr().err
-    assert "vLLM is 0.31.0" in told
-    assert "transformers is 5.23.0" in told
-    assert "is a build for GPUs" in told
-    assert not list(executable.parent.glob("starts-*"))
