@@ -85,6 +85,8 @@ def test_the_command_tells_what_it_looks_at_again(tmp_path, first, capsys):
     assert "looked at again with 6 seeds: image: VQA does not see inventions" in told.out
     assert "image/vqa/5" in told.out
     assert not told.err
+    assert main([*studies, "--settle", "3", *OVERRIDES, "--list", "--out", str(out)]) == 0
+    assert "up to 3 seeds would tell none" in capsys.readouterr().out
     assert main([*command, "--report-only", "--out", str(out)]) == 0
     report = json.loads((out / "report.json").read_text())
     assert report["made"]["planned"] > len(made.tasks)

@@ -21,10 +21,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vcap_jax.run.command_line import command_parser, guarded, say
 from vcap_jax.studies.arms import MODALITIES, STUDIES
 from vcap_jax.system.cores import usable_cores
+
+if TYPE_CHECKING:
+    from vcap_jax.studies.tasks import Plan, Task
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -71,7 +75,7 @@ def _reproduce(args: argparse.Namespace) -> int:
     from vcap_jax.studies.results import known_keys, read_results
     from vcap_jax.studies.schedule import only_one, outstanding, work
     from vcap_jax.studies.settle import settling
-    from vcap_jax.studies.tasks import Plan, Task, plan
+    from vcap_jax.studies.tasks import plan
 
     out = args.out.resolve()
     studies = plan(
@@ -115,17 +119,23 @@ def _reproduce(args: argparse.Namespace) -> int:
         studies = settling(studies, collect(studies, out, known), args.settle, args.overrides)
         for claim, seeds in studies.settled.items():
             say(f"looked at again with {seeds} seeds: {claim}")
+        if not studies.settled:
+            say(f"up to {args.settle} seeds would tell none of the paper's claims that are open")
         complete = perform(studies)
     elif args.settle is not None:
         print("--settle has to wait: it starts from all runs of the first seeds", file=sys.stderr)
     if args.list:
-        waiting = {task.key for task in left(studies)}
-        for key, task in studies.tasks.items():
-            print(f"{'to do' if key in waiting else 'complete':>8}  {key}  {task.folder}")
+        _list(studies, left(studies))
         return 0
     path = write_report(studies, out, command=command, known=known)
     print(f"{path} and {path.with_suffix('.json')}")
     return 0 if complete or args.report_only else 1
+
+
+def _list(studies: Plan, left: Sequence[Task]) -> None:
+    waiting = {task.key for task in left}
+    for key, task in studies.tasks.items():
+        print(f"{'to do' if key in waiting else 'complete':>8}  {key}  {task.folder}")
 
 
 class NowAndThen:

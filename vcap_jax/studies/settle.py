@@ -2,7 +2,7 @@
 
 The rule is fixed before anything is measured. After ``--seeds`` seeds of every study, each claim of the paper that
 cannot be told, and whose report says that at most ``--settle`` seeds in all would tell, gets so many; nothing else
-does, and nobody looks in between or a third time. Two looks at 95% are a little less sure than one: where nothing were
+does, and what then comes out starts no third look. Two looks at 95% are a little less sure than one: where nothing were
 true, one of them would find something in up to 8% of the cases instead of 5% (Armitage, McPherson and Rowe, 1969).
 """
 
