@@ -9,8 +9,8 @@ import pytest
 from tests.studies.made_up import SMALL, make_up
 from vcap_jax.commands.reproduce import main
 from vcap_jax.studies.collect import by_row, collect
-from vcap_jax.studies.findings import find
-from vcap_jax.studies.settle import arms_of, asked_claims, settling
+from vcap_jax.studies.findings import arms_of, asked_claims, find
+from vcap_jax.studies.settle import settling
 from vcap_jax.studies.tasks import plan
 from vcap_jax.studies.verdicts import MOST_SEEDS, Verdict
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vcap_jax.studies.claims import FORMULA, Claim, Test
+from vcap_jax.studies.arms import ACCOMPANY
+from vcap_jax.studies.claims import FORMULA, Claim, Test, all_claims
 from vcap_jax.studies.collect import Results, in_common
 from vcap_jax.studies.estimates import Interval, Measure, Ratio, difference, level, over_seeds, shares
 from vcap_jax.studies.results import SeedResult
+from vcap_jax.studies.tasks import Plan
 from vcap_jax.studies.verdicts import Outcome, Verdict, judge, seeds_to_tell, together
 from vcap_jax.world.scenes import Modality
 
@@ -47,6 +49,23 @@ def find(claims: Sequence[Claim], results: Results) -> list[Finding]:
         verdict = together([one.outcome for one in tested])
         findings.append(Finding(claim=claim, tested=tested, verdict=verdict))
     return findings
+
+
+def asked_claims(plan: Plan) -> list[Claim]:
+    """The claims of the plan's studies, in the order of the report."""
+    return [claim for claim in all_claims() if claim.modality in plan.studies.get(claim.study, {})]
+
+
+def planned(claim: Claim, plan: Plan) -> bool:
+    """Whether the plan has every row that the claim speaks of: with --quick a study has not all its arms."""
+    arms = {arm for by_modality in plan.studies.values() for arm in by_modality.get(claim.modality, ())}
+    return arms.issuperset(arms_of(claim))
+
+
+def arms_of(claim: Claim) -> tuple[str, ...]:
+    """The arms that a claim's tests speak of, or whose runs its rows come with; each once."""
+    rows = [row for test in claim.tests for row in (test.first, test.second) if row != FORMULA]
+    return tuple(dict.fromkeys(ACCOMPANY[row][0] if row in ACCOMPANY else row for row in rows))
 
 
 def row_level(seeds: Mapping[int, SeedResult], measure: Measure) -> Interval:

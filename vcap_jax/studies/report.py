@@ -20,9 +20,8 @@ from vcap_jax.studies.case_study import Case, show_case
 from vcap_jax.studies.claims import FORMULA
 from vcap_jax.studies.collect import by_row, collect
 from vcap_jax.studies.estimates import MEASURES, Interval
-from vcap_jax.studies.findings import Finding, Tested, find
+from vcap_jax.studies.findings import Finding, Tested, asked_claims, find, planned
 from vcap_jax.studies.results import EARLY_STEPS, LEVEL, WINDOW, Known, identity, write_results
-from vcap_jax.studies.settle import asked_claims, planned
 from vcap_jax.studies.tables import Section, study_sections, theory_section
 from vcap_jax.studies.tasks import CANDIDATES, Plan
 from vcap_jax.studies.verdicts import MOST_SEEDS, Verdict

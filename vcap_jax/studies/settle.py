@@ -11,10 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from vcap_jax.studies.arms import ACCOMPANY
-from vcap_jax.studies.claims import FORMULA, Claim, all_claims
 from vcap_jax.studies.collect import by_row
-from vcap_jax.studies.findings import Finding, find
+from vcap_jax.studies.findings import Finding, arms_of, asked_claims, find, planned
 from vcap_jax.studies.results import Known
 from vcap_jax.studies.tasks import Plan, more_of
 from vcap_jax.studies.verdicts import Verdict
@@ -39,23 +37,6 @@ def settling(first: Plan, done: Known, most: int, overrides: Sequence[str] = ())
             of_arm = (finding.claim.modality, arm)
             seeds[of_arm] = max(needed, seeds.get(of_arm, 0))
     return dataclasses.replace(more_of(first, seeds, overrides), settled=settled)
-
-
-def asked_claims(plan: Plan) -> list[Claim]:
-    """The claims of the plan's studies, in the order of the report."""
-    return [claim for claim in all_claims() if claim.modality in plan.studies.get(claim.study, {})]
-
-
-def planned(claim: Claim, plan: Plan) -> bool:
-    """Whether the plan has every row that the claim speaks of: with --quick a study has not all its arms."""
-    arms = {arm for by_modality in plan.studies.values() for arm in by_modality.get(claim.modality, ())}
-    return arms.issuperset(arms_of(claim))
-
-
-def arms_of(claim: Claim) -> tuple[str, ...]:
-    """The arms that a claim's tests speak of, or whose runs its rows come with; each once."""
-    rows = [row for test in claim.tests for row in (test.first, test.second) if row != FORMULA]
-    return tuple(dict.fromkeys(ACCOMPANY[row][0] if row in ACCOMPANY else row for row in rows))
 
 
 def _needed(finding: Finding) -> int | None:
