@@ -282,9 +282,10 @@ def show(folder: Path, vllm: Path, dtype: str) -> dict[str, Any]:
         long = judgement(1, 1) | {"max_tokens": LONG, "min_tokens": LONG}
         del long["response_format"]
         asking = threading.Thread(target=lambda: answers.append(post(address, long)))
+        # Before the request: to read the command line of a busy process may take as long as its answer.
+        leaders.append(served.leader())
         asking.start()
         time.sleep(1)
-        leaders.append(served.leader())
         begun = time.monotonic()
         served.process.send_signal(signal.SIGTERM)
         time.sleep(0.5)
