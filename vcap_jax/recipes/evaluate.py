@@ -29,6 +29,7 @@ from vcap_jax.evals.benchmarks.files import read_predictions
 from vcap_jax.evals.benchmarks.results import (
     RESULTS,
     WORST,
+    cut_off,
     lost,
     results_row,
     told,
@@ -222,6 +223,12 @@ class _Work:
         name = self.benchmark.name
         self.say(f"{name}, {self.benchmark.options.mode}:")
         told(evaluation, self.say)
+        if cut := cut_off(captions):
+            most = self.captioner.get("max_completion_length")
+            self.say(
+                f"  {cut} of {len(captions)} captions were cut off at {most} tokens, and what they had left to say is "
+                "not there: rollout.max_completion_length=N and another --out let them end"
+            )
         write_worst_page(
             self.folder / WORST,
             evaluation.items,

@@ -32,7 +32,7 @@ def results_row(
     """An evaluation without its items, as JSON holds it.
 
     metrics: each with its interval, and the number of items that it is over. items: asked for; failed: without any
-    value; incomplete: that lack a part. stages, cost: questions to judges, in all starts. seconds: of the last start.
+    value; incomplete: that lack a part. captions_cut_off: see ``cut_off``. stages, cost: questions to judges, in all starts. seconds: of the last start.
     """
     lengths = [len(text.split()) for one in captions for text in one.texts[:1]]
     incomplete = sum(bool(item.lacking) and item.failure is None for item in evaluation.items)
@@ -45,11 +45,18 @@ def results_row(
         "incomplete": incomplete,
         "failed": evaluation.failed,
         "captions_failed": sum(one.failure is not None for one in captions),
+        "captions_cut_off": cut_off(captions),
         "words_per_caption": sum(lengths) / len(lengths) if lengths else None,
         "stages": {name: stage.row() for name, stage in evaluation.stages.items()},
         "cost": cost(evaluation.stages),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
     }
+
+
+def cut_off(captions: Sequence[Captions]) -> int | None:
+    """How many of them end at the limit of their length and not where the captioner ended; None where nobody knows."""
+    known = [one.truncated for one in captions if one.truncated]
+    return sum(map(any, known)) if known else None
 
 
 def lost(row: JsonObject, *, captions: bool = True) -> bool:
