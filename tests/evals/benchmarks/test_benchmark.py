@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+import pytest
+
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.asking import Asker
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
@@ -13,6 +15,7 @@ from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorTools
 from vcap_jax.evals.statistics import Statistic
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.templates import TemplateError
 
 
 class Silent(Benchmark[None]):
@@ -44,6 +47,15 @@ IN_TURNS = JudgeConfig(
     video_input="video",
     concurrency=3,
 )
+
+
+def test_a_folder_of_texts_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """The packaged texts would be asked with instead, and the figures taken for those of one's own."""
+    (tmp_path / "a.png").touch()
+    tools = EvaluatorTools(modality="image", judge=IN_TURNS)
+    options = {"data": str(tmp_path), "prompts": str(tmp_path / "prmpts")}
+    with pytest.raises(TemplateError, match="there is no folder"):
+        Silent(EvaluatorConfig(use="silent", options=options), tools)
 
 
 def test_addresses_of_its_own_take_no_turns_and_keep_how_is_asked(tmp_path: Path) -> None:

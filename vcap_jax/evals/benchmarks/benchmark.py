@@ -27,7 +27,7 @@ from vcap_jax.evals.protocol import (
     Item,
 )
 from vcap_jax.evals.statistics import Statistic, evaluated
-from vcap_jax.evals.templates import PromptTemplate, load_template
+from vcap_jax.evals.templates import PromptTemplate, check_own_texts, load_template
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.system.json_values import JsonObject, JsonValue
@@ -115,6 +115,8 @@ class Benchmark(ABC, Generic[R]):
         if tools.captioning:
             self._check_media()
         self.stages = {stage.name: stage for stage in self.make_stages()}
+        if self.options.prompts is not None:
+            check_own_texts(self.options.prompts, self._templates)
 
     @abstractmethod
     def load(self) -> Iterable[Task[R]]:

@@ -32,7 +32,8 @@ def results_row(
     """An evaluation without its items, as JSON holds it.
 
     metrics: each with its interval, and the number of items that it is over. items: asked for; failed: without any
-    value; incomplete: that lack a part. captions_cut_off: see ``cut_off``. stages, cost: questions to judges, in all starts. seconds: of the last start.
+    value; incomplete: that lack a part. captions_cut_off: see ``cut_off``. stages, cost: questions to judges, in all
+    starts. seconds: of the last start.
     """
     lengths = [len(text.split()) for one in captions for text in one.texts[:1]]
     incomplete = sum(bool(item.lacking) and item.failure is None for item in evaluation.items)
