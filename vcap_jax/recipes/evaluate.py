@@ -33,13 +33,14 @@ from vcap_jax.evals.benchmarks.results import (
     lost,
     results_row,
     told,
+    unmeasured,
     write_results,
     write_worst_page,
 )
 from vcap_jax.evals.captioners import PredictionsCaptioner
 from vcap_jax.evals.captions_file import CaptionsFile
 from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
-from vcap_jax.evals.protocol import Captions, EvaluatorTools
+from vcap_jax.evals.protocol import Captions, EvaluatorError, EvaluatorTools
 from vcap_jax.evals.registry import load_evaluator
 from vcap_jax.recipes.evaluation_captions import RequestedCaptioner, captions_are_of
 from vcap_jax.recipes.evaluation_request import (
@@ -54,12 +55,18 @@ from vcap_jax.reward.client import model_now
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, read_json_object
 
 
+class NothingMeasured(EvaluatorError):
+    """An evaluation that is complete and has no figure, such as by a judge that refuses every question."""
+
+    resumable = False
+
+
 def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
     """Evaluates by each benchmark, or finds that this has been done; the folders with the results, by name.
 
     Everything that can be known before work is told before: names, files, options, captions that are missing, judges
     that do not answer. Raises EvaluatorError, ConfigError, JudgeUnavailable and its kinds, StoreError, what captioning
-    raises, and Stopped if a signal came.
+    raises, and Stopped if a signal came; NothingMeasured once all is done, where failures have taken a whole figure.
     """
     predictions = _predictions(request.by)
     requests: Mapping[Modality, str] = {}
@@ -89,12 +96,19 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
             with CaptionsFile(work.folder / "captions.jsonl") as captions:
                 work.caption(captions, captioner, predictions)
                 work.score(captions.of(work.benchmark.samples))
+    nothing: list[str] = []
     for work in works:
         say(f"{work.benchmark.name}: {work.folder / RESULTS}" + (" was there" if work.done else ""))
         # What a file of captions lacks, it will lack again.
         row = read_json_object(work.folder / RESULTS)
         if not request.retry_failed and lost(row, captions=predictions is None):
             say("  the same command with --retry-failed tries again what failed")
+        if why := unmeasured(row):
+            nothing.append(f"{work.benchmark.name}: {why}")
+    if nothing:
+        raise NothingMeasured(
+            f"{'; '.join(nothing)}. Mend that; the same command with --retry-failed then asks again"
+        )
     return {work.benchmark.name: work.folder for work in works}
 
 
