@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ class PastRun:
 
     def figures(self) -> dict[str, tuple[float, float]]:
         """By name the value at the start and now. Evaluations are EVALUATOR/METRIC, where there are two; the reward is
-        its mean over the first and the last tenth of the steps."""
+        its mean over the first and the last tenth of the steps that have one. What was not measured is left out."""
         found: dict[str, tuple[float, float]] = {}
         for name, several in self.evaluations.items():
             first, last = several[0], several[-1]
@@ -48,8 +49,10 @@ class PastRun:
                 continue
             for metric in first.metrics:
                 if metric in last.metrics:
-                    found[f"{name}/{metric}"] = (first.metrics[metric].value, last.metrics[metric].value)
-        rewards = [float(row[REWARD]) for row in self.rows if REWARD in row]
+                    ends = (first.metrics[metric].value, last.metrics[metric].value)
+                    if all(map(math.isfinite, ends)):
+                        found[f"{name}/{metric}"] = ends
+        rewards = [value for row in self.rows if math.isfinite(value := float(row.get(REWARD, math.nan)))]
         if rewards:
             share = max(1, len(rewards) // _ENDS)
             found[REWARD] = (fmean(rewards[:share]), fmean(rewards[-share:]))
