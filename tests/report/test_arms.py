@@ -121,6 +121,19 @@ def test_a_step_without_a_reward_and_a_figure_of_nothing_leave_the_others(tmp_pa
     assert "nan" not in as_text([arm])
 
 
+def test_runs_of_different_judges_are_different_arms_though_no_setting_names_them(tmp_path: Path) -> None:
+    """judge.model may be null. Of a run that is older than the note nothing is known, and it is no arm of its own."""
+    judges = {"a": "judge-8b", "b": None, "c": "judge-8b", "d": "judge-32b", "e": "judge-8b"}
+    runs = [
+        read_run(write_run(tmp_path / name, seed, 0.5), RunConfig, judge=judge)
+        for seed, (name, judge) in enumerate(judges.items())
+    ]
+    other = write_run(tmp_path / "f", 9, 0.5, reward={"family": "random"})
+    found = arms_of([*runs, read_run(other, RunConfig)])
+    assert [[run.folder.name for run in arm.runs] for arm in found] == [["a", "b", "c", "e"], ["d"], ["f"]]
+    assert [arm.label for arm in found] == [(), ("judge.model=judge-32b",), ("reward.family=random",)]
+
+
 def test_a_run_at_work_stands_beside_others(tmp_path: Path) -> None:
     """It has no second evaluation yet; and what is no policy of the run is none of its figures."""
     write_run(tmp_path / "done", 0, 0.5)
