@@ -377,6 +377,31 @@ def test_another_judge_scores_the_captions_anew(
     assert len(judge.asked) == 3 * VIDEOS
 
 
+def test_data_that_have_changed_are_scored_anew(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    """A newer edition of the public files with the same samples; the old figures would be taken for it."""
+    request = requested(server, data, captions, tmp_path / "out")
+    evaluate(request, print)
+    first, file = figures(tmp_path / "out"), data / "VCapsBench_100KQA.jsonl"
+    data.rename(data.with_name("elsewhere"))
+    evaluate(replace(request, data=data.with_name("elsewhere")), print)
+    assert len(judge.asked) == 3 * VIDEOS, "where they lie does not matter"
+    data.with_name("elsewhere").rename(data)
+    file.write_text(file.read_text().replace("*yes", "*no"))
+    said: list[str] = []
+    evaluate(request, said.append)
+    assert any("questions, answers or references have changed: it is scored anew" in line for line in said)
+    assert figures(tmp_path / "out")["ar"] != first["ar"]
+    assert len(judge.asked) == 3 * VIDEOS, "the questions are the same, and so are their answers"
+    path = tmp_path / "out" / "vcapsbench" / "results.json"
+    row = json.loads(path.read_text())
+    del row["data"]  # as an earlier version left it
+    path.write_text(json.dumps(row))
+    evaluate(request, print)
+    assert json.loads(path.read_text()) == row
+
+
 def test_a_reasoner_that_is_named_later_scores_anew(
     server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
 ) -> None:

@@ -177,9 +177,17 @@ class _Work:
         )
 
     def to_score_anew(self, request: EvaluationRequest) -> bool:
-        """Whether the figures that are there are not those that are asked for: other judges scored, or what failed is
-        to be tried again. Captions and answers stay. Judges are looked at, and not waited for."""
+        """Whether the figures that are there are not those that are asked for: the benchmark's files said something
+        else, other judges scored, or what failed is to be tried again. Captions and answers stay. Judges are looked at,
+        and not waited for."""
         row = read_json_object(self.folder / RESULTS)
+        # Earlier versions did not note it.
+        if row.get("data") not in (None, self.benchmark.data_digest):
+            self.say(
+                f"{self.benchmark.name}: since {self.folder / RESULTS} was written its questions, answers or "
+                "references have changed: it is scored anew, and captions stay"
+            )
+            return True
         stored = as_object(row.get("endpoints", {}), f"{self.folder / RESULTS}: endpoints")
         if before := self._other_judges(stored):
             self.say(

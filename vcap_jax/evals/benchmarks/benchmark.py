@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field, is_dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePath
 from typing import ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field
@@ -204,6 +206,12 @@ class Benchmark(ABC, Generic[R]):
         """The texts of its questions, and of what captions are asked for with, by stage."""
         return self._templates
 
+    @cached_property
+    def data_digest(self) -> str:
+        """Of what the public files say of the samples: questions, answers, references; wherever they lie."""
+        rows = json.dumps([[task.sample.id, task.row] for task in self.tasks], default=_plain, skipkeys=True)
+        return hashlib.blake2b(rows.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
     def _check_media(self) -> None:
         missing = [path for sample in self.samples for path in sample.files if not path.is_file()]
         if missing:
@@ -223,10 +231,18 @@ class Benchmark(ABC, Generic[R]):
             "benchmark": self.name,
             "mode": self.options.mode,
             "samples": len(self.samples),
+            "data": self.data_digest,
             "endpoints": asked,
             "prompts": {name: template.version for name, template in self._templates.items()},
             **({} if request is None else {"request": {"text": request.text, "from": request.source}}),
         }
+
+
+def _plain(value: object) -> object:
+    """What JSON has no form for: of a picture its name, of a dataclass its fields."""
+    if isinstance(value, PurePath):
+        return value.name
+    return vars(value) if is_dataclass(value) else str(value)
 
 
 def item_of(captions: Captions, measured: Measured) -> Item:
