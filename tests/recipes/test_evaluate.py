@@ -377,6 +377,24 @@ def test_another_judge_scores_the_captions_anew(
     assert len(judge.asked) == 3 * VIDEOS
 
 
+def test_figures_count_though_their_page_cannot_be_drawn(
+    server: ScriptedJudge,
+    judge: ByStage,
+    data: Path,
+    captions: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*args: object, **options: object) -> None:
+        raise ValueError("no such picture")
+
+    monkeypatch.setattr("vcap_jax.recipes.evaluate.write_worst_page", broken)
+    said: list[str] = []
+    evaluate(requested(server, data, captions, tmp_path / "out"), said.append)
+    assert any("worst.html could not be drawn: ValueError: no such picture" in line for line in said)
+    assert results(tmp_path / "out")["failed"] == 0
+
+
 def test_data_that_have_changed_are_scored_anew(
     server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ from vcap_jax.recipes.evaluation_request import (
     remember_request,
     resolved,
 )
+from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.reward.client import model_now
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, read_json_object
 
@@ -251,13 +252,14 @@ class _Work:
                 f"  {cut} of {len(captions)} captions were cut off at {most} tokens, and what they had left to say is "
                 "not there: rollout.max_completion_length=N and another --out let them end"
             )
-        write_worst_page(
-            self.folder / WORST,
-            evaluation.items,
-            self.benchmark.samples,
-            title=f"{name}: captions by {self.captioner['by']}",
-            by=self.benchmark.worst,
-        )
+        with told_if_not_drawn(self.folder / WORST, self.say):
+            write_worst_page(
+                self.folder / WORST,
+                evaluation.items,
+                self.benchmark.samples,
+                title=f"{name}: captions by {self.captioner['by']}",
+                by=self.benchmark.worst,
+            )
         row = results_row(evaluation, captions, captioner=self.captioner, seconds=self.seconds)
         write_results(self.folder, evaluation, row)
 
