@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pytest
 
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.asking import Asker
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
@@ -69,5 +70,9 @@ def test_addresses_of_its_own_take_no_turns_and_keep_how_is_asked(tmp_path: Path
     own = JudgeConfig(urls=("http://10.0.0.5:8000", "http://127.0.0.1:9000"), concurrency=3)
     assert endpoints() == {"judge": IN_TURNS}
     assert endpoints(judge="http://10.0.0.5:8000, http://127.0.0.1:9000") == {"judge": own}
+    # The run's judge would be asked, and the name be of no effect.
+    for lone in ("judge_model", "reasoner_model", "api_key_env"):
+        with pytest.raises(ConfigError, match=f"silent: options.{lone} is"):
+            endpoints(**{lone: "another"})
     reasoner = JudgeConfig(urls=("http://127.0.0.1:9001",), concurrency=3)
     assert endpoints(reasoner="http://127.0.0.1:9001") == {"judge": IN_TURNS, "reasoner": reasoner}

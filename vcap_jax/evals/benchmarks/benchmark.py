@@ -285,6 +285,15 @@ def read_options(kind: type[T], given: Mapping[str, str | int | float | bool], n
 
 
 def _endpoints(options: BenchmarkOptions, tools: EvaluatorTools, name: str) -> dict[RoleName, JudgeConfig]:
+    for role, urls in (("judge", options.judge), ("reasoner", options.reasoner)):
+        if urls is None and getattr(options, f"{role}_model") is not None:
+            raise ConfigError(
+                f"{name}: options.{role}_model is of the addresses in options.{role}, and there are none: give them"
+            )
+    if options.api_key_env is not None and options.judge is None and options.reasoner is None:
+        raise ConfigError(
+            f"{name}: options.api_key_env is the key for options.judge and options.reasoner, and there is neither"
+        )
     judge = _endpoint(tools.judge, options.judge, options.judge_model, options.api_key_env)
     if judge is None:
         raise ConfigError(
