@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vcap_jax.evals.templates import load_template
+from vcap_jax.evals.templates import check_own_texts, load_template
 from vcap_jax.reward.templates import TemplateError
 
 
@@ -38,6 +38,19 @@ def test_the_version_is_that_of_the_text(tmp_path: Path) -> None:
     assert load_template("capmas/caption", (), str(tmp_path), plain=True).version == packaged.version
     (tmp_path / "caption.txt").write_text("Another.")
     assert load_template("capmas/caption", (), str(tmp_path), plain=True).version != packaged.version
+
+
+def test_a_text_of_ones_own_that_nobody_would_ask_with_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "clair.txt").write_text("{REFERENCE} {CAPTION}")
+    (tmp_path / "mine.txt").write_text("{CAPTION}")
+    check_own_texts(str(tmp_path), {"mine"})
+    (tmp_path / "captions.txt").write_text("Describe it.")
+    with pytest.raises(
+        TemplateError, match=r"captions\.txt is no text of a benchmark; the nearest is caption\.txt"
+    ):
+        check_own_texts(str(tmp_path), {"mine"})
+    with pytest.raises(TemplateError, match=r"there is no folder '.*prmpts'"):
+        check_own_texts(str(tmp_path / "prmpts"), ())
 
 
 MANY = ("captionqa/answer", "prism/answer", "prism/match", "vcapsbench/question", "vdc/answer", "vdc/compare")

@@ -23,8 +23,9 @@ from tests.patience import GUARD_S, until
 from tests.reward.scripted_judge import Reply, ScriptedJudge
 from vcap_jax.configuration import ConfigError
 from vcap_jax.evals.benchmarks.files import DataMissing
+from vcap_jax.evals.benchmarks.results import unmeasured
 from vcap_jax.evals.protocol import EvaluatorError, read_items
-from vcap_jax.recipes.evaluate import evaluate
+from vcap_jax.recipes.evaluate import NothingMeasured, evaluate
 from vcap_jax.recipes.evaluation_request import EvaluationRequest, JudgesConfig, split_settings
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.store import StoreError, read_judgements
@@ -376,6 +377,49 @@ def test_another_judge_scores_the_captions_anew(
     assert len(judge.asked) == 3 * VIDEOS
 
 
+def test_figures_count_though_their_page_cannot_be_drawn(
+    server: ScriptedJudge,
+    judge: ByStage,
+    data: Path,
+    captions: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*args: object, **options: object) -> None:
+        raise ValueError("no such picture")
+
+    monkeypatch.setattr("vcap_jax.recipes.evaluate.write_worst_page", broken)
+    said: list[str] = []
+    evaluate(requested(server, data, captions, tmp_path / "out"), said.append)
+    assert any("worst.html could not be drawn: ValueError: no such picture" in line for line in said)
+    assert results(tmp_path / "out")["failed"] == 0
+
+
+def test_data_that_have_changed_are_scored_anew(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    """A newer edition of the public files with the same samples; the old figures would be taken for it."""
+    request = requested(server, data, captions, tmp_path / "out")
+    evaluate(request, print)
+    first, file = figures(tmp_path / "out"), data / "VCapsBench_100KQA.jsonl"
+    data.rename(data.with_name("elsewhere"))
+    evaluate(replace(request, data=data.with_name("elsewhere")), print)
+    assert len(judge.asked) == 3 * VIDEOS, "where they lie does not matter"
+    data.with_name("elsewhere").rename(data)
+    file.write_text(file.read_text().replace("*yes", "*no"))
+    said: list[str] = []
+    evaluate(request, said.append)
+    assert any("questions, answers or references have changed: it is scored anew" in line for line in said)
+    assert figures(tmp_path / "out")["ar"] != first["ar"]
+    assert len(judge.asked) == 3 * VIDEOS, "the questions are the same, and so are their answers"
+    path = tmp_path / "out" / "vcapsbench" / "results.json"
+    row = json.loads(path.read_text())
+    del row["data"]  # as an earlier version left it
+    path.write_text(json.dumps(row))
+    evaluate(request, print)
+    assert json.loads(path.read_text()) == row
+
+
 def test_a_reasoner_that_is_named_later_scores_anew(
     server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
 ) -> None:
@@ -414,3 +458,34 @@ def test_what_failed_is_tried_again_where_that_is_asked_for(
         )
     evaluate(requested(server, data, captions, tmp_path / "whole"), print)
     assert figures(tmp_path / "out") == figures(tmp_path / "whole")
+
+
+def test_a_judge_that_answers_nothing_is_no_success(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    """It refuses every question, as a server does that does not know a field of it: 400 is not asked again."""
+    answered, request = server.answer, requested(server, data, captions, tmp_path / "out")
+    server.answer = lambda body, number: Reply(
+        status=400, raw='{"error": {"message": "Unsupported parameter: max_tokens"}}'
+    )
+    words = f"vcapsbench: none of the {3 * VIDEOS} questions of the stage question was answered .*Unsupported"
+    for _ in range(2):
+        with pytest.raises(NothingMeasured, match=words):
+            evaluate(request, print)
+    assert results(tmp_path / "out")["failed"] == VIDEOS
+    server.answer = answered
+    evaluate(replace(request, retry_failed=True), print)
+    assert results(tmp_path / "out")["failed"] == 0
+
+
+def test_without_any_caption_nothing_is_measured(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    request = requested(server, data, captions, tmp_path / "out")
+    evaluate(request, print)
+    row = json.loads((tmp_path / "out" / "vcapsbench" / "results.json").read_text())
+    assert unmeasured(row) == ""
+    nothing = {name: value | {"value": None} for name, value in row["metrics"].items()}
+    assert "all 40 samples failed" in unmeasured(row | {"metrics": nothing, "failed": VIDEOS})
+    # A figure that is of nothing here, as a source of which no clip was asked for, is no failure.
+    assert unmeasured(row | {"metrics": row["metrics"] | {"f1/youtube": {"value": None}}}) == ""

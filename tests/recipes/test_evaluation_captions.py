@@ -179,3 +179,26 @@ def test_an_address_is_held_to_the_model_that_answers(
     assert any("does not answer now; the captions in" in line for line in said)
     with pytest.raises(EvaluatorError, match="and now a-name behind an endpoint captions"):
         evaluate(replace(request, served_model="a-name"), print)
+
+
+def test_captions_that_were_cut_off_are_counted_and_told(
+    server: ScriptedJudge, judge: ByStage, request_: EvaluationRequest
+) -> None:
+    """What such a caption had left to say lowers every figure of recall."""
+    served = ScriptedJudge()
+    ends = iter(("length", "stop"))
+    served.answer = lambda body, number: Reply(content="A caption.", finish_reason=next(ends))
+    request = replace(request_, by=served.url, captioner=("judge.concurrency=1",))
+    said: list[str] = []
+    try:
+        folder = evaluate(request, said.append)["decapbench"]
+    finally:
+        served.close()
+    assert json.loads((folder / "results.json").read_text())["captions_cut_off"] == 1
+    assert any("1 of 2 captions were cut off at 2048 tokens" in line for line in said)
+    rows = [json.loads(line) for line in (folder / "captions.jsonl").read_text().splitlines()]
+    assert [row["truncated"] for row in rows] == [[True], [False]]
+    # Of captions that are there already nobody says it a second time, and the count stays.
+    (folder / "results.json").unlink()
+    evaluate(request, print)
+    assert json.loads((folder / "results.json").read_text())["captions_cut_off"] == 1

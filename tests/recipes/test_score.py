@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.reward.scripted_judge import QUALITY, Reply, ScriptedJudge, candidate_of, prompt_text, verdict
+from vcap_jax.captioning.caption import Caption
 from vcap_jax.commands.score import main
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.evals import scoring
@@ -94,6 +95,24 @@ def test_every_caption_gets_the_reward_that_training_would_give(data: Path, serv
         for r in restudy(data / "scores" / "judgements.sqlite", weights)
     }
     assert again == {("a", 0): 2.0, ("b", 0): 3.0, ("b", 1): 1.0}
+
+
+def test_captions_count_though_others_of_their_sample_are_lacking(data: Path, server: ScriptedJudge) -> None:
+    """As vcap caption leaves them where a server has not given all: the whole file was refused."""
+    server.answer = by_words
+    lacking = Caption(
+        index=0,
+        id="a",
+        modality="image",
+        files=(data / "a.png",),
+        texts=("one two",),
+        truncated=(False,),
+        error="1 of 2 captions are lacking: timeout",
+    )
+    write_lines(data / "captions.jsonl", dict(lacking.row()), {"id": "b", "captions": ["one"]})
+    rows, summary, _ = scored(configured(data, server), data)
+    assert [(row["id"], row["caption"]) for row in rows] == [("a", "one two"), ("b", "one")]
+    assert summary["not_scored"] == 0
 
 
 def test_the_folder_of_a_run_is_left_alone(data: Path, server: ScriptedJudge) -> None:

@@ -321,6 +321,12 @@ def test_the_command_line_hands_it_on(
     words[1] = "video-qa,capmas"
     assert main([*words, *own]) == 1
     assert "ask for it alone" in capsys.readouterr().err
+    words[1] = "video-qa"
+    for more in (["data.max_frames=64"], ["--temperature", "0.7"], ["--step", "100"], ["--seed", "1"]):
+        assert main([*words, *own, *more]) == 1
+        said = capsys.readouterr().err
+        assert f"{more[0]} would change nothing" in said
+        assert "options.max_frames" in said
 
 
 @pytest.mark.slow

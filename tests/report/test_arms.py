@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,33 @@ def test_rounds_of_several_seeds_are_one_arm_though_each_has_its_own_pool(tmp_pa
     first, second = arms(tmp_path)
     assert [len(first.runs), len(second.runs)] == [2, 2]
     assert second.label == ("data.references=pools/e1.jsonl",)
+
+
+def test_a_step_without_a_reward_and_a_figure_of_nothing_leave_the_others(tmp_path: Path) -> None:
+    """A judge that failed for a whole step leaves not-a-number, which made the arm's figure one."""
+    for seed, end in ((0, 0.5), (1, math.nan)):
+        write_run(tmp_path / f"s{seed}", seed, end)
+    log = MetricsWriter(tmp_path / "s0" / "metrics.jsonl")
+    log.write({"step": 21, "reward/mean": math.nan})
+    log.close()
+    (arm,) = arms(tmp_path)
+    reward, coverage = arm.spreads()["reward/mean"], arm.spreads()["heldout/coverage"]
+    assert (reward.start, reward.now, reward.runs) == (pytest.approx(0.015), pytest.approx(0.195), 2)
+    assert (coverage.now, coverage.runs) == (0.5, 1)
+    assert "nan" not in as_text([arm])
+
+
+def test_runs_of_different_judges_are_different_arms_though_no_setting_names_them(tmp_path: Path) -> None:
+    """judge.model may be null. Of a run that is older than the note nothing is known, and it is no arm of its own."""
+    judges = {"a": "judge-8b", "b": None, "c": "judge-8b", "d": "judge-32b", "e": "judge-8b"}
+    runs = [
+        read_run(write_run(tmp_path / name, seed, 0.5), RunConfig, judge=judge)
+        for seed, (name, judge) in enumerate(judges.items())
+    ]
+    other = write_run(tmp_path / "f", 9, 0.5, reward={"family": "random"})
+    found = arms_of([*runs, read_run(other, RunConfig)])
+    assert [[run.folder.name for run in arm.runs] for arm in found] == [["a", "b", "c", "e"], ["d"], ["f"]]
+    assert [arm.label for arm in found] == [(), ("judge.model=judge-32b",), ("reward.family=random",)]
 
 
 def test_a_run_at_work_stands_beside_others(tmp_path: Path) -> None:

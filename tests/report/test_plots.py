@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from vcap_jax.report.charts import moving_average
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.plots import plot_comparison, plot_run
+from vcap_jax.report.plots import _evaluation_panels, plot_comparison, plot_run
 from vcap_jax.report.summary import FactCounts, fact_shares
 
 ROW = {
@@ -74,6 +75,26 @@ def test_evaluations_at_two_steps_or_more_are_drawn(tmp_path: Path) -> None:
     # One panel, one, three in two lines.
     assert sizes[0] == sizes[1]
     assert sizes[2][1] > sizes[1][1]
+
+
+def test_an_evaluation_below_zero_is_seen() -> None:
+    """Wins minus losses; the axis began at 0, and the curve was outside."""
+
+    def score(step: int, value: float) -> Results:
+        scores = {"score": Value(value=value, low=value - 3, high=value + 3, n=9, method="")}
+        return Results(evaluator="arena", when=str(step), step=step, metrics=scores, items=9, failed=0)
+
+    def ends(*values: float) -> tuple[float, float]:
+        (draw,) = _evaluation_panels("arena", [score(step, value) for step, value in enumerate(values)])
+        axes = Figure().add_subplot()
+        draw(axes, [])
+        return axes.get_ylim()
+
+    low, high = ends(-49.0, -29.0)
+    assert low <= -52
+    assert high >= -26
+    assert ends(math.nan, -29.0)[0] <= -32
+    assert ends(20.0, 30.0)[0] == 0
 
 
 def test_the_comparison_is_drawn_also_without_claims(tmp_path: Path) -> None:

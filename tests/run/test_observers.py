@@ -141,9 +141,7 @@ def test_what_cannot_be_drawn_is_told_and_costs_no_step(
     said: list[str] = []
     observer = RunObserver(drawing, RunFolder(tmp_path), None, done=0, total=9, say=said.append)
     assert [sample.id for sample in observer(report(1, "abc"))] == ["a", "b"]
-    assert said == [
-        f"{tmp_path / 'plots.png'} could not be drawn: RuntimeError: no font. The run goes on without it"
-    ]
+    assert said == [f"{tmp_path / 'plots.png'} could not be drawn: RuntimeError: no font. All else goes on"]
     assert "a at step 1" in (tmp_path / "samples.html").read_text()
 
 

@@ -131,6 +131,16 @@ def test_tensorboard_has_every_step_once_after_a_kill_and_a_resumed_start(tmp_pa
     assert text == ("**beach**, step 7: reward 0.750, text quality 9\n\nA beach.\n\n*Reference:* Sand.")
 
 
+def test_a_run_that_begins_anew_before_its_first_checkpoint_has_every_step_once(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    train(tmp_path, ["tensorboard"], range(1, 6))
+    train(tmp_path, ["tensorboard"], range(1, 4))
+    scalars, others = on_the_board(tmp_path)
+    assert scalars["reward"] == [(step, 0.5) for step in range(1, 4)]
+    assert scalars["eval/judged/reward"] == [(0, 0.0)]
+    assert [step for step, value in others if value.HasField("image")] == [1, 2, 3]
+
+
 def test_what_a_tracker_lacks_of_the_folder_it_is_given_first(tmp_path: Path) -> None:
     """A tracker that is added when the run is resumed, and steps that a kill kept from it."""
     pytest.importorskip("tensorboardX")

@@ -94,6 +94,17 @@ def default_out(by: str) -> Path:
     return Path("results") / (re.sub(r"[^A-Za-z0-9._-]+", "-", by.rstrip("/").split("/")[-1]) or "captions")
 
 
+def _unheard_by_the_harness(args: Namespace, captioner: Sequence[str]) -> str:
+    """What was given and lmms-eval is not told, the first of it; "" for nothing. captioner: its settings."""
+    given = {
+        "--reasoner": args.reasoner,
+        "--step": args.step,
+        "--temperature": args.temperature,
+        "--seed": args.seed or None,
+    }
+    return next((name for name, value in given.items() if value is not None), next(iter(captioner), ""))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
 
@@ -118,6 +129,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if args.retry_failed:
                 raise EvaluationRefused(
                     f"--retry-failed: the harness of {VIDEO_QA} asks all or nothing: name another --out to ask anew"
+                )
+            if unheard := _unheard_by_the_harness(args, captioner):
+                raise EvaluationRefused(
+                    f"{unheard} would change nothing: {VIDEO_QA} has lmms-eval ask a served model. Leave it out; "
+                    "frames and lengths are options.max_frames, options.max_pixels and options.max_new_tokens"
                 )
             data = args.data / VIDEO_QA if (args.data / VIDEO_QA).is_dir() else args.data
             asked = VideoQaRequest(

@@ -25,10 +25,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         from vcap_jax.report.arms import arms_of, find_runs, read_run
         from vcap_jax.report.arms_page import as_text, write_arms_page
+        from vcap_jax.report.run_folder import RunFolder
         from vcap_jax.run.config import RunConfig
         from vcap_jax.run.folders import MAY_DIFFER
+        from vcap_jax.run.judge_record import noted_judge
 
-        arms = arms_of([read_run(folder, RunConfig, MAY_DIFFER) for folder in find_runs(args.folders)])
+        arms = arms_of(
+            [
+                read_run(folder, RunConfig, MAY_DIFFER, judge=noted_judge(RunFolder(folder)))
+                for folder in find_runs(args.folders)
+            ]
+        )
         print(as_text(arms), end="")
         if args.html:
             write_arms_page(args.html, arms)

@@ -1,7 +1,7 @@
 """A file of captions that grows line by line, and survives being killed at any moment.
 
-A line is ``{"id": ..., "captions": [...]}``, with ``tokens`` where they are known, or ``{"id": ..., "failure": ...}``;
-``launch/caption.py`` has ``error`` for that.
+A line is ``{"id": ..., "captions": [...]}``, with ``tokens`` and ``truncated`` where they are known, or
+``{"id": ..., "failure": ...}``; ``launch/caption.py`` has ``error`` for that.
 Of a sample that occurs several times the last line counts.
 """
 
@@ -43,6 +43,8 @@ class CaptionsFile:
             row["captions"] = captions.texts
             if captions.tokens:
                 row["tokens"] = captions.tokens
+            if captions.truncated:
+                row["truncated"] = captions.truncated
         self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())

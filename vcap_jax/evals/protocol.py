@@ -68,12 +68,14 @@ class Captions:
 
 def captions_of(row: JsonObject, where: str) -> Captions:
     """The entry of a row of a file of captions: "id", "captions" and, where they are known, "tokens" and "truncated",
-    or "failure" ("error" in those of ``launch/caption.py``). where: it stands. Raises JsonError."""
+    or "failure" ("error" in those of ``launch/caption.py``, which has both where some of several captions are lacking:
+    those that are there count). where: it stands. Raises JsonError."""
+    texts = row.get("captions", [])
     found: JsonDict = {
         **row,
         "id": str(row["id"]) if "id" in row else None,
-        "texts": row.get("captions", []),
-        "failure": row.get("failure", row.get("error")),
+        "texts": texts,
+        "failure": None if texts else row.get("failure", row.get("error")),
     }
     return as_record(Captions, found, where)
 

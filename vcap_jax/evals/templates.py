@@ -8,8 +8,9 @@ questions share should come first, so that a server's prefix cache holds it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 
@@ -82,6 +83,26 @@ def load_template(
             f"{_listed(placeholders)} once, and no others"
         )
     return PromptTemplate(name=name, text=text, placeholders=found, source=source, own=own)
+
+
+def check_own_texts(folder: str, names: Collection[str]) -> None:
+    """names: of the texts that somebody asks with, "STAGE", beside this project's. Raises TemplateError for a folder
+    that is not there, and for a file in it that is none of them: ours would be asked with in its place."""
+    if not Path(folder).is_dir():
+        raise TemplateError(
+            f"there is no folder {folder!r} with texts of your own: check --prompts (options.prompts)"
+        )
+    packaged = resources.files("vcap_jax.evals").joinpath("prompts")
+    ours = {
+        file.name.removesuffix(".txt") for benchmark in packaged.iterdir() for file in benchmark.iterdir()
+    }
+    for path in sorted(Path(folder).glob("*.txt")):
+        if path.stem not in ours and path.stem not in names:
+            near = get_close_matches(path.stem, sorted({*ours, *names}), n=1)
+            meant = f"; the nearest is {near[0]}.txt" if near else ""
+            raise TemplateError(
+                f"{path} is no text of a benchmark{meant}: the names are those in vcap_jax/evals/prompts"
+            )
 
 
 def _listed(placeholders: tuple[str, ...]) -> str:

@@ -29,16 +29,18 @@ from vcap_jax.evals.benchmarks.files import read_predictions
 from vcap_jax.evals.benchmarks.results import (
     RESULTS,
     WORST,
+    cut_off,
     lost,
     results_row,
     told,
+    unmeasured,
     write_results,
     write_worst_page,
 )
 from vcap_jax.evals.captioners import PredictionsCaptioner
 from vcap_jax.evals.captions_file import CaptionsFile
 from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
-from vcap_jax.evals.protocol import Captions, EvaluatorTools
+from vcap_jax.evals.protocol import Captions, EvaluatorError, EvaluatorTools
 from vcap_jax.evals.registry import load_evaluator
 from vcap_jax.recipes.evaluation_captions import RequestedCaptioner, captions_are_of
 from vcap_jax.recipes.evaluation_request import (
@@ -49,8 +51,15 @@ from vcap_jax.recipes.evaluation_request import (
     remember_request,
     resolved,
 )
+from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.reward.client import model_now
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, read_json_object
+
+
+class NothingMeasured(EvaluatorError):
+    """An evaluation that is complete and has no figure, such as by a judge that refuses every question."""
+
+    resumable = False
 
 
 def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
@@ -58,7 +67,7 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
 
     Everything that can be known before work is told before: names, files, options, captions that are missing, judges
     that do not answer. Raises EvaluatorError, ConfigError, JudgeUnavailable and its kinds, StoreError, what captioning
-    raises, and Stopped if a signal came.
+    raises, and Stopped if a signal came; NothingMeasured once all is done, where failures have taken a whole figure.
     """
     predictions = _predictions(request.by)
     requests: Mapping[Modality, str] = {}
@@ -88,12 +97,19 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
             with CaptionsFile(work.folder / "captions.jsonl") as captions:
                 work.caption(captions, captioner, predictions)
                 work.score(captions.of(work.benchmark.samples))
+    nothing: list[str] = []
     for work in works:
         say(f"{work.benchmark.name}: {work.folder / RESULTS}" + (" was there" if work.done else ""))
         # What a file of captions lacks, it will lack again.
         row = read_json_object(work.folder / RESULTS)
         if not request.retry_failed and lost(row, captions=predictions is None):
             say("  the same command with --retry-failed tries again what failed")
+        if why := unmeasured(row):
+            nothing.append(f"{work.benchmark.name}: {why}")
+    if nothing:
+        raise NothingMeasured(
+            f"{'; '.join(nothing)}. Mend that; the same command with --retry-failed then asks again"
+        )
     return {work.benchmark.name: work.folder for work in works}
 
 
@@ -162,9 +178,17 @@ class _Work:
         )
 
     def to_score_anew(self, request: EvaluationRequest) -> bool:
-        """Whether the figures that are there are not those that are asked for: other judges scored, or what failed is
-        to be tried again. Captions and answers stay. Judges are looked at, and not waited for."""
+        """Whether the figures that are there are not those that are asked for: the benchmark's files said something
+        else, other judges scored, or what failed is to be tried again. Captions and answers stay. Judges are looked at,
+        and not waited for."""
         row = read_json_object(self.folder / RESULTS)
+        # Earlier versions did not note it.
+        if row.get("data") not in (None, self.benchmark.data_digest):
+            self.say(
+                f"{self.benchmark.name}: since {self.folder / RESULTS} was written its questions, answers or "
+                "references have changed: it is scored anew, and captions stay"
+            )
+            return True
         stored = as_object(row.get("endpoints", {}), f"{self.folder / RESULTS}: endpoints")
         if before := self._other_judges(stored):
             self.say(
@@ -222,13 +246,20 @@ class _Work:
         name = self.benchmark.name
         self.say(f"{name}, {self.benchmark.options.mode}:")
         told(evaluation, self.say)
-        write_worst_page(
-            self.folder / WORST,
-            evaluation.items,
-            self.benchmark.samples,
-            title=f"{name}: captions by {self.captioner['by']}",
-            by=self.benchmark.worst,
-        )
+        if cut := cut_off(captions):
+            most = self.captioner.get("max_completion_length")
+            self.say(
+                f"  {cut} of {len(captions)} captions were cut off at {most} tokens, and what they had left to say is "
+                "not there: rollout.max_completion_length=N and another --out let them end"
+            )
+        with told_if_not_drawn(self.folder / WORST, self.say):
+            write_worst_page(
+                self.folder / WORST,
+                evaluation.items,
+                self.benchmark.samples,
+                title=f"{name}: captions by {self.captioner['by']}",
+                by=self.benchmark.worst,
+            )
         row = results_row(evaluation, captions, captioner=self.captioner, seconds=self.seconds)
         write_results(self.folder, evaluation, row)
 

@@ -121,7 +121,12 @@ class RequestedCaptioner:
             captions.add(
                 Captions(id=caption.id, failure=caption.error)
                 if caption.error is not None
-                else Captions(id=caption.id, texts=caption.texts, tokens=caption.tokens)
+                else Captions(
+                    id=caption.id,
+                    texts=caption.texts,
+                    tokens=caption.tokens,
+                    truncated=caption.truncated,
+                )
             )
             progress(f"captions for {benchmark.name}", done + here, len(samples), here)
         if requested():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from vcap_jax.system.json_values import JsonObject, JsonValue
 
 REWARD = "reward/mean"
 _POOL = "data.references"
+_JUDGE = "judge.model"
 _IDENTITY = ("name", "seed")
 _ENDS = 10
 
@@ -24,7 +26,8 @@ _ENDS = 10
 @dataclass(frozen=True, kw_only=True)
 class PastRun:
     """What a run's folder says of it. title: its name on pages. settings: by dotted key, without those that decide no
-    result. rows: of metrics.jsonl. evaluations: of its policy, by evaluator, in order of steps."""
+    result. rows: of metrics.jsonl. evaluations: of its policy, by evaluator, in order of steps. judge: the model that
+    has judged, None where that is not known."""
 
     title: str
     folder: Path
@@ -32,6 +35,7 @@ class PastRun:
     settings: JsonObject
     rows: Sequence[Row]
     evaluations: Mapping[str, Sequence[Results]]
+    judge: str | None = None
 
     @property
     def steps(self) -> int:
@@ -40,7 +44,7 @@ class PastRun:
 
     def figures(self) -> dict[str, tuple[float, float]]:
         """By name the value at the start and now. Evaluations are EVALUATOR/METRIC, where there are two; the reward is
-        its mean over the first and the last tenth of the steps."""
+        its mean over the first and the last tenth of the steps that have one. What was not measured is left out."""
         found: dict[str, tuple[float, float]] = {}
         for name, several in self.evaluations.items():
             first, last = several[0], several[-1]
@@ -48,8 +52,10 @@ class PastRun:
                 continue
             for metric in first.metrics:
                 if metric in last.metrics:
-                    found[f"{name}/{metric}"] = (first.metrics[metric].value, last.metrics[metric].value)
-        rewards = [float(row[REWARD]) for row in self.rows if REWARD in row]
+                    ends = (first.metrics[metric].value, last.metrics[metric].value)
+                    if all(map(math.isfinite, ends)):
+                        found[f"{name}/{metric}"] = ends
+        rewards = [value for row in self.rows if math.isfinite(value := float(row.get(REWARD, math.nan)))]
         if rewards:
             share = max(1, len(rewards) // _ENDS)
             found[REWARD] = (fmean(rewards[:share]), fmean(rewards[-share:]))
@@ -106,8 +112,11 @@ def find_runs(places: Sequence[str | Path]) -> list[Path]:
     return list(found)
 
 
-def read_run(folder: Path, schema: type, ignored: Collection[str] = ()) -> PastRun:
-    """schema: of its configuration. ignored: dotted keys, or sections, of settings that decide no result.
+def read_run(
+    folder: Path, schema: type, ignored: Collection[str] = (), *, judge: str | None = None
+) -> PastRun:
+    """schema: of its configuration. ignored: dotted keys, or sections, of settings that decide no result. judge: see
+    ``PastRun``; the setting may be null, which takes whatever model the servers had.
 
     A setting that is younger than the run counts as its default, as it does where the run is resumed.
     Raises LogError and JsonError for files that are not a run's.
@@ -124,29 +133,41 @@ def read_run(folder: Path, schema: type, ignored: Collection[str] = ()) -> PastR
         settings={key: value for key, value in settings.items() if not _one_of(key, (*ignored, *_IDENTITY))},
         rows=read_metrics(run.metrics),
         evaluations=dict(_of_its_policy(evaluations_of(run))),
+        judge=judge,
     )
 
 
 def arms_of(runs: Sequence[PastRun]) -> list[Arm]:
-    """The runs by configuration, in the order in which configurations come first."""
+    """The runs by configuration, in the order in which configurations come first. Runs that different models have
+    judged are different arms, for their rewards do not compare."""
     groups: list[list[PastRun]] = []
     for run in runs:
         for group in groups:
-            if group[0].settings == run.settings:
+            if group[0].settings == run.settings and len({one.judge for one in (*group, run)} - {None}) < 2:
                 group.append(run)
                 break
         else:
             groups.append([run])
-    firsts = [group[0].settings for group in groups]
+    firsts = [_with_judge(group) for group in groups]
     keys = dict.fromkeys(key for settings in firsts for key in settings)
     usual = {key: Counter(_value(of, key) for of in firsts).most_common(1)[0][0] for key in keys}
     return [
         Arm(
-            label=tuple(f"{key}={value}" for key in keys if (value := _value(of, key)) != usual[key]),
+            label=tuple(
+                f"{key}={value}"
+                for key in keys
+                if (value := _value(of, key)) != usual[key] and (key, value) != (_JUDGE, "null")
+            ),
             runs=sorted(group, key=lambda run: (str(type(run.seed)), run.seed)),
         )
         for of, group in zip(firsts, groups, strict=True)
     ]
+
+
+def _with_judge(group: Sequence[PastRun]) -> JsonObject:
+    """An arm's settings, with the model that judged where the setting left it open."""
+    settings, judge = group[0].settings, next((run.judge for run in group if run.judge is not None), None)
+    return settings if judge is None or settings.get(_JUDGE) is not None else {**settings, _JUDGE: judge}
 
 
 def _spread(ends: Sequence[tuple[float, float]]) -> Spread:

@@ -35,9 +35,9 @@ def write_page(path: Path, templates: jinja2.Environment, template: str, /, **va
 
 @contextmanager
 def told_if_not_drawn(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """For a page or a plot of a run that goes on. One that cannot be drawn, for whatever reason, is told: it would end
-    the run, and with it the steps since the last checkpoint."""
+    """For a page or a plot of work that goes on. One that cannot be drawn, for whatever reason, is told: it would end
+    the work: of a run with the steps since the last checkpoint, of an evaluation with its figures."""
     try:
         yield
     except Exception as error:
-        say(f"{path} could not be drawn: {type(error).__name__}: {error}. The run goes on without it")
+        say(f"{path} could not be drawn: {type(error).__name__}: {error}. All else goes on")

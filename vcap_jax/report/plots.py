@@ -214,6 +214,7 @@ def _evaluation_panel(
 ) -> Callable[[Axes, Rows], None]:
     def draw(axes: Axes, rows: Rows) -> None:
         del rows
+        least = 0.0
         for metric, color in zip(metrics, itertools.cycle(CATEGORICAL), strict=False):
             there = [results for results in several if metric in results.metrics]
             steps = [float(results.step or 0) for results in there]
@@ -221,10 +222,12 @@ def _evaluation_panel(
             lows, highs = [value.low for value in values], [value.high for value in values]
             axes.fill_between(steps, lows, highs, color=color, alpha=0.18, linewidth=0)
             means = [value.value for value in values]
+            least = min(least, *(end for end in (*lows, *means) if not math.isnan(end)), 0.0)
             label = metric.replace("_", " ")
             axes.plot(steps, means, color=color, linewidth=1.8, label=label, marker="o", markersize=3)
         subject = f": {metrics[0].replace('_', ' ')}" if len(metrics) == 1 else ""
-        finish_axes(axes, f"Evaluation {name}{subject}, 95% intervals", percent=percent, zero=True)
+        # Wins minus losses go below 0.
+        finish_axes(axes, f"Evaluation {name}{subject}, 95% intervals", percent=percent, zero=least == 0)
 
     return draw
 

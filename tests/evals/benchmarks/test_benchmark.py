@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+import pytest
+
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.asking import Asker
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
@@ -13,6 +16,7 @@ from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorTools
 from vcap_jax.evals.statistics import Statistic
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.templates import TemplateError
 
 
 class Silent(Benchmark[None]):
@@ -46,6 +50,15 @@ IN_TURNS = JudgeConfig(
 )
 
 
+def test_a_folder_of_texts_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """The packaged texts would be asked with instead, and the figures taken for those of one's own."""
+    (tmp_path / "a.png").touch()
+    tools = EvaluatorTools(modality="image", judge=IN_TURNS)
+    options = {"data": str(tmp_path), "prompts": str(tmp_path / "prmpts")}
+    with pytest.raises(TemplateError, match="there is no folder"):
+        Silent(EvaluatorConfig(use="silent", options=options), tools)
+
+
 def test_addresses_of_its_own_take_no_turns_and_keep_how_is_asked(tmp_path: Path) -> None:
     (tmp_path / "a.png").touch()
     tools = EvaluatorTools(modality="image", judge=IN_TURNS)
@@ -57,5 +70,9 @@ def test_addresses_of_its_own_take_no_turns_and_keep_how_is_asked(tmp_path: Path
     own = JudgeConfig(urls=("http://10.0.0.5:8000", "http://127.0.0.1:9000"), concurrency=3)
     assert endpoints() == {"judge": IN_TURNS}
     assert endpoints(judge="http://10.0.0.5:8000, http://127.0.0.1:9000") == {"judge": own}
+    # The run's judge would be asked, and the name be of no effect.
+    for lone in ("judge_model", "reasoner_model", "api_key_env"):
+        with pytest.raises(ConfigError, match=f"silent: options.{lone} is"):
+            endpoints(**{lone: "another"})
     reasoner = JudgeConfig(urls=("http://127.0.0.1:9001",), concurrency=3)
     assert endpoints(reasoner="http://127.0.0.1:9001") == {"judge": IN_TURNS, "reasoner": reasoner}

@@ -12,6 +12,7 @@ import pytest
 from vcap_jax.commands.compare import main
 from vcap_jax.evals.benchmarks.comparison import compare, read_results
 from vcap_jax.evals.benchmarks.comparison_page import as_text, change, write_page
+from vcap_jax.evals.benchmarks.dream1k import Dream1k
 from vcap_jax.evals.benchmarks.vcapsbench import VCapsBench
 from vcap_jax.evals.protocol import EvaluatorError, Item
 from vcap_jax.evals.statistics import evaluated
@@ -143,6 +144,35 @@ def test_a_part_that_one_side_lacks_is_left_out_on_the_other(tmp_path: Path) -> 
     values = comparison.differences[0].values
     assert values["ir"].value == pytest.approx(0)  # of b alone: nothing wrong on either side
     assert values["ar"].value == pytest.approx(100 * (18 - 10) / 20)
+
+
+def test_a_value_that_one_side_has_not_is_left_out_on_the_other_though_nothing_failed(tmp_path: Path) -> None:
+    """A caption without events has no precision. Its clip alone would make the other captioner better or worse."""
+
+    def clip(name: str, recall: float, precision: float | None) -> Item:
+        values = {"recall/youtube": recall} | ({} if precision is None else {"precision/youtube": precision})
+        return Item(id=name, captions=("c",), values=values)
+
+    folders = {}
+    for name, items in (
+        ("base", [clip("easy", 0.5, 1.0), clip("hard", 0.5, 0.2)]),
+        ("silent", [clip("easy", 0.5, 1.0), clip("hard", 0.0, None)]),
+    ):
+        folder = leave(tmp_path / name, items) / "vcapsbench"
+        metrics = evaluated(items, Dream1k.statistics("strict"))
+        row = json.loads((folder / "results.json").read_text()) | {"benchmark": "dream1k"}
+        row["metrics"] = {name: value.row() for name, value in metrics.items()}
+        (folder / "results.json").write_text(json.dumps(row))
+        folders[name] = folder
+    (comparison,) = compare(read_results(folders))
+    assert (
+        comparison.results[1].metrics["precision"].value
+        == 100
+        > comparison.results[0].metrics["precision"].value
+    )
+    values = comparison.differences[0].values
+    assert (values["precision"].value, values["precision"].n) == (0, 1)
+    assert (values["recall"].value, values["recall"].n) == (pytest.approx(-25), 2)
 
 
 @pytest.mark.parametrize("lacking", ["questions", "question 3"])

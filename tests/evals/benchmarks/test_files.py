@@ -20,6 +20,8 @@ BOTH = {"a.jpg": "A cat.", "b.jpg": "A dog."}
         '{"a.jpg": "A cat.", "b.jpg": "A dog."}',
         '{"a.jpg": ["A cat."], "b.jpg": "A dog."}',
         '[{"image_name": "a.jpg", "caption": "A cat."}, {"image_name": "b.jpg", "caption": "A dog."}]',
+        '[{"image_id": "a.jpg", "caption": "A cat."}, {"file_name": "b.jpg", "caption": "A dog."}]',
+        '[{"index": "a.jpg", "prediction": "A cat.", "answer": "B"}, {"id": "b.jpg", "caption": "A dog."}]',
         '{"id": "a.jpg", "captions": ["A cat.", "Other."]}\n\n{"id": "b.jpg", "captions": ["A dog."]}\n',
         '{"file_id": "a.jpg", "pred": "A cat."}\n{"id": "b.jpg", "response": "A dog."}\n{"id": "c", "failure": "x"}',
         '{"id": "a.jpg", "captions": ["A cat."]}\n{"id": "b.jpg", "captions": ["A dog."]}\n{"id": "c", "error": "x"}',
@@ -37,6 +39,12 @@ def test_the_forms_of_public_scripts_are_understood(text: str, tmp_path: Path) -
         ('{"a": 1}', "of 'a' there is no caption"),
         ('[{"caption": "x"}]', "entry 1 names no sample"),
         ('[{"id": "x"}]', r"entry 1 \(x\) has no caption"),
+        ('[{"id": "x", "caption": ""}]', "or an empty one: .* or say with failure why"),
+        (
+            '[{"id": "x", "caption": "A red car.", "prediction": "A car."}]',
+            "two texts, caption and prediction",
+        ),
+        ('{"x": "A car \\ud83d."}', r"the caption of 'x' holds '\\ud83d', half of a character"),
         ('{"id": "x", "caption": "y"}\nnonsense', ":2: not valid JSON"),
     ],
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field, is_dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePath
 from typing import ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field
@@ -27,7 +29,7 @@ from vcap_jax.evals.protocol import (
     Item,
 )
 from vcap_jax.evals.statistics import Statistic, evaluated
-from vcap_jax.evals.templates import PromptTemplate, load_template
+from vcap_jax.evals.templates import PromptTemplate, check_own_texts, load_template
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.system.json_values import JsonObject, JsonValue
@@ -115,6 +117,8 @@ class Benchmark(ABC, Generic[R]):
         if tools.captioning:
             self._check_media()
         self.stages = {stage.name: stage for stage in self.make_stages()}
+        if self.options.prompts is not None:
+            check_own_texts(self.options.prompts, self._templates)
 
     @abstractmethod
     def load(self) -> Iterable[Task[R]]:
@@ -202,6 +206,12 @@ class Benchmark(ABC, Generic[R]):
         """The texts of its questions, and of what captions are asked for with, by stage."""
         return self._templates
 
+    @cached_property
+    def data_digest(self) -> str:
+        """Of what the public files say of the samples: questions, answers, references; wherever they lie."""
+        rows = json.dumps([[task.sample.id, task.row] for task in self.tasks], default=_plain, skipkeys=True)
+        return hashlib.blake2b(rows.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
     def _check_media(self) -> None:
         missing = [path for sample in self.samples for path in sample.files if not path.is_file()]
         if missing:
@@ -221,10 +231,18 @@ class Benchmark(ABC, Generic[R]):
             "benchmark": self.name,
             "mode": self.options.mode,
             "samples": len(self.samples),
+            "data": self.data_digest,
             "endpoints": asked,
             "prompts": {name: template.version for name, template in self._templates.items()},
             **({} if request is None else {"request": {"text": request.text, "from": request.source}}),
         }
+
+
+def _plain(value: object) -> object:
+    """What JSON has no form for: of a picture its name, of a dataclass its fields."""
+    if isinstance(value, PurePath):
+        return value.name
+    return vars(value) if is_dataclass(value) else str(value)
 
 
 def item_of(captions: Captions, measured: Measured) -> Item:
@@ -267,6 +285,15 @@ def read_options(kind: type[T], given: Mapping[str, str | int | float | bool], n
 
 
 def _endpoints(options: BenchmarkOptions, tools: EvaluatorTools, name: str) -> dict[RoleName, JudgeConfig]:
+    for role, urls in (("judge", options.judge), ("reasoner", options.reasoner)):
+        if urls is None and getattr(options, f"{role}_model") is not None:
+            raise ConfigError(
+                f"{name}: options.{role}_model is of the addresses in options.{role}, and there are none: give them"
+            )
+    if options.api_key_env is not None and options.judge is None and options.reasoner is None:
+        raise ConfigError(
+            f"{name}: options.api_key_env is the key for options.judge and options.reasoner, and there is neither"
+        )
     judge = _endpoint(tools.judge, options.judge, options.judge_model, options.api_key_env)
     if judge is None:
         raise ConfigError(

@@ -270,15 +270,16 @@ def _options(result: Result) -> JsonDict:
 
 
 def _both(first: Sequence[Item], second: Sequence[Item]) -> list[tuple[Item, Item]]:
-    """The items that both have a value of. Where a part is lacking on one side, it is left out on the other; where
-    single questions are, the item is left out, for its values are of other questions then."""
+    """The items that both have a value of. A value that one side lacks is left out on the other, whether its part
+    failed or there is none (the precision of a caption without events, a video that ``official`` drops); where single
+    questions are lacking, the item is left out, for its values are of other questions then."""
     theirs = {item.id: item for item in second if item.failure is None}
     pairs = []
     for ours in first:
         other = theirs.get(ours.id)
         if ours.failure is not None or other is None or not _same_questions(ours, other):
             continue
-        if ours.lacking or other.lacking:
+        if ours.values.keys() != other.values.keys():
             names = ours.values.keys() & other.values.keys()
             ours, other = (
                 replace(one, values={name: one.values[name] for name in sorted(names)})

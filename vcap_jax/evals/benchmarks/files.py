@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -95,8 +96,20 @@ def read_predictions(path: Path) -> dict[str, str]:
 
     Understood are what public evaluation scripts take (one JSON object from name to caption, a list of objects, JSON
     Lines with an object each) and a caption file of this project. An object names its sample and its caption by the
-    words that these scripts use. Raises EvaluatorError.
+    words that these scripts use. Raises EvaluatorError, also for an object with two captions, of which one may be the
+    reference, and for one with half of a character, which no file can hold.
     """
+    captions = _predictions(path)
+    for name, caption in captions.items():
+        if half := _HALF.search(caption):
+            raise EvaluatorError(
+                f"{path}: the caption of {name!r} holds {half[0]!a}, half of a character: write the whole one, or "
+                "leave it out"
+            )
+    return captions
+
+
+def _predictions(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -127,17 +140,40 @@ def read_predictions(path: Path) -> dict[str, str]:
                 f"{path}: entry {number} names no sample: give it one of the keys {', '.join(_NAMES)}"
             )
         caption = _caption(row)
+        two = {key: row[key] for key in (*_MAY_BE_REFERENCES, *_WRITTEN) if isinstance(row.get(key), str)}
+        if len(set(two.values())) > 1 and two.keys() & set(_MAY_BE_REFERENCES) and two.keys() & set(_WRITTEN):
+            raise EvaluatorError(
+                f"{path}: entry {number} ({name}) has two texts, {' and '.join(two)}: leave out what is not the "
+                "captioner's, such as a reference"
+            )
         if caption is not None:
             captions[name] = caption
         elif not row.keys() & {"failure", "error"}:
             raise EvaluatorError(
-                f"{path}: entry {number} ({name}) has no caption: give it one of the keys {', '.join(_CAPTIONS)}"
+                f"{path}: entry {number} ({name}) has no caption, or an empty one: give it one of the keys "
+                f"{', '.join(_CAPTIONS)}, or say with failure why there is none"
             )
     return captions
 
 
-_NAMES = ("id", "image", "image_name", "video_id", "file_id", "video_name", "filename", "vid", "idx")
-_CAPTIONS = ("caption", "captions", "prediction", "pred", "response", "output", "text", "answer")
+_NAMES = (
+    "id",
+    "image",
+    "image_name",
+    "image_id",
+    "video_id",
+    "file_id",
+    "video_name",
+    "filename",
+    "file_name",
+    "vid",
+    "idx",
+    "index",
+)
+_MAY_BE_REFERENCES = ("caption",)
+_WRITTEN = ("prediction", "pred", "response", "output")
+_CAPTIONS = ("caption", "captions", *_WRITTEN, "text", "answer")
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def _line(path: Path, number: int, line: str) -> JsonValue:

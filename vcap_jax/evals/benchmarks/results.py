@@ -14,7 +14,7 @@ from vcap_jax.evals.asking import StageReport
 from vcap_jax.evals.protocol import Captions, Evaluation, Item
 from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.system.files import replace_file, write_json
-from vcap_jax.system.json_values import JsonDict, JsonObject, as_object
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, as_whole
 
 REQUEST, RESULTS, ITEMS, WORST = "request.json", "results.json", "items.jsonl", "worst.html"
 
@@ -32,7 +32,8 @@ def results_row(
     """An evaluation without its items, as JSON holds it.
 
     metrics: each with its interval, and the number of items that it is over. items: asked for; failed: without any
-    value; incomplete: that lack a part. stages, cost: questions to judges, in all starts. seconds: of the last start.
+    value; incomplete: that lack a part. captions_cut_off: see ``cut_off``. stages, cost: questions to judges, in all
+    starts. seconds: of the last start.
     """
     lengths = [len(text.split()) for one in captions for text in one.texts[:1]]
     incomplete = sum(bool(item.lacking) and item.failure is None for item in evaluation.items)
@@ -45,11 +46,18 @@ def results_row(
         "incomplete": incomplete,
         "failed": evaluation.failed,
         "captions_failed": sum(one.failure is not None for one in captions),
+        "captions_cut_off": cut_off(captions),
         "words_per_caption": sum(lengths) / len(lengths) if lengths else None,
         "stages": {name: stage.row() for name, stage in evaluation.stages.items()},
         "cost": cost(evaluation.stages),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
     }
+
+
+def cut_off(captions: Sequence[Captions]) -> int | None:
+    """How many of them end at the limit of their length and not where the captioner ended; None where nobody knows."""
+    known = [one.truncated for one in captions if one.truncated]
+    return sum(map(any, known)) if known else None
 
 
 def lost(row: JsonObject, *, captions: bool = True) -> bool:
@@ -58,6 +66,22 @@ def lost(row: JsonObject, *, captions: bool = True) -> bool:
     stages = as_object(row.get("stages", {}), "stages")
     asked = any(as_object(stage, name).get("failed") for name, stage in stages.items())
     return asked or (captions and any(row.get(name) for name in ("failed", "incomplete", "captions_failed")))
+
+
+def unmeasured(row: JsonObject) -> str:
+    """Of the evaluation that left this results.json: why there is a figure that nothing was measured of; "" if there is
+    none that failures took. Single failures leave figures of what is left."""
+    metrics = as_object(row.get("metrics", {}), "metrics")
+    if all(as_object(of, name).get("value") is not None for name, of in metrics.items()):
+        return ""
+    for name, of in as_object(row.get("stages", {}), "stages").items():
+        stage = as_object(of, name)
+        failed = sum(as_whole(count, name) for count in as_object(stage.get("failed", {}), name).values())
+        if failed and failed == stage.get("questions"):
+            return f"none of the {failed} questions of the stage {name} was answered ({stage.get('example'):.300})"
+    if row.get("failed") and row.get("failed") == row.get("items"):
+        return f"all {row.get('failed')} samples failed, see {ITEMS}"
+    return ""
 
 
 def cost(stages: Mapping[str, StageReport]) -> JsonDict:

@@ -25,7 +25,8 @@ class TensorBoardTracker:
 
         self._writer = SummaryWriter(
             str(run.folder / FOLDER),
-            purge_step=run.steps + 1 if run.steps else None,
+            # Also before any step counts: a start that was killed before its first checkpoint has left some.
+            purge_step=run.steps + 1,
             # The name has the time in seconds alone, and a file of the same name would be replaced.
             filename_suffix=f".{secrets.token_hex(4)}",
         )
