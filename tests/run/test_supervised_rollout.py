@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +16,12 @@ import pytest
 
 from gpu_judge.vllm_server.checks import free_ports
 from gpu_judge.vllm_server.readiness import NotReady
-from tests.gpu_judge.vllm_server.supervising import QUICK
-from tests.patience import until
+from tests.patience import GUARD_S, until
 from tests.rollout.rollout_server import RolloutServer
 from tests.sleeping import SharedDevices, Sleeper
 from vcap_jax.models.qwen3_vl.processing import Processor
-from vcap_jax.run.supervised_rollout import RolloutProbe, keep_running, main
+from vcap_jax.run.supervised_rollout import RolloutProbe
+from vcap_jax.system.child_python import ROOT
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
 SERVER = """
@@ -52,6 +52,18 @@ class Handler(BaseHTTPRequestHandler):
 ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
+KEEP = """
+import os, sys
+from dataclasses import replace
+from pathlib import Path
+from tests.gpu_judge.vllm_server.supervising import QUICK
+from vcap_jax.run.supervised_rollout import RolloutProbe, keep_running
+port, log, *command = sys.argv[1:]
+probe = RolloutProbe(url=f"http://127.0.0.1:{port}", model="policy", can_sleep=False)
+supervision = replace(QUICK, stall_s=0.1, confirm_s=0.1)
+keep_running(command, dict(os.environ), probe, log=Path(log), supervision=supervision)
+"""
+
 
 @pytest.fixture(scope="module")
 def processor() -> Processor:
@@ -69,22 +81,16 @@ def ask(probe: RolloutProbe, *what: Callable[[RolloutProbe, aiohttp.ClientSessio
 
 def test_a_server_that_hangs_is_started_again_and_ends_with_whoever_keeps_it(tmp_path: Path) -> None:
     (port,), starts = free_ports("127.0.0.1", 1), tmp_path / "starts"
-
-    def end() -> None:
-        until(lambda: starts.exists() and starts.read_text().count("start") == 2, "a second start")
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    ending = threading.Thread(target=end)
-    ending.start()
     log = tmp_path / "logs" / "server.log"
-    keep_running(
-        [sys.executable, "-c", SERVER, str(port), str(starts)],
-        dict(os.environ),
-        RolloutProbe(url=f"http://127.0.0.1:{port}", model="policy", can_sleep=False),
-        log=log,
-        supervision=replace(QUICK, stall_s=0.1, confirm_s=0.1),
+    served = [sys.executable, "-c", SERVER, str(port), str(starts)]
+    # A process of its own, as it is in use: this one has threads of JAX, beside which it must not fork.
+    keeping = subprocess.Popen(
+        [sys.executable, "-c", KEEP, str(port), str(log), *served],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    ending.join()
+    until(lambda: starts.exists() and starts.read_text().count("start") == 2, "a second start")
+    keeping.send_signal(signal.SIGTERM)
+    assert keeping.wait(GUARD_S) == 0
     assert log.read_text().startswith(f"== {sys.executable} -c ")
 
 
@@ -109,9 +115,24 @@ def test_one_that_takes_turns_sleeps_unless_it_was_given_weights(processor: Proc
             assert sleeper.state == state
 
 
-def test_one_that_does_not_come_up_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = [f"--port={free_ports('127.0.0.1', 1)[0]}", "--model=policy", "--stall-timeout-s=300"]
-    assert (
-        main([*command, f"--log={tmp_path / 'a.log'}", "--", str(tmp_path / "none"), "serve", "--x=1"]) == 1
+def test_one_that_does_not_come_up_is_told(tmp_path: Path) -> None:
+    options = ["--port=1", "--model=policy", "--stall-timeout-s=300", f"--log={tmp_path / 'a.log'}"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "vcap_jax.run.supervised_rollout",
+            *options,
+            "--",
+            "/none/vllm",
+            "serve",
+            "--x=1",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=GUARD_S,
+        check=False,
     )
-    assert "error: rollout server at http://127.0.0.1:" in capsys.readouterr().err
+    assert done.returncode == 1
+    assert "error: rollout server at http://127.0.0.1:1 cannot be started" in done.stderr
