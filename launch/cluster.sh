@@ -41,6 +41,30 @@ need_value() {
   fi
 }
 
+# need_whole OPTION VALUE: ends the script unless the value is a whole number. Arithmetic of the shell takes names, octal
+# numbers and nothing at all, and says nothing where it compares with "30m".
+need_whole() {
+  if [[ ! $2 =~ ^(0|[1-9][0-9]{0,8})$ ]]; then
+    echo "error: $1 is $2; give a whole number" >&2
+    exit 2
+  fi
+}
+
+# need_share OPTION VALUE: the same for a share between 0 and 1.
+need_share() {
+  if [[ ! $2 =~ ^0?\.[0-9]*[1-9][0-9]*$ ]]; then
+    echo "error: $1 is $2; give a share between 0 and 1, such as 0.9" >&2
+    exit 2
+  fi
+}
+
+# without_slash runs/mine/ -> runs/mine. What lies beside a folder is named after it.
+without_slash() {
+  local folder=$1
+  while [[ $folder == ?*/ ]]; do folder=${folder%/}; done
+  echo "$folder"
+}
+
 # count_list 0,1,2 -> 3
 count_list() {
   local IFS=,

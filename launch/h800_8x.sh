@@ -44,6 +44,10 @@ usage: bash launch/h800_8x.sh --model DIR --manifest FILE [options] [-- section.
   --judge-max-model-len N tokens of a question and its answer (default: what serve.py takes for the modality)
   --judge-images-per-prompt N
                           pictures of a question (default: 8)
+  --judge-tensor-parallel N
+                          so many neighbouring judge GPUs share a server, for a judge that one cannot hold (default 1)
+  --judge-option WORD     a further option of gpu_judge/serve.py as one word, such as --quantization=fp8 or
+                          --stall-timeout-s=900; may be repeated
   --judge-timeout S       until the judge judges (default 1800)
   --stop-timeout S        for the trainer to save after SIGTERM (default 1800: one step)
   --python FILE           default .venv/bin/python (made by VCAP_EXTRAS=cuda13 bash launch/quickstart.sh --help)
@@ -56,7 +60,7 @@ TEXT
 model='' manifest='' modality=image configs=() run_dir='' policy_gpus='' judge_gpus='' judge_model=''
 judge_urls=() judge_host=127.0.0.1 judge_port=8000 policy_memory='' target=h800x8 judge_memory='' judge_turns=false
 judge_timeout=1800 stop_timeout=1800 python=.venv/bin/python vllm=.venv-vllm/bin/vllm dry_run=false elsewhere=false more=()
-judge_max_model_len='' judge_images_per_prompt=''
+judge_max_model_len='' judge_images_per_prompt='' judge_tensor_parallel=1 judge_options=()
 while (($#)); do
   case $1 in
     --help | -h) usage && exit 0 ;;
@@ -67,12 +71,13 @@ while (($#)); do
     --config) need_value "$1" $# && configs+=("$1" "$2") ;;
     --model | --manifest | --modality | --run-dir | --target | --policy-gpus | --judge-gpus | --judge-model | \
       --judge-host | --judge-port | --policy-memory | --judge-memory | --judge-timeout | --stop-timeout | --python | \
-      --vllm | --judge-max-model-len | --judge-images-per-prompt)
+      --vllm | --judge-max-model-len | --judge-images-per-prompt | --judge-tensor-parallel)
       need_value "$1" $#
       name=${1#--}
       printf -v "${name//-/_}" '%s' "$2"
       ;;
     --judge-url) need_value "$1" $# && judge_urls+=("$2") ;;
+    --judge-option) need_value "$1" $# && judge_options+=("$2") ;;
     *) echo "error: $1 is no option of this script; put what is for launch/train.py behind --" >&2 && exit 2 ;;
   esac
   shift 2
@@ -86,6 +91,16 @@ for required in model manifest; do
 done
 if [[ $modality != image && $modality != video ]]; then
   echo "error: --modality is $modality; it must be image or video" >&2
+  exit 2
+fi
+for name in judge_port judge_timeout stop_timeout judge_tensor_parallel; do
+  need_whole "--${name//_/-}" "${!name}"
+done
+for name in policy_memory judge_memory; do
+  if [[ -n ${!name} ]]; then need_share "--${name//_/-}" "${!name}"; fi
+done
+if ((judge_tensor_parallel < 1)); then
+  echo "error: --judge-tensor-parallel is 0; give 1 or more" >&2
   exit 2
 fi
 if $elsewhere && ! $dry_run; then
@@ -105,14 +120,16 @@ if $judge_turns; then
   judge_gpus=$policy_gpus
 fi
 : "${judge_memory:=0.90}"
-: "${run_dir:=runs/vcap-$modality}" "${judge_model:=$model}" "${policy_memory:=$target_usable}"
+: "${run_dir:=runs/vcap-$modality}"
+run_dir=$(without_slash "$run_dir")
+: "${judge_model:=$model}" "${policy_memory:=$target_usable}"
 if ((${#judge_urls[@]})); then
   : "${policy_gpus:=$target_gpus}"
 else
   : "${policy_gpus:=$target_policy_gpus}" "${judge_gpus:=$target_judge_gpus}"
   judge_at=$judge_host
   if [[ $judge_host == 0.0.0.0 ]]; then judge_at=127.0.0.1; fi
-  for ((i = 0; i < $(count_list "$judge_gpus"); i++)); do
+  for ((i = 0; i < $(count_list "$judge_gpus") / judge_tensor_parallel; i++)); do
     judge_urls+=("http://$judge_at:$((judge_port + i))")
   done
 fi
@@ -137,6 +154,20 @@ judge_command=("$python" gpu_judge/serve.py --backend vllm --vllm "$vllm" --mode
 if $judge_turns; then judge_command+=(--sleep-mode); fi
 if [[ -n $judge_max_model_len ]]; then judge_command+=(--max-model-len "$judge_max_model_len"); fi
 if [[ -n $judge_images_per_prompt ]]; then judge_command+=(--images-per-prompt "$judge_images_per_prompt"); fi
+if ((judge_tensor_parallel > 1)); then judge_command+=(--tensor-parallel-size "$judge_tensor_parallel"); fi
+# serve.py takes the last of two, and the trainer would look for the judge where the first has it.
+owned="${judge_command[*]} --sleep-mode --max-model-len --images-per-prompt --tensor-parallel-size --api-key-env --port-file"
+for word in "${judge_options[@]}"; do
+  if [[ $word != --?* || " $owned --exit-with-parent --print --check " == *" ${word%%=*} "* ]]; then
+    echo "error: --judge-option $word: give an option of gpu_judge/serve.py that this script has none for, --NAME=VALUE" >&2
+    exit 2
+  fi
+done
+if ((${#judge_options[@]})) && [[ -z $judge_gpus ]]; then
+  echo "error: --judge-option is for a judge on this node, and there is none" >&2
+  exit 2
+fi
+judge_command+=("${judge_options[@]}")
 key=()
 if [[ $judge_host != 127.0.0.1 ]]; then judge_command+=(--api-key-env VCAP_JUDGE_KEY); fi
 # The folder of the file with the addresses is made when the run begins, after the checks.
@@ -154,6 +185,16 @@ train_environment=("CUDA_DEVICE_ORDER=PCI_BUS_ID" "CUDA_VISIBLE_DEVICES=$policy_
 gpu_exists() { nvidia-smi --id="$1" --query-gpu=name --format=csv,noheader; }
 gpu_idle() { [[ -z $(nvidia-smi --id="$1" --query-compute-apps=pid --format=csv,noheader) ]]; }
 no_gpu_twice() { [[ -z $(tr , '\n' <<<"$policy_gpus${judge_gpus:+,$judge_gpus}" | sort | uniq -d) ]]; }
+local_judge_is_asked() {
+  local port url asked
+  for ((port = judge_port; port < judge_port + $(count_list "$judge_gpus") / judge_tensor_parallel; port++)); do
+    asked=false
+    for url in "${judge_urls[@]}"; do
+      if [[ $url =~ :$port(/v1)?/*$ ]]; then asked=true; fi
+    done
+    $asked || return 1
+  done
+}
 # Without an address the trainer would start the embedded judge, to which photographs mean nothing. Other families of
 # rewards may ask none.
 has_judge() {
@@ -185,7 +226,12 @@ if ! $elsewhere; then
 fi
 check "a judge is named" "no GPU of $target is left for a judge: --judge-turns has it on the policy's, --judge-url names one" \
   has_judge
-if [[ -n $judge_gpus ]]; then before_the_run+=(--judges "$(count_list "$judge_gpus")" --judge-model "$judge_model"); fi
+if [[ -n $judge_gpus ]]; then
+  judges=$(($(count_list "$judge_gpus") / judge_tensor_parallel))
+  before_the_run+=(--judges "$judges" --judge-model "$judge_model")
+  check "the trainer asks the judge of this node" \
+    "--judge-url must name its $judges servers too, from port $judge_port on; or leave out --judge-gpus" local_judge_is_asked
+fi
 check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint, or of a run, with --model" holds_policy "$model"
 preflight "$python" "${before_the_run[@]}" "${settings[@]}"
 if $elsewhere; then
@@ -240,7 +286,11 @@ if [[ -n $judge_gpus ]]; then
       tail -n 20 "$logs/judge.log" || true
       exit 1
     fi
-    if ((SECONDS - began > judge_timeout)); then say "the judge did not judge within $judge_timeout s" && exit 1; fi
+    if ((SECONDS - began > judge_timeout)); then
+      say "the judge did not judge within $judge_timeout s (--judge-timeout); the end of $logs/judge.log:"
+      tail -n 20 "$logs/judge.log" || true
+      exit 1
+    fi
     pause
   done
   say "the judge judges at $(tr '\n' ' ' <"$logs/judge.addresses")after $((SECONDS - began)) s"

@@ -66,6 +66,7 @@ if [[ $modality != image && $modality != video ]]; then
   exit 2
 fi
 : "${run_dir:=runs/vcap-$modality}"
+run_dir=$(without_slash "$run_dir")
 
 # -- on a slice: the same command on every host -------------------------------------------------------------------
 if [[ -n $slice ]]; then

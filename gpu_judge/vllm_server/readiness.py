@@ -6,6 +6,7 @@ import base64
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import aiohttp
 from PIL import Image, ImageDraw
@@ -34,6 +35,33 @@ class NotReady(VCapError, RuntimeError):
     """The server answers, and not as a judge must; the message says with what."""
 
 
+class Server(Protocol):
+    """What is asked of a server that is kept running, whatever it is for; ``Probe`` is a judge's.
+
+    url, key, can_sleep: see there. task: what it does, for messages ("judge").
+    """
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def key(self) -> str | None: ...
+
+    @property
+    def can_sleep(self) -> bool: ...
+
+    @property
+    def task(self) -> str: ...
+
+    async def becomes_ready(self, session: aiohttp.ClientSession) -> None:
+        """Of one that is healthy and was just started. Raises NotReady."""
+        ...
+
+    async def works(self, session: aiohttp.ClientSession) -> None:
+        """Asks for a little of its work. Raises NotReady."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Probe:
     """What is asked of one server.
@@ -51,6 +79,21 @@ class Probe:
     video_token_id: int
     video_tokens: int
     can_sleep: bool
+
+    @property
+    def task(self) -> str:
+        """See ``Server``."""
+        return "judge"
+
+    async def becomes_ready(self, session: aiohttp.ClientSession) -> None:
+        """See ``Server``: it judges, and sleeps then if it takes turns."""
+        await judges(session, self)
+        if self.can_sleep:
+            await falls_asleep(session, self)
+
+    async def works(self, session: aiohttp.ClientSession) -> None:
+        """See ``Server``."""
+        await judges(session, self)
 
 
 async def healthy(session: aiohttp.ClientSession, url: str, timeout_s: float) -> bool:

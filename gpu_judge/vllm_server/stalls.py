@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from gpu_judge.vllm_server.readiness import NotReady, Probe
+from gpu_judge.vllm_server.readiness import NotReady, Server
 from vcap_jax.system.json_values import parse_json
 
 _TOKENS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
@@ -51,7 +51,7 @@ class Silence:
         self._tokens = seen.tokens
 
 
-async def look(session: aiohttp.ClientSession, probe: Probe, timeout_s: float) -> Activity | None:
+async def look(session: aiohttp.ClientSession, probe: Server, timeout_s: float) -> Activity | None:
     """What the server is doing; None if it does not answer in time, which is for whoever asks ``/health`` to see.
 
     Raises NotReady for an answer that does not tell.
@@ -90,7 +90,7 @@ def read_activity(load: str, metrics: str) -> Activity:
     )
 
 
-async def sleeps(session: aiohttp.ClientSession, probe: Probe, timeout_s: float) -> bool:
+async def sleeps(session: aiohttp.ClientSession, probe: Server, timeout_s: float) -> bool:
     """Whether the server says that it is asleep, where it can: what waits for its turn is no hang."""
     if not probe.can_sleep:
         return False
@@ -102,7 +102,7 @@ async def sleeps(session: aiohttp.ClientSession, probe: Probe, timeout_s: float)
     return isinstance(asleep, dict) and asleep.get("is_sleeping") is True
 
 
-async def _get(session: aiohttp.ClientSession, probe: Probe, path: str, timeout_s: float) -> str | None:
+async def _get(session: aiohttp.ClientSession, probe: Server, path: str, timeout_s: float) -> str | None:
     headers = {} if probe.key is None else {"Authorization": f"Bearer {probe.key}"}
     timeout = aiohttp.ClientTimeout(total=timeout_s)
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 
 from gpu_judge.vllm_server import processes
-from gpu_judge.vllm_server.readiness import NotReady, Probe, falls_asleep, healthy, judges
+from gpu_judge.vllm_server.readiness import NotReady, Server, healthy
 from gpu_judge.vllm_server.stalls import Silence, look, sleeps
 from vcap_jax.system.errors import VCapError
 
@@ -73,7 +73,7 @@ class Launch:
     name: str
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
-    probe: Probe
+    probe: Server
     log: Path
 
 
@@ -265,14 +265,12 @@ class _Server:
                 return f"is not ready after {self._settings.start_timeout_s:g} s: {last}"
             if await self._healthy():
                 try:
-                    await judges(self._session, self._launch.probe)
-                    if self._launch.probe.can_sleep:
-                        await falls_asleep(self._session, self._launch.probe)
+                    await self._launch.probe.becomes_ready(self._session)
                 except NotReady as error:
                     refusals, last = refusals + 1, str(error)
                     _log.warning("%s is healthy but not ready: %s", self._launch.name, error)
                     if refusals >= self._settings.judgement_tries:
-                        return f"does not judge: {error}"
+                        return f"does not {self._launch.probe.task}: {error}"
                 else:
                     self._ready_since = time.monotonic()
                     _log.info("%s: ready after %.0f s", self._launch.name, self._ready_since - began)
@@ -291,8 +289,9 @@ class _Server:
                     if await self._stalls(silence):
                         return (
                             f"is healthy, and has read and written no token for {settings.stall_s:g} s while requests "
-                            "waited, nor judged when it was asked: its engine hangs (the log, and dmesg for errors of "
-                            "the GPU, may tell why; if it was at work, give a longer --stall-timeout-s)"
+                            f"waited, and did not {self._launch.probe.task} when asked: its engine hangs (the log, and "
+                            "dmesg for errors of the GPU, may tell why; if it was at work, give a longer "
+                            "--stall-timeout-s)"
                         )
                     silence = Silence()
                 heard = time.monotonic()
@@ -311,18 +310,19 @@ class _Server:
             silence.record(seen, self._settings.watch_s)
 
     async def _stalls(self, silence: Silence) -> bool:
-        """Whether the silence is a hang: it is awake, does not judge, and still no token comes."""
+        """Whether the silence is a hang: it is awake, does not do its work, and still no token comes."""
         launch, settings = self._launch, self._settings
         if await sleeps(self._session, launch.probe, settings.health_timeout_s):
             return False
         _log.warning(
-            "%s: no token for %.0f s while requests seem to wait; it is asked for a judgement",
+            "%s: no token for %.0f s while requests seem to wait; it is asked to %s",
             launch.name,
             silence.seconds,
+            launch.probe.task,
         )
         try:
             async with asyncio.timeout(settings.confirm_s):
-                await judges(self._session, launch.probe)
+                await launch.probe.works(self._session)
         except (NotReady, TimeoutError):
             await self._listen(silence)
             asleep = await sleeps(self._session, launch.probe, settings.health_timeout_s)

@@ -223,3 +223,21 @@ def test_a_sleeping_judge_is_counted_by_its_own_checkpoint(model: Path, tmp_path
     assert preflight.slept_bytes(turns) == GIB
     target = hardware("h800x8")
     assert preflight.host_memory(turns, 2, target, judge_model=judge)[0] == "46 GiB of h800x8's memory"
+
+
+def test_a_slice_that_finds_its_processes_is_counted_by_the_host(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What four hosts need together was asked of each."""
+    config = ["--config", "configs/tpu/video.yaml", f"model.path={model}", "grpo.groups_per_micro_batch=16"]
+    settings = [*config, "distributed.automatic=true"]
+    preflight.main(["--target", "v5p-32", *settings])
+    told = capsys.readouterr().out
+    # Hidden states of 4 of 16 groups, a quarter of the copy for a checkpoint.
+    assert "ok\t93 GiB of v5p-32's memory" in told
+    assert "ok\tgroups divide by 16" in told
+    preflight.main(["--target", "v5p-32", *settings, "rollout.ahead=1"])
+    assert "rollout.ahead is 1 in a run of 4 processes" in capsys.readouterr().out
+    monkeypatch.setattr(preflight, "memory_limit", lambda: 100 * GIB)
+    preflight.main(["--host-memory", *settings])
+    assert "that is of all processes together, and --target" in capsys.readouterr().out

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +21,9 @@ class Started(Exception):
 
     def __init__(self, executable: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         super().__init__()
-        self.command, self.environment, self.folder = command, environment, Path(command[2])
+        self.executable, self.command, self.environment = executable, command, environment
+        self.served = command[command.index("--") + 1 :] if "--" in command else command
+        self.folder = Path(self.served[2])
         self.files = {file.name for file in self.folder.iterdir()}
 
 
@@ -104,3 +108,39 @@ def test_the_server_finds_what_lies_beside_it(
     assert environment["VLLM_SERVER_DEV_MODE"] == "1"
     assert "JAX_PLATFORMS" not in environment
     assert f'PATH={tmp_path / "env"}:"$PATH" VLLM_SERVER_DEV_MODE=1' in capsys.readouterr().out
+
+
+def test_a_server_may_be_kept_running(tmp_path: Path, folders: list[Path]) -> None:
+    """By a process in this one's place, which has the server's environment and nothing of the policy in its memory."""
+    plain = start(tmp_path)
+    kept = start(tmp_path, "--supervise", "--sleep-mode", f"--log={tmp_path / 'a b.log'}")
+    assert kept.executable == sys.executable
+    assert kept.environment == plain.environment
+    assert [word for word in kept.served if word not in plain.command] == [
+        str(kept.folder),
+        "--enable-sleep-mode",
+        "--enable-server-load-tracking",
+    ]
+    options = kept.command[3 : list(kept.command).index("--")]
+    assert options == [
+        "--port=1",
+        "--model=policy",
+        f"--log={tmp_path / 'a b.log'}",
+        "--stall-timeout-s=300",
+        "--sleep-mode",
+    ]
+    assert folders == [plain.folder, kept.folder], "it goes when the process is gone"
+    done = subprocess.run([*kept.command[:3], "--help"], capture_output=True, text=True, check=True, cwd="/")
+    assert "--stall-timeout-s" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "more", [["--log=a.log"], ["--stall-timeout-s=9"], ["--supervise", "--stall-timeout-s=0"]]
+)
+def test_what_nobody_would_heed_is_refused(
+    tmp_path: Path, folders: list[Path], capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    vllm = tmp_path / "env" / "vllm"
+    with pytest.raises(SystemExit, match="2"):
+        serve_rollout.main(["--modality=image", f"--vllm={vllm}", "--port=1", *more])
+    assert "error: --" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from gpu_judge.options import parse_arguments, serve_settings
 from tests.launch import preflight_server
-from tests.launch.stand_ins import ROOT, command, environment, notes, start, wait_for
+from tests.launch.stand_ins import JUDGE_ELSEWHERE, ROOT, command, environment, notes, start, wait_for
 from tests.patience import GUARD_S
 from tests.signals import in_foreground
 from vcap_jax.world.backbone import BACKBONE_FOLDER
@@ -320,3 +322,74 @@ def test_a_judge_that_listens_elsewhere_is_asked_there(node: Path) -> None:
     everywhere = start(node, "h800_8x.sh", *arguments, "0.0.0.0", VCAP_JUDGE_KEY="secret")
     assert "http://127.0.0.1:8000" in everywhere.stdout
     assert "secret" not in named.stdout + everywhere.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--judge-timeout", "30m"),
+        ("--stop-timeout", "1800.5"),
+        ("--judge-port", "08000"),
+        ("--judge-tensor-parallel", "0"),
+        ("--policy-memory", "92"),
+        ("--judge-memory", "1.5"),
+    ],
+)
+def test_numbers_that_the_shell_would_take_for_something_else_are_refused(
+    node: Path, option: str, value: str
+) -> None:
+    """It compares with "30m" as if no limit were set, and says so to nobody."""
+    done = start(node, "h800_8x.sh", "--dry-run", option, value)
+    assert done.returncode == 2
+    assert f"error: {option} is {value}; give " in done.stderr
+
+
+def judge_line(output: str) -> list[str]:
+    (line,) = (line for line in output.splitlines() if line.startswith("  judge   "))
+    return shlex.split(line)[1:]
+
+
+def test_a_judge_has_the_other_options_of_its_server(node: Path) -> None:
+    options = ("--judge-option", "--stall-timeout-s=900", "--judge-option", "--extra=--max-num-seqs 64")
+    gpus = ("--policy-gpus", "0,1,2,3", "--judge-gpus", "4,5,6,7", "--judge-tensor-parallel", "2")
+    done = start(node, "h800_8x.sh", "--dry-run", *gpus, *options)
+    assert done.returncode == 0, done.stderr
+    words = judge_line(done.stdout)
+    read = parse_arguments(words[words.index("gpu_judge/serve.py") + 1 :])
+    assert (read.stall_timeout_s, read.extra) == (900, ("--max-num-seqs", "64"))
+    settings = serve_settings(read)
+    assert (settings.server_count, settings.port) == (2, 8000)
+    assert "judge.urls=\\[http://127.0.0.1:8000\\,http://127.0.0.1:8001\\]" in done.stdout
+
+
+@pytest.mark.parametrize("word", ["fp8", "--gpus=5", "--tensor-parallel-size=2", "--port-file=x", "--host"])
+def test_what_the_script_says_of_the_judge_itself_is_not_said_twice(node: Path, word: str) -> None:
+    done = start(node, "h800_8x.sh", "--dry-run", "--judge-option", word)
+    assert done.returncode == 2
+    assert f"error: --judge-option {word}: " in done.stderr
+    far = start(node, "h800_8x.sh", "--dry-run", *JUDGE_ELSEWHERE, "--judge-option", "--quantization=fp8")
+    assert far.returncode == 2
+    assert "for a judge on this node, and there is none" in far.stderr
+
+
+def test_a_judge_that_nobody_would_ask_is_refused(node: Path) -> None:
+    both = ("--dry-run", "--judge-gpus", "6,7", "--policy-gpus", "0,1,2,3,4,5", *JUDGE_ELSEWHERE)
+    done = start(node, "h800_8x.sh", *both)  # which has the port of the first server alone
+    assert done.returncode == 2
+    assert "the trainer asks the judge of this node" in done.stderr
+    asked = start(node, "h800_8x.sh", *both, "--judge-url", "http://here:8001/v1")
+    assert asked.returncode == 0, asked.stderr
+
+
+def test_logs_lie_beside_a_run_folder_however_it_is_written(node: Path) -> None:
+    done = start(node, "h800_8x.sh", "--dry-run", "--run-dir", f"{node / 'run'}//")
+    assert done.returncode == 0, done.stderr
+    assert f"  logs    {node / 'run'}.logs/here/" in done.stdout.splitlines()
+
+
+def test_a_judge_that_never_judges_ends_the_run_with_the_end_of_its_log(node: Path) -> None:
+    done = start(node, "h800_8x.sh", "--judge-timeout", "1", JUDGE="never")
+    assert done.returncode == 1
+    assert "did not judge within 1 s (--judge-timeout)" in done.stdout
+    assert "still loading" in done.stdout
+    assert notes(node)[-1] == "judge ended by SIGTERM"

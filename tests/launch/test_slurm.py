@@ -103,3 +103,21 @@ def test_a_dry_run_of_a_job_checks_what_can_be_checked_anywhere(node: Path) -> N
     text = start(node, "slurm.sbatch", "--help")
     assert text.returncode == 0
     assert "--judge-gpus LIST" in text.stdout
+
+
+def test_judges_that_share_gpus_are_asked_at_as_many_ports(node: Path) -> None:
+    together = ("--judge-tensor-parallel", "2", "--judge-option", "--quantization=fp8")
+    done = start(node, "slurm.sbatch", "--dry-run", *together)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "--judge-url http://NODE-1:8000 --judge-url http://NODE-2:8000 " in done.stdout
+    assert "--tensor-parallel-size 2" in done.stdout
+    assert "--quantization=fp8" in done.stdout
+
+
+def test_what_is_for_one_node_or_no_number_is_refused_by_name(node: Path) -> None:
+    turns = start(node, "slurm.sbatch", "--dry-run", "--judge-turns")
+    assert turns.returncode == 2
+    assert "--judge-turns is for one node" in turns.stderr
+    port = start(node, "slurm.sbatch", "--dry-run", "--judge-port", "8k")
+    assert port.returncode == 2
+    assert "error: --judge-port is 8k; give a whole number" in port.stderr

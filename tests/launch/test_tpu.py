@@ -83,3 +83,20 @@ def test_a_process_that_took_the_number_of_a_trainer_is_left_alone(node: Path) -
     assert stranger.poll() is None
     stranger.kill()
     stranger.wait()
+
+
+def test_a_trainer_is_found_however_its_run_folder_is_written(node: Path) -> None:
+    """--stop looked for its number in another folder where one of the two had a slash at its end."""
+    written = ("--run-dir", f"{node / 'run'}/")
+    process = subprocess.Popen(
+        command(node, "tpu.sh", *JUDGE_ELSEWHERE, *written),
+        env=environment(node, **TPU),
+        stdout=subprocess.DEVNULL,
+    )
+    wait_for(node, "on=tpu,cpu")
+    done = start(node, "tpu.sh", "--stop")
+    if done.returncode:
+        process.terminate()
+    process.wait(timeout=GUARD_S)
+    assert done.returncode == 0, done.stderr
+    assert notes(node)[-1] == "trainer ended by SIGTERM"

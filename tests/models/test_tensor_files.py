@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from vcap_jax.models.tensor_files import write_tensors
 
 WRITE = """
 import os, sys
@@ -30,3 +35,16 @@ def test_the_umask_decides(tmp_path: Path, umask: str, mode: int) -> None:
         )
         assert path.stat().st_mode & 0o777 == mode
         assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_what_the_system_refuses_is_told_as_of_any_other_file(tmp_path: Path) -> None:
+    """A full disk is one line with a remedy then, and no traceback of safetensors; a limit stands for it here."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"model\.safetensors") as refused:
+            write_tensors({"a": np.zeros(100_000)}, tmp_path / "model.safetensors")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert refused.value.errno == errno.EFBIG
+    assert not (tmp_path / "model.safetensors").exists()

@@ -23,6 +23,7 @@ import pytest
 from tests import quick_compile
 from tests.patience import GUARD_S
 from vcap_jax.configuration import load_config
+from vcap_jax.parallel.processes import DistributedConfig, PeerFailed, joined
 from vcap_jax.recipes.grpo import run
 from vcap_jax.report.metrics import deterministic, read_metrics
 from vcap_jax.run.config import RunConfig
@@ -298,3 +299,23 @@ def test_the_loss_of_the_coordinator_ends_the_others_with_a_message(meetings) ->
         "start all processes again with --resume" in output
         or "the coordinator (process 0) does not answer" in output
     )
+
+
+@pytest.mark.parametrize("coordinator", ["host", "host:", "host:0", "host:99999", "host:1a"])
+def test_what_names_no_port_is_refused(coordinator: str) -> None:
+    with pytest.raises(ValueError, match="give HOST:PORT of process 0"):
+        DistributedConfig(coordinator=coordinator, processes=2, process_id=0)
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    """JAX ended the process by SIGSEGV, or was taken to have waited for the others in vain."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        coordinator = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = DistributedConfig(coordinator=coordinator, processes=2, process_id=0)
+        with (
+            pytest.raises(PeerFailed, match=r"cannot listen at port \d+, which distributed.coordinator"),
+            joined(config),
+        ):
+            pass

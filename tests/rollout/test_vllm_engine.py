@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.policy import Policy, split_adapters, split_model
 from vcap_jax.models.qwen3_vl.family import HEAD
 from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.rollout import vllm_waiting
 from vcap_jax.rollout.engine import ReadSamples, RolloutBatch, RolloutError
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
@@ -392,14 +394,56 @@ def test_a_refused_request_is_not_repeated(policy, batches, tmp_path):
         assert len(server.chats) == 1
 
 
-def test_a_dead_server_is_named(policy, tmp_path):
+def test_a_server_that_never_comes_is_named(policy, tmp_path):
     with RolloutServer(policy.processor) as server:
         pass
+    refused = f"{server.url}/weight_info failed: connection refused.*launch/serve_rollout.py"
     with (
-        engine(policy, tmp_path, server) as rollout,
-        pytest.raises(RolloutError, match=f"{server.url}/v1/models failed: connection refused"),
+        engine(policy, tmp_path, server, outage_timeout_s=0) as rollout,
+        pytest.raises(RolloutError, match=refused),
     ):
         rollout.connect()
+
+
+def test_a_server_that_still_loads_its_model_is_waited_for(policy, batches, tmp_path):
+    """Whoever started it together with the run found the run ended."""
+    said: list[str] = []
+    with (
+        RolloutServer(policy.processor) as server,
+        engine(policy, tmp_path, server, say=said.append) as rollout,
+    ):
+        server.away = 2
+        (served,) = rollout.connect()
+        assert served.url == server.url
+        assert len(drawn(rollout, policy.trainable, batches)) == 5
+    assert said[0].startswith("not there yet: ")
+
+
+@pytest.mark.parametrize("lost_in", ["drawing", "loading"])
+def test_a_run_that_was_asked_to_end_does_not_wait_for_a_lost_server(
+    policy, batches, tmp_path, monkeypatch, lost_in
+):
+    """It waited ten minutes, and whoever had asked killed it, with all the steps since the last checkpoint."""
+    monkeypatch.setattr(vllm_waiting, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(vllm_waiting, "requested", lambda: True)
+    changed, drawing = jax.tree.map(lambda x: x + 1, policy.trainable), []
+
+    def answered(request, answer):
+        if drawing:
+            server.away = 10**9
+
+    with (
+        RolloutServer(policy.processor, on_chat=answered) as server,
+        engine(policy, tmp_path, server) as rollout,
+    ):
+        rollout.connect()
+        assert len(drawn(rollout, policy.trainable, batches)) == 5, "one that is there is waited for"
+        if lost_in == "drawing":
+            drawing.append(True)
+        else:
+            server.away = 10**9
+        with pytest.raises(RolloutError, match=f"asked to end while the rollout server at {server.url}"):
+            drawn(rollout, changed, batches)
 
 
 def test_weights_are_their_users_alone_from_the_first_byte_to_the_last(policy, tmp_path, monkeypatch):
@@ -440,3 +484,41 @@ def test_a_folder_that_is_too_small_is_named(policy, tmp_path, monkeypatch):
         monkeypatch.setattr("vcap_jax.rollout.vllm_weights.shutil.disk_usage", lambda path: small)
         with pytest.raises(RolloutError, match=r"rollout\.vllm\.weights_dir"):
             list(rollout.stream(policy.trainable, [], step=0))
+
+
+def test_a_folder_that_fills_while_weights_are_written_is_named(policy, batches, tmp_path, monkeypatch):
+    """The trainer saves the steps before it for a RolloutError, and for nothing else that drawing raises."""
+
+    def write(*given: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with RolloutServer(policy.processor) as server, engine(policy, tmp_path, server) as rollout:
+        rollout.connect()
+        with monkeypatch.context() as patched:
+            patched.setattr("vcap_jax.models.weights.write_tensors", write)
+            with pytest.raises(RolloutError, match=r"no space left.*rollout\.vllm\.weights_dir"):
+                list(rollout.stream(policy.trainable, [], step=0))
+        assert not list(tmp_path.glob("*/*"))
+        assert len(drawn(rollout, policy.trainable, batches)) == 5
+
+
+def test_the_weights_that_killed_runs_have_left_are_removed(policy, tmp_path):
+    """In memory-backed files they are memory, as large as the model with every kill."""
+
+    def files() -> WeightFiles:
+        return WeightFiles(tmp_path, policy.graphdef, policy.frozen, dtype=np.dtype(np.float32))
+
+    alive, dead = files(), files()
+    (dead.folder / "step").mkdir()
+    (dead.folder / "step" / "model.safetensors").touch()
+    os.close(dead._lock)  # as the system does at a process's end
+    elsewhere, earlier = tmp_path / "vcap-rollout-other.host-abc", tmp_path / "vcap-rollout-abcdefgh"
+    for kept in (elsewhere, earlier):
+        kept.mkdir()
+    link = tmp_path / f"{alive.folder.name}-link"
+    link.symlink_to(earlier)
+    new = files()
+    assert sorted(tmp_path.iterdir()) == sorted([alive.folder, new.folder, elsewhere, earlier, link])
+    alive.close()
+    alive.close()
+    assert not alive.folder.exists()

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from vcap_jax.run.command_line import config_parser, read_config
 from vcap_jax.system.hardware import Hardware, UnknownHardware, hardware
 from vcap_jax.system.json_values import JsonDict, read_json_object
+from vcap_jax.system.memory_limit import memory_limit
 
 if TYPE_CHECKING:
     from vcap_jax.run.config import RunConfig
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     target = None
     try:
         target = hardware(args.target) if args.target else None
-        config = read_config(args, say=lambda _: None)
+        config = on_hosts(read_config(args, say=lambda _: None), target)
         first_checkpoint(config)  # what a run started from may be gone
         check_settings(config)
         check_processes(config, config.distributed.processes or 1)
@@ -62,7 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     named = ", ".join(str(file) for file in args.config or ())
     wrong = say(f"configuration {named}")
     wrong |= say(*inputs(config))
-    # Of a slice that finds its processes itself, the devices of all of them count together.
     devices: int | None = args.devices
     if not devices and target is not None:
         devices = target.devices // (config.distributed.processes or 1)
@@ -91,6 +90,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if pool := pinned_pool(config, waiting, devices, target):
         wrong |= say(*pool)
     return wrong
+
+
+def on_hosts(config: RunConfig, target: Hardware | None) -> RunConfig:
+    """With the number of processes of a slice that finds them itself: one on each host of the target."""
+    if target is None or not config.distributed.automatic:
+        return config
+    found = replace(
+        config.distributed, automatic=False, processes=target.hosts, process_id=0, coordinator="found:1"
+    )
+    return replace(config, distributed=found)
 
 
 def say(what: str, remedy: str = "") -> int:
@@ -171,6 +180,8 @@ def host_memory(
     if has is None or total <= has:
         return what, ""
     parts = ", ".join(f"{need / GIB:.0f} for {name}" for name, need in needs.items() if need)
+    if config.distributed.automatic:
+        parts += "; that is of all processes together, and --target, such as v5p-16, says how many there are"
     return what, f"there are {has / GIB:.0f} GiB: {parts}"
 
 
@@ -271,20 +282,3 @@ def model_config(config: RunConfig) -> JsonDict:
         return read_json_object(first_checkpoint(config) / "config.json")
     except (OSError, ValueError):
         return {}  # the scripts check the checkpoint themselves
-
-
-def memory_limit() -> int | None:
-    return min(_limits(), default=None)
-
-
-def _limits() -> Iterator[int]:
-    for file, pattern, unit in (
-        ("/proc/meminfo", r"MemTotal:\s+(\d+) kB", 1024),
-        ("/sys/fs/cgroup/memory.max", r"(\d+)", 1),
-    ):
-        try:
-            found = re.match(pattern, Path(file).read_text())
-        except OSError:
-            continue
-        if found:
-            yield int(found[1]) * unit

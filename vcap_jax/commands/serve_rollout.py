@@ -7,7 +7,8 @@ r"""Starts a vLLM server that draws captions for a training run (``rollout.engin
 
 Give both commands the same configuration: the server takes the model, the visual budget, the precision and the lengths
 from it. What follows -- goes to ``vllm serve`` as it is. vLLM needs an environment of its own. The server listens on
-loopback alone, because whoever reaches it can replace its weights; it serves one run at a time.
+loopback alone, because whoever reaches it can replace its weights; it serves one run at a time. With --supervise it is
+started again when it ends or hangs; without, it takes this command's place.
 """
 
 from __future__ import annotations
@@ -46,10 +47,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="where the model's folder is made, and left (default: in /tmp, and removed when the server has ended)",
     )
     parser.add_argument(
+        "--supervise",
+        action="store_true",
+        help="stay beside the server, and start it again when it ends or its engine hangs",
+    )
+    parser.add_argument(
+        "--log", type=Path, help="with --supervise: of the server's output (default: rollout-PORT.log)"
+    )
+    parser.add_argument(
+        "--stall-timeout-s",
+        type=float,
+        help="with --supervise: seconds without a token, while requests wait, until a server that draws none when "
+        "asked is started again (default: 300)",
+    )
+    parser.add_argument(
         "--print", action="store_true", help="make the folder, print the command, start nothing"
     )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     args = parser.parse_intermixed_args(own)
+    if not args.supervise and (args.log is not None or args.stall_timeout_s is not None):
+        parser.error("--log and --stall-timeout-s are for a server with --supervise: add it")
+    if args.stall_timeout_s is not None and not args.stall_timeout_s > 0:
+        parser.error(f"--stall-timeout-s is {args.stall_timeout_s:g}: give seconds above 0")
     # The policy is only read and written here; the accelerator is the server's.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -61,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             new_folder,
             serve_command,
             server_environment,
+            supervised,
         )
         from vcap_jax.system.after_process import remove_after
         from vcap_jax.system.child_python import child_environment
@@ -87,12 +107,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             vllm=executable,
             cpu=args.cpu,
             sleep_mode=args.sleep_mode,
-            more=more,
+            # Whether its engine hangs is told from the requests that it has.
+            more=[*(["--enable-server-load-tracking"] if args.supervise else []), *more],
         )
         settings = " ".join(f"{key}={value}" for key, value in SERVER_ENVIRONMENT.items())
         beside = shlex.quote(str(Path(executable).absolute().parent))
         print(f'PATH={beside}:"$PATH" {settings} {shlex.join(command)}', flush=True)
         if not args.print:
+            environment = server_environment(Path(executable), os.environ)
+            if args.supervise:
+                log = args.log or Path(f"rollout-{args.port}.log")
+                stall_s = 300.0 if args.stall_timeout_s is None else args.stall_timeout_s
+                command = supervised(
+                    command, port=args.port, sleep_mode=args.sleep_mode, log=log, stall_timeout_s=stall_s
+                )
+                # In this process's place, so that nothing of the policy stays in memory.
+                os.execve(sys.executable, command, environment)
             if args.sleep_mode:
                 url, pid = f"http://127.0.0.1:{args.port}", str(os.getpid())
                 subprocess.run(
@@ -101,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     env=child_environment(),
                 )
             # The server takes this process's place, so signals and its exit status are its own.
-            os.execve(executable, command, server_environment(Path(executable), os.environ))
+            os.execve(executable, command, environment)
         return 0
 
     return guarded(serve, goes_on=False)

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
+
+_SYSTEM = re.compile(r"\(os error (\d+)\)")
 
 
 def write_tensors(arrays: Mapping[str, np.ndarray], path: Path) -> None:
     """Writes one file of tensors by name, in place of what was there; it appears whole or not at all.
 
     Its mode is that of any new file in its folder (0644 under the usual umask): safetensors fills a temporary file,
-    which its owner alone may read, and leaves it so.
+    which its owner alone may read, and leaves it so. Raises OSError, as of any other file, where the system refuses.
     """
-    save_file(dict(arrays), path, metadata={"format": "pt"})
+    try:
+        save_file(dict(arrays), path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        if (refused := _SYSTEM.search(str(error))) is None:
+            raise
+        number = int(refused[1])
+        raise OSError(number, os.strerror(number), str(path)) from error
     path.chmod(_mode_of_new_files(path.parent))
 
 

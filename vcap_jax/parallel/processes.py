@@ -14,9 +14,11 @@ what happened and what to do (``last_words``), which an aborted process cannot d
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
+import socket
 import subprocess
 import time
 import traceback
@@ -48,7 +50,8 @@ class PeerFailed(VCapError, RuntimeError):
 
 
 def _host_and_port(address: str) -> str:
-    if not address.rpartition(":")[2].isdigit():
+    port = address.rpartition(":")[2]
+    if not (port.isdecimal() and 0 < int(port) < 2**16):
         raise ValueError("give HOST:PORT of process 0")
     return address
 
@@ -269,6 +272,8 @@ def joined(config: DistributedConfig) -> Iterator[Processes]:
     jax.config.update("jax_enable_preemption_service", False)
     if config.local_devices:
         how["local_device_ids"] = list(config.local_devices)
+    if config.process_id == 0 and config.coordinator is not None:
+        _check_port(config.coordinator)
     waiting = Waiting(
         f"the other processes of the run, coordinator {config.coordinator or 'found automatically'}",
         _log.warning,
@@ -313,6 +318,22 @@ def joined(config: DistributedConfig) -> Iterator[Processes]:
             raise
         finally:
             _leave()
+
+
+def _check_port(coordinator: str) -> None:
+    """Raises PeerFailed where JAX could not listen: it mostly ends the process then (SIGSEGV), without a word."""
+    port = int(coordinator.rpartition(":")[2])
+    both = socket.has_dualstack_ipv6()
+    try:
+        socket.create_server(
+            ("", port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both
+        ).close()
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):  # what else there may be is for JAX to say
+            raise PeerFailed(
+                f"process 0 cannot listen at port {port}, which distributed.coordinator names ({error.strerror}): an "
+                "earlier start may still be there. End it, or give all processes another port"
+            ) from error
 
 
 def _leave() -> None:

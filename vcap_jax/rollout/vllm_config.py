@@ -40,9 +40,9 @@ class VllmConfig:
     load_timeout_s: float = Field(default=300.0, gt=0)
     """Seconds for one server to read new weights."""
     outage_timeout_s: float = Field(default=600.0, ge=0)
-    """Seconds that a server that is lost in the middle of a step is waited for. When it is back it
-    is given the weights again, and the groups that it owes are sent once more. After them the run
-    ends, to be resumed."""
+    """Seconds that a server is waited for that is still starting, or is lost in the middle of a step.
+    When it is back it is given the weights again, and the groups that it owes are sent once more.
+    After them the run ends, to be resumed."""
     sleep_mode: bool = False
     """The servers compute on the policy's GPUs and take turns with it: they sleep whenever no captions
     are drawn, and wake up to be given the weights and to draw. Start them with

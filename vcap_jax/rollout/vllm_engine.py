@@ -35,6 +35,7 @@ from vcap_jax.rollout.sampler import RolloutConfig, SampledCaption, SampledGroup
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
 from vcap_jax.rollout.vllm_server import ServerLost, VllmServer, rollout_session
 from vcap_jax.rollout.vllm_turns import ServerTurns
+from vcap_jax.rollout.vllm_waiting import ServerWaits
 from vcap_jax.rollout.vllm_weights import WeightFiles
 from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.system.turns import Turns
@@ -108,6 +109,7 @@ class VllmEngine:
             Path(config.vllm.weights_dir), policy.graphdef, policy.frozen, dtype=jnp.dtype(dtype)
         )
         self._loop = LoopThread("rollout engine")
+        self._waits = ServerWaits(self._loop, say, config.vllm.outage_timeout_s)
         self._session: aiohttp.ClientSession | None = None
         self._servers: Sequence[VllmServer] = ()
         self._given: list[weakref.ref[jax.Array]] | None = None
@@ -123,8 +125,9 @@ class VllmEngine:
         self.close()
 
     def connect(self) -> tuple[ServedModel, ...]:
-        """Checks every server; RolloutError says what is wrong with the first that will not do. Servers that take turns
-        are given the starting policy for it, for they may have slept without weights."""
+        """Checks every server; RolloutError says what is wrong with the first that will not do. One that is still
+        starting is waited for (``outage_timeout_s``). Servers that take turns are given the starting policy for it, for
+        they may have slept without weights."""
         self._loop.run(self._found())
         start, self._start = self._start, None
         if start is None:
@@ -241,7 +244,8 @@ class VllmEngine:
     def _turn(self) -> AbstractContextManager[None]:
         """The turn of servers that take turns; they are given the weights that were written for it."""
         return self._turns.turn(
-            self._servers, lambda folder: self._load_into(self._servers, folder, self._version)
+            self._servers,
+            lambda folder: self._waits.run(self._load_into(self._servers, folder, self._version)),
         )
 
     def _answered(
@@ -273,7 +277,7 @@ class VllmEngine:
                         ask(asked)
                 if not futures:
                     break
-                done = arrived.get()
+                done = self._waits.next(arrived)
                 futures.discard(done.result)
                 if done.asked is None:  # the server is back
                     done.result.result()
@@ -286,7 +290,7 @@ class VllmEngine:
                 except ServerLost as error:
                     again = self._once_more(done.asked, error)
                     if done.server not in owed:
-                        begin(self._back(done.server, error), done.server, None)
+                        begin(self._waits.back(done.server, error), done.server, None)
                     owed.setdefault(done.server, []).append(again)
                     continue
                 assert group is not None
@@ -330,14 +334,14 @@ class VllmEngine:
             if self._turns.folder is None:
                 self._load(params, [server])
             else:
-                self._loop.run(self._load_into([server], self._turns.folder, self._version))
+                self._waits.run(self._load_into([server], self._turns.folder, self._version))
             told = "and was given the weights again"
         self._say(f"the rollout server at {server.url} is back {told}: {groups} groups are asked of it again")
 
     def _load(self, params: Params, servers: Sequence[VllmServer]) -> None:
         folder, self._adapters_kept = self._weights.write(params, self._version)
         try:
-            self._loop.run(self._load_into(servers, folder, self._version))
+            self._waits.run(self._load_into(servers, folder, self._version))
         finally:
             self._weights.remove(folder)
 
@@ -347,7 +351,7 @@ class VllmEngine:
                 try:
                     await server.load(folder, version)
                 except ServerLost as error:
-                    await self._back(server, error)
+                    await self._waits.back(server, error)
                 else:
                     return
             await server.load(folder, version)
@@ -362,6 +366,7 @@ class VllmEngine:
             self._session = rollout_session()
             self._slots = asyncio.Semaphore(settings.concurrency)
         servers = [VllmServer(url, self._session, settings, say=self._say) for url in settings.urls]
+        await asyncio.gather(*map(self._waits.there, servers))
         await asyncio.gather(*(server.check_sleep_mode() for server in servers))
         self._servers = servers
 
@@ -369,13 +374,6 @@ class VllmEngine:
         token = self._processor.eos_token_ids[0]
         models = await asyncio.gather(*(server.check(token) for server in self._servers))
         return tuple(ServedModel(s.url, model) for s, model in zip(self._servers, models, strict=True))
-
-    async def _back(self, server: VllmServer, error: ServerLost) -> None:
-        self._say(
-            f"lost: {error}; waiting for it at most {self._settings.outage_timeout_s:g} s "
-            "(rollout.vllm.outage_timeout_s)"
-        )
-        await server.back()
 
     async def _group(self, asked: _Asked, rules: GroupRules, seed: int) -> SampledGroup:
         server, example = asked.server, asked.example

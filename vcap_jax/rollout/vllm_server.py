@@ -187,7 +187,7 @@ class VllmServer:
                 if left_s <= 0:
                     raise RolloutError(
                         f"the rollout server at {self.url} did not answer for {limit_s:g} s ({_OUTAGE}); last seen: "
-                        f"{error}. Start it again, and continue with --resume"
+                        f"{error}. Start it again (launch/serve_rollout.py), and continue with --resume"
                     ) from error
                 waiting.tell(str(error))
             await self._clock.sleep(min(wait, left_s))

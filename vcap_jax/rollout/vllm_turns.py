@@ -8,7 +8,7 @@ given the same files again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,9 +46,7 @@ class ServerTurns:
                 self._weights.remove(folder)
 
     @contextmanager
-    def turn(
-        self, servers: Sequence[VllmServer], give: Callable[[Path], Coroutine[object, object, None]]
-    ) -> Iterator[None]:
+    def turn(self, servers: Sequence[VllmServer], give: Callable[[Path], None]) -> Iterator[None]:
         """The turn itself, inside ``written``. give: has the servers wake up and read the weights.
 
         Raises RolloutError for a server that cannot wake up, or keeps its memory when the turn is over.
@@ -57,7 +55,7 @@ class ServerTurns:
         whose = f"the rollout servers at {', '.join(server.url for server in servers)}"
         with self._turns.of(whose), ending(self._end, RolloutError):
             self._servers = servers
-            self._loop.run(give(self.folder))
+            give(self.folder)
             yield
 
     def _end(self) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +16,7 @@ from flax import nnx
 
 from vcap_jax.models.family import GraphDef, Params, VllmFamily, family_of
 from vcap_jax.rollout.engine import RolloutError
+from vcap_jax.system.errors import system_message
 from vcap_jax.system.private_folders import ExposedFolder, private_folder
 
 VERSIONS = "vcap-rollout-"
@@ -29,7 +34,8 @@ class WrittenWeights(NamedTuple):
 class WeightFiles:
     """Writes Hugging Face folders into a folder of its own under ``root``, one per version, and removes them.
 
-    Nobody but this user can enter that folder: servers must run under the same user, or root.
+    Nobody but this user can enter that folder: servers must run under the same user, or root. What killed runs of this
+    host have left under ``root`` is removed: in memory-backed files it is memory that nobody would give back.
 
     graphdef, frozen: what the trained parameters are merged with (see ``vcap_jax.models.policy``).
     dtype: of the files: what the policy's products compute in. Parameters that are trained themselves are rounded to it
@@ -44,7 +50,8 @@ class WeightFiles:
     def __init__(self, root: Path, graphdef: GraphDef, frozen: Params, *, dtype: np.dtype) -> None:
         self._graphdef, self._frozen, self._dtype = graphdef, frozen, dtype
         try:
-            self.folder = private_folder(root, VERSIONS)
+            self.folder, self._lock = _own_folder(root)
+            _remove_abandoned(root)
         except ExposedFolder as error:
             raise RolloutError(
                 f"{error}, so others could exchange the weights that the rollout servers read; set "
@@ -58,7 +65,7 @@ class WeightFiles:
     def write(self, params: Params, version: str) -> WrittenWeights:
         """Writes one version into a folder that appears complete or not at all.
 
-        Raises RolloutError if there is not enough space.
+        Raises RolloutError if there is not enough space, or it cannot be written.
         """
         model = nnx.merge(self._graphdef, params, self._frozen)
         size = sum(leaf.size for leaf in jax.tree.leaves((params, self._frozen))) * self._dtype.itemsize
@@ -70,13 +77,20 @@ class WeightFiles:
                 "rollout.vllm.weights_dir to a larger folder"
             )
         unfinished, finished = self.folder / f".{version}", self.folder / version
-        unfinished.mkdir(mode=0o700)
         family = family_of(self._graphdef)
         assert isinstance(family, VllmFamily)  # the engine refuses others
-        kept = family.save_for_vllm(model, unfinished, dtype=self._dtype)
-        for file in unfinished.iterdir():
-            file.chmod(0o600)
-        return WrittenWeights(unfinished.replace(finished), kept)
+        try:
+            unfinished.mkdir(mode=0o700)
+            kept = family.save_for_vllm(model, unfinished, dtype=self._dtype)
+            for file in unfinished.iterdir():
+                file.chmod(0o600)
+            return WrittenWeights(unfinished.replace(finished), kept)
+        except OSError as error:  # others may have filled it meanwhile
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise RolloutError(
+                f"the weights cannot be written into {self.folder} ({system_message(error) or error}); free some space "
+                "there, or set rollout.vllm.weights_dir to a larger folder"
+            ) from error
 
     def remove(self, folder: Path) -> None:
         """Removes a version that every server has read."""
@@ -85,3 +99,36 @@ class WeightFiles:
     def close(self) -> None:
         """Removes everything that was written."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _prefix() -> str:
+    """Of the folders of this host's runs, whose locks can be asked for here."""
+    return f"{VERSIONS}{socket.gethostname()}-"
+
+
+def _own_folder(root: Path) -> tuple[Path, int | None]:
+    """A new one, and its lock, which ends with this process. It has its name once it is locked."""
+    made = private_folder(root, f".{VERSIONS}")
+    lock = os.open(made, os.O_RDONLY)
+    with suppress(OSError):  # where the file system knows no locks nobody ever finds an abandoned folder
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return made.rename(root / f"{_prefix()}{made.name.rpartition('-')[2]}"), lock
+
+
+def _remove_abandoned(root: Path) -> None:
+    for folder in root.glob(f"{_prefix()}*"):
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            if os.fstat(lock).st_uid == os.geteuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:  # a run is at work with it, or there are no locks
+            continue
+        finally:
+            os.close(lock)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,10 @@ from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.run.checkpoint_source import configured_processor, lineage
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import load_model
+from vcap_jax.system.child_python import ROOT
 
+SERVED_NAME = "policy"
+"""What the server calls its model."""
 SERVER_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
 """What the command needs in its environment: the routes that load weights and reset caches."""
 
@@ -97,7 +101,7 @@ def serve_command(
         vllm,
         "serve",
         str(folder),
-        "--served-model-name=policy",
+        f"--served-model-name={SERVED_NAME}",
         "--host=127.0.0.1",
         f"--port={port}",
         f"--dtype={config.model.dtype}",
@@ -117,3 +121,19 @@ def serve_command(
         *(["--enable-sleep-mode"] if sleep_mode and not cpu else []),
         *more,
     ]
+
+
+def supervised(
+    command: Sequence[str], *, port: int, sleep_mode: bool, log: Path, stall_timeout_s: float
+) -> list[str]:
+    """The arguments of a Python that keeps the server of ``command`` running (``supervised_rollout``); run it with the
+    server's environment, which names no folder of ours."""
+    find = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
+    run = f"{find}; from vcap_jax.run.supervised_rollout import main; sys.exit(main())"
+    told = [
+        f"--port={port}",
+        f"--model={SERVED_NAME}",
+        f"--log={log}",
+        f"--stall-timeout-s={stall_timeout_s:g}",
+    ]
+    return [sys.executable, "-c", run, *told, *(["--sleep-mode"] if sleep_mode else []), "--", *command]

@@ -1,0 +1,135 @@
+"""A rollout server that is kept running, as the judge's are: started again when it ends, or when its engine hangs.
+
+    python -m vcap_jax.run.supervised_rollout --port=8100 --model=policy --log=FILE --stall-timeout-s=300 -- vllm ...
+
+``launch/serve_rollout.py --supervise`` ends in it. Whoever draws captions with the server loses it for as long as a
+start takes, waits for it, gives it the weights again and asks it again for what it owes (``rollout.vllm_engine``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import aiohttp
+
+from gpu_judge.lifetime import on_signals
+from gpu_judge.vllm_server.readiness import NotReady
+from gpu_judge.vllm_server.supervisor import Launch, Supervision, supervise
+from vcap_jax.rollout.falls_asleep import fall_asleep
+from vcap_jax.system.errors import VCapError
+from vcap_jax.system.json_values import JsonObject
+from vcap_jax.system.sleep_mode import SleepModeError
+
+_ASKED_S = 300.0
+_SHOWN = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutProbe:
+    """How a rollout server is asked (implements ``readiness.Server``). model: the name that it serves. can_sleep: it
+    takes turns with the policy."""
+
+    url: str
+    model: str
+    can_sleep: bool
+
+    @property
+    def key(self) -> None:
+        """It listens on loopback alone, and knows none."""
+        return
+
+    @property
+    def task(self) -> str:
+        """See ``Server``."""
+        return "draw captions"
+
+    async def becomes_ready(self, session: aiohttp.ClientSession) -> None:
+        """See ``Server``. Nothing is drawn for it: the trainer may be giving it weights by now, and no request may be
+        under way then. One that takes turns sleeps, unless it has been given some."""
+        told = await self._asked(session, "GET", "/v1/models")
+        if f'"{self.model}"' not in told:
+            raise NotReady(f"/v1/models tells {told[:_SHOWN]}: another server may have the port")
+        if self.can_sleep:
+            try:
+                await fall_asleep(self.url, os.getpid())
+            except SleepModeError as error:
+                raise NotReady(str(error)) from error
+
+    async def works(self, session: aiohttp.ClientSession) -> None:
+        """See ``Server``: a single token."""
+        body: JsonObject = {"model": self.model, "prompt": "a", "max_tokens": 1, "temperature": 0.0}
+        await self._asked(session, "POST", "/v1/completions", body)
+
+    async def _asked(
+        self, session: aiohttp.ClientSession, method: str, path: str, body: JsonObject | None = None
+    ) -> str:
+        limit = aiohttp.ClientTimeout(total=_ASKED_S)
+        try:
+            async with session.request(method, self.url + path, json=body, timeout=limit) as response:
+                told, status = await response.text(), response.status
+        except (TimeoutError, aiohttp.ClientError) as error:
+            raise NotReady(f"{method} {path}: {type(error).__name__}: {error}") from error
+        if status != 200:
+            raise NotReady(f"{method} {path} answers {status}: {told[:_SHOWN]}")
+        return told
+
+
+def keep_running(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    probe: RolloutProbe,
+    *,
+    log: Path,
+    supervision: Supervision,
+) -> None:
+    """Keeps the server of a command running until SIGTERM or SIGINT. log: what it says is added to it.
+
+    Raises EndlessCrash for one that does not come up, StuckProcess for one that nothing ends, OSError for a log that
+    cannot be written.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as file:
+        file.write(f"== {shlex.join(command)}\n")
+    name = f"rollout server at {probe.url}"
+    launch = Launch(name=name, argv=tuple(command), environment=environment, probe=probe, log=log)
+
+    async def run() -> None:
+        stop, hurry = asyncio.Event(), asyncio.Event()
+        # The first signal ends it in order, a second one does not wait.
+        on_signals(lambda: hurry.set() if stop.is_set() else stop.set())
+        await supervise([launch], supervision, stop=stop, hurry=hurry, all_ready=lambda: None)
+
+    asyncio.run(run())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status: 0 if a signal ended it. The server has this process's environment."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--sleep-mode", action="store_true")
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--stall-timeout-s", type=float, required=True)
+    parser.add_argument("command", nargs="+")
+    args = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    probe = RolloutProbe(url=f"http://127.0.0.1:{args.port}", model=args.model, can_sleep=args.sleep_mode)
+    supervision = replace(Supervision(), stall_s=args.stall_timeout_s)
+    try:
+        keep_running(args.command, dict(os.environ), probe, log=args.log, supervision=supervision)
+    except (VCapError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
