@@ -21,6 +21,9 @@ from vcap_jax.data.errors import MediaError
 from vcap_jax.data.storage import look
 from vcap_jax.models.family import FrameSampling
 
+_VP8_SHOWN = 1 << 4
+"""Bit of a VP8 packet's first byte: its frame is shown, and not only looked at by others (RFC 6386, section 9.1)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class VideoIndex:
@@ -151,8 +154,9 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
     count, end = 0, 0
     shown: dict[int, bool] = {}
     timed = True
+    hides = stream.codec_context.name == "vp8"
     for packet in container.demux(stream):
-        if packet.size == 0 or packet.is_discard:
+        if packet.size == 0 or packet.is_discard or (hides and not memoryview(packet)[0] & _VP8_SHOWN):
             continue
         count += 1
         if packet.pts is None or packet.pts in shown:
@@ -162,19 +166,29 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
             end = max(end, packet.pts + (packet.duration or 0))
     if count == 0:
         raise MediaError(f"{source}: a video of no frames: replace the file or drop the row")
-    declared = stream.frames
-    if declared > count + max(2, declared // 100):
+    unit = float(stream.time_base) if stream.time_base else 0.0
+    promised = _declared_seconds(stream)
+    length = (end - min(shown)) * unit if timed else 0.0
+    declared, spare = stream.frames, max(2, stream.frames // 100)
+    # A clip that was cut without encoding counts the frames that its edit list hides, and is as long as it says.
+    as_long = promised > 0 and length + spare * length / count >= promised
+    if declared > count + spare and not as_long:
         raise MediaError(
             f"{source}: truncated, {count} of {declared} frames are there: replace the file or drop the row"
         )
-    ticks = tuple(sorted(shown)) if timed else None
-    unit = float(stream.time_base) if stream.time_base else 0.0
-    promised = _declared_seconds(stream)
     if not declared and timed and end * unit < 0.95 * promised - 1.0:
         raise MediaError(
             f"{source}: truncated, {end * unit:.1f} of {promised:.1f} seconds are there: "
             "replace the file or drop the row"
         )
+    first = _first_frame(source)
+    if first is None:
+        raise MediaError(f"{source}: a video of no frames: replace the file or drop the row")
+    if timed and first.pts in shown:
+        # Frames that lean on what was cut away before them are never shown.
+        shown = {tick: key for tick, key in shown.items() if tick >= first.pts}
+        count = len(shown)
+    ticks = tuple(sorted(shown)) if timed else None
     rate = float(stream.average_rate or 0.0)
     span = (ticks[-1] - ticks[0]) * unit if ticks else 0.0
     fps = rate if rate > 0 else ((count - 1) / span if span > 0 else 24.0)
@@ -186,9 +200,6 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         if not constant:
             times = tuple(seconds)
             fps = (count - 1) / span
-    first = _first_frame(source)
-    if first is None:
-        raise MediaError(f"{source}: a video of no frames: replace the file or drop the row")
     turns = round(first.rotation / 90) % 4
     height, width = (first.width, first.height) if turns % 2 else (first.height, first.width)
     return VideoIndex(
