@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.signals import ask_to_stop
-from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.errors import ManifestError, StorageError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
@@ -22,6 +22,16 @@ UNREADABLE = "v3"
 
 class Killed(Exception):
     pass
+
+
+@pytest.fixture(autouse=True)
+def videos(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the samples' files."""
+    folder = tmp_path_factory.mktemp("videos")
+    monkeypatch.chdir(folder)
+    for sample in SAMPLES:
+        sample.files[0].touch()
+    return folder
 
 
 class Writer:
@@ -115,6 +125,27 @@ def test_killed_anywhere_it_goes_on_and_does_nothing_twice(tmp_path: Path, lives
         6,
         *(("window", p) for p in range(14) if p not in (6, 7)),
     ]
+
+
+@pytest.mark.parametrize("lives", [2, 9])
+def test_an_attempt_is_not_gone_on_with_while_its_videos_are_away(
+    tmp_path: Path, videos: Path, monkeypatch: pytest.MonkeyPatch, lives: int
+) -> None:
+    """All that is left would be passed over as unreadable, and the pool would be complete without it."""
+    path = tmp_path / "pool.jsonl"
+    alone = write_pool(tmp_path / "alone.jsonl", Writer(), SAMPLES)
+    with pytest.raises(Killed):
+        write_pool(path, Writer(lives=lives), SAMPLES)
+    monkeypatch.chdir(tmp_path)  # where there is none of them
+    untouched = Writer()
+    with pytest.raises(StorageError, match=r"\.mp4: no such file, and \d\.mp4, which was read before"):
+        write_pool(path, untouched, SAMPLES)
+    assert untouched.asked == []
+    monkeypatch.chdir(videos)
+    pool = write_pool(path, Writer(), SAMPLES)
+    assert alone is not None
+    assert pool is not None
+    assert pool.entries() == alone.entries()
 
 
 def test_samples_that_got_nothing_are_tried_again_when_it_is_asked_for(tmp_path: Path) -> None:

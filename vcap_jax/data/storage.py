@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -70,6 +70,27 @@ def tried_again(read: Callable[[S], T], what: S) -> T:
         return read(what)
     except StorageError as error:
         raise StorageError(f"{error}, not within {sum(_PAUSES_S):.0f} s") from error
+
+
+def raise_if_gone(files: Sequence[Path], known: Path | None) -> None:
+    """Raises StorageError where one of ``files`` is not there and ``known``, which was read before, is not there any
+    more: a folder that is no longer mounted looks like that. known: None where nothing was read yet."""
+    missing = next((file for file in files if not is_there(file)), None)
+    if known is not None and missing is not None and not is_there(known):
+        raise StorageError(
+            f"{missing}: no such file, and {known}, which was read before, is not there any more: their storage is away"
+        )
+
+
+def is_there(source: Path) -> bool:
+    """Whether there is something of that name, as far as its storage tells."""
+    try:
+        source.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def raise_if_away(source: Path, error: Exception) -> None:

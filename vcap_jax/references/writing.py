@@ -33,6 +33,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segment
+from vcap_jax.data.storage import raise_if_gone
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import (
@@ -105,7 +106,7 @@ def write_pool(
     Returns the pool, or None while parts of other processes are missing. A signal ends it, with Stopped, once the
     captions in work are written.
     Raises PoolError if another pool, or parts of another, lie at ``path``, if another process is writing the part, or
-    if no sample could be captioned.
+    if no sample could be captioned; StorageError if what an interrupted attempt has read is not there any more.
     """
     shard = shard or Shard()
     provenance = writer.provenance
@@ -133,12 +134,14 @@ def write_pool(
         part = part_file(parts, name, shard)
         if part.exists():
             continue
+        each = (stop - start) // max(1, last - first)
         with held(part, PoolError):
             _write_part(
                 part,
                 start,
                 stop,
                 captions,
+                lambda index, each=each: samples[index // each].files,
                 lambda *told, name=name: on_progress and on_progress(_TOLD[name], *told),
             )
     return _join(path, parts, provenance, samples, shard.count, [job[0] for job in jobs])
@@ -149,11 +152,16 @@ def _write_part(
     start: int,
     stop: int,
     captions: Callable[[int], Iterator[Written]],
+    files: Callable[[int], Sequence[Path]],
     on_progress: Callable[[int, int, int], object],
 ) -> None:
+    """files: of an item's sample."""
     # Items are captioned in order, so everything after the last one written is still to do.
     last = last_row(partial_file(part))
     begin = start if last is None else as_whole(last["place"], f"{part}: place") + 1
+    if start < begin < stop:
+        # A pool lacks for ever what could not be read while it was written.
+        raise_if_gone(files(begin), files(begin - 1)[0])
     done = begin - start
 
     def rows() -> Iterator[Mapping[str, object]]:
