@@ -29,6 +29,7 @@ def write_video(
     size: tuple[int, int] = (32, 48),
     codec: str = "libx264",
     left_half_black: bool = False,
+    upper_half_black: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> Path:
     """A video whose frame i is grey of ``level(i)``. ticks: times in 1/1000 s, for a variable rate. options: of the
@@ -44,6 +45,8 @@ def write_video(
             pixels = np.full((*size, 3), level(i), np.uint8)
             if left_half_black:
                 pixels[:, : size[1] // 2] = 0
+            if upper_half_black:
+                pixels[: size[0] // 2] = 0
             frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
             frame.pts = i if ticks is None else ticks[i]
             frame.time_base = Fraction(1, fps) if ticks is None else Fraction(1, 1000)

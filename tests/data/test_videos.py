@@ -62,18 +62,34 @@ def test_a_variable_rate_is_sampled_evenly_in_time(tmp_path: Path) -> None:
     assert_frames(np.stack(list(read_frames(index, indices))), indices)
 
 
-def test_a_phones_rotation_is_applied(tmp_path: Path) -> None:
-    path = write_video(tmp_path / "a.mp4", 4, left_half_black=True)
+@pytest.mark.parametrize(
+    ("matrix", "corner"),
+    [
+        # The camera's picture has its light at the lower right. Rows a b, c d of ISO 14496-12, section 6.2.2.
+        ((1, 0, 0, 1), "lower right"),
+        ((0, 1, -1, 0), "lower left"),  # a quarter turn clockwise
+        ((-1, 0, 0, -1), "upper left"),
+        ((0, -1, 1, 0), "upper right"),
+        ((-1, 0, 0, 1), "lower left"),  # a mirror
+        ((1, 0, 0, -1), "upper right"),
+        ((0, 1, 1, 0), "lower right"),
+        ((0, -1, -1, 0), "upper left"),
+    ],
+)
+def test_how_a_camera_was_held_is_applied(
+    tmp_path: Path, matrix: tuple[int, int, int, int], corner: str
+) -> None:
+    path = write_video(tmp_path / "a.mp4", 4, left_half_black=True, upper_half_black=True)
     data = bytearray(path.read_bytes())
-    # The matrix of the track header (ISO 14496-12): show the picture a quarter turn clockwise.
-    matrix = struct.pack(">9i", 0, 1 << 16, 0, -(1 << 16), 0, 0, 0, 0, 1 << 30)
+    a, b, c, d = (number << 16 for number in matrix)
     place = data.index(b"tkhd") + 4 + 40
-    data[place : place + 36] = matrix
+    data[place : place + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
     path.write_bytes(data)
-    video = decode_video(path, VideoSettings())
-    assert video.frames.shape[1:] == (48, 32, 3)
-    rows = video.frames[-1].mean(axis=(1, 2))
-    assert rows[:20].max() < 12 < 30 < rows[28:].min()
+    (last,) = decode_video(path, VideoSettings()).frames[-1:]
+    assert last.shape == ((32, 48, 3) if a else (48, 32, 3))
+    rows, columns = last.mean(axis=(1, 2)), last.mean(axis=(0, 2))
+    light = f"{'upper' if rows[0] > rows[-1] else 'lower'} {'left' if columns[0] > columns[-1] else 'right'}"
+    assert light == corner
 
 
 def test_a_raw_stream_without_times_is_counted(tmp_path: Path) -> None:

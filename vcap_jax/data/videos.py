@@ -26,6 +26,24 @@ _VP8_SHOWN = 1 << 4
 
 
 @dataclass(frozen=True, kw_only=True)
+class Turned:
+    """From a stored picture to the displayed one: rows and columns are exchanged, then left and right, then top and
+    bottom."""
+
+    diagonal: bool = False
+    left_right: bool = False
+    top_bottom: bool = False
+
+    def __call__(self, pixels: np.ndarray) -> np.ndarray:
+        """pixels: [H, W, 3]."""
+        if self.diagonal:
+            pixels = pixels.swapaxes(0, 1)
+        if self.left_right:
+            pixels = pixels[:, ::-1]
+        return pixels[::-1] if self.top_bottom else pixels
+
+
+@dataclass(frozen=True, kw_only=True)
 class VideoIndex:
     """What a file holds, found without decoding.
 
@@ -34,7 +52,7 @@ class VideoIndex:
     times: seconds of each frame from the first one.
     keys: indices of the frames at which decoding can start, ascending, the first always among them.
     fps: average frames per second; duration: seconds, the last frame's own included.
-    height, width: as displayed; turns: quarter turns (counter-clockwise) from stored to displayed.
+    height, width: as displayed; turned: from stored to displayed.
     """
 
     path: Path
@@ -45,7 +63,7 @@ class VideoIndex:
     duration: float
     height: int
     width: int
-    turns: int
+    turned: Turned
     constant_rate: bool
 
     def __len__(self) -> int:
@@ -200,8 +218,8 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         if not constant:
             times = tuple(seconds)
             fps = (count - 1) / span
-    turns = round(first.rotation / 90) % 4
-    height, width = (first.width, first.height) if turns % 2 else (first.height, first.width)
+    turned = _turned(first)
+    height, width = (first.width, first.height) if turned.diagonal else (first.height, first.width)
     return VideoIndex(
         path=source,
         ticks=ticks,
@@ -211,7 +229,7 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         duration=times[-1] + 1 / fps,
         height=height,
         width=width,
-        turns=turns,
+        turned=turned,
         constant_rate=constant,
     )
 
@@ -230,6 +248,17 @@ def _first_frame(source: Path) -> av.VideoFrame | None:
     """Shows the size of the pictures, and how they are to be turned. (Raw streams cannot be rewound.)"""
     with _opened(source) as container:
         return next(container.decode(_moving(source, container)), None)
+
+
+def _turned(frame: av.VideoFrame) -> Turned:
+    """As its camera noted, mirrored pictures too: a point x, y is shown at a x + c y, b x + d y."""
+    matrix = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is None:
+        return Turned()
+    a, b, _, c, d, *_ = np.frombuffer(matrix, np.int32).tolist()
+    diagonal = abs(b) + abs(c) > abs(a) + abs(d)
+    across, down = (c, b) if diagonal else (a, d)
+    return Turned(diagonal=diagonal, left_right=across < 0, top_bottom=down < 0)
 
 
 def _key_indices(ticks: tuple[int, ...] | None, shown: dict[int, bool]) -> tuple[int, ...]:
@@ -274,10 +303,10 @@ def _by_count(index: VideoIndex, indices: Sequence[int], found: int) -> Iterator
 
 
 def _pixels(frame: av.VideoFrame, index: VideoIndex) -> np.ndarray:
-    pixels = np.rot90(frame.to_ndarray(format="rgb24"), index.turns)
+    pixels = index.turned(frame.to_ndarray(format="rgb24"))
     if pixels.shape[:2] != (index.height, index.width):
         # A stream may change its size on the way; everything is brought to the first frame's.
-        stored = (index.width, index.height) if index.turns % 2 else (index.height, index.width)
+        stored = (index.width, index.height) if index.turned.diagonal else (index.height, index.width)
         resized = frame.reformat(width=stored[1], height=stored[0], format="rgb24")
-        pixels = np.rot90(resized.to_ndarray(), index.turns)
+        pixels = index.turned(resized.to_ndarray())
     return np.ascontiguousarray(pixels)
