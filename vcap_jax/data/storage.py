@@ -96,4 +96,7 @@ def is_there(source: Path) -> bool:
 def raise_if_away(source: Path, error: Exception) -> None:
     """Raises StorageError if ``error``, of reading the file, tells of its storage."""
     if isinstance(error, OSError) and error.errno in _AWAY:
-        raise StorageError(f"{source}: {error.strerror}: its storage does not answer") from error
+        # A damaged sector says the same every time, and a run cannot go on without the row.
+        alone = " (where it says so of this file alone, remove the file: its sample is skipped then)"
+        hint = alone if error.errno == errno.EIO else ""
+        raise StorageError(f"{source}: {error.strerror}{hint}: its storage does not answer") from error
