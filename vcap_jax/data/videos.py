@@ -15,6 +15,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+from av.sidedata.sidedata import SideData
 from av.stream import Disposition
 
 from vcap_jax.data.errors import MediaError
@@ -252,10 +253,10 @@ def _first_frame(source: Path) -> av.VideoFrame | None:
 
 def _turned(frame: av.VideoFrame) -> Turned:
     """As its camera noted, mirrored pictures too: a point x, y is shown at a x + c y, b x + d y."""
-    matrix = frame.side_data.get("DISPLAYMATRIX")
-    if matrix is None:
+    matrix: object = frame.side_data.get("DISPLAYMATRIX")
+    if not isinstance(matrix, SideData):
         return Turned()
-    a, b, _, c, d, *_ = np.frombuffer(matrix, np.int32).tolist()
+    a, b, _, c, d, *_ = np.frombuffer(bytes(matrix), np.int32).tolist()
     diagonal = abs(b) + abs(c) > abs(a) + abs(d)
     across, down = (c, b) if diagonal else (a, d)
     return Turned(diagonal=diagonal, left_right=across < 0, top_bottom=down < 0)

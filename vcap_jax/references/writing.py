@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
@@ -134,17 +135,22 @@ def write_pool(
         part = part_file(parts, name, shard)
         if part.exists():
             continue
-        each = (stop - start) // max(1, last - first)
+        files = partial(_files, samples, (stop - start) // max(1, last - first))
         with held(part, PoolError):
             _write_part(
                 part,
                 start,
                 stop,
                 captions,
-                lambda index, each=each: samples[index // each].files,
+                files,
                 lambda *told, name=name: on_progress and on_progress(_TOLD[name], *told),
             )
     return _join(path, parts, provenance, samples, shard.count, [job[0] for job in jobs])
+
+
+def _files(samples: Sequence[Sample], each: int, index: int) -> Sequence[Path]:
+    """Of an item's sample, where each sample has so many items."""
+    return samples[index // each].files
 
 
 def _write_part(
