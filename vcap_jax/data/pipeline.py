@@ -12,14 +12,13 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
 import grain
 
 from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError, StorageError
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.storage import is_there, raise_if_gone, tried_again
+from vcap_jax.data.storage import tried_again, watched
 from vcap_jax.models.errors import InputError
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_whole
@@ -123,18 +122,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         # The bad samples since the last good one, by id. Neighbouring epochs may have the same ones at their border.
         self._fruitless: dict[str, BadSample] = {}
 
-        # A file that was read, by which files that were never there are told from storage that has gone.
-        self._known: Path | None = None
-
-        def read(sample: Sample) -> E:
-            try:
-                element = load(sample)
-            except MediaError:
-                raise_if_gone(sample.files, self._known)
-                raise
-            if is_there(sample.files[0]):
-                self._known = sample.files[0]
-            return element
+        read = watched(load)
 
         def load_or_mark(sample: Sample) -> E | BadSample | StorageError:
             try:

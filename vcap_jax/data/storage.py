@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vcap_jax.data.errors import MediaError, StorageError
+from vcap_jax.data.manifest import Sample
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -70,6 +71,25 @@ def tried_again(read: Callable[[S], T], what: S) -> T:
         return read(what)
     except StorageError as error:
         raise StorageError(f"{error}, not within {sum(_PAUSES_S):.0f} s") from error
+
+
+def watched(read: Callable[[Sample], T]) -> Callable[[Sample], T]:
+    """``read``, which raises StorageError for a sample whose file is not there where the last one that was read is not
+    there any more (``raise_if_gone``). May be called by several threads."""
+    known: Path | None = None
+
+    def read_watched(sample: Sample) -> T:
+        nonlocal known
+        try:
+            found = read(sample)
+        except MediaError:
+            raise_if_gone(sample.files, known)
+            raise
+        if is_there(sample.files[0]):
+            known = sample.files[0]
+        return found
+
+    return read_watched
 
 
 def raise_if_gone(files: Sequence[Path], known: Path | None) -> None:
