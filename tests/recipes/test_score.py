@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from tests.reward.scripted_judge import QUALITY, Reply, ScriptedJudge, candidate_of, prompt_text, verdict
-from vcap_jax.captioning.caption import Caption
 from vcap_jax.commands.score import main
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.evals import scoring
@@ -95,28 +94,6 @@ def test_every_caption_gets_the_reward_that_training_would_give(data: Path, serv
         for r in restudy(data / "scores" / "judgements.sqlite", weights)
     }
     assert again == {("a", 0): 2.0, ("b", 0): 3.0, ("b", 1): 1.0}
-
-
-def test_an_input_that_lacks_captions_is_left_out(data: Path, server: ScriptedJudge) -> None:
-    """Of which a server gave only some: its row has these and the error."""
-    server.answer = by_words
-    row = Caption(
-        index=2,
-        id="c",
-        modality="image",
-        files=(Path("c.png"),),
-        texts=("one of two",),
-        tokens=(5,),
-        truncated=(False,),
-        error="1 of 2 captions are lacking",
-    ).row()
-    assert row["captions"]
-    assert row["error"]
-    write_lines(data / "captions.jsonl", {"id": "a", "captions": ["one two"]}, row)
-    rows, summary, said = scored(configured(data, server), data)
-    assert [(row["id"], row["caption"]) for row in rows] == [("a", "one two")]
-    assert (summary["captions"], summary["samples"]) == (1, 1)
-    assert any("captions of 1 of the manifest's 3 images" in line for line in said)
 
 
 def test_the_folder_of_a_run_is_left_alone(data: Path, server: ScriptedJudge) -> None:

@@ -68,17 +68,13 @@ class Captions:
 
 def captions_of(row: JsonObject, where: str) -> Captions:
     """The entry of a row of a file of captions: "id", "captions" and, where they are known, "tokens" and "truncated",
-    or "failure" ("error" in those of ``launch/caption.py``, which also has it where captions are lacking: then those
-    that came are left out). where: it stands. Raises JsonError."""
-    failure = row.get("failure", row.get("error"))
+    or "failure" ("error" in those of ``launch/caption.py``). where: it stands. Raises JsonError."""
     found: JsonDict = {
         **row,
         "id": str(row["id"]) if "id" in row else None,
         "texts": row.get("captions", []),
-        "failure": failure,
+        "failure": row.get("failure", row.get("error")),
     }
-    if failure is not None:
-        found |= {"texts": [], "tokens": [], "truncated": []}
     return as_record(Captions, found, where)
 
 
