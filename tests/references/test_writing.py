@@ -178,6 +178,29 @@ def test_samples_that_got_nothing_are_tried_again_when_it_is_asked_for(tmp_path:
         write_pool(path, Writer(weights="others"), SAMPLES, retry_failed=True)
 
 
+@pytest.mark.parametrize("segments", [0, 2])
+def test_what_a_second_try_got_before_it_failed_is_kept(tmp_path: Path, segments: int) -> None:
+    """As of an endpoint that goes away once more."""
+    path = tmp_path / "pool.jsonl"
+
+    class Down(Writer):
+        def whole(self, samples, first, on_bad):
+            return (written for written in super().whole(samples, first, on_bad) if written.index in (1, 6))
+
+    write_pool(path, Down(segments=segments), SAMPLES)
+    # v0 with its windows is a stretch, from v2 to v5 is another.
+    lives = 2 if segments == 0 else 4
+    with pytest.raises(Killed):
+        write_pool(path, Writer(segments=segments, lives=lives), SAMPLES, retry_failed=True)
+    got = ["v0", "v1", "v2", "v6"] if segments == 0 else ["v0", "v1", "v6"]
+    assert [entry.id for entry in ReferencePool.read(path).entries()] == got
+    pool = write_pool(path, Writer(segments=segments), SAMPLES, retry_failed=True)
+    whole = write_pool(tmp_path / "alone.jsonl", Writer(segments=segments), SAMPLES)
+    assert pool is not None
+    assert whole is not None
+    assert pool.digest() == whole.digest()
+
+
 def test_parts_of_another_writer_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "pool.jsonl"
     with pytest.raises(Killed):

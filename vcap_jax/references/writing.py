@@ -253,33 +253,57 @@ def _retried(
     samples: Sequence[Sample],
     report: Callable[[BadSample], None],
 ) -> ReferencePool:
-    """The pool with entries for those of the samples that had none and get one now. What came before a signal is kept:
-    Stopped is raised once it is written."""
+    """The pool with entries for those of the samples that had none and get one now. What came before a signal or an
+    error is kept: it is raised once that is written."""
     entries = {entry.id: entry for entry in pool.entries()}
     missing = [index for index, sample in enumerate(samples) if sample.id not in entries]
-    for first, last in _stretches(missing):
-        texts = {w.index: w.references for w in writer.whole(samples[first:last], first, report)}
-        windows: dict[int, list[Segment]] = {}
-        per = writer.segments
-        if per and texts:
-            for found in writer.windows(samples[first:last], first * per, report):
-                assert found.window is not None
-                segment = Segment(start=found.window.start, end=found.window.end, references=found.references)
-                windows.setdefault(found.index // per, []).append(segment)
-        if per and requested():
-            break  # windows may be lacking: these are tried again
-        for index, references in texts.items():
-            entry = PoolEntry(
-                id=samples[index].id, references=references, segments=tuple(windows.get(index, ()))
-            )
-            entries[entry.id] = entry
-        if requested():
-            break
-    if len(entries) > len(pool):
+
+    def kept() -> ReferencePool:
+        if len(entries) == len(pool):
+            return pool
         ordered = [entries[sample.id] for sample in samples if sample.id in entries]
-        pool = _written(path, ordered, writer.provenance)
+        return _written(path, ordered, writer.provenance)
+
+    try:
+        for first, last in _stretches(missing):
+            for entry in _of_stretch(writer, samples, first, last, report):
+                entries[entry.id] = entry
+            if requested():
+                break
+    except BaseException:
+        kept()
+        raise
+    pool = kept()
     raise_if_requested(f"stopped with {len(samples) - len(pool)} samples still without references")
     return pool
+
+
+def _of_stretch(
+    writer: ReferenceWriter,
+    samples: Sequence[Sample],
+    first: int,
+    last: int,
+    report: Callable[[BadSample], None],
+) -> Iterator[PoolEntry]:
+    """Entries of the samples from ``first`` to one before ``last``: as they come, or where they have windows once all
+    of those are there."""
+    per = writer.segments
+    texts: dict[int, tuple[str, ...]] = {}
+    for written in writer.whole(samples[first:last], first, report):
+        texts[written.index] = written.references
+        if not per:
+            yield PoolEntry(id=samples[written.index].id, references=written.references)
+    if not per or not texts:
+        return
+    windows: dict[int, list[Segment]] = {}
+    for found in writer.windows(samples[first:last], first * per, report):
+        assert found.window is not None
+        segment = Segment(start=found.window.start, end=found.window.end, references=found.references)
+        windows.setdefault(found.index // per, []).append(segment)
+    if requested():
+        return  # windows may be lacking: these are tried again
+    for index, references in texts.items():
+        yield PoolEntry(id=samples[index].id, references=references, segments=tuple(windows.get(index, ())))
 
 
 def _stretches(indices: Sequence[int]) -> Iterator[tuple[int, int]]:
