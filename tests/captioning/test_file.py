@@ -255,6 +255,46 @@ def test_inputs_that_vanish_meanwhile_are_told_and_nothing_is_lost(folder: Path,
     assert again.batches == [[9]]
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("change", ["added", "removed"])
+def test_inputs_that_move_meanwhile_do_not_take_each_others_places(
+    folder: Path, whole: bytes, tmp_path: Path, change: str, count: int
+) -> None:
+    """A folder that somebody writes to: what was counted at first is what the file is of."""
+    path = tmp_path / "moved.jsonl"
+    jobs = [job_of(folder, Shard(index=index, count=count)) for index in range(count)]
+    there, away = folder / "001.png", tmp_path / "001.png"
+    if change == "added":
+        (folder / "000a.png").write_bytes(there.read_bytes())
+    else:
+        there.rename(away)
+    for job in jobs:
+        lacking = change == "removed" and job.shard.index == count - 1
+        message = "1 inputs are not there any more" if lacking else "have moved: take away what was added"
+        with pytest.raises(CaptionFileError, match=message):
+            write_caption_file(path, Captioner(ReadingEngine()), job)
+    if change == "added":
+        (folder / "000a.png").unlink()
+    else:
+        away.rename(there)
+    again = ReadingEngine()
+    done = [write_caption_file(path, Captioner(again), job) for job in jobs]
+    assert done == [False] * (count - 1) + [True]
+    assert path.read_bytes() == whole
+    assert 0 not in {index for batch in again.batches for index in batch}  # it had its place
+
+
+def test_rows_that_are_added_at_the_end_of_a_manifest_are_for_another_time(tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path, 4)
+    manifest = tmp_path / "rows.jsonl"
+    lines = [json.dumps({"id": picture.stem, "image": picture.name}) + "\n" for picture in pictures]
+    manifest.write_text("".join(lines[:3]))
+    job = job_of(manifest)
+    manifest.write_text("".join(lines))
+    assert write_caption_file(tmp_path / "out.jsonl", Captioner(ReadingEngine()), job)
+    assert [caption.id for caption in read_caption_file(tmp_path / "out.jsonl")] == ["000", "001", "002"]
+
+
 @pytest.mark.slow
 def test_shares_of_a_real_policys_draws_are_those_of_one(tmp_path: Path) -> None:
     """Groups decode beside others than alone, and in other batches."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -29,10 +29,13 @@ def write_video(
     size: tuple[int, int] = (32, 48),
     codec: str = "libx264",
     left_half_black: bool = False,
+    upper_half_black: bool = False,
+    options: Mapping[str, str] | None = None,
 ) -> Path:
-    """A video whose frame i is grey of ``level(i)``. ticks: times in 1/1000 s, for a variable rate."""
+    """A video whose frame i is grey of ``level(i)``. ticks: times in 1/1000 s, for a variable rate. options: of the
+    codec."""
     with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=fps)
+        stream = container.add_stream(codec, rate=fps, options=dict(options or {}))
         stream.height, stream.width = size
         stream.pix_fmt = "yuv420p"
         stream.gop_size = key_every
@@ -42,12 +45,44 @@ def write_video(
             pixels = np.full((*size, 3), level(i), np.uint8)
             if left_half_black:
                 pixels[:, : size[1] // 2] = 0
+            if upper_half_black:
+                pixels[: size[0] // 2] = 0
             frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
             frame.pts = i if ticks is None else ticks[i]
             frame.time_base = Fraction(1, fps) if ticks is None else Fraction(1, 1000)
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return path
+
+
+def copy_packets(
+    source: Path,
+    target: Path,
+    *,
+    start: float = 0.0,
+    anew: bool = False,
+    change: Callable[[int, bytes], bytes] = lambda number, data: data,
+) -> Path:
+    """A video's packets in another file, without encoding, from the key frame at or before ``start`` seconds.
+
+    anew: count times from ``start``, as ``ffmpeg -ss START -c copy`` does. change: gives the bytes of each packet by
+    its number.
+    """
+    with av.open(str(source)) as old, av.open(str(target), "w") as new:
+        video = old.streams.video[0]
+        stream = new.add_stream_from_template(video)
+        assert video.time_base is not None
+        begin = round(start / video.time_base)
+        packets = [packet for packet in old.demux(video) if packet.size]
+        first = max(i for i, packet in enumerate(packets) if packet.is_keyframe and packet.pts <= begin)
+        for number, packet in enumerate(packets[first:]):
+            copy = av.Packet(change(number, bytes(packet)))
+            copy.pts, copy.dts, copy.time_base = packet.pts, packet.dts, packet.time_base
+            if anew:
+                copy.pts, copy.dts = packet.pts - begin, packet.dts - begin
+            copy.duration, copy.is_keyframe, copy.stream = packet.duration, packet.is_keyframe, stream
+            new.mux(copy)
+    return target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,16 @@ def test_rows_become_samples_with_paths_beside_the_manifest(tmp_path: Path) -> N
         ([{"id": "a", "image": "a.png", "video": "a.mp4"}], r"image and video"),
         ([{"id": "a", "images": []}], r'"images" is empty'),
         ([{"id": "a", "image": 3}], r'"image" must be'),
+        ([{"id": "a", "image": ["a.png"]}], r':1: "image" is a list, .*several pictures are "images"'),
+        ([{"id": "a", "video": ["a.mp4"]}], r':1: "video" is a list, .*give each clip a row'),
+        (
+            [{"id": "a", "image": "data:image/png;base64,iVBO"}],
+            r":1: .*the file itself, 'data:image/png;base64,iVBO'",
+        ),
+        (
+            [{"id": "a", "images": ["a.png", "iVBO" * 9999]}],
+            r":1: .*the file itself, '(iVBO){8}'\.\.\.: write it",
+        ),
         ([{"id": "a", "image": "a.png", "prompt": ""}], r'"prompt" must be'),
         ([{"id": "a", "image": "a.png", "references": "text"}], r'"references" must be'),
         ([{"id": "a", "imgae": "a.png"}], r':1: unknown key "imgae"; the nearest is "image"'),

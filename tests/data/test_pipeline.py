@@ -20,6 +20,7 @@ from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.pipeline import BadSample, GroupBatch, GroupIterator, PipelineSettings
+from vcap_jax.data.storage import look
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
@@ -284,6 +285,42 @@ def test_files_that_all_seem_gone_are_given_up_before_the_epoch_is_used_up() -> 
         next(iterator)
     assert iterator.get_state()["position"] == place
     assert iterator.skipped_total == 1000
+
+
+def test_a_folder_that_is_no_longer_mounted_costs_no_sample(pauses: list[float], tmp_path: Path) -> None:
+    """Also in a single pass over few samples, as where references are written: none of them would get any. A file that
+    was never there, or was taken away alone, is the manifest's fault."""
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    files = [mounted / f"{i}.png" for i in range(6)]
+    for i in (0, 1, 3, 4, 5):
+        files[i].touch()
+
+    def read(sample: Sample) -> Example:
+        look(sample.images[0])
+        if sample.id == "4":
+            raise MediaError("4.png: broken")
+        return good(sample)
+
+    numbered = [Sample(id=str(i), images=(file,)) for i, file in enumerate(files)]
+    settings = PipelineSettings(batch_groups=1, shuffle=False, epochs=1, threads=1, prefetch=1)
+
+    def beginning() -> GroupIterator[Example]:
+        iterator = GroupIterator(numbered, read, settings)
+        assert ids(next(iterator)) == (["0"], [])
+        assert ids(next(iterator)) == (["1"], [])
+        assert ids(next(iterator)) == (["3"], ["2"])
+        return iterator
+
+    assert [ids(batch) for batch in beginning()] == [(["5"], ["4"])]
+    assert pauses == []
+    iterator = beginning()
+    iterator.close()  # what was read ahead
+    mounted.rename(tmp_path / "away")
+    mounted.mkdir()
+    with pytest.raises(StorageError, match=r"4\.png: no such file, and .*png, which was read before"):
+        next(iterator)
+    assert sum(pauses) >= 30  # also what is read ahead is tried again
 
 
 def test_what_a_process_has_read_ahead_is_used_whatever_samples_are_bad() -> None:

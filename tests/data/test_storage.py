@@ -56,6 +56,22 @@ def test_storage_that_goes_while_a_picture_is_read(tmp_path: Path, monkeypatch: 
         decode_image(path)
 
 
+def test_a_damaged_sector_can_be_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken for storage that is away, at each start, and a row cannot be taken out of a run's manifest."""
+    path = tmp_path / "photo.png"
+    path.touch()
+
+    def damaged(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Image, "open", damaged)
+    with pytest.raises(StorageError, match=r"error \(where it says so of this file alone, remove the file"):
+        decode_image(path)
+    path.unlink()
+    with pytest.raises(MediaError, match="no such file"):
+        decode_image(path)
+
+
 def test_storage_that_goes_while_a_video_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "clip.mp4"
     write_video(path, 21, fps=10)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data.media_files import decode_video, level, write_video
+from tests.data.media_files import copy_packets, decode_video, level, write_video
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.videos import choose_frames, index_video, read_frames
 from vcap_jax.models.qwen3_vl.processing.frames import sample_indices
@@ -62,18 +62,34 @@ def test_a_variable_rate_is_sampled_evenly_in_time(tmp_path: Path) -> None:
     assert_frames(np.stack(list(read_frames(index, indices))), indices)
 
 
-def test_a_phones_rotation_is_applied(tmp_path: Path) -> None:
-    path = write_video(tmp_path / "a.mp4", 4, left_half_black=True)
+@pytest.mark.parametrize(
+    ("matrix", "corner"),
+    [
+        # The camera's picture has its light at the lower right. Rows a b, c d of ISO 14496-12, section 6.2.2.
+        ((1, 0, 0, 1), "lower right"),
+        ((0, 1, -1, 0), "lower left"),  # a quarter turn clockwise
+        ((-1, 0, 0, -1), "upper left"),
+        ((0, -1, 1, 0), "upper right"),
+        ((-1, 0, 0, 1), "lower left"),  # a mirror
+        ((1, 0, 0, -1), "upper right"),
+        ((0, 1, 1, 0), "lower right"),
+        ((0, -1, -1, 0), "upper left"),
+    ],
+)
+def test_how_a_camera_was_held_is_applied(
+    tmp_path: Path, matrix: tuple[int, int, int, int], corner: str
+) -> None:
+    path = write_video(tmp_path / "a.mp4", 4, left_half_black=True, upper_half_black=True)
     data = bytearray(path.read_bytes())
-    # The matrix of the track header (ISO 14496-12): show the picture a quarter turn clockwise.
-    matrix = struct.pack(">9i", 0, 1 << 16, 0, -(1 << 16), 0, 0, 0, 0, 1 << 30)
+    a, b, c, d = (number << 16 for number in matrix)
     place = data.index(b"tkhd") + 4 + 40
-    data[place : place + 36] = matrix
+    data[place : place + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30)
     path.write_bytes(data)
-    video = decode_video(path, VideoSettings())
-    assert video.frames.shape[1:] == (48, 32, 3)
-    rows = video.frames[-1].mean(axis=(1, 2))
-    assert rows[:20].max() < 12 < 30 < rows[28:].min()
+    (last,) = decode_video(path, VideoSettings()).frames[-1:]
+    assert last.shape == ((32, 48, 3) if a else (48, 32, 3))
+    rows, columns = last.mean(axis=(1, 2)), last.mean(axis=(0, 2))
+    light = f"{'upper' if rows[0] > rows[-1] else 'lower'} {'left' if columns[0] > columns[-1] else 'right'}"
+    assert light == corner
 
 
 def test_a_raw_stream_without_times_is_counted(tmp_path: Path) -> None:
@@ -126,6 +142,50 @@ def test_a_truncated_file_is_named(tmp_path: Path, front: bool, share: float) ->
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
     with pytest.raises(MediaError, match="cut"):
         decode_video(path, VideoSettings(fps=10))
+
+
+def test_a_clip_that_was_cut_without_encoding_is_whole(tmp_path: Path) -> None:
+    """Its file holds frames from the last key frame on, and an edit list hides those before the cut."""
+    whole = write_video(tmp_path / "a.mp4", 60, key_every=1000)
+    cut = copy_packets(whole, tmp_path / "cut.mp4", start=4.5, anew=True)
+    with av.open(str(cut)) as container:
+        assert container.streams.video[0].frames == 60
+    index = index_video(cut)
+    assert (len(index), index.duration) == (15, pytest.approx(1.5))
+    frames = np.stack(list(read_frames(index, [0, 7, 14])))
+    assert_frames(frames, [45, 52, 59])
+
+
+@pytest.mark.parametrize("ending", ["ts", "mkv"])
+def test_frames_that_lean_on_what_was_cut_away_are_not_counted(tmp_path: Path, ending: str) -> None:
+    """At the border of an open group of pictures, where broadcasts are cut."""
+    options = {"x264-params": "open-gop=1:keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0"}
+    whole = write_video(tmp_path / f"a.{ending}", 40, options=options)
+    cut = copy_packets(whole, tmp_path / f"cut.{ending}", start=2.0)
+    with av.open(str(cut)) as container:
+        stored = [packet.pts for packet in container.demux(container.streams.video[0]) if packet.size]
+    assert min(stored) < stored[0]
+    index = index_video(cut)
+    assert len(index) < len(stored)
+    chosen = [0, len(index) // 2, len(index) - 1]
+    begin = 40 - len(index)
+    assert_frames(np.stack(list(read_frames(index, chosen))), [begin + i for i in chosen])
+
+
+def test_frames_that_are_never_shown_are_not_counted(tmp_path: Path) -> None:
+    """VP8 keeps what other frames are made of as frames of their own."""
+    whole = write_video(tmp_path / "a.webm", 30, codec="libvpx")
+    hidden = copy_packets(
+        whole,
+        tmp_path / "hidden.webm",
+        change=lambda i, data: bytes([data[0] & ~16]) + data[1:] if i in (7, 15) else data,
+    )
+    index = index_video(hidden)
+    assert len(index) == 28
+    shown = [i for i in range(30) if i not in (7, 15)]
+    assert_frames(
+        np.stack(list(read_frames(index, [0, 6, 7, 14, 27]))), [shown[i] for i in (0, 6, 7, 14, 27)]
+    )
 
 
 def test_a_cover_is_no_video(tmp_path: Path) -> None:

@@ -136,3 +136,30 @@ def test_a_sample_whose_storage_is_gone_is_not_one_that_failed(monkeypatch: pyte
     with pytest.raises(StorageError, match=r"s0\.png: Stale file handle, not within 30 s"):
         list(scored(own, captions(1)))
     assert sum(slept) == 30
+
+
+def test_samples_of_a_folder_that_is_no_longer_mounted_have_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But one that was never there has."""
+    monkeypatch.setattr(storage, "time", SimpleNamespace(sleep=lambda seconds: None))
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    there = tuple(Sample(id=f"s{i}", images=(mounted / f"s{i}.png",)) for i in range(4))
+    for i in (0, 2, 3):
+        there[i].images[0].touch()
+    unmounted = threading.Event()
+
+    def read(sample: Sample) -> EncodedMedia:
+        if sample.id == "s2" and unmounted.is_set() and mounted.exists():
+            mounted.rename(tmp_path / "away")
+        storage.look(sample.images[0])
+        return media()
+
+    own = OwnData(
+        samples=there, references=None, session=cast(RewardSession, Session()), media=read, threads=1
+    )
+    assert [one.unasked is None for one in scored(own, captions(4))] == [True, False, True, True]
+    unmounted.set()
+    with pytest.raises(StorageError, match=r"s2\.png: no such file, and .*s0\.png, which was read before"):
+        list(scored(own, captions(4)))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.signals import ask_to_stop
-from vcap_jax.data.errors import MediaError, NoUsableSamplesError
+from vcap_jax.data.errors import MediaError, NoUsableSamplesError, StorageError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.recipes.best_of_n import best_candidate, choose_best, score_candidates
@@ -64,6 +64,12 @@ def test_no_score_at_all_is_an_error(tmp_path: Path) -> None:
     path.write_text('{"place": 0, "id": "a", "rewards": [null]}\n')
     with pytest.raises(NoUsableSamplesError, match=r"scores\.jsonl: not a single candidate"):
         choose_best(path, ReferencePool([PoolEntry(id="a", references=("x",))]))
+
+
+@pytest.fixture(autouse=True)
+def pictures(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("pictures"))
+    Path("x.png").touch()
 
 
 class Session:
@@ -148,6 +154,20 @@ def test_it_goes_on_where_only_samples_that_cannot_be_read_are_left(tmp_path: Pa
     score(path, again, bad, samples=SAMPLES[:4])
     assert (again.asked, [b.id for b in bad]) == ([], ["s3"])
     assert [json.loads(line)["id"] for line in path.read_text().splitlines()] == ["s2"]
+
+
+def test_an_attempt_is_not_gone_on_with_while_its_pictures_are_away(tmp_path: Path) -> None:
+    path = tmp_path / "scores.jsonl"
+    with pytest.raises(ConnectionError):
+        score(path, Session(dies="s2"), [])
+    Path("x.png").unlink()
+    untouched = Session()
+    with pytest.raises(StorageError, match=r"x\.png, which was read before, is not there any more"):
+        score(path, untouched, [])
+    assert untouched.asked == []
+    Path("x.png").touch()
+    score(path, Session(), [])
+    assert len(path.read_text().splitlines()) == 5
 
 
 def test_a_sample_that_cannot_be_read_may_be_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.signals import ask_to_stop
-from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.errors import ManifestError, StorageError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
@@ -22,6 +22,16 @@ UNREADABLE = "v3"
 
 class Killed(Exception):
     pass
+
+
+@pytest.fixture(autouse=True)
+def videos(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the samples' files."""
+    folder = tmp_path_factory.mktemp("videos")
+    monkeypatch.chdir(folder)
+    for sample in SAMPLES:
+        sample.files[0].touch()
+    return folder
 
 
 class Writer:
@@ -117,6 +127,27 @@ def test_killed_anywhere_it_goes_on_and_does_nothing_twice(tmp_path: Path, lives
     ]
 
 
+@pytest.mark.parametrize("lives", [2, 9])
+def test_an_attempt_is_not_gone_on_with_while_its_videos_are_away(
+    tmp_path: Path, videos: Path, monkeypatch: pytest.MonkeyPatch, lives: int
+) -> None:
+    """All that is left would be passed over as unreadable, and the pool would be complete without it."""
+    path = tmp_path / "pool.jsonl"
+    alone = write_pool(tmp_path / "alone.jsonl", Writer(), SAMPLES)
+    with pytest.raises(Killed):
+        write_pool(path, Writer(lives=lives), SAMPLES)
+    monkeypatch.chdir(tmp_path)  # where there is none of them
+    untouched = Writer()
+    with pytest.raises(StorageError, match=r"\.mp4: no such file, and \d\.mp4, which was read before"):
+        write_pool(path, untouched, SAMPLES)
+    assert untouched.asked == []
+    monkeypatch.chdir(videos)
+    pool = write_pool(path, Writer(), SAMPLES)
+    assert alone is not None
+    assert pool is not None
+    assert pool.entries() == alone.entries()
+
+
 def test_samples_that_got_nothing_are_tried_again_when_it_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "pool.jsonl"
 
@@ -145,6 +176,29 @@ def test_samples_that_got_nothing_are_tried_again_when_it_is_asked_for(tmp_path:
     assert {0, 5}.isdisjoint(again.asked)
     with pytest.raises(PoolError, match="holds another pool"):
         write_pool(path, Writer(weights="others"), SAMPLES, retry_failed=True)
+
+
+@pytest.mark.parametrize("segments", [0, 2])
+def test_what_a_second_try_got_before_it_failed_is_kept(tmp_path: Path, segments: int) -> None:
+    """As of an endpoint that goes away once more."""
+    path = tmp_path / "pool.jsonl"
+
+    class Down(Writer):
+        def whole(self, samples, first, on_bad):
+            return (written for written in super().whole(samples, first, on_bad) if written.index in (1, 6))
+
+    write_pool(path, Down(segments=segments), SAMPLES)
+    # v0 with its windows is a stretch, from v2 to v5 is another.
+    lives = 2 if segments == 0 else 4
+    with pytest.raises(Killed):
+        write_pool(path, Writer(segments=segments, lives=lives), SAMPLES, retry_failed=True)
+    got = ["v0", "v1", "v2", "v6"] if segments == 0 else ["v0", "v1", "v6"]
+    assert [entry.id for entry in ReferencePool.read(path).entries()] == got
+    pool = write_pool(path, Writer(segments=segments), SAMPLES, retry_failed=True)
+    whole = write_pool(tmp_path / "alone.jsonl", Writer(segments=segments), SAMPLES)
+    assert pool is not None
+    assert whole is not None
+    assert pool.digest() == whole.digest()
 
 
 def test_parts_of_another_writer_are_refused(tmp_path: Path) -> None:

@@ -88,6 +88,30 @@ def test_what_is_worth_knowing_is_told(manifest: Path) -> None:
     assert check_inputs(RunConfig()) == []
 
 
+def test_what_a_folder_holds_beside_pictures_and_clips_is_told(tmp_path: Path) -> None:
+    """Phones write HEIC, which nothing here opens; a manifest in the folder is no sample and not read."""
+    for name in ("a.png", "b.heic", "c.HEIC", "rows.jsonl", "README", "inside/d.heic", ".hidden"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "inside" / "e.x\udcff").touch()
+    (note,) = check_inputs(settings(tmp_path))
+    assert note.startswith(
+        f"{tmp_path}: 6 files are left out, which by their names are neither pictures nor "
+    )
+    assert ": .heic (3), " in note
+    assert sorted(note.rpartition(": ")[2].split(", ")) == [
+        ".heic (3)",
+        ".jsonl (1)",
+        ".x\\udcff (1)",
+        "no ending (1)",
+    ]
+    held = tmp_path / "inside"
+    (held / "f.png").touch()
+    manifest = rows(tmp_path / "rows.jsonl", {"id": "a", "image": "a.png"})
+    (note,) = check_inputs(settings(manifest, f"data.heldout={held}"))
+    assert note.startswith(f"{held}: 2 files are left out")
+
+
 def test_rows_of_the_other_modality_are_counted(manifest: Path) -> None:
     said: list[str] = []
     assert [sample.id for sample in manifest_samples(settings(manifest), said.append)] == ["a", "b"]

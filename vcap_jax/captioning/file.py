@@ -21,13 +21,15 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 
 from vcap_jax.captioning.by_endpoint import as_noted_now
 from vcap_jax.captioning.caption import Caption
 from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.captioning.engines import Drawing
-from vcap_jax.captioning.inputs import Counted, Inputs
+from vcap_jax.captioning.inputs import Counted, Inputs, identified
 from vcap_jax.captioning.parts import (
     Shard,
     as_read,
@@ -43,7 +45,7 @@ from vcap_jax.captioning.parts import (
 from vcap_jax.data.manifest import Sample
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.files import write_json, write_through
-from vcap_jax.system.json_values import JsonDict, as_whole, parse_json, read_json_object
+from vcap_jax.system.json_values import JsonDict, JsonValue, as_whole, parse_json, read_json_object
 from vcap_jax.system.shutdown import requested
 
 _NAME = "captions"
@@ -148,43 +150,53 @@ def _write_part(
     on_progress: Callable[[str, int, int, int], None] | None,
 ) -> None:
     first, last = job.shard.span(job.counted.total)
-    # A byte for each input: of millions only what is done is known, and which they are is read anew.
-    done = bytearray(last - first)
+    # Eight bytes for each input: of millions only what is done is known, and which they are is read anew.
+    done = array("Q", [0]) * (last - first)
     for row in whole_rows(partial_file(part)):
         # Of several rows of an input the last counts, here and when the parts are joined.
-        done[_index(row, part) - first] = not (retry_failed and "error" in row)
+        done[_index(row, part) - first] = 0 if retry_failed and "error" in row else _mark(row.get("id"))
+    if any(done):
+        # Where inputs came or went while an earlier attempt was at work, those after them stood in other places.
+        for index, sample in enumerate(islice(job.inputs, first, last)):
+            if done[index] != _mark(sample.id):
+                done[index] = 0
     before = count = 0
+    found = blake2b(digest_size=16)
 
     def taken() -> Iterator[JsonDict]:
         for caption in captioned:
             if first <= caption.index < last and not done[caption.index - first]:
-                done[caption.index - first] = 1
+                done[caption.index - first] = _mark(caption.id)
                 yield {"place": caption.index, **caption.row()}
 
     def to_do() -> Iterator[tuple[int, Sample]]:
-        for index, sample in enumerate(job.inputs):
-            if index >= last:
-                return
-            if index >= first and not done[index - first]:
+        for index, sample in enumerate(islice(job.inputs, job.counted.total)):
+            found.update(identified(sample))
+            if first <= index < last and not done[index - first]:
                 yield index, sample
 
     def rows() -> Iterator[JsonDict]:
         nonlocal before, count
         yield from taken()
-        before = count = sum(done)
+        before = count = sum(mark != 0 for mark in done)
         if before == last - first:
             return
         captions = captioner.placed(to_do(), drawing=job.drawing, seed=job.seed, total=job.counted.total)
         for caption in captions:
             yield {"place": caption.index, **caption.row()}
             count += 1
-            done[caption.index - first] = 1
+            done[caption.index - first] = _mark(caption.id)
             if on_caption is not None:
                 on_caption(caption)
             if on_progress is not None:
                 on_progress("captions", count, last - first, count - before)
         if count < last - first and not requested():
             raise _changed(last - first - count)
+        if not requested() and found.hexdigest() != job.counted.digest:
+            raise CaptionFileError(
+                f"inputs were added, renamed or removed while {part} was written, so that others have moved: take away "
+                f"what was added and give the same command again, or remove {part.parent} and begin anew"
+            )
 
     grow(part, rows(), stopped=lambda: f"stopped with {count} of {last - first} inputs captioned")
 
@@ -236,6 +248,11 @@ def _offsets(part: Path, shard: Shard, job: CaptionJob) -> array[int]:
     if missing := sum(offset < 0 for offset in offsets):
         raise _changed(missing)
     return offsets
+
+
+def _mark(identity: JsonValue) -> int:
+    """Of an input that is done, never 0: by which it is known again."""
+    return int.from_bytes(blake2b(str(identity).encode(), digest_size=8).digest(), "big") or 1
 
 
 def _index(row: JsonDict, part: Path) -> int:

@@ -75,7 +75,7 @@ class Inputs:
                 others += 1
                 continue
             counts[sample.modality] += 1
-            digest.update(json.dumps([sample.id, sample.modality, sample.prompt]).encode())
+            digest.update(identified(sample))
         found = Counted(
             images=counts["image"], videos=counts["video"], others=others, digest=digest.hexdigest()
         )
@@ -96,6 +96,11 @@ class Inputs:
                     yield sample
             else:
                 yield file_sample(path, str(path))
+
+
+def identified(sample: Sample) -> bytes:
+    """What ``Counted.digest`` is made of."""
+    return json.dumps([sample.id, sample.modality, sample.prompt]).encode()
 
 
 def _problem(path: Path) -> str | None:

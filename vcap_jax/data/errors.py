@@ -16,6 +16,8 @@ class MediaError(VCapError, ValueError):
 class StorageError(VCapError, OSError):
     """The storage of a file does not answer: nothing is known of the file."""
 
+    resumable = True
+
 
 class NoUsableSamplesError(VCapError, RuntimeError):
     """A whole pass over the data, or a long piece of it, without a single sample that could be used."""

@@ -23,6 +23,8 @@ from vcap_jax.data.jsonl import is_address, other_keys, read_objects, row_id, st
 from vcap_jax.system.json_values import JsonObject
 
 _MEDIA = ("image", "images", "video")
+_LONGEST_PATH = 4096
+"""Characters of a path, the most that Linux takes."""
 _KEYS = {
     "id": ("uid", "key", "name", "image_id", "video_id", "sample_id"),
     "image": (
@@ -142,10 +144,18 @@ def _sample(row: JsonObject, source: Path, number: int) -> Sample:
         found = " and ".join(media) or "none of them"
         raise ManifestError(f'{where}: a row has exactly one of "image", "images" and "video", got {found}')
     key = media[0]
+    if key != "images" and isinstance(row[key], list):
+        remedy = 'several pictures are "images"' if key == "image" else "give each clip a row"
+        raise ManifestError(f'{where}: "{key}" is a list, and names one file: {remedy}')
     names = string_list([row[key]] if key != "images" else row[key], where, key)
     if not names:
         raise ManifestError(f'{where}: "images" is empty: name at least one file')
     for name in names:
+        if name.startswith("data:") or len(name) > _LONGEST_PATH:
+            raise ManifestError(
+                f'{where}: "{key}" is no path but the file itself, {name[:32]!r}...: write it into a file and '
+                "give its path"
+            )
         if is_address(name):
             raise ManifestError(
                 f"{where}: {name} is an address, and files must be local: download it, give its path"

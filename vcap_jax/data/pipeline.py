@@ -18,7 +18,7 @@ import grain
 
 from vcap_jax.data.errors import ManifestError, MediaError, NoUsableSamplesError, StorageError
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.storage import tried_again
+from vcap_jax.data.storage import tried_again, watched
 from vcap_jax.models.errors import InputError
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_whole
@@ -122,9 +122,11 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         # The bad samples since the last good one, by id. Neighbouring epochs may have the same ones at their border.
         self._fruitless: dict[str, BadSample] = {}
 
+        read = watched(load)
+
         def load_or_mark(sample: Sample) -> E | BadSample | StorageError:
             try:
-                return tried_again(load, sample)
+                return tried_again(read, sample)
             except (MediaError, InputError) as error:
                 return BadSample(id=sample.id, reason=str(error))
             except StorageError as error:

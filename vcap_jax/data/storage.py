@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from vcap_jax.data.errors import MediaError, StorageError
+from vcap_jax.data.manifest import Sample
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -72,7 +73,50 @@ def tried_again(read: Callable[[S], T], what: S) -> T:
         raise StorageError(f"{error}, not within {sum(_PAUSES_S):.0f} s") from error
 
 
+def watched(read: Callable[[Sample], T]) -> Callable[[Sample], T]:
+    """``read``, which raises StorageError for a sample whose file is not there where the last one that was read is not
+    there any more (``raise_if_gone``). May be called by several threads."""
+    known: Path | None = None
+
+    def read_watched(sample: Sample) -> T:
+        nonlocal known
+        try:
+            found = read(sample)
+        except MediaError:
+            raise_if_gone(sample.files, known)
+            raise
+        if is_there(sample.files[0]):
+            known = sample.files[0]
+        return found
+
+    return read_watched
+
+
+def raise_if_gone(files: Sequence[Path], known: Path | None) -> None:
+    """Raises StorageError where one of ``files`` is not there and ``known``, which was read before, is not there any
+    more: a folder that is no longer mounted looks like that. known: None where nothing was read yet."""
+    missing = next((file for file in files if not is_there(file)), None)
+    if known is not None and missing is not None and not is_there(known):
+        raise StorageError(
+            f"{missing}: no such file, and {known}, which was read before, is not there any more: their storage is away"
+        )
+
+
+def is_there(source: Path) -> bool:
+    """Whether there is something of that name, as far as its storage tells."""
+    try:
+        source.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
 def raise_if_away(source: Path, error: Exception) -> None:
     """Raises StorageError if ``error``, of reading the file, tells of its storage."""
     if isinstance(error, OSError) and error.errno in _AWAY:
-        raise StorageError(f"{source}: {error.strerror}: its storage does not answer") from error
+        # A damaged sector says the same every time, and a run cannot go on without the row.
+        alone = " (where it says so of this file alone, remove the file: its sample is skipped then)"
+        hint = alone if error.errno == errno.EIO else ""
+        raise StorageError(f"{source}: {error.strerror}{hint}: its storage does not answer") from error

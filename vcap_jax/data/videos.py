@@ -15,11 +15,33 @@ from pathlib import Path
 
 import av
 import numpy as np
+from av.sidedata.sidedata import SideData
 from av.stream import Disposition
 
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.storage import look
 from vcap_jax.models.family import FrameSampling
+
+_VP8_SHOWN = 1 << 4
+"""Bit of a VP8 packet's first byte: its frame is shown, and not only looked at by others (RFC 6386, section 9.1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turned:
+    """From a stored picture to the displayed one: rows and columns are exchanged, then left and right, then top and
+    bottom."""
+
+    diagonal: bool = False
+    left_right: bool = False
+    top_bottom: bool = False
+
+    def __call__(self, pixels: np.ndarray) -> np.ndarray:
+        """pixels: [H, W, 3]."""
+        if self.diagonal:
+            pixels = pixels.swapaxes(0, 1)
+        if self.left_right:
+            pixels = pixels[:, ::-1]
+        return pixels[::-1] if self.top_bottom else pixels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +53,7 @@ class VideoIndex:
     times: seconds of each frame from the first one.
     keys: indices of the frames at which decoding can start, ascending, the first always among them.
     fps: average frames per second; duration: seconds, the last frame's own included.
-    height, width: as displayed; turns: quarter turns (counter-clockwise) from stored to displayed.
+    height, width: as displayed; turned: from stored to displayed.
     """
 
     path: Path
@@ -42,7 +64,7 @@ class VideoIndex:
     duration: float
     height: int
     width: int
-    turns: int
+    turned: Turned
     constant_rate: bool
 
     def __len__(self) -> int:
@@ -151,8 +173,9 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
     count, end = 0, 0
     shown: dict[int, bool] = {}
     timed = True
+    hides = stream.codec_context.name == "vp8"
     for packet in container.demux(stream):
-        if packet.size == 0 or packet.is_discard:
+        if packet.size == 0 or packet.is_discard or (hides and not memoryview(packet)[0] & _VP8_SHOWN):
             continue
         count += 1
         if packet.pts is None or packet.pts in shown:
@@ -162,19 +185,29 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
             end = max(end, packet.pts + (packet.duration or 0))
     if count == 0:
         raise MediaError(f"{source}: a video of no frames: replace the file or drop the row")
-    declared = stream.frames
-    if declared > count + max(2, declared // 100):
+    unit = float(stream.time_base) if stream.time_base else 0.0
+    promised = _declared_seconds(stream)
+    length = (end - min(shown)) * unit if timed else 0.0
+    declared, spare = stream.frames, max(2, stream.frames // 100)
+    # A clip that was cut without encoding counts the frames that its edit list hides, and is as long as it says.
+    as_long = promised > 0 and length + spare * length / count >= promised
+    if declared > count + spare and not as_long:
         raise MediaError(
             f"{source}: truncated, {count} of {declared} frames are there: replace the file or drop the row"
         )
-    ticks = tuple(sorted(shown)) if timed else None
-    unit = float(stream.time_base) if stream.time_base else 0.0
-    promised = _declared_seconds(stream)
     if not declared and timed and end * unit < 0.95 * promised - 1.0:
         raise MediaError(
             f"{source}: truncated, {end * unit:.1f} of {promised:.1f} seconds are there: "
             "replace the file or drop the row"
         )
+    first = _first_frame(source)
+    if first is None:
+        raise MediaError(f"{source}: a video of no frames: replace the file or drop the row")
+    if timed and first.pts in shown:
+        # Frames that lean on what was cut away before them are never shown.
+        shown = {tick: key for tick, key in shown.items() if tick >= first.pts}
+        count = len(shown)
+    ticks = tuple(sorted(shown)) if timed else None
     rate = float(stream.average_rate or 0.0)
     span = (ticks[-1] - ticks[0]) * unit if ticks else 0.0
     fps = rate if rate > 0 else ((count - 1) / span if span > 0 else 24.0)
@@ -186,11 +219,8 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         if not constant:
             times = tuple(seconds)
             fps = (count - 1) / span
-    first = _first_frame(source)
-    if first is None:
-        raise MediaError(f"{source}: a video of no frames: replace the file or drop the row")
-    turns = round(first.rotation / 90) % 4
-    height, width = (first.width, first.height) if turns % 2 else (first.height, first.width)
+    turned = _turned(first)
+    height, width = (first.width, first.height) if turned.diagonal else (first.height, first.width)
     return VideoIndex(
         path=source,
         ticks=ticks,
@@ -200,7 +230,7 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         duration=times[-1] + 1 / fps,
         height=height,
         width=width,
-        turns=turns,
+        turned=turned,
         constant_rate=constant,
     )
 
@@ -219,6 +249,17 @@ def _first_frame(source: Path) -> av.VideoFrame | None:
     """Shows the size of the pictures, and how they are to be turned. (Raw streams cannot be rewound.)"""
     with _opened(source) as container:
         return next(container.decode(_moving(source, container)), None)
+
+
+def _turned(frame: av.VideoFrame) -> Turned:
+    """As its camera noted, mirrored pictures too: a point x, y is shown at a x + c y, b x + d y."""
+    matrix: object = frame.side_data.get("DISPLAYMATRIX")
+    if not isinstance(matrix, SideData):
+        return Turned()
+    a, b, _, c, d, *_ = np.frombuffer(bytes(matrix), np.int32).tolist()
+    diagonal = abs(b) + abs(c) > abs(a) + abs(d)
+    across, down = (c, b) if diagonal else (a, d)
+    return Turned(diagonal=diagonal, left_right=across < 0, top_bottom=down < 0)
 
 
 def _key_indices(ticks: tuple[int, ...] | None, shown: dict[int, bool]) -> tuple[int, ...]:
@@ -263,10 +304,10 @@ def _by_count(index: VideoIndex, indices: Sequence[int], found: int) -> Iterator
 
 
 def _pixels(frame: av.VideoFrame, index: VideoIndex) -> np.ndarray:
-    pixels = np.rot90(frame.to_ndarray(format="rgb24"), index.turns)
+    pixels = index.turned(frame.to_ndarray(format="rgb24"))
     if pixels.shape[:2] != (index.height, index.width):
         # A stream may change its size on the way; everything is brought to the first frame's.
-        stored = (index.width, index.height) if index.turns % 2 else (index.height, index.width)
+        stored = (index.width, index.height) if index.turned.diagonal else (index.height, index.width)
         resized = frame.reformat(width=stored[1], height=stored[0], format="rgb24")
-        pixels = np.rot90(resized.to_ndarray(), index.turns)
+        pixels = index.turned(resized.to_ndarray())
     return np.ascontiguousarray(pixels)

@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 from vcap_jax.data.errors import StorageError
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.storage import tried_again
+from vcap_jax.data.storage import tried_again, watched
 from vcap_jax.evals.protocol import Captions, OwnData
 from vcap_jax.reward.group import GroupForReward, GroupScores, compared_with
 from vcap_jax.reward.segments import Segment
@@ -85,9 +85,10 @@ def _with_media(
     """Samples and captions with what the judge is shown, which threads read; None for one without captions."""
     threads = ThreadPoolExecutor(own.threads, thread_name_prefix="pictures for the judge")
     read: deque[tuple[Sample, Captions, Future[EncodedMedia] | None]] = deque()
+    media_of = watched(own.media)
     try:
         for sample, captions in pairs:
-            media = None if captions.failure is not None else threads.submit(tried_again, own.media, sample)
+            media = None if captions.failure is not None else threads.submit(tried_again, media_of, sample)
             read.append((sample, captions, media))
             if len(read) > 2 * own.threads:
                 yield read.popleft()

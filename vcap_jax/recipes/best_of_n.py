@@ -21,6 +21,7 @@ from vcap_jax.data.jsonl import last_row, read_objects
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, PipelineSettings
 from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.data.storage import raise_if_gone
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.reward.aggregation import comparable
 from vcap_jax.reward.group import GroupForReward, GroupScores, compared_with
@@ -116,6 +117,9 @@ def score_candidates(
         part.parent.mkdir(parents=True, exist_ok=True)
         last = last_row(part)
         begin = mine.start if last is None else as_whole(last["place"], f"{part}: place") + 1
+        if mine.start < begin < mine.stop:
+            # What cannot be read now would have no score for ever.
+            raise_if_gone(samples[begin].files, samples[begin - 1].files[0])
         with part.open("a", encoding="utf-8") as file, finishing("the groups that are at the judge"):
             scored = begin - mine.start
             for sample, scores in _asked(samples[begin : mine.stop], load, settings, on_bad, ask):

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
@@ -33,6 +34,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segment
+from vcap_jax.data.storage import raise_if_gone
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import (
@@ -105,7 +107,7 @@ def write_pool(
     Returns the pool, or None while parts of other processes are missing. A signal ends it, with Stopped, once the
     captions in work are written.
     Raises PoolError if another pool, or parts of another, lie at ``path``, if another process is writing the part, or
-    if no sample could be captioned.
+    if no sample could be captioned; StorageError if what an interrupted attempt has read is not there any more.
     """
     shard = shard or Shard()
     provenance = writer.provenance
@@ -133,15 +135,22 @@ def write_pool(
         part = part_file(parts, name, shard)
         if part.exists():
             continue
+        files = partial(_files, samples, (stop - start) // max(1, last - first))
         with held(part, PoolError):
             _write_part(
                 part,
                 start,
                 stop,
                 captions,
+                files,
                 lambda *told, name=name: on_progress and on_progress(_TOLD[name], *told),
             )
     return _join(path, parts, provenance, samples, shard.count, [job[0] for job in jobs])
+
+
+def _files(samples: Sequence[Sample], each: int, index: int) -> Sequence[Path]:
+    """Of an item's sample, where each sample has so many items."""
+    return samples[index // each].files
 
 
 def _write_part(
@@ -149,11 +158,16 @@ def _write_part(
     start: int,
     stop: int,
     captions: Callable[[int], Iterator[Written]],
+    files: Callable[[int], Sequence[Path]],
     on_progress: Callable[[int, int, int], object],
 ) -> None:
+    """files: of an item's sample."""
     # Items are captioned in order, so everything after the last one written is still to do.
     last = last_row(partial_file(part))
     begin = start if last is None else as_whole(last["place"], f"{part}: place") + 1
+    if start < begin < stop:
+        # A pool lacks for ever what could not be read while it was written.
+        raise_if_gone(files(begin), files(begin - 1)[0])
     done = begin - start
 
     def rows() -> Iterator[Mapping[str, object]]:
@@ -239,33 +253,57 @@ def _retried(
     samples: Sequence[Sample],
     report: Callable[[BadSample], None],
 ) -> ReferencePool:
-    """The pool with entries for those of the samples that had none and get one now. What came before a signal is kept:
-    Stopped is raised once it is written."""
+    """The pool with entries for those of the samples that had none and get one now. What came before a signal or an
+    error is kept: it is raised once that is written."""
     entries = {entry.id: entry for entry in pool.entries()}
     missing = [index for index, sample in enumerate(samples) if sample.id not in entries]
-    for first, last in _stretches(missing):
-        texts = {w.index: w.references for w in writer.whole(samples[first:last], first, report)}
-        windows: dict[int, list[Segment]] = {}
-        per = writer.segments
-        if per and texts:
-            for found in writer.windows(samples[first:last], first * per, report):
-                assert found.window is not None
-                segment = Segment(start=found.window.start, end=found.window.end, references=found.references)
-                windows.setdefault(found.index // per, []).append(segment)
-        if per and requested():
-            break  # windows may be lacking: these are tried again
-        for index, references in texts.items():
-            entry = PoolEntry(
-                id=samples[index].id, references=references, segments=tuple(windows.get(index, ()))
-            )
-            entries[entry.id] = entry
-        if requested():
-            break
-    if len(entries) > len(pool):
+
+    def kept() -> ReferencePool:
+        if len(entries) == len(pool):
+            return pool
         ordered = [entries[sample.id] for sample in samples if sample.id in entries]
-        pool = _written(path, ordered, writer.provenance)
+        return _written(path, ordered, writer.provenance)
+
+    try:
+        for first, last in _stretches(missing):
+            for entry in _of_stretch(writer, samples, first, last, report):
+                entries[entry.id] = entry
+            if requested():
+                break
+    except BaseException:
+        kept()
+        raise
+    pool = kept()
     raise_if_requested(f"stopped with {len(samples) - len(pool)} samples still without references")
     return pool
+
+
+def _of_stretch(
+    writer: ReferenceWriter,
+    samples: Sequence[Sample],
+    first: int,
+    last: int,
+    report: Callable[[BadSample], None],
+) -> Iterator[PoolEntry]:
+    """Entries of the samples from ``first`` to one before ``last``: as they come, or where they have windows once all
+    of those are there."""
+    per = writer.segments
+    texts: dict[int, tuple[str, ...]] = {}
+    for written in writer.whole(samples[first:last], first, report):
+        texts[written.index] = written.references
+        if not per:
+            yield PoolEntry(id=samples[written.index].id, references=written.references)
+    if not per or not texts:
+        return
+    windows: dict[int, list[Segment]] = {}
+    for found in writer.windows(samples[first:last], first * per, report):
+        assert found.window is not None
+        segment = Segment(start=found.window.start, end=found.window.end, references=found.references)
+        windows.setdefault(found.index // per, []).append(segment)
+    if requested():
+        return  # windows may be lacking: these are tried again
+    for index, references in texts.items():
+        yield PoolEntry(id=samples[index].id, references=references, segments=tuple(windows.get(index, ())))
 
 
 def _stretches(indices: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -16,6 +17,7 @@ from typing import Literal
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.folders import media_files
 from vcap_jax.data.holding_out import check_apart
 from vcap_jax.data.manifest import Sample, missing_files
 from vcap_jax.data.references import ReferencePool
@@ -157,6 +159,11 @@ def _no_checkpoint(path: str, folder: Path, key: str) -> str:
     return f"{key} {path} does not exist: give the folder of a checkpoint or of a run"
 
 
+def _printable(text: str) -> str:
+    """A file's name that need not be UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 class _Checks:
     """The single checks; each raises what is wrong with its input."""
 
@@ -199,6 +206,7 @@ class _Checks:
         if config.data.manifest is None:
             return None
         samples = manifest_samples(config, lambda _: None)  # the run says what is left out
+        self._passed_over(config.data.manifest)
         ignored = sorted({key for sample in samples for key in sample.extra})
         if ignored:
             self._notes.append(f"{config.data.manifest}: ignored keys: {', '.join(ignored)}")
@@ -208,8 +216,27 @@ class _Checks:
     def heldout(self, samples: Sequence[Sample] | None) -> None:
         """That what is held out can be read, and is not trained on."""
         held = heldout_samples(self._config)
+        if self._config.data.heldout is not None:
+            self._passed_over(self._config.data.heldout)
         check_apart(samples or (), held)
         self._gone(held, "held-out samples", "count as failures")
+
+    def _passed_over(self, source: str) -> None:
+        """Notes what a folder in place of a manifest holds beside pictures and clips: they may be pictures that nothing
+        here opens, or a manifest."""
+        folder = Path(source)
+        if not folder.is_dir():
+            return
+        kinds = Counter(file.suffix.lower() or "no ending" for file, seen in media_files(folder) if not seen)
+        if not kinds:
+            return
+        named = [f"{_printable(kind)} ({count})" for kind, count in kinds.most_common(5)]
+        if len(kinds) > len(named):
+            named.append("...")
+        self._notes.append(
+            f"{source}: {kinds.total()} files are left out, which by their names are neither pictures nor clips that "
+            f"can be read: {', '.join(named)}"
+        )
 
     def _gone(self, samples: Sequence[Sample], what: str, will: str) -> set[str]:
         """The samples with files that are not there, which is noted. Raises ManifestError where they are refused, or
