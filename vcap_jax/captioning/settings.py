@@ -168,7 +168,8 @@ def write_captioning(config: RunConfig, folder: Path) -> None:
     }
     text = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=100)
     (folder / CAPTIONING_FILE).write_text(
-        f"# How this captioner was trained to be asked; vcap caption reads it.\n{text}"
+        f"# How this captioner was trained to be asked; vcap caption reads it.\n{text}",
+        encoding="utf-8",
     )
 
 
