@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,11 @@ UPDATES: dict[str, dict[str, Any]] = {
         "grpo.objective.epsilon_low": 3e-4,
         "grpo.objective.epsilon_high": 4e-4,
         "grpo.objective.beta": 0.0,
+    },
+    "ahead": {
+        "rollout.ahead": 1,
+        "grpo.objective.epsilon_low": 1.0,
+        "grpo.objective.epsilon_high": math.inf,
     },
     "gdpo": {"grpo.advantages.per_component": True, "grpo.advantages.scale": "batch"},
     "rloo": {

@@ -131,6 +131,7 @@ _ARMS = (
     ),
     Arm(name="grpo_2", label="GRPO, two updates for each step", overrides=("grpo.num_iterations=2",)),
     Arm(name="ahead", label="GRPO, captions drawn one step ahead", overrides=("rollout.ahead=1",)),
+    Arm(name="ahead_open", label="GRPO, one step ahead, without a clip", fragments=("updates/ahead.yaml",)),
     _update("dapo", "DAPO (two updates)"),
     _update("gspo", "GSPO (two updates)"),
     _update("dr_grpo", "Dr. GRPO"),
@@ -237,10 +238,10 @@ _STUDIES = (
         name="updates",
         title="Other on-policy updates",
         about="The paper trains with GRPO and leaves others open (its limitation iii). DAPO and GSPO update twice. All "
-        "have GRPO's learning rate. In one row captions are drawn while the step before is judged and learned from, "
+        "have GRPO's learning rate. In two rows captions are drawn while the step before is judged and learned from, "
         "by weights one step old.",
-        arms={"image": ("e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo", "ahead")},
-        rows=("base", "e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo", "ahead"),
+        arms={"image": ("e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo", "ahead", "ahead_open")},
+        rows=("base", "e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo", "ahead", "ahead_open"),
     ),
 )
 STUDIES: Mapping[str, Study] = {study.name: study for study in _STUDIES}
