@@ -36,6 +36,16 @@ def cases() -> dict[str, dict[str, Any]]:
     table["on-policy"] = base | {"without_old": True}
     table["rollout-token"] = base | {"rollout": "token"}
     table["rollout-sequence"] = base | {"rollout": "sequence"}
+    for beta, importance in itertools.product((0.0, 0.04), ("token", "sequence")):
+        # TRL's epsilon_high bounds the weight itself, and it has no lower bound.
+        table[f"cispo-beta{beta}-{importance}"] = base | {
+            "aggregation": "dapo",
+            "beta": beta,
+            "importance": importance,
+            "surrogate": "cispo",
+            "epsilon_low": 1.0,
+            "epsilon_high": 0.28,
+        }
     table["rloo"] = base | {"trainer": "RLOO", "beta": 0.0, "importance": "product"}
     return table
 
@@ -84,6 +94,7 @@ def trl_loss(inputs: dict[str, np.ndarray], case: dict[str, Any]) -> dict[str, n
         if case["rollout"] == "sequence":
             difference = difference.sum(-1, keepdim=True)
         batch["importance_sampling_ratio"] = torch.clamp(torch.exp(difference), max=1.5)
+    cispo = case.get("surrogate") == "cispo"
     trainer = SimpleNamespace(
         _get_per_token_logps_and_entropies=lambda *a, **k: (new, torch.zeros_like(new), None),
         aux_loss_enabled=False,
@@ -91,9 +102,9 @@ def trl_loss(inputs: dict[str, np.ndarray], case: dict[str, Any]) -> dict[str, n
         off_policy_mask_threshold=None,
         importance_sampling_level=case["importance"],
         beta=case["beta"],
-        loss_type=case["aggregation"],
+        loss_type="cispo" if cispo else case["aggregation"],
         epsilon_low=case["epsilon_low"],
-        epsilon_high=case["epsilon_high"],
+        epsilon_high=case["epsilon_high"] + cispo,
         args=SimpleNamespace(use_bias_correction_kl=False, delta=None, steps_per_generation=1),
         use_vllm=bool(case.get("rollout")),
         vllm_importance_sampling_correction=True,
@@ -117,8 +128,8 @@ def trl_loss(inputs: dict[str, np.ndarray], case: dict[str, Any]) -> dict[str, n
     return {
         "loss": loss.detach().numpy(),
         "gradient": new.grad.numpy(),
-        "clip_low": np.asarray(metrics["clip_ratio/low_mean"][0]),
-        "clip_high": np.asarray(metrics["clip_ratio/high_mean"][0]),
+        "clip_low": np.asarray(0.0 if cispo else metrics["clip_ratio/low_mean"][0]),
+        "clip_high": np.asarray(metrics["cispo_clip_ratio" if cispo else "clip_ratio/high_mean"][0]),
         "kl": np.asarray(metrics["kl"][0] if case["beta"] else 0.0),
     }
 

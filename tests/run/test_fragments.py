@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,8 +49,9 @@ UPDATES: dict[str, dict[str, Any]] = {
     },
     "ahead": {
         "rollout.ahead": 1,
+        "grpo.objective.surrogate": "cispo",
         "grpo.objective.epsilon_low": 1.0,
-        "grpo.objective.epsilon_high": math.inf,
+        "grpo.objective.epsilon_high": 1.0,
     },
     "gdpo": {"grpo.advantages.per_component": True, "grpo.advantages.scale": "batch"},
     "rloo": {

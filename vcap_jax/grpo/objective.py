@@ -32,6 +32,10 @@ Metrics = dict[str, Array]
 class ObjectiveConfig:
     """Which loss is minimised (defaults: the paper's image run on ms-swift)."""
 
+    surrogate: Literal["clipped", "cispo"] = "clipped"
+    """What the ratio of new to old policy does: "clipped" (PPO, the paper): tokens whose ratio has left
+    the bounds to the side that pays have no gradient; "cispo" (MiniMax-M1): the bounded ratio weighs a
+    token's gradient, and every token has one."""
     epsilon_low: float = Field(default=0.2, ge=0, le=1)
     """The ratio is clipped to at least 1 - epsilon_low."""
     epsilon_high: float = Field(default=0.2, ge=0, allow_inf_nan=True)
@@ -60,6 +64,11 @@ class ObjectiveConfig:
             raise ValueError(
                 "grpo.objective.importance product makes one loss of each caption, whose mean over captions is "
                 f"grpo.objective.aggregation grpo, not {self.aggregation}"
+            )
+        if self.importance == "product" and self.surrogate == "cispo":
+            raise ValueError(
+                "grpo.objective.surrogate cispo weighs the gradient of each token, and grpo.objective.importance "
+                "product has one of the whole caption: take token or sequence, or the surrogate clipped"
             )
 
 
@@ -127,6 +136,19 @@ def clipped_surrogate(ratio: Array, advantages: Array, epsilon_low: float, epsil
     return -jnp.minimum(ratio * advantages, clipped * advantages)
 
 
+def cispo_surrogate(
+    new: Float[Array, "*N T"],
+    ratio: Float[Array, "*N #T"],
+    advantages: Float[Array, "*N #T"],
+    epsilon_low: float,
+    epsilon_high: float,
+) -> Float[Array, "*N T"]:
+    """-clip(rho) A log pi, without gradient through the clipped rho (MiniMax-M1, arXiv 2506.13585, Eqs. 4 and 5;
+    TRL's loss_type "cispo", whose epsilon_high is 1 + ours, and which has no lower bound: epsilon_low 1)."""
+    weights = jax.lax.stop_gradient(jnp.clip(ratio, 1 - epsilon_low, 1 + epsilon_high))
+    return -weights * advantages * new
+
+
 def truncated_importance_weights(
     trainer: Float[Array, "*N T"],
     rollout: Float[Array, "*N T"],
@@ -191,7 +213,7 @@ def grpo_loss(
 
     Metrics (add the shares of all micro-batches): ``kl``, ``entropy``, ``ratio`` token means; ``clip_low``,
     ``clip_high`` shares of tokens (captions, unless importance is "token") whose gradient the clip removed at
-    that side; ``policy_loss``, ``kl_loss`` the two terms of the loss under the same aggregation.
+    that side, or bounded ("cispo"); ``policy_loss``, ``kl_loss`` the two terms of the loss under the same aggregation.
 
     Raises ValueError if beta is positive and no reference is given.
     """
@@ -208,7 +230,11 @@ def grpo_loss(
     advantages = jnp.where(taken, advantages, 0.0)[..., None]
 
     ratio = jnp.exp(log_ratio(new, jax.lax.stop_gradient(old), mask, config.importance))
-    policy = clipped_surrogate(ratio, advantages, config.epsilon_low, config.epsilon_high)
+    bounds = config.epsilon_low, config.epsilon_high
+    if config.surrogate == "cispo":
+        policy = cispo_surrogate(new, ratio, advantages, *bounds)
+    else:
+        policy = clipped_surrogate(ratio, advantages, *bounds)
     if rollout_weights is not None:
         counted = mask if rollout_weights.shape == mask.shape else taken[..., None]
         weights = jnp.where(counted, rollout_weights, 0.0)

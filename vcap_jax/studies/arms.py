@@ -131,7 +131,7 @@ _ARMS = (
     ),
     Arm(name="grpo_2", label="GRPO, two updates for each step", overrides=("grpo.num_iterations=2",)),
     Arm(name="ahead", label="GRPO, captions drawn one step ahead", overrides=("rollout.ahead=1",)),
-    Arm(name="ahead_open", label="GRPO, one step ahead, without a clip", fragments=("updates/ahead.yaml",)),
+    Arm(name="ahead_cispo", label="GRPO, one step ahead, CISPO", fragments=("updates/ahead.yaml",)),
     _update("dapo", "DAPO (two updates)"),
     _update("gspo", "GSPO (two updates)"),
     _update("dr_grpo", "Dr. GRPO"),
@@ -240,8 +240,8 @@ _STUDIES = (
         about="The paper trains with GRPO and leaves others open (its limitation iii). DAPO and GSPO update twice. All "
         "have GRPO's learning rate. In two rows captions are drawn while the step before is judged and learned from, "
         "by weights one step old.",
-        arms={"image": ("e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo", "ahead", "ahead_open")},
-        rows=("base", "e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo", "ahead", "ahead_open"),
+        arms={"image": ("e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo", "ahead", "ahead_cispo")},
+        rows=("base", "e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo", "ahead", "ahead_cispo"),
     ),
 )
 STUDIES: Mapping[str, Study] = {study.name: study for study in _STUDIES}

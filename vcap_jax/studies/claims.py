@@ -383,11 +383,11 @@ def _updates(claim: Stated) -> Iterator[Claim]:
         tests=(same("ahead", "e1", "f1", 0.02),),
     )
     yield claim(
-        name="captions drawn one step ahead teach as well without a clip",
-        statement="the same, where no clip takes the gradient from what the last update has made likelier: the same "
-        "F1 within 2 points",
+        name="captions drawn one step ahead teach as well with CISPO",
+        statement="the same, where the ratio weighs the gradient and no clip takes it away "
+        "(configs/updates/ahead.yaml): the same F1 within 2 points",
         paper="not in the paper; rollout.ahead of this project",
-        tests=(same("ahead_open", "e1", "f1", 0.02),),
+        tests=(same("ahead_cispo", "e1", "f1", 0.02),),
     )
 
 

@@ -210,6 +210,8 @@ def _decides(config: RunConfig) -> JsonDict:
     grpo = as_object(told["grpo"], "grpo")
     if not config.grpo.advantages.per_component:
         del as_object(grpo["advantages"], "grpo.advantages")["per_component"]
+    if config.grpo.objective.surrogate == "clipped":
+        del as_object(grpo["objective"], "grpo.objective")["surrogate"]
     # How far captions are padded decides no more than rounding does.
     grpo["caption_buckets"] = as_object(told["sft"], "sft")["caption_buckets"] = []
     reward = as_object(told["reward"], "reward")
