@@ -2,9 +2,11 @@
 
     python benchmarks/headline.py                             # images and videos, seeds 0, 1, 2; half an hour
     python benchmarks/headline.py --modality image --seeds 5 --out runs/headline
+    python benchmarks/headline.py --modality image --rounds 3    # e1, e2, e3: each on references by the one before
 
-Runs lie in OUT/MODALITY-SEED and are as launch/train.py makes them; started again, the program goes on where it
-stopped, and complete ones are only read. OUT/headline.json holds every seed's figures.
+Runs lie in OUT/MODALITY-SEED and are as launch/train.py makes them, rounds in OUT/rounds-MODALITY-SEED as
+launch/self_improve.py does. Started again, the program goes on where it stopped, and complete ones are only read.
+OUT/headline.json, or OUT/rounds.json, holds every seed's figures.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +25,50 @@ ROWS = {
     "start": "starting policy, which wrote them",
     "trained": "trained policy",
 }
+Shares = dict[str, dict[str, Any]]
+"""By row of the table, the facts of its captions."""
 
 
-def summary_of(folder: Path, modality: str, seed: int) -> dict[str, Any]:
-    """The summary of a run, which is made, or gone on with, if it is not complete."""
+def run_of(out: Path, modality: str, seed: int) -> Shares:
+    """The rows of a default run, which is made, or gone on with, if it is not complete."""
+    folder = out / f"{modality}-{seed}"
+    summary = _summary(
+        folder, "train.py", "--modality", modality, "--run-dir", str(folder), "--resume", f"seed={seed}"
+    )
+    return {name: summary[row] for row, name in ROWS.items()}
+
+
+def rounds_of(out: Path, modality: str, seed: int, rounds: int) -> Shares:
+    """The rows of so many rounds of self-improvement, made or gone on with in the same way."""
+    folder = out / f"rounds-{modality}-{seed}"
+    rows: Shares = _summary(
+        folder,
+        "self_improve.py",
+        *("--modality", modality, "--dir", str(folder), "--rounds", str(rounds), f"seed={seed}"),
+        complete=lambda summary: f"e{rounds}" in summary["rows"],
+    )["rows"]
+    return rows
+
+
+def _summary(
+    folder: Path, script: str, *arguments: str, complete: Callable[[dict[str, Any]], bool] = bool
+) -> dict[str, Any]:
     path = folder / "summary.json"
-    if not path.exists():
-        command = [sys.executable, str(ROOT / "launch" / "train.py"), "--modality", modality]
-        subprocess.run([*command, "--run-dir", str(folder), "--resume", f"seed={seed}"], check=True, cwd=ROOT)
-    return json.loads(path.read_text(encoding="utf-8"))
+    if not path.exists() or not complete(json.loads(path.read_text(encoding="utf-8"))):
+        subprocess.run([sys.executable, str(ROOT / "launch" / script), *arguments], check=True, cwd=ROOT)
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
-def table(modality: str, summaries: list[dict[str, Any]]) -> str:
+def table(modality: str, seeds: list[Shares]) -> str:
     """Mean and range over the seeds, as Markdown."""
     lines = [
-        f"| {modality}s, {len(summaries)} seeds | facts covered, c / N | false claims, (n - c) / n |",
+        f"| {modality}s, {len(seeds)} seeds | facts covered, c / N | false claims, (n - c) / n |",
         "|---|---|---|",
     ]
-    for row, name in ROWS.items():
-        cells = [
-            spread([summary[row][key] for summary in summaries]) for key in ("coverage", "hallucination")
-        ]
-        lines.append(f"| {name} | {cells[0]} | {cells[1]} |")
+    for row in seeds[0]:
+        cells = [spread([shares[row][key] for shares in seeds]) for key in ("coverage", "hallucination")]
+        lines.append(f"| {row} | {cells[0]} | {cells[1]} |")
     return "\n".join(lines)
 
 
@@ -59,15 +84,22 @@ def main() -> None:
     )
     parser.add_argument("--modality", action="append", choices=("image", "video"), help="default: both")
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on (default: 3)")
+    parser.add_argument("--rounds", type=int, help="rounds of self-improvement, in place of the default run")
     parser.add_argument("--out", type=Path, default=Path("runs/headline"), help="folder of the runs")
     args = parser.parse_args()
     found = {
-        modality: [summary_of(args.out / f"{modality}-{s}", modality, s) for s in range(args.seeds)]
+        modality: [
+            run_of(args.out, modality, seed)
+            if args.rounds is None
+            else rounds_of(args.out, modality, seed, args.rounds)
+            for seed in range(args.seeds)
+        ]
         for modality in args.modality or ["image", "video"]
     }
-    (args.out / "headline.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    for modality, summaries in found.items():
-        print(f"\n{table(modality, summaries)}")
+    file = args.out / ("headline.json" if args.rounds is None else "rounds.json")
+    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    for modality, seeds in found.items():
+        print(f"\n{table(modality, seeds)}")
 
 
 if __name__ == "__main__":
