@@ -282,7 +282,7 @@ def show(folder: Path, vllm: Path, dtype: str) -> dict[str, Any]:
         long = judgement(1, 1) | {"max_tokens": LONG, "min_tokens": LONG}
         del long["response_format"]
         asking = threading.Thread(target=lambda: answers.append(post(address, long)))
-        # Before the request: to read the command line of a busy process may take as long as its answer.
+        # Before the request, so that nothing but a second lies between it and the signal.
         leaders.append(served.leader())
         asking.start()
         time.sleep(1)
