@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,7 +50,7 @@ def policy() -> Any:
 
 
 def test_captions_come_in_the_order_of_the_samples_and_bad_ones_are_left_out(policy: Any) -> None:
-    samples = [Sample(id=str(n), images=("x",)) for n in range(7)]  # type: ignore[arg-type]
+    samples = [Sample(id=str(n), images=(Path("x"),)) for n in range(7)]
     found = list(Captioner(policy, Source(), Read).run({}, samples, seed=0, first=100))  # type: ignore[arg-type]
     assert [(one.sample.id, one.captions) for one in found] == [(str(n), (str(100 + n),)) for n in range(7)]
 
@@ -74,7 +75,7 @@ def test_pictures_are_let_go_of_while_a_group_waits_for_longer_caches(policy: An
         alive.add(read)
         return read
 
-    samples = [Sample(id=str(n), images=("x",)) for n in range(100)]  # type: ignore[arg-type]
+    samples = [Sample(id=str(n), images=(Path("x"),)) for n in range(100)]
     found = list(Captioner(policy, HeldBack(), load).run({}, samples, seed=0))  # type: ignore[arg-type]
     assert [one.sample.id for one in found] == [str(n) for n in range(100)]
     assert most < 20
@@ -86,7 +87,7 @@ def test_of_samples_that_cannot_be_read_each_is_told_of(policy: Any) -> None:
     def load(sample: Sample) -> Read:
         raise MediaError(f"{sample.id} is cut")
 
-    samples, told = [Sample(id=str(n), images=("x",)) for n in range(3)], list[BadSample]()  # type: ignore[arg-type]
+    samples, told = [Sample(id=str(n), images=(Path("x"),)) for n in range(3)], list[BadSample]()
     captioner = Captioner(policy, Source(), load)  # type: ignore[arg-type]
     assert list(captioner.run({}, samples, seed=0, on_bad=told.append)) == []
     assert [bad.reason for bad in told] == ["0 is cut", "1 is cut", "2 is cut"]
@@ -100,7 +101,7 @@ def test_what_is_captioned_is_let_go_of(policy: Any) -> None:
         alive.add(read)
         return read
 
-    samples = [Sample(id=str(n), images=("x",)) for n in range(100)]  # type: ignore[arg-type]
+    samples = [Sample(id=str(n), images=(Path("x"),)) for n in range(100)]
     captioner = Captioner(policy, Source(), load)  # type: ignore[arg-type]
     most = 0
     for _ in captioner.run({}, samples, seed=0):
