@@ -53,6 +53,7 @@ def rounds_of(out: Path, modality: str, seed: int, rounds: int) -> Shares:
 def _summary(
     folder: Path, script: str, *arguments: str, complete: Callable[[dict[str, Any]], bool] = bool
 ) -> dict[str, Any]:
+    """What a script's work in ``folder`` left as its summary; the script is run unless that is ``complete``."""
     path = folder / "summary.json"
     if not path.exists() or not complete(json.loads(path.read_text(encoding="utf-8"))):
         subprocess.run([sys.executable, str(ROOT / "launch" / script), *arguments], check=True, cwd=ROOT)
