@@ -24,7 +24,7 @@ def paper(modality: str, *overrides: str) -> RunConfig:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """The sizes of the 8B checkpoint, and weights of a GiB."""
-    text = {"num_hidden_layers": 36, "hidden_size": 4096}
+    text = {"num_hidden_layers": 36, "hidden_size": 4096, "num_attention_heads": 32, "head_dim": 128}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_vl", "text_config": text}))
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(GIB)
@@ -32,14 +32,16 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_what_waits_on_the_host_is_what_a_plan_counts(model: Path) -> None:
-    """Hidden states of 36 layers: 32,768 prompt tokens and 8 captions of 6,336 columns, 4,096 bfloat16 numbers each."""
+    """Hidden states of 36 layers: 32,000 prompt tokens and 8 captions of 6,336 columns, 4,096 bfloat16 numbers each."""
     size = [f"model.path={model}", "rollout.groups_per_batch=6"]
     one = paper("video", *size, "grpo.groups_per_micro_batch=1")
-    assert preflight.offloaded_bytes(one) == 36 * (32_768 + 8 * 6_336) * 4_096 * 2
+    assert preflight.offloaded_bytes(one) == 36 * (32_000 + 8 * 6_336) * 4_096 * 2
     six = paper("video", *size, "grpo.groups_per_micro_batch=6")
     assert preflight.offloaded_bytes(six) == 6 * preflight.offloaded_bytes(one)
     nodes = replace(six, distributed=replace(six.distributed, coordinator="a:1", processes=2, process_id=0))
     assert preflight.offloaded_bytes(nodes) == 3 * preflight.offloaded_bytes(one)
+    with_attention = paper("video", *size, "grpo.groups_per_micro_batch=1", "model.remat=offload_attention")
+    assert preflight.offloaded_bytes(with_attention) == 2 * preflight.offloaded_bytes(one)
     assert preflight.offloaded_bytes(paper("image", f"model.path={model}")) == 0
 
 
@@ -174,7 +176,7 @@ def test_groups_that_wait_for_long_caches_are_asked_of_the_host(capsys: pytest.C
     arguments = ["--target", "h800x8", "--config", "configs/paper/video.yaml", "model.path=8B"]
     preflight.main([*arguments, "rollout.short_groups=32", "rollout.short_length=2048"])
     told = capsys.readouterr().out
-    assert "221 of them for a step's groups if all outgrow short caches" in told
+    assert "217 of them for a step's groups if all outgrow short caches" in told
     preflight.main(arguments)
     assert "outgrow" not in capsys.readouterr().out
     preflight.main(

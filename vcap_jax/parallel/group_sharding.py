@@ -66,6 +66,18 @@ def cut_by_tensor(x: jax.Array, axis: int | None) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
 
 
+def cut_sequence(x: jax.Array) -> jax.Array:
+    """Hidden states [B, S, D] between layers, their tokens cut over ``tensor``.
+
+    Products leave a sum on each of its devices. Cut so, what goes token by token (norms, additions) is done once, not
+    on each, and so is kept what waits for the backward pass (sequence parallelism: Korthikanti et al., "Reducing
+    Activation Recomputation in Large Transformer Models", section 4.2.2). Left as they are where the devices do not
+    divide S, as when single tokens are decoded.
+    """
+    parts = jax.sharding.get_abstract_mesh().shape.get(NOT_OF_GROUPS, 1)
+    return x if x.shape[1] % parts else cut_by_tensor(x, 1)
+
+
 def whole_stack(x: jax.Array) -> jax.Array:
     """Parameters [N, ...] of N layers on their way into a scan: no device keeps some of the layers only.
 
