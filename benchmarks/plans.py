@@ -28,14 +28,17 @@ def groups(at_once: int) -> list[str]:
     return [f"rollout.groups_per_batch={at_once}", "grpo.groups_per_micro_batch=6"]
 
 
-OFFLOAD = ["rollout.offload=[optimizer,reference]"]
-OFFLOAD_ALL = ["rollout.offload=[optimizer,reference,parameters]"]
+# Attention, computed once, waits there too.
+WAITING = "model.remat=offload_attention"
+OFFLOAD = ["rollout.offload=[optimizer,reference]", WAITING]
+OFFLOAD_ALL = ["rollout.offload=[optimizer,reference,parameters]", WAITING]
 SHORT = ["rollout.short_groups=32", "rollout.short_length=2048"]
 
 # A micro-batch of one group for each four chips, which share its products.
 TENSOR = ["mesh.tensor=4", "grpo.groups_per_micro_batch=2"]
-# Videos: a whole step at once, which fits while the optimizer waits in the host's memory; attention is kept.
-WHOLE_STEP = ["model.remat=attention", "rollout.groups_per_batch=32", "rollout.offload=[optimizer]"]
+# Videos: a whole step at once, which fits while the optimizer waits in the host's memory; of a
+# layer attention is kept there for the backward pass, and the MLP's first product on the device.
+WHOLE_STEP = ["model.remat=offload_mlp", "rollout.groups_per_batch=32", "rollout.offload=[optimizer]"]
 
 PLANS = {
     "image-6xh800": [*SHARED, "--modality", "image", *groups(18)],

@@ -149,7 +149,7 @@ def test_a_pool_of_pinned_memory_that_is_too_small_is_a_problem_with_its_variabl
     assert preflight.pinned_pool(config, GIB, 6, hardware("h800x8")) == (told, "")
     assert preflight.pinned_pool(config, GIB, 6, hardware("v5p-16")) is None
     _, remedy = preflight.pinned_pool(config, 60 * GIB, 6, None) or ("", "")
-    assert remedy == "XLA takes at most 64 GiB: set XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB=92 in the environment"
+    assert remedy == "XLA takes at most 64 GiB: set XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB=91 in the environment"
     monkeypatch.setenv("XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", "92")
     assert preflight.pinned_pool(config, 60 * GIB, 6, None) == (
         "82.9 GiB of pinned host memory for each GPU",
@@ -236,7 +236,7 @@ def test_a_slice_that_finds_its_processes_is_counted_by_the_host(
     preflight.main(["--target", "v5p-32", *settings])
     told = capsys.readouterr().out
     # Hidden states of 4 of 16 groups, a quarter of the copy for a checkpoint.
-    assert "ok\t93 GiB of v5p-32's memory" in told
+    assert "ok\t92 GiB of v5p-32's memory" in told
     assert "ok\tgroups divide by 16" in told
     preflight.main(["--target", "v5p-32", *settings, "rollout.ahead=1"])
     assert "rollout.ahead is 1 in a run of 4 processes" in capsys.readouterr().out

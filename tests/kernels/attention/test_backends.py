@@ -91,7 +91,7 @@ def test_unknown_names_are_refused() -> None:
     with pytest.raises(ValueError, match=rf"attention\n.* {kernels} .*input_value='flash'"):
         ModelConfig(attention="flash")  # type: ignore[arg-type]
     with pytest.raises(
-        ValueError, match=r"remat\n.* 'none', 'layer', 'attention', 'dots'.*input_value='yes'"
+        ValueError, match=r"remat\n.* 'none', 'layer', 'attention', 'mlp'.*input_value='yes'"
     ):
         ModelConfig(remat="yes")  # type: ignore[arg-type]
 
