@@ -186,7 +186,8 @@ class Decoder(nnx.Module):
 
             return jax.lax.cond(index < taps, add, lambda x, _: x, x, index) if taps else x
 
-        return self.norm(scan_layers(self.layers, body, cut_sequence(x), None, remat=self.remat))
+        x = cut_sequence(x, whole=True)
+        return self.norm(scan_layers(self.layers, body, x, None, remat=self.remat))
 
 
 def gather_features(features: Array, visual_index: Array) -> Array:
