@@ -6,13 +6,14 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.family import FamilyTools, made_family
-from vcap_jax.reward.group import GroupPrompt
+from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupPrompt, GroupScores
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -96,6 +97,19 @@ def test_the_reward_of_its_page_scores_captions(tmp_path, monkeypatch):
     scores = asyncio.run(made_family(config, FamilyTools(seed=0)).score_group(group))
     assert scores.rewards == [0.75, None, 1.0]
     assert [dict(one.components) for one in scores.candidates] == [{"words": 3}, {}, {"words": 6}]
+
+
+def test_the_page_of_rewards_names_fields_that_there_are():
+    page = (ROOT / "docs" / "add_a_reward.md").read_text(encoding="utf-8")
+    draws = re.search(r"the names in the group \(([^)]*)\)", page)
+    assert draws is not None
+    of_group = {*re.findall(r"`(\w+)`", draws[1]), *re.findall(r"^\| `group\.(\w+)` \|", page, re.M)}
+    assert of_group <= {one.name for one in fields(GroupForReward)}
+    assert set(re.findall(r"`tools\.(\w+)`", page)) <= {one.name for one in fields(FamilyTools)}
+    rows = re.findall(r"^\| ((?:`\w+`(?: and )?)+) \|", page, re.M)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    given = {one.name for kind in (CandidateScore, GroupScores) for one in fields(kind)}
+    assert named <= given | {"uses_reference", "asks_judge", "score_group"}
 
 
 @pytest.mark.slow
