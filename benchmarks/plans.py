@@ -78,9 +78,9 @@ two products forward and five backward (cuDNN, Splash), half of them where the m
 *At least* is a step whose programs read what comes in once, write what goes out once and compute
 nothing twice. *Usual lengths* is the step at the roofline with captions spread around the estimated
 mean, through the run's own scheduler; all else is as in the step with the longest. A dash: the plan
-is older than the figure. With *offload* optimizer and reference (videos: parameters too) wait in the
-host's memory while captions are drawn, and what attention gave until the backward pass; with *short*
-twice the groups decode in caches for 2,048 tokens first
+is older than the figure. With *offload* optimizer and reference (videos: parameters too) wait in
+the host's memory while captions are drawn, and what attention gave until the backward pass; with
+*short* twice the groups decode in caches for 2,048 tokens first
 ([rollout](../rollout.md#more-groups-while-captions-are-short)). Neither is turned on by itself.
 
 Nobody reaches these times. Decoding goes through the run's own scheduler, with caches as long as
