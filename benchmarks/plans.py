@@ -28,14 +28,19 @@ def groups(at_once: int) -> list[str]:
     return [f"rollout.groups_per_batch={at_once}", "grpo.groups_per_micro_batch=6"]
 
 
-OFFLOAD = ["rollout.offload=[optimizer,reference]"]
-OFFLOAD_ALL = ["rollout.offload=[optimizer,reference,parameters]"]
+# Attention, computed once, waits there too.
+WAITING = "model.remat=offload_attention"
+OFFLOAD = ["rollout.offload=[optimizer,reference]", WAITING]
+OFFLOAD_ALL = ["rollout.offload=[optimizer,reference,parameters]", WAITING]
 SHORT = ["rollout.short_groups=32", "rollout.short_length=2048"]
 
 # A micro-batch of one group for each four chips, which share its products.
 TENSOR = ["mesh.tensor=4", "grpo.groups_per_micro_batch=2"]
-# Videos: a whole step at once, which fits while the optimizer waits in the host's memory; attention is kept.
-WHOLE_STEP = ["model.remat=attention", "rollout.groups_per_batch=32", "rollout.offload=[optimizer]"]
+# Images: of a layer all products and attention are kept, and nothing is computed twice but what is cheap.
+KEPT = ["model.remat=dots_attention"]
+# Videos: a whole step at once, which fits while the optimizer waits in the host's memory; of a
+# layer attention is kept there for the backward pass, and the MLP's first product on the device.
+WHOLE_STEP = ["model.remat=offload_mlp", "rollout.groups_per_batch=32", "rollout.offload=[optimizer]"]
 
 PLANS = {
     "image-6xh800": [*SHARED, "--modality", "image", *groups(18)],
@@ -46,7 +51,15 @@ PLANS = {
     "video-8xh800": [*NODE, "--modality", "video"],
     "video-8xh800-short": [*NODE, "--modality", "video", *SHORT],
     "image-v5p-16": [*SLICE, "--config", "configs/tpu/image.yaml", "--modality", "image"],
-    "image-v5p-16-tensor": [*SLICE, "--config", "configs/tpu/image.yaml", "--modality", "image", *TENSOR],
+    "image-v5p-16-tensor": [
+        *SLICE,
+        "--config",
+        "configs/tpu/image.yaml",
+        "--modality",
+        "image",
+        *TENSOR,
+        *KEPT,
+    ],
     "video-v5p-16": [*SLICE, "--config", "configs/tpu/video.yaml", "--modality", "video"],
     "video-v5p-16-tensor": [
         *(*SLICE, "--config", "configs/tpu/video.yaml", "--modality", "video"),
@@ -60,16 +73,15 @@ Written by `python benchmarks/plans.py`. Qwen3-VL-8B, every program of a step co
 hardware, at the longest prompts and captions. Seconds and hours are the roofline's: programs one
 after the other, each as long as its slowest unit (cores, memory, links) takes at its peak. Products
 are counted from the compiled programs, attention kernels by formula from the shapes they are given:
-cuDNN's two products forward and five backward, Splash's two and seven (in two kernels), half of
-them where the mask is causal.
+two products forward and five backward (cuDNN, Splash), half of them where the mask is causal.
 
 *At least* is a step whose programs read what comes in once, write what goes out once and compute
 nothing twice. *Usual lengths* is the step at the roofline with captions spread around the estimated
 mean, through the run's own scheduler; all else is as in the step with the longest. A dash: the plan
-is older than the figure. With *offload* optimizer and reference (videos: parameters too) wait in the
-host's memory while captions are drawn, with *short* twice the groups decode in caches for 2,048
-tokens first ([rollout](../rollout.md#more-groups-while-captions-are-short)); neither is turned on
-by itself.
+is older than the figure. With *offload* optimizer and reference (videos: parameters too) wait in
+the host's memory while captions are drawn, and what attention gave until the backward pass; with
+*short* twice the groups decode in caches for 2,048 tokens first
+([rollout](../rollout.md#more-groups-while-captions-are-short)). Neither is turned on by itself.
 
 Nobody reaches these times. Decoding goes through the run's own scheduler, with caches as long as
 captions are by then; the tables of programs show a token with the largest ones.

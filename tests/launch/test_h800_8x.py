@@ -123,11 +123,11 @@ def test_jax_that_computes_on_the_cpu_is_refused(node: Path) -> None:
 
 
 def test_the_memory_of_the_host_is_checked(node: Path) -> None:
-    """22.9 GiB for each of 6 GPUs wait there, and two judges cache videos in 32 GiB each."""
+    """22.7 GiB for each of 6 GPUs wait there, and two judges cache videos in 32 GiB each."""
     sizes = '{"model_type": "qwen3_vl", "text_config": {"num_hidden_layers": 36, "hidden_size": 4096}}'
     (node / "model" / "config.json").write_text(sizes)
     done = start(node, "h800_8x.sh", "--dry-run", "--modality", "video", HOST_MEMORY="1")
-    assert "202 GiB of this host's memory" in done.stdout
+    assert "200 GiB of this host's memory" in done.stdout
 
 
 def test_a_row_that_cannot_be_read_is_told_before_anything_starts(node: Path) -> None:

@@ -21,6 +21,7 @@ from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFea
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.models.qwen3_vl.published import published_config
+from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.parallel.sharding import MeshConfig, Partition, Placement, dotted_path, partition
 from vcap_jax.training.logprobs import token_logprobs
 
@@ -217,6 +218,32 @@ def caption_loss(params: Any, features: VisualFeatures, batch: dict[str, Any]) -
     hidden = model.caption_hidden(batch["prompt"], features, batch["captions"])
     logprobs = token_logprobs(hidden, model.lm_head[...].T, batch["captions"], chunk=3)
     return -(logprobs * batch["advantages"][..., None]).mean()
+
+
+def test_hidden_states_wait_for_the_backward_pass_once_not_on_every_device_of_a_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layers, devices = 24, 4
+    config = replace(CONFIG, text=replace(CONFIG.text, num_hidden_layers=layers))
+    graphdef, params = nnx.split(Qwen3VL(config, rngs=nnx.Rngs(0), dtype=jnp.float32, remat="layer"))
+    batch = example_batch(prompt=8, length=96)
+    prompt = replace(batch["prompt"], vision=None)
+    placement = Placement.build(MeshConfig(fsdp=1, tensor=devices), jax.devices()[:devices], rules=RULES)
+    arguments = placement.state(params), placement.batch({"prompt": prompt, "captions": batch["captions"]})
+
+    def temporaries() -> int:
+        def loss(params: Any, batch: dict[str, Any]) -> jax.Array:
+            model = nnx.merge(graphdef, params)
+            return jnp.square(model.caption_hidden(batch["prompt"], None, batch["captions"])).sum()
+
+        compiled = GroupShardedJit(jax.grad(loss)).lower(*arguments).compile()
+        return int(compiled.memory_analysis().temp_size_in_bytes)
+
+    cut = temporaries()
+    monkeypatch.setattr("vcap_jax.models.qwen3_vl.text.cut_sequence", lambda x, **_: x)
+    tokens = 8 * (8 + 2 * 96)
+    states = layers * tokens * config.text.hidden_size * 4
+    assert temporaries() - cut > 0.7 * states * (1 - 1 / devices)
 
 
 def loss_and_gradients(placement: Placement) -> tuple[jax.Array, Any]:

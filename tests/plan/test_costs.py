@@ -123,7 +123,7 @@ ENTRY %main (t: s8[1,4,4], q: bf16[8,2048,128], k: bf16[2,1024,128], v: bf16[2,1
   %q = bf16[8,2048,128]{2,1,0} parameter(1)
   %k = bf16[2,1024,128]{2,1,0} parameter(2)
   %v = bf16[2,1024,128]{2,1,0} parameter(3)
-  ROOT %NAME.2 = bf16[8,2048,128]{2,1,0} custom-call(%t, %t, %q, %k, %v), custom_call_target="tpu_custom_call"
+  ROOT %NAME.2 = RESULTS custom-call(%t, %t, %q, %k, %v), custom_call_target="tpu_custom_call"
 }
 """
 
@@ -133,12 +133,15 @@ ENTRY %main (t: s8[1,4,4], q: bf16[8,2048,128], k: bf16[2,1024,128], v: bf16[2,1
     [
         ("splash_mha_fwd_segmented_residuals", 2),
         ("splash_mha_fwd_residuals", 2 / 2),
-        ("splash_mha_dq_segmented_no_residuals", 3),
-        ("splash_mha_dkv_no_residuals", 4 / 2),
+        ("splash_mha_dkv_segmented_no_residuals", 5),
+        ("splash_mha_dkv_no_residuals", 5 * (4 + 3 + 2 + 1) / 4**2),
     ],
 )
 def test_splash_by_its_name_and_shapes(name: str, products: float) -> None:
-    cost = counted(SPLASH.replace("NAME", name))
+    results = "bf16[8,2048,128]{2,1,0}"
+    if "dkv" in name:
+        results = "(bf16[4,8,2048,128]{3,2,1,0}, bf16[2,1024,128]{2,1,0}, bf16[2,1024,128]{2,1,0})"
+    cost = counted(SPLASH.replace("NAME", name).replace("RESULTS", results))
     assert cost.flops == cost.by_formula == products * 2 * 8 * 2048 * 1024 * 128
     assert not cost.unknown
 

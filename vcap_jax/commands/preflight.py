@@ -165,7 +165,7 @@ def host_memory(
     needs = {
         f"what waits while captions are drawn (rollout.offload={list(config.rollout.offload)})": waiting,
         f"groups that outgrow caches for {config.rollout.short_length} tokens (rollout.short_length)": outgrown,
-        "hidden states that wait for the backward pass (model.remat=offload)": offloaded_bytes(config),
+        f"what waits for the backward pass (model.remat={config.model.remat})": offloaded_bytes(config),
         "the copy that a checkpoint is written from": saved_bytes(config),
         f"media caches of {judges} judge servers": judges * JUDGE_CACHES[config.modality],
         f"weights of {judges} sleeping judges (judge.sleep_mode)": judges * slept_bytes(config, judge_model),
@@ -232,21 +232,25 @@ def pinned_pool(
 
 
 def offloaded_bytes(config: RunConfig) -> int:
+    """What a micro-batch's layers leave in the host's memory for the backward pass: hidden states, and attention's
+    output where it waits there too; 0 where nothing does, or a checkpoint of another family does not say its sizes."""
+    from vcap_jax.models.remat import offloads, offloads_attention
     from vcap_jax.models.widths import columns_for
 
     text = model_config(config).get("text_config")
-    layers, width = (
-        text.get(key) if isinstance(text, dict) else None for key in ("num_hidden_layers", "hidden_size")
-    )
+    keys = ("num_hidden_layers", "hidden_size", "num_attention_heads", "head_dim")
+    layers, width, heads, size = (text.get(key) if isinstance(text, dict) else None for key in keys)
     if not isinstance(layers, int) or not isinstance(width, int):
         return 0  # not as this family's checkpoints say it
     buckets = config.data.buckets
     longest = buckets.tokens[-1] if buckets.tokens else buckets.max_tokens
-    if config.model.remat != "offload" or not (layers and width and longest):
+    if not offloads(config.model.remat) or not (layers and width and longest):
         return 0
     caption = columns_for(config.rollout.max_completion_length)
     tokens = buckets.fit("tokens", longest) + config.rollout.group_size * caption
     groups = -(-config.grpo.groups_per_micro_batch // (config.distributed.processes or 1))
+    if offloads_attention(config.model.remat):
+        width += heads * size if isinstance(heads, int) and isinstance(size, int) else width
     return groups * tokens * width * layers * (2 if config.model.dtype == "bfloat16" else 4)
 
 

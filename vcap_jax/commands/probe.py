@@ -7,7 +7,8 @@ Each is a run, an exported or a Hugging Face folder, or "embedded". All are show
 
 sees: share of short questions that it answers rightly, by kind. prefers: led through full, true captions, how often no
 other value is more probable than the true one. greedy, sampled: of its own captions, the share of facts they tell, the
-share of claims that are false, and how often each kind of fact is mentioned. The column "taught" has captions as the
+share of claims that are false, the share that are of objects where nothing lies, and how often each kind of fact is
+mentioned. The column "taught" has captions as the
 starting policy was taught to give them, of the same scenes.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,6 +10,9 @@ from pydantic import AfterValidator, Field
 
 from vcap_jax.configuration import settings
 from vcap_jax.models.errors import PromptTooLargeError
+
+TILE = 128
+"""Sizes below a limit are whole tiles of the attention kernels where the multiple is: caches are copied otherwise."""
 
 _SINGULAR = {"tokens": "token", "frames": "frame", "patches": "patch"}
 
@@ -42,7 +46,8 @@ class Buckets:
     patch_multiple: int = Field(default=64, ge=1)
     """Patches of a frame are rounded up to a multiple of this."""
     max_tokens: int = Field(default=0, ge=0)
-    """The most tokens of a prompt where they are rounded up; 0 for no limit."""
+    """The most tokens of a prompt where they are rounded up; 0 for no limit. Rounded up to 128, it is
+    the last size."""
     max_frames: int = Field(default=0, ge=0)
     """The most frames of a prompt where they are rounded up; 0 for no limit."""
     max_patches: int = Field(default=0, ge=0)
@@ -64,12 +69,18 @@ class Buckets:
         else:
             limit = getattr(self, f"max_{what}")
             if not limit or size <= limit:
-                return -(-size // multiple) * multiple
+                rounded = _up(size, multiple)
+                # Nothing is longer than the limit, so the last size need not be a whole multiple.
+                return min(rounded, _up(limit, math.gcd(multiple, TILE))) if limit else rounded
         of = " in a frame" if what == "patches" else ""
         raise PromptTooLargeError(
             f"{name} has {size} {what}{of}, the limit is {limit}: lower the pixel or frame budget, "
             f"shorten the text, or raise data.buckets.{what if sizes else 'max_' + what}"
         )
+
+
+def _up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
 
 
 @dataclass(frozen=True, kw_only=True)

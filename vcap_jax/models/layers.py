@@ -18,7 +18,7 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
 
-from vcap_jax.models.remat import LAYER_INPUT, rematerialised
+from vcap_jax.models.remat import LAYER_INPUT, offloads, rematerialised
 from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.parallel.group_sharding import whole_stack
 
@@ -211,7 +211,7 @@ def scan_layers(
 
     def step(carry: Carry, x: tuple[nnx.State[str | int, object], AnyArray, Slice]) -> tuple[Carry, None]:
         layer_params, index, x_layer = x
-        if remat == "offload":
+        if offloads(remat):
             carry = checkpoint_name(carry, LAYER_INPUT)
         return body(nnx.merge(graphdef, layer_params), carry, index, x_layer), None
 

@@ -77,9 +77,10 @@ class ModelConfig:
     takes the device's own if model.attention is the platform's own, else "dense"."""
     remat: Remat = "none"
     """What the backward pass of a layer computes again instead of keeping it: "none", "layer" (all
-    of it), "attention" (all but attention), "dots" (all but products with weights),
-    "dots_attention" (all but both), "offload" (all of it, from hidden states that waited in the
-    host's memory); see vcap_jax.models.remat."""
+    of it), "attention" (all but attention), "mlp" (all but attention and the MLP's first product),
+    "dots" (all but products with weights), "dots_attention" (all but both), "offload" (all of it,
+    from hidden states that waited in the host's memory), "offload_attention" and "offload_mlp" (as
+    those two, attention waiting there too); see vcap_jax.models.remat."""
 
     def __post_init__(self) -> None:
         if self.lora is not None and "visual" not in self.frozen:

@@ -66,6 +66,23 @@ def cut_by_tensor(x: jax.Array, axis: int | None) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
 
 
+def cut_sequence(x: jax.Array, *, whole: bool = False) -> jax.Array:
+    """Hidden states [B, S, D] between layers, their tokens cut over ``tensor``.
+
+    Products leave a sum on each of its devices. Cut so, what goes token by token (norms, additions) is done once, not
+    on each, and so is kept what waits for the backward pass (sequence parallelism: Korthikanti et al., "Reducing
+    Activation Recomputation in Large Transformer Models", section 4.2.2). Left as they are where the devices do not
+    divide S, as when single tokens are decoded. whole: before that they lie whole on all of them; cut already where
+    they come from, prompt and captions would each be cut, and be moved when they are joined.
+    """
+    parts = jax.sharding.get_abstract_mesh().shape.get(NOT_OF_GROUPS, 1)
+    if parts == 1 or x.shape[1] % parts:
+        return x
+    if whole:
+        x = jax.lax.with_sharding_constraint(x, PartitionSpec(PartitionSpec.UNCONSTRAINED, None, None))
+    return cut_by_tensor(x, 1)
+
+
 def whole_stack(x: jax.Array) -> jax.Array:
     """Parameters [N, ...] of N layers on their way into a scan: no device keeps some of the layers only.
 

@@ -11,6 +11,7 @@ import functools
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vcap_jax.plan.hlo import Computation, Instruction, Program, Shape
@@ -268,7 +269,7 @@ def _library_call(i: Instruction, operands: list[Shape], seen: float) -> Cost:
         flops = _new_tokens(operands) if "vcap_decode" in i.attributes else 0.0
         return Cost(flops=flops, by_formula=flops) if flops else Cost(unknown=frozenset({_kernel_name(i)}))
     if name == "tpu_custom_call" and (splash := _SPLASH.search(i.name)):
-        flops = _splash(operands, splash[1], causal="segmented" not in i.name)
+        flops = _splash(operands, i.shapes, splash[1], causal="segmented" not in i.name)
         return Cost(flops=flops, by_formula=flops) if flops else Cost(unknown=frozenset({i.name}))
     if name == "tpu_custom_call":
         told = re.search(r'"cost_estimate":\s*\{[^}]*"flops":\s*"?(\d+)', i.attributes)
@@ -300,17 +301,20 @@ def _new_tokens(operands: list[Shape]) -> float:
     return 2 * 2.0 * queries.elements * keys.dims[-1]
 
 
-_SPLASH = re.compile(r"^splash_m[hq]a_(fwd|dq|dkv)_")
-_SPLASH_PRODUCTS = {"fwd": 2, "dq": 3, "dkv": 4}
-"""The gradients of queries and of keys and values are two kernels, each with the scores and their gradients again."""
+_SPLASH = re.compile(r"^splash_m[hq]a_(fwd|dkv)_")
+_SPLASH_PRODUCTS = {"fwd": 2, "dkv": 5}
+"""One kernel gives all gradients (``kernels.attention.splash``): scores, their gradients, and those of all three."""
 
 
-def _splash(operands: list[Shape], kernel: str, *, causal: bool) -> float:
+def _splash(operands: list[Shape], results: Sequence[Shape], kernel: str, *, causal: bool) -> float:
     """All scores, half of them where the mask is causal: in this package every call without segments is. Keys that
-    segments hide are computed, and so is what shapes are padded with."""
+    segments hide are computed, and so is what shapes are padded with, and all of the spans of keys that a causal mask
+    cuts: the queries' gradient comes in as many parts."""
     sequences = [s for s in operands if len(s.dims) >= 3 and s.dtype in ("bf16", "f16", "f32")]
     if len(sequences) < 2:
         return 0.0
     queries, keys = sequences[:2]  # [..., H, queries, head], [..., K, keys, head]
-    share = 0.5 if causal else 1.0
+    parts = max((s.dims for s in results), key=len)  # [..., spans, H, queries, head]
+    spans = parts[-4] if kernel == "dkv" else math.inf
+    share = (1 + 1 / spans) / 2 if causal else 1.0
     return _SPLASH_PRODUCTS[kernel] * 2.0 * queries.elements * keys.dims[-2] * share

@@ -37,9 +37,9 @@ _ENDLESS = 10**6
 class Waiting:
     """What waits, as the plan tells it.
 
-    parts: bytes per device by ``Offloaded``. states: bytes per device of hidden states that a gradient leaves in the
-    same pool (``model.remat: offload``). hardware: of policy and update. host_memory: bytes of each host, the judge's
-    share included.
+    parts: bytes per device by ``Offloaded``. states: bytes per device that a gradient leaves in the same pool
+    (``model.remat: offload`` and those that begin so). hardware: of policy and update. host_memory: bytes of each
+    host, the judge's share included.
     """
 
     parts: Mapping[Offloaded, int]

@@ -17,8 +17,34 @@ from vcap_jax.plan.result import Plan, peaks_by_phase
 from vcap_jax.rollout.sampler import Offloaded
 from vcap_jax.run.config import RunConfig
 
-LESS_AGAIN: tuple[Remat, ...] = ("offload", "layer", "attention", "dots", "dots_attention", "none")
-"""From what computes most a second time to what computes nothing so, and needs most memory."""
+LESS_AGAIN: tuple[Remat, ...] = (
+    *(
+        "offload",
+        "layer",
+        "offload_attention",
+        "attention",
+        "dots",
+        "offload_mlp",
+        "mlp",
+        "dots_attention",
+        "none",
+    ),
+)
+"""From what computes, and fetches from the host, most a second time to what does nothing so."""
+BY_MEMORY: tuple[Remat, ...] = (
+    *(
+        "offload",
+        "offload_attention",
+        "layer",
+        "attention",
+        "offload_mlp",
+        "mlp",
+        "dots",
+        "dots_attention",
+        "none",
+    ),
+)
+"""From what needs least of a device's memory to what needs most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +58,7 @@ class Quicker:
 
 def backward_changes(config: RunConfig) -> list[Quicker]:
     """Every policy of the backward pass that computes less again, the least memory first."""
-    names = LESS_AGAIN[LESS_AGAIN.index(config.model.remat) + 1 :]
+    less = LESS_AGAIN[LESS_AGAIN.index(config.model.remat) + 1 :]
     gradient = frozenset({"gradient"})
     return [
         Quicker(
@@ -40,7 +66,8 @@ def backward_changes(config: RunConfig) -> list[Quicker]:
             config=dataclasses.replace(config, model=dataclasses.replace(config.model, remat=name)),
             programs=gradient,
         )
-        for name in names
+        for name in BY_MEMORY
+        if name in less
     ]
 
 

@@ -17,9 +17,11 @@ def prompt_sizes(buckets: Buckets) -> tuple[int, ...]:
     """The padded lengths that a prompt may have, ascending; none where they are unbounded or more than a few."""
     if buckets.tokens or not buckets.max_tokens:
         return buckets.tokens
-    multiple, longest = buckets.token_multiple, buckets.fit("tokens", buckets.max_tokens)
-    sizes = tuple(range(multiple, longest + 1, multiple))
-    return sizes if len(sizes) <= _FEW_SIZES else ()
+    multiple, longest = buckets.token_multiple, buckets.max_tokens
+    if longest > multiple * _FEW_SIZES:
+        return ()
+    ends = range(multiple, longest + multiple, multiple)
+    return tuple(buckets.fit("tokens", min(end, longest)) for end in ends)
 
 
 def compile_decoding(ctx: RunContext) -> None:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from vcap_jax.world.vocabulary import BACKGROUND, CUTS, IMAGE_PLACES, LIGHT, OBJECTS, SHOTS, Slot
+from vcap_jax.world.vocabulary import (
+    BACKGROUND,
+    CUTS,
+    IMAGE_PLACES,
+    LIGHT,
+    OBJECTS,
+    SHOTS,
+    VIDEO_PLACES,
+    Slot,
+)
+
+_PLACES = frozenset(IMAGE_PLACES) | frozenset(VIDEO_PLACES)
 
 _NAMED = {
     BACKGROUND: "the background",
@@ -39,6 +50,13 @@ def question_of(slot: Slot) -> Slot:
 
 def _order(place: str | int) -> int:
     return IMAGE_PLACES.index(str(place))
+
+
+def object_of(slot: Slot) -> Slot | None:
+    """Whose slot it is if it is one object's: its place, behind the shot in a video. None for pairs and scenes."""
+    owner = slot[:-1]
+    places = [part for part in owner if part in _PLACES]
+    return owner if len(places) == 1 else None
 
 
 def slot_words(slot: Slot) -> str:

@@ -90,9 +90,7 @@ def test_unknown_names_are_refused() -> None:
     kernels = "'auto', 'dense', 'chunked', 'native', 'cudnn' or 'splash'"
     with pytest.raises(ValueError, match=rf"attention\n.* {kernels} .*input_value='flash'"):
         ModelConfig(attention="flash")  # type: ignore[arg-type]
-    with pytest.raises(
-        ValueError, match=r"remat\n.* 'none', 'layer', 'attention', 'dots'.*input_value='yes'"
-    ):
+    with pytest.raises(ValueError, match=r"remat\n.* 'none', 'layer', 'attention', 'mlp'.*input_value='yes'"):
         ModelConfig(remat="yes")  # type: ignore[arg-type]
 
 

@@ -22,6 +22,7 @@ GROUPS = {
     "uneven": Group(prompt=21, group=3, tokens=10, lengths=(21, 9, 0, 1)),
     "one caption": Group(prompt=12, group=1, tokens=9, heads=3, key_heads=3, lengths=(12, 5)),
     "eight captions": Group(prompt=17, group=8, tokens=5, heads=8, key_heads=2, lengths=(16, 3)),
+    "long": Group(prompt=300, group=2, tokens=9, heads=2, key_heads=1, lengths=(300, 131)),
     "one key head": Group(prompt=7, group=2, tokens=13, heads=4, key_heads=1, dim=12, lengths=(7,)),
 }
 BLOCKS = Chunked(queries=8, scores=160, diagonal=8, whole=0)
@@ -33,6 +34,7 @@ KERNELS: list[Any] = [
     *(pytest.param(name, Native(), marks=needs_compiler, id=f"native, {name}") for name in GROUPS),
     pytest.param("uneven", Splash(interpret=True), id="splash"),
     pytest.param("one key head", Splash(interpret=True), id="splash, one key head"),
+    pytest.param("long", Splash(block=128, spans=1, interpret=True), id="splash, blocks in spans"),
 ]
 
 

@@ -4,6 +4,10 @@ Splash skips the blocks that its mask leaves empty. The kernel's own differentia
 softmax, so its forward pass with residuals and its backward pass are called apart; the latter is a private function
 of the kernel's module, looked up in one place. The kernel sees one sequence on one device: batches are mapped over
 it, and under a mesh every device computes its own part of batch and key heads.
+
+One kernel gives all three gradients from scores that are computed once: five products where a kernel of its own for
+the queries' gradient takes seven. It visits the keys a span at a time and leaves what each span adds to the queries'
+gradient, in the queries' type, to a sum afterwards.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ Array = jax.Array
 
 LANES = 128
 """Head size and blocks of sequence are multiples of this: the width of a TPU's vector registers."""
+
+BLOCKS_OF_A_SPAN = 4
+"""At most: the kernel's loop over them is unrolled."""
 
 BACKWARD = (
     "save_residuals mask_value is_mqa block_sizes residual_checkpoint_name mask_function attn_logits_soft_cap "
@@ -63,11 +70,13 @@ def _modules() -> tuple[ModuleType, ModuleType, ModuleType]:
 class Splash:
     """See ``Kernel`` and ``Parts``. Compiles on TPU only.
 
-    block: the most queries and keys of a block. interpret: run the kernel's program step by step instead, on any
-    platform and very slowly: for tests.
+    block: the most queries and keys of a block. spans: how many of keys are aimed at in the backward pass; each costs
+    memory as large as the queries, and of one that a causal mask cuts all is computed. interpret: run the kernel's
+    program step by step instead, on any platform and very slowly: for tests.
     """
 
     block: int = 512
+    spans: int = 16
     interpret: bool = False
     name: str = "splash"
     decoding: str = "dense"
@@ -124,27 +133,30 @@ class _Plan:
     keys: int
     query_block: int
     key_block: int
+    span: int
     head_size: int
     causal: bool
     interpret: bool
 
     @classmethod
     def of(cls, kernel: Splash, queries: Array, keys: Array, *, causal: bool) -> _Plan:
-        def block(length: int) -> int:
-            count = math.ceil(length / kernel.block)
+        def block(length: int, multiple: int = 1) -> int:
+            """Of the fewest blocks whose number is such a multiple."""
+            count = math.ceil(length / (kernel.block * multiple)) * multiple
             return math.ceil(length / count / LANES) * LANES
 
-        blocks = block(queries.shape[1]), block(keys.shape[1])
-        return cls(
-            *(queries.shape[1], keys.shape[1], *blocks, queries.shape[-1]), causal, interpret=kernel.interpret
-        )
+        rows, columns = queries.shape[1], keys.shape[1]
+        most = min(BLOCKS_OF_A_SPAN, math.ceil(columns / kernel.block / kernel.spans))
+        # The largest span of those that pad the keys least.
+        of_a_span = min(range(most, 0, -1), key=lambda n: _rounded(columns, n * block(columns, n)))
+        key_block = block(columns, of_a_span)
+        sizes = (rows, columns, block(rows), key_block, of_a_span * key_block, queries.shape[-1])
+        return cls(*sizes, causal, interpret=kernel.interpret)
 
     @property
     def padded_size(self) -> tuple[int, int]:
         """Queries and keys in whole blocks."""
-        blocks = ((self.queries, self.query_block), (self.keys, self.key_block))
-        rows, columns = (math.ceil(length / block) * block for length, block in blocks)
-        return rows, columns
+        return _rounded(self.queries, self.query_block), _rounded(self.keys, self.span)
 
     def padded(self, x: Array, block: int) -> Array:
         """[N, S, H, d] -> [N, H, S', d'], the kernel's order."""
@@ -178,19 +190,21 @@ def _kernel(plan: _Plan, heads: int) -> SplashAttentionKernel:
         block_kv=columns,
         block_kv_compute=columns,
         block_q_dkv=rows,
-        block_kv_dkv=columns,
+        block_kv_dkv=plan.span,
         block_kv_dkv_compute=columns,
-        block_q_dq=rows,
-        block_kv_dq=columns,
+        use_fused_bwd_kernel=True,
     )
     whole = masks.MultiHeadMask([mask] * heads)
     # What the module's own constructor does, but for putting the tables on a device: there may be none yet.
     forward, function = info.process_mask(whole, (rows, columns), head_shards=1, q_seq_shards=1)
-    for_keys, _ = info.process_mask_dkv(whole, (rows, columns), head_shards=1, q_seq_shards=1)
+    # Also blocks that the mask leaves empty are visited: their part of the queries' gradient is to be zero.
+    backward, _ = info.process_mask_dkv(
+        whole, (rows, plan.span), head_shards=1, q_seq_shards=1, shrink_grid=False
+    )
     return kernel.SplashAttentionKernel(
         forward,
-        forward,  # of the queries' gradient: the same blocks
-        for_keys,
+        None,  # of a kernel for the queries' gradient alone
+        backward,
         block_sizes=sizes,
         is_mqa=False,
         save_residuals=True,
@@ -202,6 +216,10 @@ def _kernel(plan: _Plan, heads: int) -> SplashAttentionKernel:
     )
 
 
+def _rounded(length: int, block: int) -> int:
+    return math.ceil(length / block) * block
+
+
 def _scaled(plan: _Plan, queries: Array) -> Array:
     """The kernel does not scale its scores."""
     scaled = (queries.astype(jnp.float32) * plan.head_size**-0.5).astype(queries.dtype)
@@ -211,13 +229,11 @@ def _scaled(plan: _Plan, queries: Array) -> Array:
 def _forward(
     plan: _Plan, splash: SplashAttentionKernel, queries: Array, keys: Array, values: Array, lengths: Array
 ) -> tuple[Array, Array]:
-    key_block = plan.key_block
-
     def one(q: Array, k: Array, v: Array, length: Array) -> tuple[Array, Array]:
         out, (lse,) = splash(q, k, v, None if plan.causal else plan.segments(length))
         return out, lse
 
-    arrays = (_scaled(plan, queries), plan.padded(keys, key_block), plan.padded(values, key_block))
+    arrays = (_scaled(plan, queries), plan.padded(keys, plan.span), plan.padded(values, plan.span))
     out, lse = jax.vmap(one)(*arrays, lengths)
     return plan.cut(out, plan.queries), lse[..., : plan.queries]
 
@@ -247,7 +263,7 @@ def _backward(
             d_out,
         )[3:6]
 
-    rows, columns = plan.query_block, plan.key_block
+    rows, columns = plan.query_block, plan.span
     d_queries, d_keys, d_values = jax.vmap(one)(
         _scaled(plan, queries),
         plan.padded(keys, columns),

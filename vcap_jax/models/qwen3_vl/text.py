@@ -18,6 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
 
 from vcap_jax.models.layers import (
@@ -31,8 +32,9 @@ from vcap_jax.models.layers import (
 )
 from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.config import TextConfig
+from vcap_jax.models.remat import MLP_HIDDEN
 from vcap_jax.parallel.arrays import AnyArray
-from vcap_jax.parallel.group_sharding import by_group
+from vcap_jax.parallel.group_sharding import by_group, cut_sequence
 
 Array = jax.Array
 Attend = Callable[[Array, Array, Array], Array]
@@ -104,7 +106,8 @@ class MLP(nnx.Module):
         self.activation = config.hidden_act
 
     def __call__(self, x: Array) -> Array:
-        gate, up = jnp.split(by_group(self.gate_up(x)), 2, axis=-1)
+        hidden = checkpoint_name(by_group(self.gate_up(x)), MLP_HIDDEN)
+        gate, up = jnp.split(hidden, 2, axis=-1)
         return by_group(self.down(ACTIVATIONS[self.activation](gate) * up))
 
 
@@ -168,7 +171,8 @@ class Decoder(nnx.Module):
 
         def body(layer: DecoderLayer, x: Array, index: AnyArray, _: None) -> Array:
             x = layer(x, cos, sin, attend)
-            return x if deepstack is None else added(deepstack, x, index)
+            x = x if deepstack is None else added(deepstack, x, index)
+            return cut_sequence(x)
 
         def added(deepstack: DeepStack, x: Array, index: AnyArray) -> Array:
             taps = deepstack.features.shape[1]
@@ -182,6 +186,7 @@ class Decoder(nnx.Module):
 
             return jax.lax.cond(index < taps, add, lambda x, _: x, x, index) if taps else x
 
+        x = cut_sequence(x, whole=True)
         return self.norm(scan_layers(self.layers, body, x, None, remat=self.remat))
 
 

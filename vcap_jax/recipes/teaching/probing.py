@@ -23,7 +23,15 @@ EACH = 4
 """Captions of a scene that are sampled."""
 SPLIT = "probe"
 """Of scenes that nobody is taught or trained with."""
-_TOLD = ("coverage", "false_share", "mean_tokens", "mean_stated", "largest_stated", "beyond_half")
+_TOLD = (
+    "coverage",
+    "false_share",
+    "invented_share",
+    "mean_tokens",
+    "mean_stated",
+    "largest_stated",
+    "beyond_half",
+)
 TAUGHT = "taught"
 """Stands beside the policies: captions as the starting policy was taught to give them."""
 
