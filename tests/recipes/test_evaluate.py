@@ -305,6 +305,21 @@ def test_what_cannot_work_is_told_before_work(
     assert not judge.asked
 
 
+def test_a_model_that_refuses_the_temperature_of_a_stage_is_told_before_work(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    """Stages are asked at the temperature of the public code, whatever the judge's own is set to."""
+    refusal = {"error": {"message": "Only the default (1) value is supported.", "param": "temperature"}}
+    server.greets = lambda body: (
+        Reply(content="Yes.") if body.get("temperature") == 1 else Reply(status=400, raw=json.dumps(refusal))
+    )
+    request = requested(server, data, captions, tmp_path / "out", {"temperature": 1.0})
+    with pytest.raises(JudgeUnavailable, match=r"refuses temperature 0, .*Only the default.*judge\.model"):
+        evaluate(request, print)
+    assert not judge.asked
+    assert not (tmp_path / "out" / "vcapsbench" / "captions.jsonl").exists()
+
+
 def test_a_folder_is_for_one_request(
     server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import cast
 
 from vcap_jax.captioning.settings import Modality, is_served, own_requests
-from vcap_jax.evals.asking import ROLES, Asker
+from vcap_jax.evals.asking import ROLES, Asker, RoleName
 from vcap_jax.evals.benchmarks.benchmark import Benchmark
 from vcap_jax.evals.benchmarks.files import read_predictions
 from vcap_jax.evals.benchmarks.results import (
@@ -79,9 +79,12 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
         work.done = work.done and not work.to_score_anew(request)
     waiting = [work for work in works if not work.done]
     for work in waiting:
-        with Asker(work.benchmark.endpoints, say=say) as asker:
-            for role, model in asker.models.items():
-                say(f"{work.benchmark.name}: {role} {model} is ready")
+        ready: dict[RoleName, str] = {}
+        for endpoints in work.benchmark.endpoints_by_temperature():
+            with Asker(endpoints, say=say) as asker:
+                ready |= asker.models
+        for role, model in ready.items():
+            say(f"{work.benchmark.name}: {role} {model} is ready")
     with ExitStack() as stack:
         opened: list[RequestedCaptioner] = []
 

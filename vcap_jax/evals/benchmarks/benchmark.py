@@ -142,6 +142,21 @@ class Benchmark(ABC, Generic[R]):
         """What is drawn again for intervals, by a sample's id: the sample, unless several are of one video."""
         return identity
 
+    def endpoints_by_temperature(self) -> list[dict[RoleName, JudgeConfig]]:
+        """The endpoints at the temperatures that their stages name, in so many turns that each comes up with each: for
+        whoever sees whether they are ready, since some models take but one."""
+        usual = {role: config.temperature for role, config in self.endpoints.items()}
+        asked: dict[RoleName, set[float]] = {role: set() for role in self.endpoints}
+        for stage in self.stages.values():
+            role: RoleName = stage.role if stage.role in self.endpoints else "judge"
+            asked[role].add(usual[role] if stage.temperature is None else stage.temperature)
+        turns: list[dict[RoleName, JudgeConfig]] = []
+        for role, temperatures in asked.items():
+            for turn, temperature in enumerate(sorted(temperatures) or [usual[role]]):
+                turns += [{}] if turn == len(turns) else []
+                turns[turn][role] = replace(self.endpoints[role], temperature=temperature)
+        return turns
+
     def evaluate(self, captioner: Captioner) -> Evaluation:
         """See ``Evaluator``. Raises JudgeUnavailable and its kinds, and StoreError."""
         return self.score(captioner.captions(self.samples))
