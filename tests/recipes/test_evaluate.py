@@ -320,6 +320,26 @@ def test_a_model_that_refuses_the_temperature_of_a_stage_is_told_before_work(
     assert not (tmp_path / "out" / "vcapsbench" / "captions.jsonl").exists()
 
 
+def test_a_second_evaluation_of_a_folder_is_refused_while_the_first_is_at_work(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    """Their captions, answers and results would be mixed."""
+    out = tmp_path / "out"
+    refused: list[str] = []
+
+    def again(text: str) -> None:
+        if "is ready" in text and not refused:
+            with pytest.raises(EvaluatorError) as second:
+                evaluate(requested(server, data, captions, out), print)
+            refused.append(str(second.value))
+
+    evaluate(requested(server, data, captions, out), again)
+    (message,) = refused
+    assert f"is at work in {out / 'vcapsbench'}: wait until it has ended, or name another --out" in message
+    assert len(judge.asked) == 3 * VIDEOS
+    evaluate(requested(server, data, captions, out), print)  # it has ended
+
+
 def test_a_folder_is_for_one_request(
     server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
 ) -> None:

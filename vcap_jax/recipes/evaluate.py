@@ -53,6 +53,7 @@ from vcap_jax.recipes.evaluation_request import (
 )
 from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.reward.client import model_now
+from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, read_json_object
 
 
@@ -74,32 +75,9 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
     if predictions is None:
         requests = own_requests(request.by, request.captioner)
         request = request if is_served(request.by) else resolved(request)
-    works = [_Work.made(name, request, predictions, requests, say) for name in request.benchmarks]
-    for work in works:
-        work.done = work.done and not work.to_score_anew(request)
-    waiting = [work for work in works if not work.done]
-    for work in waiting:
-        ready: dict[RoleName, str] = {}
-        for endpoints in work.benchmark.endpoints_by_temperature():
-            with Asker(endpoints, say=say) as asker:
-                ready |= asker.models
-        for role, model in ready.items():
-            say(f"{work.benchmark.name}: {role} {model} is ready")
     with ExitStack() as stack:
-        opened: list[RequestedCaptioner] = []
-
-        def captioner() -> RequestedCaptioner:
-            if not opened:
-                opened.append(stack.enter_context(RequestedCaptioner(request, say)))
-            return opened[0]
-
-        for work in works:
-            if predictions is None and not captions_are_of(request, work.folder, say):
-                captioner().remember(work.folder, work.benchmark)
-        for work in waiting:
-            with CaptionsFile(work.folder / "captions.jsonl") as captions:
-                work.caption(captions, captioner, predictions)
-                work.score(captions.of(work.benchmark.samples))
+        works = [_Work.made(name, request, predictions, requests, say, stack) for name in request.benchmarks]
+        _do(works, request, predictions, say, stack)
     nothing: list[str] = []
     for work in works:
         say(f"{work.benchmark.name}: {work.folder / RESULTS}" + (" was there" if work.done else ""))
@@ -114,6 +92,40 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
             f"{'; '.join(nothing)}. Mend that; the same command with --retry-failed then asks again"
         )
     return {work.benchmark.name: work.folder for work in works}
+
+
+def _do(
+    works: Sequence[_Work],
+    request: EvaluationRequest,
+    predictions: Mapping[str, str] | None,
+    say: Say,
+    stack: ExitStack,
+) -> None:
+    """What is not done yet. stack: closes the captioner, if one is needed."""
+    for work in works:
+        work.done = work.done and not work.to_score_anew(request)
+    waiting = [work for work in works if not work.done]
+    for work in waiting:
+        ready: dict[RoleName, str] = {}
+        for endpoints in work.benchmark.endpoints_by_temperature():
+            with Asker(endpoints, say=say) as asker:
+                ready |= asker.models
+        for role, model in ready.items():
+            say(f"{work.benchmark.name}: {role} {model} is ready")
+    opened: list[RequestedCaptioner] = []
+
+    def captioner() -> RequestedCaptioner:
+        if not opened:
+            opened.append(stack.enter_context(RequestedCaptioner(request, say)))
+        return opened[0]
+
+    for work in works:
+        if predictions is None and not captions_are_of(request, work.folder, say):
+            captioner().remember(work.folder, work.benchmark)
+    for work in waiting:
+        with CaptionsFile(work.folder / "captions.jsonl") as captions:
+            work.caption(captions, captioner, predictions)
+            work.score(captions.of(work.benchmark.samples))
 
 
 @dataclass(kw_only=True)
@@ -135,7 +147,9 @@ class _Work:
         predictions: Mapping[str, str] | None,
         requests: Mapping[Modality, str],
         say: Say,
+        held: ExitStack,
     ) -> _Work:
+        """held: until when its folder is this process's."""
         if name not in BENCHMARKS:
             raise EvaluationRefused(
                 f"--benchmark {name} is none of this project: give one of {', '.join(BENCHMARKS)}"
@@ -171,6 +185,7 @@ class _Work:
                 )
             if there < len(found):
                 say(f"{name}: {request.by} has captions of {there} of {len(found)} samples")
+        held.enter_context(only_one(folder, EvaluationRefused, "name another --out"))
         remember_request(folder, _request_row(request, benchmark, captioner))
         return cls(
             benchmark=benchmark,
