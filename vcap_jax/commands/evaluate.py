@@ -60,7 +60,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
     )
     parser.add_argument("--mode", choices=("official", "strict"), help="of counting (default: strict)")
     parser.add_argument("--prompts", help="folder with texts of your own, STAGE.txt each")
-    parser.add_argument("--limit", type=int, help="the first so many samples")
+    parser.add_argument(
+        "--limit", type=int, help="the first so many pictures or videos (of video-qa: questions)"
+    )
     parser.add_argument(
         "--step", type=step_argument, help="which of a run's checkpoints, or best (default: the last)"
     )
