@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.file_locks import alone, only_one
+from vcap_jax.system.file_locks import alone, free, only_one
 
 OTHER = "import sys; from vcap_jax.system.file_locks import alone; print(alone(open(sys.argv[1], 'a')))"
 
@@ -81,3 +81,24 @@ def test_a_folder_that_cannot_be_written_to_may_be_read_by_anybody(
     monkeypatch.setattr(Path, "open", refused)
     with only_one(tmp_path, VCapError, "go away"):
         pass
+
+
+def test_who_looks_whether_a_file_is_free_sees_its_holder(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    assert not free(path), "nobody knows of a file that is not there"
+    with path.open("a") as file:
+        assert free(path)
+        assert alone(file)
+        assert not free(path)
+    assert free(path)
+
+
+def test_where_there_are_no_locks_nobody_is_said_to_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    (tmp_path / ".lock").touch()
+    monkeypatch.setattr(fcntl, "flock", refused)
+    assert not free(tmp_path / ".lock")

@@ -56,6 +56,9 @@ from vcap_jax.reward.client import model_now
 from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, read_json_object
 
+CAPTIONS = "captions.jsonl"
+"""In an evaluation's folder, its captions."""
+
 
 class NothingMeasured(EvaluatorError):
     """An evaluation that is complete and has no figure, such as by a judge that refuses every question."""
@@ -123,7 +126,7 @@ def _do(
         if predictions is None and not captions_are_of(request, work.folder, say):
             captioner().remember(work.folder, work.benchmark)
     for work in waiting:
-        with CaptionsFile(work.folder / "captions.jsonl") as captions:
+        with CaptionsFile(work.folder / CAPTIONS) as captions:
             work.caption(captions, captioner, predictions)
             work.score(captions.of(work.benchmark.samples))
 

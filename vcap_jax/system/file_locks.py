@@ -31,6 +31,20 @@ def alone(file: IO[str] | IO[bytes]) -> bool:
     return True
 
 
+def free(path: Path) -> bool:
+    """Whether a file that a process takes for itself (``alone``) is nobody's now. False also where that cannot be told:
+    there is no such file, it cannot be read, the file system knows no locks.
+
+    It is looked at by a lock of a moment, which others that look share: whoever takes the file should try more than
+    once."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 @contextmanager
 def only_one(folder: Path, error: type[VCapError], remedy: str) -> Iterator[None]:
     """Holds a folder, which is made where it is not there, for this process; the lock ends with it, however it ends.
