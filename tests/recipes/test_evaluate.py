@@ -350,6 +350,20 @@ def test_a_folder_is_for_one_request(
         evaluate(request, print)
 
 
+def test_a_folder_without_any_caption_is_for_whatever_is_asked_next(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    """A mistake that was told before any work is mended by the same command with other words."""
+    request = requested(server, data, captions, tmp_path / "out")
+    absent = JudgesConfig(judge=endpoint(server, urls=("http://127.0.0.1:9/v1",), ready_timeout_s=0.01))
+    with pytest.raises(JudgeUnavailable):
+        evaluate(replace(request, judges=absent, options={"limit": 2}), print)
+    evaluate(replace(request, options={"limit": 3}), print)
+    assert results(tmp_path / "out")["items"] == 3
+    with pytest.raises(EvaluatorError, match="holds an evaluation with another options"):
+        evaluate(replace(request, options={"limit": 2}), print)
+
+
 def test_settings_go_to_whom_they_belong() -> None:
     words = ["judge.urls=[http://a]", "reasoner.concurrency=3", "options.limit=5", "options.mode=official"]
     words += ["captioner.concurrency=9", "rollout.max_completion_length=64"]

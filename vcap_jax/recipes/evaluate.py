@@ -45,6 +45,7 @@ from vcap_jax.evals.registry import load_evaluator
 from vcap_jax.recipes.evaluation_captions import RequestedCaptioner, captions_are_of
 from vcap_jax.recipes.evaluation_request import (
     CAPTIONER,
+    CAPTIONS,
     EvaluationRefused,
     EvaluationRequest,
     Say,
@@ -55,9 +56,6 @@ from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.reward.client import model_now
 from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, read_json_object
-
-CAPTIONS = "captions.jsonl"
-"""In an evaluation's folder, its captions."""
 
 
 class NothingMeasured(EvaluatorError):

@@ -14,8 +14,8 @@ from pathlib import Path
 from vcap_jax.configuration import load_config
 from vcap_jax.evals.benchmarks.results import RESULTS
 from vcap_jax.evals.protocol import EvaluatorError
-from vcap_jax.recipes.evaluate import CAPTIONS, NothingMeasured, evaluate
-from vcap_jax.recipes.evaluation_request import EvaluationRequest, Say
+from vcap_jax.recipes.evaluate import NothingMeasured, evaluate
+from vcap_jax.recipes.evaluation_request import CAPTIONS, EvaluationRequest, Say
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.idle_run import deserted
 from vcap_jax.report.run_folder import RunFolder
