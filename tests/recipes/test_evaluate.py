@@ -294,6 +294,12 @@ def test_what_cannot_work_is_told_before_work(
         run(data=tmp_path / "absent")
     with pytest.raises(ConfigError, match="subset"):
         run(options={"subset": "all"})
+    with pytest.raises(EvaluatorError, match=r"^limit=20 would change nothing.*options\.limit=20"):
+        run(captioner=("limit=20",))
+    with pytest.raises(EvaluatorError, match=r"^captioner\.concurrency=9 would change nothing"):
+        run(captioner=("judge.concurrency=9",))
+    with pytest.raises(EvaluatorError, match=r"^--step would change nothing"):
+        run(step=40)
     others = tmp_path / "others.json"
     others.write_text('{"another": "A caption."}')
     with pytest.raises(EvaluatorError, match="none is of a sample of vcapsbench, such as 'v0'"):

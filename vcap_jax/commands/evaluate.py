@@ -29,6 +29,7 @@ from vcap_jax.run.command_line import (
     guarded,
     say,
     step_argument,
+    temperature_argument,
 )
 
 VIDEO_QA = "video-qa"
@@ -72,7 +73,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         help="of a run that is going on: evaluate every checkpoint as it comes, into its evaluations/, until it ends",
     )
     parser.add_argument(
-        "--temperature", type=float, help="draws captions (default: the likeliest token each time)"
+        "--temperature",
+        type=temperature_argument,
+        help="draws captions (default: the likeliest token each time)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
     parser.add_argument("--served-model", help="of a captioner's endpoint, if it serves several")

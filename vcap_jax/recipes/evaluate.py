@@ -15,6 +15,7 @@ import asyncio
 import dataclasses
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -76,6 +77,11 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
     if predictions is None:
         requests = own_requests(request.by, request.captioner)
         request = request if is_served(request.by) else resolved(request)
+    elif unheard := _unheard(request):
+        raise EvaluationRefused(
+            f"{unheard} would change nothing: the captions of {request.by} are there already. Leave it out; a "
+            "benchmark's own options are options.NAME=VALUE, such as options.limit=20"
+        )
     with ExitStack() as stack:
         works = [_Work.made(name, request, predictions, requests, say, stack) for name in request.benchmarks]
         _do(works, request, predictions, say, stack)
@@ -281,6 +287,19 @@ class _Work:
             )
         row = results_row(evaluation, captions, captioner=self.captioner, seconds=self.seconds)
         write_results(self.folder, evaluation, row)
+
+
+def _unheard(request: EvaluationRequest) -> str:
+    """What is said of a captioner, the first of it; "" for nothing. Not a seed, which decides nothing here."""
+    given = {
+        "--step": request.step,
+        "--temperature": request.temperature,
+        "--served-model": request.served_model,
+        "--api-key-env": request.api_key_env,
+    }
+    # As they were written (``split_settings``).
+    words = (re.sub(r"^judge\.", "captioner.", word) for word in request.captioner)
+    return next((name for name, value in given.items() if value is not None), next(words, ""))
 
 
 def _predictions(by: str) -> dict[str, str] | None:
