@@ -177,11 +177,12 @@ def started(
 def requested_by_url(
     url: str, data: Path, by: Path, out: Path, benchmark: str = "vcapsbench"
 ) -> EvaluationRequest:
-    words = [f"judge.urls=[{url}]", "judge.concurrency=4", "captioner.concurrency=1"]
+    served = benchmark == "decapbench"
+    words = [f"judge.urls=[{url}]", "judge.concurrency=4", *(["captioner.concurrency=1"] if served else [])]
     judges, options, captioner = split_settings(words)
     return EvaluationRequest(
         benchmarks=(benchmark,),
-        by=url if benchmark == "decapbench" else str(by),
+        by=url if served else str(by),
         data=data,
         out=out,
         judges=judges,
