@@ -136,6 +136,8 @@ def test_shares_are_joined_by_the_last(url: str, folder: Path, capsys: pytest.Ca
         (["--shard", "0/2"], "add --out"),
         (["--retry-failed"], "add --out"),
         (["--shard", "2/2", "--out", "x.jsonl"], "'2/2' is no share"),
+        (["--temperature", "nan"], "give a number of at least 0, not 'nan'"),
+        (["--temperature=-1"], "give a number of at least 0, not '-1'"),
     ],
 )
 def test_words_that_cannot_work_are_refused(

@@ -177,11 +177,12 @@ def started(
 def requested_by_url(
     url: str, data: Path, by: Path, out: Path, benchmark: str = "vcapsbench"
 ) -> EvaluationRequest:
-    words = [f"judge.urls=[{url}]", "judge.concurrency=4", "captioner.concurrency=1"]
+    served = benchmark == "decapbench"
+    words = [f"judge.urls=[{url}]", "judge.concurrency=4", *(["captioner.concurrency=1"] if served else [])]
     judges, options, captioner = split_settings(words)
     return EvaluationRequest(
         benchmarks=(benchmark,),
-        by=url if benchmark == "decapbench" else str(by),
+        by=url if served else str(by),
         data=data,
         out=out,
         judges=judges,
@@ -294,6 +295,12 @@ def test_what_cannot_work_is_told_before_work(
         run(data=tmp_path / "absent")
     with pytest.raises(ConfigError, match="subset"):
         run(options={"subset": "all"})
+    with pytest.raises(EvaluatorError, match=r"^limit=20 would change nothing.*options\.limit=20"):
+        run(captioner=("limit=20",))
+    with pytest.raises(EvaluatorError, match=r"^captioner\.concurrency=9 would change nothing"):
+        run(captioner=("judge.concurrency=9",))
+    with pytest.raises(EvaluatorError, match=r"^--step would change nothing"):
+        run(step=40)
     others = tmp_path / "others.json"
     others.write_text('{"another": "A caption."}')
     with pytest.raises(EvaluatorError, match="none is of a sample of vcapsbench, such as 'v0'"):
@@ -305,6 +312,41 @@ def test_what_cannot_work_is_told_before_work(
     assert not judge.asked
 
 
+def test_a_model_that_refuses_the_temperature_of_a_stage_is_told_before_work(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    """Stages are asked at the temperature of the public code, whatever the judge's own is set to."""
+    refusal = {"error": {"message": "Only the default (1) value is supported.", "param": "temperature"}}
+    server.greets = lambda body: (
+        Reply(content="Yes.") if body.get("temperature") == 1 else Reply(status=400, raw=json.dumps(refusal))
+    )
+    request = requested(server, data, captions, tmp_path / "out", {"temperature": 1.0})
+    with pytest.raises(JudgeUnavailable, match=r"refuses temperature 0, .*Only the default.*judge\.model"):
+        evaluate(request, print)
+    assert not judge.asked
+    assert not (tmp_path / "out" / "vcapsbench" / "captions.jsonl").exists()
+
+
+def test_a_second_evaluation_of_a_folder_is_refused_while_the_first_is_at_work(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    """Their captions, answers and results would be mixed."""
+    out = tmp_path / "out"
+    refused: list[str] = []
+
+    def again(text: str) -> None:
+        if "is ready" in text and not refused:
+            with pytest.raises(EvaluatorError) as second:
+                evaluate(requested(server, data, captions, out), print)
+            refused.append(str(second.value))
+
+    evaluate(requested(server, data, captions, out), again)
+    (message,) = refused
+    assert f"is at work in {out / 'vcapsbench'}: wait until it has ended, or name another --out" in message
+    assert len(judge.asked) == 3 * VIDEOS
+    evaluate(requested(server, data, captions, out), print)  # it has ended
+
+
 def test_a_folder_is_for_one_request(
     server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
 ) -> None:
@@ -313,6 +355,20 @@ def test_a_folder_is_for_one_request(
     captions.write_text(json.dumps({"v0": "Another caption."}))
     with pytest.raises(EvaluatorError, match=r"another captioner .*name another --out"):
         evaluate(request, print)
+
+
+def test_a_folder_without_any_caption_is_for_whatever_is_asked_next(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    """A mistake that was told before any work is mended by the same command with other words."""
+    request = requested(server, data, captions, tmp_path / "out")
+    absent = JudgesConfig(judge=endpoint(server, urls=("http://127.0.0.1:9/v1",), ready_timeout_s=0.01))
+    with pytest.raises(JudgeUnavailable):
+        evaluate(replace(request, judges=absent, options={"limit": 2}), print)
+    evaluate(replace(request, options={"limit": 3}), print)
+    assert results(tmp_path / "out")["items"] == 3
+    with pytest.raises(EvaluatorError, match="holds an evaluation with another options"):
+        evaluate(replace(request, options={"limit": 2}), print)
 
 
 def test_settings_go_to_whom_they_belong() -> None:

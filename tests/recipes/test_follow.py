@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import math
+import os
+import shutil
+import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +18,20 @@ import pytest
 from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.recipes import follow as module
+from vcap_jax.recipes.evaluate import NothingMeasured
 from vcap_jax.recipes.evaluation_request import EvaluationRequest, JudgesConfig, Say
-from vcap_jax.recipes.follow import follow
+from vcap_jax.recipes.follow import GONE_AFTER_S, FollowingFailed, follow
 from vcap_jax.report.evaluations import evaluations_of
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.file_locks import alone
 from vcap_jax.system.shutdown import Stopped
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 
 VALUE = Value(value=0.5, low=0.25, high=0.75, n=4, method="m")
+NOTHING = Value(value=math.nan, low=math.nan, high=math.nan, n=0, method="m")
 OTHER = Value(value=0.1, low=0.0, high=0.25, n=4, method="m")
 
 
@@ -129,6 +139,117 @@ def test_only_a_run_is_followed_and_by_what_it_does_not_evaluate_itself(tmp_path
     run = Run(tmp_path / "other")
     with pytest.raises(EvaluatorError, match="is no run"):
         follow(replace(run.request, by=str(tmp_path)), print)
+
+
+def test_a_step_that_the_judge_gives_no_figures_of_is_told_and_the_next_ones_turn_comes(
+    tmp_path: Path,
+) -> None:
+    run = Run(tmp_path / "run")
+    run.then = [[2, 4], [6], None]
+
+    def refusing(request: EvaluationRequest, say: Say) -> dict[str, Path]:
+        found = run.evaluated(request, say)
+        if request.step == 2:
+            path = request.out / "capmas" / "results.json"
+            row = json.loads(path.read_text()) | {"metrics": {"clair": NOTHING.row()}, "failed": 5}
+            path.write_text(json.dumps(row))
+            raise NothingMeasured("capmas: none of the 5 questions was answered")
+        if request.step == 4:
+            raise JudgeOutage("the judge did not answer for 600 s")
+        return found
+
+    said: list[str] = []
+    with pytest.raises(
+        FollowingFailed, match=r"steps without all figures: 2, 4, .* 4: the judge did not answer"
+    ):
+        follow(run.request, said.append, evaluated=refusing, wait=run.wait)
+    assert run.asked == [2, 4, 6]
+    assert [line for line in said if "failed" in line] == [
+        "step 2 failed: capmas: none of the 5 questions was answered",
+        "step 4 failed: the judge did not answer for 600 s",
+    ]
+    found = evaluations_of(run.folder)["capmas"]
+    # What could not be measured stands there as that; what was never judged is not there, and is taken up again.
+    assert [(r.step, math.isnan(r.metrics["clair"].value)) for r in found] == [(2, True), (6, False)]
+    assert run.follow() == []
+    assert [r.step for r in evaluations_of(run.folder)["capmas"]] == [2, 4, 6]
+
+
+def test_a_judge_that_was_never_there_ends_it_at_once(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.save(2, 4)
+
+    def absent(request: EvaluationRequest, say: Say) -> dict[str, Path]:
+        raise JudgeUnavailable("is not ready after 600 s")
+
+    with pytest.raises(JudgeUnavailable, match="is not ready"):
+        follow(run.request, print, evaluated=absent, wait=run.wait)
+
+
+def killed(run: Run, folder: Path, *, seconds_ago: float) -> Run:
+    """The run as a process that was killed so long ago left it: nobody holds its lock."""
+    shutil.copytree(run.folder.root, folder)
+    dead = replace_folder(run, folder)
+    for path in folder.iterdir():
+        then = time.time() - seconds_ago
+        os.utime(path, (then, then))
+    return dead
+
+
+def replace_folder(run: Run, folder: Path) -> Run:
+    other = copy.copy(run)
+    other.folder = RunFolder(folder)
+    other.request = replace(run.request, by=str(folder))
+    return other
+
+
+def test_a_run_whose_process_is_gone_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.save(2, 4)
+    dead = killed(run, tmp_path / "dead", seconds_ago=3 * GONE_AFTER_S)
+    with pytest.raises(
+        FollowingFailed, match=r"process of .*dead is gone .* 30 minutes.* of 2 checkpoints.*--resume"
+    ):
+        dead.follow()
+    assert dead.asked == [2, 4]
+
+
+def test_a_run_whose_process_is_gone_may_be_resumed_meanwhile(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.save(2)
+    dead = killed(run, tmp_path / "dead", seconds_ago=1)
+    said: list[str] = []
+    waits = 0
+    with ExitStack() as stack:
+
+        def wait(seconds: float) -> None:
+            nonlocal waits
+            waits += 1
+            if waits == 3:
+                assert alone(stack.enter_context((dead.folder.root / ".lock").open("ab")))
+            elif waits == 5:
+                long_ago = time.time() - 3 * GONE_AFTER_S  # a step takes long
+                os.utime(dead.folder.config, (long_ago, long_ago))
+                os.utime(dead.folder.checkpoints, (long_ago, long_ago))
+            elif waits == 8:
+                dead.folder.summary.write_text("{}")
+
+        assert follow(dead.request, said.append, evaluated=dead.evaluated, wait=wait) == [2]
+    assert waits == 8
+    assert len([line for line in said if "no process is at work in" in line]) == 1
+
+
+def test_a_second_follower_is_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.save(2)
+    run.folder.summary.write_text("{}")
+
+    def again(request: EvaluationRequest, say: Say) -> dict[str, Path]:
+        with pytest.raises(EvaluatorError, match=r"another process .* is at work in .*followed: wait"):
+            run.follow()
+        return run.evaluated(request, say)
+
+    assert follow(run.request, print, evaluated=again, wait=run.wait) == [2]
 
 
 def test_a_signal_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,8 +65,8 @@ async def at_once() -> None:
 class ScriptedJudge:
     """``answer(body, n)`` gives the reply to the n-th chat request (from 0).
 
-    greetings: what it was asked before there was work for it; greeting: the reply to that. before: awaited before it
-    answers "health" or "greeting".
+    greetings: what it was asked before there was work for it; greeting: the reply to that, greets: by its body. before:
+    awaited before it answers "health" or "greeting".
     owned_by: "vllm" makes it known as a server that keeps media. max_model_len: told with its models unless it is None.
     stop() and start() are a crash and a new start at the same address. sleeper: its sleep mode, if it has one.
     """
@@ -84,6 +84,7 @@ class ScriptedJudge:
         self.models_raw: str | None = None
         self.greetings: list[dict[str, Any]] = []
         self.greeting = verdict()
+        self.greets: Callable[[dict[str, Any]], Reply] = lambda body: self.greeting
         self.before: dict[str, Callable[[], Awaitable[Any]]] = {"health": at_once, "greeting": at_once}
         self.owned_by = "someone"
         self.max_model_len: Any = None
@@ -136,7 +137,7 @@ class ScriptedJudge:
         if body["messages"] == GREETING:
             self.greetings.append(body)
             await self.before["greeting"]()
-            return await self._send(request, self.greeting)
+            return await self._send(request, self.greets(body))
         number = len(self.bodies)
         self.bodies.append(body)
         self.headers.append(dict(request.headers))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.reward.question import AS_CONFIGURED, Drawing, Question
+from vcap_jax.reward.question import AS_CONFIGURED, Drawing, Question, newer_length, wants_newer_length
 from vcap_jax.system.json_values import JsonObject
 
 CONFIG = JudgeConfig(urls=("http://a",), temperature=0.3, max_tokens=77)
@@ -30,6 +30,30 @@ def test_a_question_is_drawn_as_configured_unless_it_says_otherwise() -> None:
     own = question(Drawing(temperature=0.0, max_tokens=5))
     assert own.temperature(CONFIG) == 0.0, "0 is a temperature, not its absence"
     assert own.body(CONFIG, "m", 0.9, 0)["max_tokens"] == 5
+
+
+@pytest.mark.parametrize(
+    ("message", "wants"),
+    [
+        (
+            "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead.",
+            True,
+        ),
+        ("'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's context is 4096.", False),
+        ("max_tokens must be at least 1", False),
+    ],
+)
+def test_a_server_that_wants_the_newer_name_of_the_length_is_known_by_its_words(
+    message: str, wants: bool
+) -> None:
+    assert wants_newer_length(message) is wants
+    body = question().body(CONFIG, "m", 0.3, 0)
+    assert newer_length(body) == {
+        "model": "m",
+        "messages": [],
+        "temperature": 0.3,
+        "max_completion_tokens": 77,
+    }
 
 
 def test_every_try_has_a_seed_of_its_own() -> None:

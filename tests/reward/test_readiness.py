@@ -1,6 +1,7 @@
 """Waiting for the judge's servers: what they must show, what is told meanwhile, and what waiting cannot mend."""
 
 import asyncio
+import json
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 import pytest
 
 from tests.fake_clock import FakeClock
+from tests.patience import GUARD_S
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable
+from vcap_jax.reward.question import Answer
 
 
 def ready(
@@ -180,6 +183,49 @@ def test_a_question_that_is_refused_for_what_it_is_shows_that_the_server_is_ther
 ) -> None:
     judge.greeting = replies.Reply(status=status, raw='{"error": "this is no judgement"}')
     assert ready(settings()) == "the-judge"
+
+
+def test_the_name_of_the_longest_length_is_found_out_before_there_is_work(
+    judge: Any, settings: Any, replies: Any
+) -> None:
+    """Newer models of OpenAI refuse ``max_tokens``."""
+    refusal = "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
+
+    def answer(body: dict[str, Any], n: int) -> Any:
+        if "max_tokens" in body:
+            return replies.Reply(
+                status=400, raw=json.dumps({"error": {"message": refusal, "param": "max_tokens"}})
+            )
+        return replies.verdict()
+
+    judge.answer = answer
+    judge.greets = lambda body: answer(body, 0)
+
+    async def run() -> list[Answer[str]]:
+        async with JudgeClient(settings(max_tokens=77)) as client:
+            await client.wait_until_ready(GUARD_S)
+            asked = [{"role": "user", "content": [{"type": "text", "text": "judge this"}]}]
+            return list(
+                await asyncio.gather(*(client.ask(asked, lambda text, _: text or "") for _ in range(2)))
+            )
+
+    assert [answer.tries for answer in asyncio.run(run())] == [1, 1]
+    assert [body["max_completion_tokens"] for body in judge.greetings[-1:] + judge.bodies] == [1, 77, 77]
+
+
+def test_a_model_that_is_to_be_asked_at_another_temperature_is_refused_at_once(
+    judge: Any, settings: Any, replies: Any, clock: FakeClock
+) -> None:
+    error = {"message": "Unsupported value: only the default (1) is supported.", "param": "temperature"}
+    judge.greets = lambda body: (
+        replies.verdict()
+        if body.get("temperature") == 1
+        else replies.Reply(status=400, raw=json.dumps({"error": error}))
+    )
+    with pytest.raises(JudgeUnavailable, match=r"refuses temperature 0, .*only the default .*judge\.model"):
+        ready(settings(), clock=clock)
+    assert clock.now() == 1000
+    assert ready(settings(temperature=1.0)) == "the-judge"
 
 
 def test_a_key_that_is_refused_is_named_by_its_variable(

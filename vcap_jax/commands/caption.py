@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from vcap_jax.captioning.parts import Shard
 from vcap_jax.commands.references import shard
-from vcap_jax.run.command_line import command_parser, guarded, step_argument
+from vcap_jax.run.command_line import command_parser, guarded, step_argument, temperature_argument
 
 if TYPE_CHECKING:
     from vcap_jax.captioning.caption import Caption
@@ -58,7 +58,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument(
         "--sample", action="store_true", help="draw captions as the run's rollout does (default: greedily)"
     )
-    parser.add_argument("--temperature", type=float, help="sample at this temperature")
+    parser.add_argument("--temperature", type=temperature_argument, help="sample at this temperature")
     parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
     parser.add_argument("--prompt", help="the request, in place of the configured ones")
     parser.add_argument("--max-tokens", type=int, help="of a caption (rollout.max_completion_length)")

@@ -29,6 +29,7 @@ from vcap_jax.run.command_line import (
     guarded,
     say,
     step_argument,
+    temperature_argument,
 )
 
 VIDEO_QA = "video-qa"
@@ -60,7 +61,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
     )
     parser.add_argument("--mode", choices=("official", "strict"), help="of counting (default: strict)")
     parser.add_argument("--prompts", help="folder with texts of your own, STAGE.txt each")
-    parser.add_argument("--limit", type=int, help="the first so many samples")
+    parser.add_argument(
+        "--limit", type=int, help="the first so many pictures or videos (of video-qa: questions)"
+    )
     parser.add_argument(
         "--step", type=step_argument, help="which of a run's checkpoints, or best (default: the last)"
     )
@@ -70,7 +73,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         help="of a run that is going on: evaluate every checkpoint as it comes, into its evaluations/, until it ends",
     )
     parser.add_argument(
-        "--temperature", type=float, help="draws captions (default: the likeliest token each time)"
+        "--temperature",
+        type=temperature_argument,
+        help="draws captions (default: the likeliest token each time)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
     parser.add_argument("--served-model", help="of a captioner's endpoint, if it serves several")

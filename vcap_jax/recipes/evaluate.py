@@ -15,6 +15,7 @@ import asyncio
 import dataclasses
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import cast
 
 from vcap_jax.captioning.settings import Modality, is_served, own_requests
-from vcap_jax.evals.asking import ROLES, Asker
+from vcap_jax.evals.asking import ROLES, Asker, RoleName
 from vcap_jax.evals.benchmarks.benchmark import Benchmark
 from vcap_jax.evals.benchmarks.files import read_predictions
 from vcap_jax.evals.benchmarks.results import (
@@ -45,6 +46,7 @@ from vcap_jax.evals.registry import load_evaluator
 from vcap_jax.recipes.evaluation_captions import RequestedCaptioner, captions_are_of
 from vcap_jax.recipes.evaluation_request import (
     CAPTIONER,
+    CAPTIONS,
     EvaluationRefused,
     EvaluationRequest,
     Say,
@@ -53,6 +55,7 @@ from vcap_jax.recipes.evaluation_request import (
 )
 from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.reward.client import model_now
+from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, read_json_object
 
 
@@ -74,29 +77,14 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
     if predictions is None:
         requests = own_requests(request.by, request.captioner)
         request = request if is_served(request.by) else resolved(request)
-    works = [_Work.made(name, request, predictions, requests, say) for name in request.benchmarks]
-    for work in works:
-        work.done = work.done and not work.to_score_anew(request)
-    waiting = [work for work in works if not work.done]
-    for work in waiting:
-        with Asker(work.benchmark.endpoints, say=say) as asker:
-            for role, model in asker.models.items():
-                say(f"{work.benchmark.name}: {role} {model} is ready")
+    elif unheard := _unheard(request):
+        raise EvaluationRefused(
+            f"{unheard} would change nothing: the captions of {request.by} are there already. Leave it out; a "
+            "benchmark's own options are options.NAME=VALUE, such as options.limit=20"
+        )
     with ExitStack() as stack:
-        opened: list[RequestedCaptioner] = []
-
-        def captioner() -> RequestedCaptioner:
-            if not opened:
-                opened.append(stack.enter_context(RequestedCaptioner(request, say)))
-            return opened[0]
-
-        for work in works:
-            if predictions is None and not captions_are_of(request, work.folder, say):
-                captioner().remember(work.folder, work.benchmark)
-        for work in waiting:
-            with CaptionsFile(work.folder / "captions.jsonl") as captions:
-                work.caption(captions, captioner, predictions)
-                work.score(captions.of(work.benchmark.samples))
+        works = [_Work.made(name, request, predictions, requests, say, stack) for name in request.benchmarks]
+        _do(works, request, predictions, say, stack)
     nothing: list[str] = []
     for work in works:
         say(f"{work.benchmark.name}: {work.folder / RESULTS}" + (" was there" if work.done else ""))
@@ -111,6 +99,40 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
             f"{'; '.join(nothing)}. Mend that; the same command with --retry-failed then asks again"
         )
     return {work.benchmark.name: work.folder for work in works}
+
+
+def _do(
+    works: Sequence[_Work],
+    request: EvaluationRequest,
+    predictions: Mapping[str, str] | None,
+    say: Say,
+    stack: ExitStack,
+) -> None:
+    """What is not done yet. stack: closes the captioner, if one is needed."""
+    for work in works:
+        work.done = work.done and not work.to_score_anew(request)
+    waiting = [work for work in works if not work.done]
+    for work in waiting:
+        ready: dict[RoleName, str] = {}
+        for endpoints in work.benchmark.endpoints_by_temperature():
+            with Asker(endpoints, say=say) as asker:
+                ready |= asker.models
+        for role, model in ready.items():
+            say(f"{work.benchmark.name}: {role} {model} is ready")
+    opened: list[RequestedCaptioner] = []
+
+    def captioner() -> RequestedCaptioner:
+        if not opened:
+            opened.append(stack.enter_context(RequestedCaptioner(request, say)))
+        return opened[0]
+
+    for work in works:
+        if predictions is None and not captions_are_of(request, work.folder, say):
+            captioner().remember(work.folder, work.benchmark)
+    for work in waiting:
+        with CaptionsFile(work.folder / CAPTIONS) as captions:
+            work.caption(captions, captioner, predictions)
+            work.score(captions.of(work.benchmark.samples))
 
 
 @dataclass(kw_only=True)
@@ -132,7 +154,9 @@ class _Work:
         predictions: Mapping[str, str] | None,
         requests: Mapping[Modality, str],
         say: Say,
+        held: ExitStack,
     ) -> _Work:
+        """held: until when its folder is this process's."""
         if name not in BENCHMARKS:
             raise EvaluationRefused(
                 f"--benchmark {name} is none of this project: give one of {', '.join(BENCHMARKS)}"
@@ -168,6 +192,7 @@ class _Work:
                 )
             if there < len(found):
                 say(f"{name}: {request.by} has captions of {there} of {len(found)} samples")
+        held.enter_context(only_one(folder, EvaluationRefused, "name another --out"))
         remember_request(folder, _request_row(request, benchmark, captioner))
         return cls(
             benchmark=benchmark,
@@ -262,6 +287,19 @@ class _Work:
             )
         row = results_row(evaluation, captions, captioner=self.captioner, seconds=self.seconds)
         write_results(self.folder, evaluation, row)
+
+
+def _unheard(request: EvaluationRequest) -> str:
+    """What is said of a captioner, the first of it; "" for nothing. Not a seed, which decides nothing here."""
+    given = {
+        "--step": request.step,
+        "--temperature": request.temperature,
+        "--served-model": request.served_model,
+        "--api-key-env": request.api_key_env,
+    }
+    # As they were written (``split_settings``).
+    words = (re.sub(r"^judge\.", "captioner.", word) for word in request.captioner)
+    return next((name for name, value in given.items() if value is not None), next(words, ""))
 
 
 def _predictions(by: str) -> dict[str, str] | None:

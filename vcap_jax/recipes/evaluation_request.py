@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vcap_jax.configuration import ConfigError, load_config, settings
-from vcap_jax.evals.benchmarks.results import REQUEST
+from vcap_jax.evals.benchmarks.results import REQUEST, RESULTS
 from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.reward.config import JudgeConfig
@@ -18,6 +18,8 @@ from vcap_jax.system.json_values import JsonDict, read_json_object
 
 CAPTIONER = "captioner.json"
 """In an evaluation's folder, who captioned and how."""
+CAPTIONS = "captions.jsonl"
+"""In an evaluation's folder, its captions."""
 
 Say = Callable[[str], None]
 Option = str | int | float | bool
@@ -100,8 +102,14 @@ def resolved(request: EvaluationRequest) -> EvaluationRequest:
 
 
 def remember_request(folder: Path, row: Mapping[str, object]) -> None:
-    """Notes what a folder is for. Raises EvaluationRefused if it is for something else, with the remedy."""
+    """Notes what a folder is for. Raises EvaluationRefused if it is for something else, with the remedy. One that was
+    ended by a mistake before it had a caption is for nothing yet."""
     path = folder / REQUEST
+    captions = folder / CAPTIONS
+    if not (folder / RESULTS).exists() and not (captions.exists() and captions.stat().st_size):
+        (folder / CAPTIONER).unlink(missing_ok=True)
+        write_json(path, row)
+        return
     if path.exists() and isinstance(step := row.get("step"), int):
         was = _noted_step(folder, read_json_object(path).get("step"))
         if was not in (None, step):

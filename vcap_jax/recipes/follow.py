@@ -7,18 +7,21 @@ RUN/evaluations/NAME/step-K.json  its figures, where the run's own evaluations a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from vcap_jax.configuration import load_config
 from vcap_jax.evals.benchmarks.results import RESULTS
 from vcap_jax.evals.protocol import EvaluatorError
-from vcap_jax.recipes.evaluate import evaluate
-from vcap_jax.recipes.evaluation_request import EvaluationRequest, Say
+from vcap_jax.recipes.evaluate import NothingMeasured, evaluate
+from vcap_jax.recipes.evaluation_request import CAPTIONS, EvaluationRequest, Say
 from vcap_jax.report.evaluations import Results
+from vcap_jax.report.idle_run import deserted
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import read_json_object
 from vcap_jax.system.shutdown import Stopped, requested
@@ -26,6 +29,12 @@ from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 
 LOOK_EVERY_S = 2.0
 """Between two looks at the run's checkpoints."""
+GONE_AFTER_S = 600.0
+"""So long a run whose process is gone is waited for, since it last wrote anything: it may be resumed."""
+
+
+class FollowingFailed(EvaluatorError):
+    """What was followed is at its end, and not every step has its figures."""
 
 
 def follow(
@@ -40,10 +49,12 @@ def follow(
 
     An earlier follower's steps are gone through once, those too whose checkpoint is gone since: what is there and is
     what is asked for is not done again, and another judge scores the captions of all of them. A checkpoint that the
-    run removes before its turn has come is left out, which is said. ``request.step`` and
-    ``request.out`` are this function's. evaluated: does one. wait: sleeps so many seconds.
-    Raises EvaluatorError unless ``request.by`` is a run, and for a benchmark that the run itself evaluates by; what
-    ``evaluate`` raises; Stopped if a signal has come.
+    run removes before its turn has come is left out, which is said. A step that the judge gives no figures of is told,
+    and the next one's turn comes. ``request.step`` and ``request.out`` are this function's. evaluated: does one. wait:
+    sleeps so many seconds.
+    Raises EvaluatorError unless ``request.by`` is a run, for a benchmark that the run itself evaluates by, and where
+    another process follows the run; FollowingFailed at the end, where steps failed or the run's process is gone; what
+    ``evaluate`` raises, of a judge that cannot be asked only where none was ever asked; Stopped if a signal has come.
     """
     run = RunFolder(Path(request.by))
     if not run.config.exists():
@@ -53,34 +64,104 @@ def follow(
     own = {entry.name or entry.use for entry in load_config(RunConfig, [run.config]).evaluation.evaluators}
     if both := sorted(own & set(request.benchmarks)):
         raise EvaluatorError(f"--follow: the run itself evaluates by {', '.join(both)}: leave them out")
-    done: list[int] = []
-    seen: set[int] = set()
     say(f"following {run.root}: {', '.join(request.benchmarks)}")
-    while True:
-        ended = run.summary.exists()  # before the look: no checkpoint comes after it
-        left = sorted({*_steps(run), *_followed(run, request.benchmarks)} - seen)
-        if requested():
-            raise Stopped(f"stopped following {run.root} after {len(done)} checkpoints")
-        if left:
-            step = left[0]
-            seen.add(step)
-            one = replace(request, step=step, out=_folder(run) / f"step-{step}")
-            before = _figures(one)
-            try:
-                folders = evaluated(one, say)
-            except CheckpointError as error:
-                if step in _steps(run):
-                    raise
-                say(f"step {step} is left out: {error}")
-                continue
-            for name, folder in folders.items():
-                _results(name, step, folder / RESULTS).write(_file(run, name, step))
-            if _figures(one) != before:
-                done.append(step)
-        elif ended:
-            return done
-        else:
-            wait(LOOK_EVERY_S)
+    with only_one(_folder(run), EvaluatorError, "end it"):
+        return _Following(run, request, say, evaluated).to_its_end(wait)
+
+
+class _Following:
+    """done: the steps that figures were made of. failed: those that failed, with the reason."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        request: EvaluationRequest,
+        say: Say,
+        evaluated: Callable[[EvaluationRequest, Say], dict[str, Path]],
+    ) -> None:
+        self._run, self._request, self._say, self._evaluated = run, request, say, evaluated
+        self._seen: set[int] = set()
+        self._through = self._told_gone = False
+        self.done: list[int] = []
+        self.failed: dict[int, str] = {}
+
+    def to_its_end(self, wait: Callable[[float], None]) -> list[int]:
+        """See ``follow``."""
+        run = self._run
+        while True:
+            ended = run.summary.exists()  # before the look: no checkpoint comes after it
+            gone = None if ended else _gone_for_s(run)
+            left = sorted({*_steps(run), *_followed(run, self._request.benchmarks)} - self._seen)
+            if requested():
+                raise Stopped(f"stopped following {run.root} after {len(self.done)} checkpoints")
+            if left:
+                self._seen.add(left[0])
+                self._step(left[0])
+            elif ended and not self.failed:
+                return self.done
+            elif ended or (gone is not None and gone >= GONE_AFTER_S):
+                raise FollowingFailed("; ".join(self._lacking(gone)))
+            else:
+                self._tell(gone)
+                wait(LOOK_EVERY_S)
+
+    def _step(self, step: int) -> None:
+        run, one = self._run, replace(self._request, step=step, out=_folder(self._run) / f"step-{step}")
+        before = _figures(one)
+        try:
+            self._evaluated(one, self._say)
+        except CheckpointError as error:
+            if step in _steps(run):
+                raise
+            self._say(f"step {step} is left out: {error}")
+            return
+        except NothingMeasured as error:  # what was measured beside it counts
+            self._failed(step, error)
+        except JudgeUnavailable as error:
+            if not self._through:  # it was never there: more likely a mistake of the command's than an outage
+                raise
+            self._failed(step, error)
+            return
+        self._through = True
+        for name in one.benchmarks:
+            _results(name, step, one.out / name / RESULTS).write(_file(run, name, step))
+        if _figures(one) != before:
+            self.done.append(step)
+
+    def _failed(self, step: int, error: Exception) -> None:
+        self.failed[step] = str(error)
+        self._say(f"step {step} failed: {error}")
+
+    def _tell(self, gone: float | None) -> None:
+        if gone is not None and not self._told_gone:
+            self._say(
+                f"no process is at work in {self._run.root}, and the run has not ended: it is waited for, until it has "
+                f"written nothing for {GONE_AFTER_S / 60:g} minutes"
+            )
+        self._told_gone = gone is not None
+
+    def _lacking(self, gone: float | None) -> Iterator[str]:
+        if gone is not None:
+            yield (
+                f"the process of {self._run.root} is gone and has written nothing for {gone / 60:.0f} minutes, before "
+                f"the run's end: figures were made of {len(self.done)} checkpoints. Go on with the run (--resume) and "
+                "follow it again"
+            )
+        if self.failed:
+            last = max(self.failed)
+            yield (
+                f"steps without all figures: {', '.join(map(str, self.failed))}, such as step {last}: "
+                f"{self.failed[last]}"
+            )
+
+
+def _gone_for_s(run: RunFolder) -> float | None:
+    """Seconds since a run wrote anything whose process is gone; None for one that is at work, or may be."""
+    if not deserted(run.root):
+        return None
+    # Not the folder itself, in which the follower writes. The summary may have come since it was looked for.
+    files = (run.config, run.metrics, run.checkpoints, run.samples, run.summary)
+    return max(0.0, time.time() - max(path.stat().st_mtime for path in files if path.exists()))
 
 
 def _steps(run: RunFolder) -> list[int]:
@@ -97,8 +178,12 @@ def _folder(run: RunFolder) -> Path:
 
 def _followed(run: RunFolder, benchmarks: tuple[str, ...]) -> set[int]:
     """Steps that were evaluated before, whatever has become of their checkpoints."""
+    # Captions without figures too: their judge was gone, and may be there again.
     found = {
-        path.parents[1].name for name in benchmarks for path in _folder(run).glob(f"step-*/{name}/{RESULTS}")
+        path.parents[1].name
+        for name in benchmarks
+        for left in (RESULTS, CAPTIONS)
+        for path in _folder(run).glob(f"step-*/{name}/{left}")
     }
     return {int(number) for name in found if (number := name.removeprefix("step-")).isdigit()}
 

@@ -45,6 +45,7 @@ from vcap_jax.evals.statistics import evaluated
 from vcap_jax.recipes.evaluation_request import remember
 from vcap_jax.recipes.video_qa_servers import Servers, with_version
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.json_values import JsonDict, JsonError, JsonObject, JsonValue, read_json_object
 
 NAME = "video-qa"
@@ -116,6 +117,14 @@ def evaluate_video_qa(request: VideoQaRequest, say: Say) -> Path:
     options = read_options(VideoQaOptions, request.options, NAME)
     suites = chosen_suites(options)
     folder = request.out / NAME
+    with only_one(folder, EvaluatorError, "name another --out"):
+        return _evaluated(request, options, suites, folder, say)
+
+
+def _evaluated(
+    request: VideoQaRequest, options: VideoQaOptions, suites: tuple[Suite, ...], folder: Path, say: Say
+) -> Path:
+    """``evaluate_video_qa`` in a folder that is held."""
     if (folder / RESULTS).exists():
         _check_done(request, options, suites, folder, say)
         say(f"{NAME}: {folder / RESULTS} was there")

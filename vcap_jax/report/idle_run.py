@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
-from vcap_jax.system.file_locks import alone
+from vcap_jax.system.file_locks import LOCK, alone, free
 
 _NOTES = (
     "config.yaml",
@@ -22,7 +23,8 @@ _NOTES = (
     "questions.jsonl",
 )
 """Files that a run has before it has done anything; those of other processes have a number (judge-1.log)."""
-_LOCK = ".lock"
+_TRIES, _BETWEEN_S = 5, 0.05
+"""Of taking a lock, which somebody may just be looking at."""
 _held: dict[Path, BinaryIO] = {}
 """This process's locks by folder; they end with it."""
 
@@ -34,12 +36,20 @@ def lock(root: Path) -> bool:
     """
     if root.resolve() in _held:
         return True
-    file = (root / _LOCK).open("ab")
-    if not alone(file):
-        file.close()
-        return False
-    _held[root.resolve()] = file
-    return True
+    file = (root / LOCK).open("ab")
+    for attempt in range(_TRIES):
+        if attempt:
+            time.sleep(_BETWEEN_S)
+        if alone(file):
+            _held[root.resolve()] = file
+            return True
+    file.close()
+    return False
+
+
+def deserted(root: Path) -> bool:
+    """Whether the process that took a run folder is gone. False also where that cannot be told."""
+    return free(root / LOCK)
 
 
 def idle(root: Path) -> bool:

@@ -4,9 +4,10 @@ Every question ends in bounded time with a value or a :class:`Failure`. Connecti
 429 and 5xx are tried again after a jittered exponential wait or the server's own Retry-After, and so are
 answers that cannot be used. Any other 4xx is final, with the server's message in the failure.
 
-While no endpoint answers, questions wait and no try of theirs is lost; after ``judge.outage_timeout_s``
-:class:`JudgeOutage` is raised. Beside it only settings that cannot work are raised: a refused key, endpoints that
-serve different models, and :class:`MediaMismatch` where the judge does not see what was sent.
+While no endpoint answers, or all that comes is 429, questions wait and no try of theirs is lost; after
+``judge.outage_timeout_s`` :class:`JudgeOutage` is raised. Beside it only settings that cannot work are raised: a
+refused key, endpoints that serve different models, and :class:`MediaMismatch` where the judge does not see what was
+sent.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from vcap_jax.reward.judge_turns import begin_turn, end_turn
 from vcap_jax.reward.media_cache import Lru, address, media_uuids
 from vcap_jax.reward.prompts import content_hash
 from vcap_jax.reward.question import AS_CONFIGURED, Answer, Drawing, Question, Reader
+from vcap_jax.reward.rate_limits import RateLimits
 from vcap_jax.reward.readiness import look, shortest_context, wait_until_ready
 from vcap_jax.reward.request_id import HEADER, new_identity
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
@@ -83,6 +85,7 @@ class JudgeClient:
         self._clock = Clock() if clock is None else clock
         self._session: aiohttp.ClientSession | None = None
         self._pool = EndpointPool(config, self._open, say, self._clock, role)
+        self._limits = RateLimits(config, self._pool)
         addresses = tuple(endpoint.base for endpoint in self._pool.endpoints)
         self.recorder = StatisticsRecorder(addresses, self._clock.now)
 
@@ -206,11 +209,13 @@ class JudgeClient:
         spent: list[Lease | None] = []  # None: a try whatever becomes of its endpoint
         forgiven: set[tuple[str, int, int]] = set()
         failed_at: dict[Endpoint, None] = {}
+        refusals = self._limits.of_question()
         while True:
             lease, tried, took = await self._try(question, order, failed_at, temperature, attempt)
             attempt += 1
             seconds += took
             endpoint = lease.endpoint
+            waits = refusals.saw(endpoint, tried)
             if tried.completion is not None:
                 usage = tried.completion.usage
                 result = read(tried.completion.text, tried.completion.finish_reason)
@@ -223,7 +228,8 @@ class JudgeClient:
                 assert tried.failure is not None
                 failure = tried.failure
             doubtful = tried.gone or tried.outcome in ("connection", "doubt")
-            spent.append(lease if doubtful else None)
+            if not tried.limited:
+                spent.append(lease if doubtful else None)
             if tried.outcome in ("connection", "doubt"):
                 failed_at[endpoint] = (
                     None  # with all its tries there, what another could answer would be lost
@@ -233,11 +239,13 @@ class JudgeClient:
             again = tried.again or (tried.gone and lease.lost)
             spent = self._without_lost(spent, forgiven)
             too_long = tried.retry_after is not None and tried.retry_after > config.max_retry_after_s
-            if len(spent) >= config.max_tries or not again or too_long:
+            if (len(spent) + refusals.count >= config.max_tries and not waits) or not again or too_long:
+                if tried.limited and not too_long:
+                    await refusals.give_up(endpoint, failure)
                 self.recorder.judgement(endpoint.base, failure)
                 return Answer(result=failure, seconds=seconds, tries=attempt, usage=usage)
             self.recorder.retry(endpoint.base)
-            await self._clock.sleep(self._wait(max(1, len(spent)), tried.retry_after))
+            await self._clock.sleep(self._wait(max(1, len(spent) + refusals.count), tried.retry_after))
 
     def _without_lost(
         self, spent: list[Lease | None], forgiven: set[tuple[str, int, int]]
@@ -258,7 +266,7 @@ class JudgeClient:
         return counted
 
     def _wait(self, attempt: int, retry_after: float | None) -> float:
-        wait = min(self._config.max_backoff_s, self._config.backoff_s * 2.0 ** (attempt - 1))
+        wait = min(self._config.max_backoff_s, self._config.backoff_s * 2.0 ** min(attempt - 1, 30))
         wait *= 0.5 + 0.5 * self._rng.random()
         return wait if retry_after is None else retry_after + wait  # not all at the same moment
 
@@ -341,7 +349,7 @@ class JudgeClient:
         tried = Try(outcome="abandoned")
         identity = new_identity()
         try:
-            reply = await endpoint.post("chat/completions", body, headers={HEADER: identity})
+            reply = await endpoint.chat(body, headers={HEADER: identity})
             if may_be_lost and reply.status == 400 and "cache miss" in error_message(reply.raw).lower():
                 tried = Try(outcome="answered")
                 return tried, True

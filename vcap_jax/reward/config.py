@@ -246,7 +246,7 @@ class JudgeConfig:
     counted."""
     max_tries: int = Field(default=4, ge=1)
     """Requests made for one judgement before it is a failure. Those lost to an endpoint that turned
-    out to be down are not counted."""
+    out to be down are not counted, nor those that are refused because too much is asked (429)."""
     max_tokens: int = Field(default=1024, ge=1)
     """Tokens of an answer at most; they must leave room for max_analysis_chars."""
     max_analysis_chars: int = Field(default=2000, ge=1)
@@ -268,8 +268,9 @@ class JudgeConfig:
     ready_timeout_s: float = Field(default=600.0, gt=0)
     """Seconds to wait for the servers at the start of a run."""
     outage_timeout_s: float = Field(default=600.0, ge=0)
-    """Seconds that questions wait in the middle of a run while no endpoint answers; after them the
-    run ends, to be resumed."""
+    """Seconds that questions wait in the middle of a run while no endpoint answers, or refuses all of
+    them because too much is asked (429); after them the run ends, to be resumed. Where others are
+    answered meanwhile, a question that is refused for so long is a failure."""
     breaker_failures: int = Field(default=5, ge=1)
     """After so many failed connections in a row an endpoint is left out until its /health and its
     model list answer again; so many timeouts or server errors in a row have its /health asked."""

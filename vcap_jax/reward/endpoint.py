@@ -16,14 +16,17 @@ from vcap_jax.reward.chat import ChatMessage
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable, NotReachable
 from vcap_jax.reward.http_answers import (
+    LIMITED,
     base_url,
     error_message,
+    error_parameter,
     is_web_page,
     read_completion,
     retry_after_seconds,
     short,
 )
 from vcap_jax.reward.media_cache import Lru
+from vcap_jax.reward.question import newer_length, wants_newer_length
 from vcap_jax.system.api_keys import flaw_of_key
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.connection_errors import broken_connection
@@ -115,11 +118,8 @@ class Endpoint:
         self.echoes = False
         self.introduction = asyncio.Lock()
         self._session, self._clock, self._role = session, clock, role
-        self._deadline_s, self._named_model, self._key_variable = (
-            config.deadline_s,
-            config.model,
-            config.api_key_env,
-        )
+        self._deadline_s, self._temperature = config.deadline_s, config.temperature
+        self._named_model, self._key_variable = config.model, config.api_key_env
         self._placeholders: dict[str, int | None] = {}
         self._sleep_mode: SleepMode | None = None
         if config.sleep_mode:
@@ -132,7 +132,7 @@ class Endpoint:
                 start="gpu_judge/serve.py --sleep-mode",
                 clock=clock,
             )
-        self._its_turn = self._can_sleep = False
+        self._its_turn = self._can_sleep = self._newer_length = False
         self._turning = asyncio.Lock()
 
     @property
@@ -143,7 +143,7 @@ class Endpoint:
         """The server may have been started anew: nothing it was given can be relied on."""
         for memory in (self.kept, self.warm, self.seen):
             memory.clear()
-        self.card, self.echoes, self._can_sleep = None, False, False
+        self.card, self.echoes, self._can_sleep, self._newer_length = None, False, False, False
         self._placeholders.clear()
 
     async def begin_turn(self) -> None:
@@ -199,9 +199,7 @@ class Endpoint:
         JudgeUnavailable where waiting cannot help: the key is refused, or nobody there answers chat questions.
         """
         try:
-            reply = await self.post(
-                "chat/completions", {"model": model, "messages": GREETING, "max_tokens": 1}
-            )
+            reply = await self.chat(self._greeting(model))
         except NotReachable as error:
             return str(error)
         except TimeoutError as error:
@@ -220,11 +218,36 @@ class Endpoint:
                 f"{where} answers {reply.status}: {error_message(reply.raw)}. Check {self._role.addresses} and "
                 f"{self._role.model}"
             )
+        if reply.status == 400 and error_parameter(reply.raw) == "temperature":
+            raise JudgeUnavailable(
+                f"{where} refuses temperature {self._temperature:g}, at which it is to be asked: "
+                f"{error_message(reply.raw)}. Name another model ({self._role.model}), or, where the temperature is "
+                "yours to set, one that it takes"
+            )
         if reply.status == 200 and read_completion(reply.raw) is None:
             raise JudgeUnavailable(
                 f"{where} answers with no chat completion: {short(reply.raw)}. Check {self._role.addresses}"
             )
         return None
+
+    async def limits(self, model: str) -> bool:
+        """Whether it takes no chat question now, not even a greeting: it says that too much is asked, or nothing."""
+        try:
+            return (await self.chat(self._greeting(model))).status == LIMITED
+        except (NotReachable, TimeoutError):
+            return True
+
+    def _greeting(self, model: str) -> dict[str, object]:
+        return {"model": model, "messages": GREETING, "temperature": self._temperature, "max_tokens": 1}
+
+    async def chat(self, body: Mapping[str, object], *, headers: Mapping[str, str] | None = None) -> Reply:
+        """``post`` of a chat question, with the limit of its answer under the name that the server wants."""
+        sent = newer_length(body) if self._newer_length else body
+        reply = await self.post("chat/completions", sent, headers=headers)
+        if reply.status == 400 and sent is body and wants_newer_length(error_message(reply.raw)):
+            self._newer_length = True
+            reply = await self.post("chat/completions", newer_length(body), headers=headers)
+        return reply
 
     async def post(
         self, path: str, body: Mapping[str, object], *, headers: Mapping[str, str] | None = None

@@ -16,6 +16,8 @@ class NotReachable(JudgeUnavailable):
 class JudgeOutage(JudgeUnavailable):
     """No endpoint has answered for ``judge.outage_timeout_s``. What was judged before is kept."""
 
+    resumable = True
+
 
 class MediaMismatch(JudgeUnavailable):
     """The judge's prompt does not hold the pictures or frames that were sent."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
+LIMITED = 429
+"""The status that says "too many requests"."""
 _SHOWN = 2000
 
 
@@ -97,6 +99,15 @@ def error_message(raw: bytes) -> str:
         return str(message or payload.get("detail") or payload)[:500]
     except (ValueError, RecursionError, AttributeError):
         return short(raw)
+
+
+def error_parameter(raw: bytes) -> str | None:
+    """The field of the request that an OpenAI-style error body finds fault with; None where it names none."""
+    try:
+        found = json.loads(raw)["error"]["param"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
 
 
 def short(raw: bytes) -> str:

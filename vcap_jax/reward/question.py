@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -14,6 +15,8 @@ from vcap_jax.reward.http_answers import Usage
 from vcap_jax.system.json_values import JsonObject
 
 T = TypeVar("T")
+NEWER_LENGTH = "max_completion_tokens"
+"""What newer models of OpenAI call ``max_tokens``, which they refuse; other servers may not know the name."""
 Reader = Callable[[str | None, str | None], T | Failure]
 """Turns (content, finish_reason) of an answer into a value, or a Failure to be tried again."""
 
@@ -84,3 +87,14 @@ class Question:
             plain = config.response_format == "json_object"
             body["response_format"] = {"type": "json_object"} if plain else self.response_format
         return body
+
+
+def wants_newer_length(message: str) -> bool:
+    """Whether a server says that it wants ``NEWER_LENGTH``. That an answer of so many tokens is too long is said with
+    that name as well, by servers that take both."""
+    return NEWER_LENGTH in message and re.search("support|instead", message, re.IGNORECASE) is not None
+
+
+def newer_length(body: Mapping[str, object]) -> dict[str, object]:
+    """The body with ``NEWER_LENGTH`` for ``max_tokens``."""
+    return {NEWER_LENGTH if key == "max_tokens" else key: value for key, value in body.items()}

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from vcap_jax.reward.endpoint import Endpoint, Reply
 from vcap_jax.reward.endpoints import Outcome
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.http_answers import Completion, error_message, read_completion, short
+from vcap_jax.reward.http_answers import LIMITED, Completion, error_message, read_completion, short
 from vcap_jax.reward.request_id import given_back, is_foreign
 
-_RETRIED_STATUS = frozenset({408, 409, 429})
+_RETRIED_STATUS = frozenset({408, 409, LIMITED})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Try:
     """One HTTP exchange: a completion, or a failure with whether and when to ask again.
 
-    gone: the server does not know the key, the model or the address.
+    gone: the server does not know the key, the model or the address. limited: it says that too much is asked of it.
     """
 
     outcome: Outcome
@@ -26,6 +26,7 @@ class Try:
     again: bool = True
     retry_after: float | None = None
     gone: bool = False
+    limited: bool = False
 
 
 def read_reply(reply: Reply) -> Try:
@@ -37,6 +38,7 @@ def read_reply(reply: Reply) -> Try:
             again=reply.status >= 500 or reply.status in _RETRIED_STATUS,
             retry_after=reply.retry_after,
             gone=reply.status in (401, 404),
+            limited=reply.status == LIMITED,
         )
     completion = read_completion(reply.raw)
     if completion is None:

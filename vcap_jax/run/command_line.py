@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import re
 import shlex
@@ -43,6 +44,17 @@ def step_argument(text: str) -> int | Literal["best"]:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"give the step of a checkpoint, or best, not {text!r}") from None
+
+
+def temperature_argument(text: str) -> float:
+    """For an option that says how captions are drawn."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise argparse.ArgumentTypeError(f"give a number of at least 0, not {text!r}")
+    return found
 
 
 def add_endpoint_options(

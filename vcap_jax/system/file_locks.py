@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO
+
+from vcap_jax.system.errors import VCapError
+
+LOCK = ".lock"
+"""In a folder that one process has at a time."""
 
 
 def alone(file: IO[str] | IO[bytes]) -> bool:
@@ -18,3 +29,45 @@ def alone(file: IO[str] | IO[bytes]) -> bool:
     except OSError:
         return True
     return True
+
+
+def free(path: Path) -> bool:
+    """Whether a file that a process takes for itself (``alone``) is nobody's now. False also where that cannot be told:
+    there is no such file, it cannot be read, the file system knows no locks.
+
+    It is looked at by a lock of a moment, which others that look share: whoever takes the file should try more than
+    once."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def only_one(folder: Path, error: type[VCapError], remedy: str) -> Iterator[None]:
+    """Holds a folder, which is made where it is not there, for this process; the lock ends with it, however it ends.
+
+    remedy: what else one can do than wait. Raises ``error`` where another process has the folder, and names that one. A
+    folder that cannot be written to, whose files may well be read, is nobody's.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        file = (folder / LOCK).open("a+", encoding="utf-8")
+    except OSError as refused:
+        if refused.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        yield
+        return
+    with file:
+        if not alone(file):
+            file.seek(0)
+            who = file.read(200).strip()
+            raise error(
+                f"another process{who and f' ({who})'} is at work in {folder}: wait until it has ended, or {remedy}"
+            )
+        file.truncate(0)
+        file.write(f"{os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        yield

@@ -105,6 +105,8 @@ def test_query_aware_asks_for_a_description_of_each_question(
     # Two of the three are about one picture, and not independent.
     assert [item.id for item in found.items] == ["1", "2", "3"]
     assert found.metrics["accuracy"].n == 2
+    limited = made(PrismAi2d, data, endpoint(server), query_aware=True, limit=1)
+    assert [sample.id for sample in limited.samples] == ["1", "2"]
 
 
 def test_a_failed_question_leaves_the_count(server: ScriptedJudge, judge: ByStage, data: Path) -> None:

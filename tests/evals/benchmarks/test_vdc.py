@@ -115,6 +115,15 @@ def test_each_aspect_is_asked_for_with_a_drawn_prompt(
     assert {drawn_prompt(pool, str(key)) for key in range(50)} == {"one", "two", "three"}
 
 
+def test_a_limit_counts_videos_and_not_captions(server: ScriptedJudge, judge: ByStage, data: Path) -> None:
+    benchmark = made(Vdc, data, endpoint(server), limit=2)
+    assert [sample.id for sample in benchmark.samples] == [
+        f"{aspect}:{video}" for video in ("one", "two") for aspect in ASPECTS
+    ]
+    found = benchmark.evaluate(captions())
+    assert found.metrics["accuracy/short"].n == 2
+
+
 def test_missing_files_say_where_they_come_from(server: ScriptedJudge, data: Path) -> None:
     (data / "videos" / "two.mp4").unlink()
     with pytest.raises(DataMissing, match=r"two\.mp4.*wchai/Video-Detailed-Caption"):

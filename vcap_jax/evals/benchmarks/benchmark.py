@@ -54,7 +54,7 @@ class BenchmarkOptions:
     prompts: str | None = None
     """Folder with texts of your own, STAGE.txt each, in place of those of this project."""
     limit: int | None = Field(default=None, ge=1)
-    """The first so many samples; null takes all."""
+    """The first so many pictures or videos, each with all that is asked about it; null takes all."""
     judge: str | None = None
     """Addresses of the judge, separated by commas; null asks the run's."""
     judge_model: str | None = None
@@ -110,7 +110,7 @@ class Benchmark(ABC, Generic[R]):
         self._captioning = tools.captioning
         self._request: PromptTemplate | None = None
         self._requests = tools.requests if tools.captioning else {}
-        self.tasks: tuple[Task[R], ...] = tuple(self.load())[: self.options.limit]
+        self.tasks = self._limited(tuple(self.load()))
         if not self.tasks:
             raise self.folder.wrong(self.folder.path, "there is no sample")
         self.samples = [task.sample for task in self.tasks]
@@ -141,6 +141,21 @@ class Benchmark(ABC, Generic[R]):
     def cluster(cls, identity: str) -> str:
         """What is drawn again for intervals, by a sample's id: the sample, unless several are of one video."""
         return identity
+
+    def endpoints_by_temperature(self) -> list[dict[RoleName, JudgeConfig]]:
+        """The endpoints at the temperatures that their stages name, in so many turns that each comes up with each: for
+        whoever sees whether they are ready, since some models take but one."""
+        usual = {role: config.temperature for role, config in self.endpoints.items()}
+        asked: dict[RoleName, set[float]] = {role: set() for role in self.endpoints}
+        for stage in self.stages.values():
+            role: RoleName = stage.role if stage.role in self.endpoints else "judge"
+            asked[role].add(usual[role] if stage.temperature is None else stage.temperature)
+        turns: list[dict[RoleName, JudgeConfig]] = []
+        for role, temperatures in asked.items():
+            for turn, temperature in enumerate(sorted(temperatures) or [usual[role]]):
+                turns += [{}] if turn == len(turns) else []
+                turns[turn][role] = replace(self.endpoints[role], temperature=temperature)
+        return turns
 
     def evaluate(self, captioner: Captioner) -> Evaluation:
         """See ``Evaluator``. Raises JudgeUnavailable and its kinds, and StoreError."""
@@ -205,6 +220,12 @@ class Benchmark(ABC, Generic[R]):
     def templates(self) -> Mapping[str, PromptTemplate]:
         """The texts of its questions, and of what captions are asked for with, by stage."""
         return self._templates
+
+    def _limited(self, tasks: tuple[Task[R], ...]) -> tuple[Task[R], ...]:
+        """Those of the first ``options.limit`` pictures or videos, which may have several captions each."""
+        named = [task.of or self.cluster(task.sample.id) for task in tasks]
+        first = set(list(dict.fromkeys(named))[: self.options.limit])
+        return tuple(task for task, name in zip(tasks, named, strict=True) if name in first)
 
     @cached_property
     def data_digest(self) -> str:

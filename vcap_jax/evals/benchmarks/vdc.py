@@ -95,7 +95,7 @@ class Vdc(Benchmark[Aspect]):
     )
 
     def load(self) -> Iterable[Task[Aspect]]:
-        """Video after video, each with its aspects, so that ``limit`` keeps whole videos (five captions each)."""
+        """Video after video, each with its aspects."""
         files = self.folder.media("video", "videos")
         pools = {aspect: self.template(aspect, plain=True).text.splitlines() for aspect in ASPECTS}
         asked = {aspect: self._questions(aspect) for aspect in ASPECTS}

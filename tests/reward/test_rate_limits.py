@@ -1,0 +1,106 @@
+"""A judge that says that too much is asked of it: questions wait, none is lost to it, and none waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from tests.fake_clock import FakeClock
+from vcap_jax.reward.client import JudgeClient
+from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.errors import JudgeOutage
+from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.question import Answer
+from vcap_jax.reward.scores import Scores, parse_scores
+from vcap_jax.reward.templates import QUALITY_KEYS
+
+BUSY = '{"error": {"message": "rate limit reached"}}'
+
+
+class Asked:
+    """Questions by their texts, put one beside the other."""
+
+    def __init__(self, config: JudgeConfig, clock: FakeClock, *texts: str) -> None:
+        self.said: list[str] = []
+
+        async def run() -> list[Answer[Scores]]:
+            async with JudgeClient(config, rng=random.Random(0), clock=clock, say=self.said.append) as client:
+                return list(await asyncio.gather(*(client.ask(question(text), read) for text in texts)))
+
+        self.began = clock.now()
+        self.answers = asyncio.run(run())
+        self.took = clock.now() - self.began
+
+
+def question(text: str) -> list[Any]:
+    return [{"role": "user", "content": [{"type": "text", "text": text}]}]
+
+
+def read(text: str | None, finish_reason: str | None) -> Scores | Failure:
+    return parse_scores(text, QUALITY_KEYS, finish_reason)
+
+
+@pytest.fixture
+def config(settings: Any) -> JudgeConfig:
+    """With the waits that are the default."""
+    usual = JudgeConfig()
+    found: JudgeConfig = settings(backoff_s=usual.backoff_s, max_backoff_s=usual.max_backoff_s)
+    return found
+
+
+@pytest.mark.parametrize("headers", [{}, {"Retry-After": "1"}])
+def test_questions_wait_for_minutes_and_lose_no_try(
+    judge: Any, config: JudgeConfig, replies: Any, clock: FakeClock, headers: dict[str, str]
+) -> None:
+    open_at = clock.now() + 300
+    busy = replies.Reply(status=429, raw=BUSY, headers=headers)
+    judge.answer = lambda body, n: replies.verdict() if clock.now() >= open_at else busy
+    found = Asked(config, clock, "a", "b", "c")
+    assert all(isinstance(answer.result, Scores) for answer in found.answers)
+    assert 300 <= found.took <= 300 + config.max_backoff_s + 1
+    # Twice a second is no way to ask a server that has enough: the waits grow.
+    assert max(answer.tries for answer in found.answers) < 40
+    # Once in these minutes, in the server's words, with what helps.
+    (said,) = found.said
+    assert "429: rate limit reached" in said
+    assert "judge.concurrency" in said
+
+
+def test_all_refused_for_too_long_is_an_outage_that_a_run_goes_on_after(
+    judge: Any, config: JudgeConfig, replies: Any, clock: FakeClock
+) -> None:
+    judge.answer = lambda body, n: judge.greeting
+    judge.greeting = replies.Reply(status=429, raw=BUSY)
+    with pytest.raises(
+        JudgeOutage, match=r"refused all questions for 6\d\d s.*429: rate limit reached.*limits"
+    ):
+        Asked(config, clock, "a", "b")
+    assert 600 <= clock.now() - 1000 <= 600 + config.max_backoff_s
+
+
+def test_a_question_that_alone_is_refused_is_a_failure(
+    judge: Any, config: JudgeConfig, replies: Any, clock: FakeClock
+) -> None:
+    """Such as one of more tokens than a minute may have: it must not end the run, which would meet it again."""
+    busy = replies.Reply(status=429, raw=BUSY)
+    judge.answer = lambda body, n: busy if replies.prompt_text(body) == "long" else replies.verdict()
+    found = Asked(config, clock, "long", "short")
+    result = found.answers[0].result
+    assert isinstance(result, Failure)
+    assert result.detail == "429: rate limit reached"
+    assert isinstance(found.answers[1].result, Scores)
+    assert 600 <= found.took <= 600 + config.max_backoff_s
+
+
+def test_unusable_answers_count_as_before(
+    judge: Any, config: JudgeConfig, replies: Any, clock: FakeClock
+) -> None:
+    busy, bad = replies.Reply(status=429, raw=BUSY), replies.Reply(content="no verdict")
+    judge.answer = lambda body, n: bad if n % 3 == 2 else busy
+    result = Asked(config, clock, "a").answers[0]
+    assert isinstance(result.result, Failure)
+    assert result.result.reason == "no_verdict"
+    assert result.tries == 3 * config.max_tries
