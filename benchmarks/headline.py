@@ -2,7 +2,7 @@
 
     python benchmarks/headline.py                             # images and videos, seeds 0, 1, 2; half an hour
     python benchmarks/headline.py --modality image --seeds 5 --out runs/headline
-    python benchmarks/headline.py --modality image --rounds 3    # e1, e2, e3: each on references by the one before
+    python benchmarks/headline.py --modality image --rounds 4    # e1 to e4: each on references by the one before
 
 Runs lie in OUT/MODALITY-SEED and are as launch/train.py makes them, rounds in OUT/rounds-MODALITY-SEED as
 launch/self_improve.py does. Started again, the program goes on where it stopped, and complete ones are only read.
