@@ -152,7 +152,7 @@ def test_a_pool_of_pinned_memory_that_is_too_small_is_a_problem_with_its_variabl
     assert remedy == "XLA takes at most 64 GiB: set XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB=91 in the environment"
     monkeypatch.setenv("XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", "92")
     assert preflight.pinned_pool(config, 60 * GIB, 6, None) == (
-        "82.9 GiB of pinned host memory for each GPU",
+        "82.7 GiB of pinned host memory for each GPU",
         "",
     )
     # Hidden states alone: one GPU has all six groups of the micro-batch.

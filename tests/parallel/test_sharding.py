@@ -16,6 +16,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as Spec
 
 from tests.models.qwen3_vl.parity_cases import MODELS
+from vcap_jax.kernels.attention import Chunked
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
@@ -23,6 +24,8 @@ from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.models.qwen3_vl.published import published_config
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.parallel.sharding import MeshConfig, Partition, Placement, dotted_path, partition
+from vcap_jax.plan.costs import Counter
+from vcap_jax.plan.hlo import parse
 from vcap_jax.training.logprobs import token_logprobs
 
 EIGHT = {"data": 1, "fsdp": 8, "tensor": 1}
@@ -223,27 +226,35 @@ def caption_loss(params: Any, features: VisualFeatures, batch: dict[str, Any]) -
 def test_hidden_states_wait_for_the_backward_pass_once_not_on_every_device_of_a_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """And no more is sent for that: attention's own loops, here over blocks of tokens, see whole sequences."""
     layers, devices = 24, 4
     config = replace(CONFIG, text=replace(CONFIG.text, num_hidden_layers=layers))
-    graphdef, params = nnx.split(Qwen3VL(config, rngs=nnx.Rngs(0), dtype=jnp.float32, remat="layer"))
+    kernel = Chunked(queries=8, scores=512, diagonal=8, whole=0)
+    model = Qwen3VL(config, rngs=nnx.Rngs(0), dtype=jnp.float32, remat="layer", kernel=kernel)
+    graphdef, params = nnx.split(model)
     batch = example_batch(prompt=8, length=96)
     prompt = replace(batch["prompt"], vision=None)
     placement = Placement.build(MeshConfig(fsdp=1, tensor=devices), jax.devices()[:devices], rules=RULES)
     arguments = placement.state(params), placement.batch({"prompt": prompt, "captions": batch["captions"]})
 
-    def temporaries() -> int:
+    def compiled() -> tuple[int, float]:
+        """Bytes of temporaries, and bytes that a device sends."""
+
         def loss(params: Any, batch: dict[str, Any]) -> jax.Array:
             model = nnx.merge(graphdef, params)
             return jnp.square(model.caption_hidden(batch["prompt"], None, batch["captions"])).sum()
 
-        compiled = GroupShardedJit(jax.grad(loss)).lower(*arguments).compile()
-        return int(compiled.memory_analysis().temp_size_in_bytes)
+        program = GroupShardedJit(jax.grad(loss)).lower(*arguments).compile()
+        sent = Counter(parse(program.as_text() or "")).total().sent
+        return int(program.memory_analysis().temp_size_in_bytes), sent
 
-    cut = temporaries()
+    temporaries, sent = compiled()
     monkeypatch.setattr("vcap_jax.models.qwen3_vl.text.cut_sequence", lambda x, **_: x)
+    whole, sent_before = compiled()
     tokens = 8 * (8 + 2 * 96)
     states = layers * tokens * config.text.hidden_size * 4
-    assert temporaries() - cut > 0.7 * states * (1 - 1 / devices)
+    assert whole - temporaries > 0.7 * states * (1 - 1 / devices)
+    assert 0 < sent < sent_before
 
 
 def loss_and_gradients(placement: Placement) -> tuple[jax.Array, Any]:

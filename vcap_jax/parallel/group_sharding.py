@@ -83,6 +83,16 @@ def cut_sequence(x: jax.Array, *, whole: bool = False) -> jax.Array:
     return cut_by_tensor(x, 1)
 
 
+def whole_sequence(x: jax.Array) -> jax.Array:
+    """What attention takes and gives, [B, S, numbers of heads], with all tokens on each device of ``tensor`` that has
+    the heads, and so its gradient. After ``cut_sequence`` XLA may cut attention's own loops by tokens, and send in each
+    round of them."""
+    if x.ndim != 3 or jax.sharding.get_abstract_mesh().shape.get(NOT_OF_GROUPS, 1) == 1:
+        return x
+    free = PartitionSpec.UNCONSTRAINED
+    return jax.lax.with_sharding_constraint(x, PartitionSpec(free, None, free))
+
+
 def whole_stack(x: jax.Array) -> jax.Array:
     """Parameters [N, ...] of N layers on their way into a scan: no device keeps some of the layers only.
 

@@ -34,7 +34,7 @@ from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.config import TextConfig
 from vcap_jax.models.remat import MLP_HIDDEN
 from vcap_jax.parallel.arrays import AnyArray
-from vcap_jax.parallel.group_sharding import by_group, cut_sequence
+from vcap_jax.parallel.group_sharding import by_group, cut_sequence, whole_sequence
 
 Array = jax.Array
 Attend = Callable[[Array, Array, Array], Array]
@@ -75,7 +75,7 @@ class Attention(nnx.Module):
 
     def __call__(self, x: Array, cos: Array, sin: Array, attend: Attend) -> Array:
         """x: [..., D]; cos, sin: [..., head_dim / 2]."""
-        qkv = by_group(self.qkv(x)).reshape(*x.shape[:-1], -1, self.dim)
+        qkv = whole_sequence(by_group(self.qkv(x))).reshape(*x.shape[:-1], -1, self.dim)
         qk, values = jnp.split(qkv, [self.heads + self.key_heads], axis=-2)
         # Queries and keys are normalised and rotated as one array: half the operations.
         # (Their scales are chosen, not joined: XLA's GPU compiler, JAX 0.10, fails on a join of broadcasts here.)
@@ -84,7 +84,7 @@ class Attention(nnx.Module):
         qk = rope.apply_rope(rms_norm(qk, scales, self.q_norm.eps), cos, sin)
         queries, keys = jnp.split(qk, [self.heads], axis=-2)
         out = attend(queries, keys, values)
-        return by_group(self.out(out.reshape(*x.shape[:-1], -1)))
+        return by_group(self.out(whole_sequence(out.reshape(*x.shape[:-1], -1))))
 
 
 class MLP(nnx.Module):
