@@ -38,7 +38,11 @@ def gradient(remat: str) -> tuple[np.ndarray, str]:
 
 @pytest.mark.parametrize(
     ("policy", "same", "waiting"),
-    [("offload", "layer", 1), ("offload_attention", "attention", 2), ("offload_mlp", "mlp", 2)],
+    [
+        ("offload", "layer", 1),
+        ("offload_attention", "attention", 2),
+        pytest.param("offload_mlp", "mlp", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_what_is_offloaded_to_the_host_comes_back_as_it_was(policy: str, same: str, waiting: int) -> None:
     kept, plain = gradient(same)

@@ -233,6 +233,7 @@ def test_killed_while_scoring_it_asks_nothing_twice(
     assert figures(out) == figures(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_killed_while_captioning_a_served_model_is_asked_for_no_caption_twice(
     server: ScriptedJudge, tmp_path: Path
 ) -> None:

@@ -301,6 +301,7 @@ def assert_the_same(folder: Path, left_alone: Path) -> None:
             assert (folder / "evaluations" / "heldout" / path.name).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, left_alone):
     folder = tmp_path / "killed"
     ended_by(signal.SIGKILL, 2, folder)

@@ -77,6 +77,7 @@ def test_a_number_that_is_none_stays_in_its_row_and_column() -> None:
     assert np.isfinite(out[:, :69]).all()
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("processor", NARROWER)
 def test_processors_with_narrower_vectors(processor: str, tmp_path_factory) -> None:
