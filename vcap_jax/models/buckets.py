@@ -69,9 +69,9 @@ class Buckets:
         else:
             limit = getattr(self, f"max_{what}")
             if not limit or size <= limit:
-                rounded = _up(size, multiple)
+                rounded = _rounded_up(size, multiple)
                 # Nothing is longer than the limit, so the last size need not be a whole multiple.
-                return min(rounded, _up(limit, math.gcd(multiple, TILE))) if limit else rounded
+                return min(rounded, _rounded_up(limit, math.gcd(multiple, TILE))) if limit else rounded
         of = " in a frame" if what == "patches" else ""
         raise PromptTooLargeError(
             f"{name} has {size} {what}{of}, the limit is {limit}: lower the pixel or frame budget, "
@@ -79,7 +79,7 @@ class Buckets:
         )
 
 
-def _up(size: int, multiple: int) -> int:
+def _rounded_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 

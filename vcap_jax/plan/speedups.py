@@ -18,31 +18,27 @@ from vcap_jax.rollout.sampler import Offloaded
 from vcap_jax.run.config import RunConfig
 
 LESS_AGAIN: tuple[Remat, ...] = (
-    *(
-        "offload",
-        "layer",
-        "offload_attention",
-        "attention",
-        "dots",
-        "offload_mlp",
-        "mlp",
-        "dots_attention",
-        "none",
-    ),
+    "offload",
+    "layer",
+    "offload_attention",
+    "attention",
+    "dots",
+    "offload_mlp",
+    "mlp",
+    "dots_attention",
+    "none",
 )
 """From what computes, and fetches from the host, most a second time to what does nothing so."""
 BY_MEMORY: tuple[Remat, ...] = (
-    *(
-        "offload",
-        "offload_attention",
-        "layer",
-        "attention",
-        "offload_mlp",
-        "mlp",
-        "dots",
-        "dots_attention",
-        "none",
-    ),
+    "offload",
+    "offload_attention",
+    "layer",
+    "attention",
+    "offload_mlp",
+    "mlp",
+    "dots",
+    "dots_attention",
+    "none",
 )
 """From what needs least of a device's memory to what needs most."""
 
