@@ -1,12 +1,15 @@
-"""The README's table: the default runs of the embedded world with several seeds, as mean and range.
+r"""The README's table: the default runs of the embedded world with several seeds, as mean and range.
 
     python benchmarks/headline.py                             # images and videos, seeds 0, 1, 2; half an hour
     python benchmarks/headline.py --modality image --seeds 5 --out runs/headline
     python benchmarks/headline.py --modality image --rounds 4    # e1 to e4: each on references by the one before
+    python benchmarks/headline.py --modality image --rounds 3 --out runs/claims \
+        --config configs/rewards/claim_differences.yaml          # with another reward
 
 Runs lie in OUT/MODALITY-SEED and are as launch/train.py makes them, rounds in OUT/rounds-MODALITY-SEED as
 launch/self_improve.py does. Started again, the program goes on where it stopped, and complete ones are only read.
-OUT/headline.json, or OUT/rounds.json, holds every seed's figures.
+OUT/headline.json, or OUT/rounds.json, holds every seed's figures. Runs with another configuration want an OUT of their
+own.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,25 +32,34 @@ Shares = dict[str, dict[str, Any]]
 """By row of the table, the facts of its captions."""
 
 
-def run_of(out: Path, modality: str, seed: int) -> Shares:
-    """The rows of a default run, which is made, or gone on with, if it is not complete."""
+def run_of(out: Path, modality: str, seed: int, fragments: Sequence[Path]) -> Shares:
+    """The rows of a run, the default one but for ``fragments``; it is made, or gone on with, if it is not complete."""
     folder = out / f"{modality}-{seed}"
     summary = _summary(
-        folder, "train.py", "--modality", modality, "--run-dir", str(folder), "--resume", f"seed={seed}"
+        folder,
+        "train.py",
+        *_configured(modality, seed, fragments),
+        *("--run-dir", str(folder), "--resume"),
     )
     return {name: summary[row] for row, name in ROWS.items()}
 
 
-def rounds_of(out: Path, modality: str, seed: int, rounds: int) -> Shares:
+def rounds_of(out: Path, modality: str, seed: int, rounds: int, fragments: Sequence[Path]) -> Shares:
     """The rows of so many rounds of self-improvement, made or gone on with in the same way."""
     folder = out / f"rounds-{modality}-{seed}"
     rows: Shares = _summary(
         folder,
         "self_improve.py",
-        *("--modality", modality, "--dir", str(folder), "--rounds", str(rounds), f"seed={seed}"),
+        *_configured(modality, seed, fragments),
+        *("--dir", str(folder), "--rounds", str(rounds)),
         complete=lambda summary: f"e{rounds}" in summary["rows"],
     )["rows"]
     return rows
+
+
+def _configured(modality: str, seed: int, fragments: Sequence[Path]) -> list[str]:
+    files = [ROOT / "configs" / "embedded" / f"{modality}.yaml", *fragments]
+    return ["--modality", modality, *(f"--config={file}" for file in files), f"seed={seed}"]
 
 
 def _summary(
@@ -63,13 +75,16 @@ def _summary(
 
 def table(modality: str, seeds: list[Shares]) -> str:
     """Mean and range over the seeds, as Markdown."""
+    columns = {"coverage": "facts covered, c / N", "hallucination": "false claims, (n - c) / n"}
+    if all("invented_share" in row for shares in seeds for row in shares.values()):
+        columns["invented_share"] = "claims of objects not there"
     lines = [
-        f"| {modality}s, {len(seeds)} seeds | facts covered, c / N | false claims, (n - c) / n |",
-        "|---|---|---|",
+        f"| {' | '.join([f'{modality}s, {len(seeds)} seeds', *columns.values()])} |",
+        f"|{'---|' * (1 + len(columns))}",
     ]
     for row in seeds[0]:
-        cells = [spread([shares[row][key] for shares in seeds]) for key in ("coverage", "hallucination")]
-        lines.append(f"| {row} | {cells[0]} | {cells[1]} |")
+        cells = [spread([shares[row][key] for shares in seeds]) for key in columns]
+        lines.append(f"| {' | '.join([row, *cells])} |")
     return "\n".join(lines)
 
 
@@ -86,13 +101,20 @@ def main() -> None:
     parser.add_argument("--modality", action="append", choices=("image", "video"), help="default: both")
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on (default: 3)")
     parser.add_argument("--rounds", type=int, help="rounds of self-improvement, in place of the default run")
+    parser.add_argument(
+        "--config",
+        action="append",
+        type=Path,
+        default=[],
+        help="a fragment of a configuration; may be repeated",
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/headline"), help="folder of the runs")
     args = parser.parse_args()
     found = {
         modality: [
-            run_of(args.out, modality, seed)
+            run_of(args.out, modality, seed, args.config)
             if args.rounds is None
-            else rounds_of(args.out, modality, seed, args.rounds)
+            else rounds_of(args.out, modality, seed, args.rounds, args.config)
             for seed in range(args.seeds)
         ]
         for modality in args.modality or ["image", "video"]

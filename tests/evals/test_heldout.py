@@ -11,11 +11,12 @@ from vcap_jax.evals.captioners import PoolCaptioner
 from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.heldout import HeldOut
 from vcap_jax.evals.protocol import Captions, EvaluatorTools
-from vcap_jax.report.summary import fact_row
+from vcap_jax.report.summary import fact_row, shares_table
 from vcap_jax.world.captions import full_caption
 from vcap_jax.world.config import WorldConfig
-from vcap_jax.world.facts import scene_facts
+from vcap_jax.world.facts import scene_facts, scene_undecided
 from vcap_jax.world.splits import EmbeddedData, prepare_embedded_data
+from vcap_jax.world.vocabulary import IMAGE_PLACES
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +49,26 @@ def test_every_scene_counts_also_one_without_a_reference(world, heldout, full) -
     assert row["hallucination"] == 0
     assert row["claims_per_caption"] == (sum(facts.values()) - facts[first]) / 4
     assert [item.values["facts"] for item in found.items] == list(facts.values())
-    assert found.items[0].values == {"facts": facts[first], "claims": 0, "correct": 0}
+    assert found.items[0].values == {"facts": facts[first], "claims": 0, "correct": 0, "invented": 0}
     assert found.failed == 0
+
+
+def test_objects_where_nothing_lies_are_counted(world, heldout, full) -> None:
+    """What the other claims get wrong is not among them."""
+    name, scene = next(iter(world.heldout_scenes.items()))
+    free = next(
+        p
+        for p in IMAGE_PLACES
+        if not any(p in slot for slot in (*scene_facts(scene), *scene_undecided(scene)))
+    )
+    text = f"{full[name]} At the {free} is a large red star. It has a navy background. It has a white background."
+    found = heldout.evaluate(PoolCaptioner(ReferencePool([PoolEntry(id=name, references=(text,))])))
+    facts = len(scene_facts(scene))
+    assert [item.values["invented"] for item in found.items] == [3, 0, 0, 0]
+    assert found.items[0].values["claims"] in (facts + 4, facts + 5)
+    row = fact_row(found.metrics)
+    assert row["invented_share"] == 3 / found.items[0].values["claims"]
+    assert "of objects not there" in shares_table({"trained": row})
 
 
 def test_eight_captions_of_a_scene_claim_no_more_than_one_does(world, heldout, full) -> None:

@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vcap_jax.report.summary import FactCounts, FactRow, fact_shares, shares_table, write_summary
+from vcap_jax.report.summary import (
+    FactCounts,
+    FactRow,
+    InventionCounts,
+    fact_shares,
+    shares_table,
+    write_summary,
+)
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonError
 
@@ -40,6 +47,19 @@ def test_a_row_has_the_promised_keys(tmp_path: Path) -> None:
             assert low < row[share] < high
     assert read["trained"]["coverage_interval"][0] > read["references"]["coverage_interval"][1]
     assert len(shares_table(read).splitlines()) == 3
+
+
+def test_a_row_of_before_inventions_were_counted_says_so() -> None:
+    some = np.array([4])
+    counted = fact_shares(InventionCounts(some, some, some - 2, some, some - 3))
+    assert counted["invented_share"] == 0.25
+    before = fact_shares(FactCounts(some, some, some - 2, some))
+    table = shares_table({"e1": before, "e2": counted}).splitlines()
+    assert table[1].endswith("not counted")
+    assert table[2].split()[-4] == "25.0%"
+    assert "not there" not in shares_table({"e1": before})
+    with pytest.raises(ValueError, match="inventions"):
+        InventionCounts(some, some, some, some, np.array([0, 0]))
 
 
 def test_claims_are_counted_per_caption_however_many_a_scene_has() -> None:

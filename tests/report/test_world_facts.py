@@ -42,4 +42,8 @@ def test_captions_of_no_scene_are_refused_by_name() -> None:
 def test_a_scene_that_occurs_twice_in_a_step_counts_twice() -> None:
     groups = [("s0", [FULL["s0"]] * 2), ("s1", ["", ""]), ("s0", ["", ""])]
     covered, total = 2 * FACTS["s0"], 4 * FACTS["s0"] + 2 * FACTS["s1"]
-    assert fact_metrics(SCENES, groups) == {"facts/coverage": covered / total, "facts/hallucination": 0.0}
+    assert fact_metrics(SCENES, groups) == {
+        "facts/coverage": covered / total,
+        "facts/hallucination": 0.0,
+        "facts/invented_share": 0.0,
+    }

@@ -6,12 +6,19 @@ import numpy as np
 import pytest
 
 from vcap_jax.world.captions import full_caption
-from vcap_jax.world.facts import FactCount, count_claims, count_facts, scene_facts, scene_undecided
+from vcap_jax.world.facts import (
+    FactCount,
+    count_claims,
+    count_facts,
+    count_inventions,
+    scene_facts,
+    scene_undecided,
+)
 from vcap_jax.world.image_scenes import sample_image_scene
 from vcap_jax.world.scenes import Scene
 from vcap_jax.world.video_grammar import describe_video
 from vcap_jax.world.video_scenes import sample_video_scene
-from vcap_jax.world.vocabulary import CUTS, SHOTS, Facts, Slot
+from vcap_jax.world.vocabulary import BACKGROUND, CUTS, SHOTS, Facts, Slot
 
 
 def test_counts_add_up() -> None:
@@ -29,6 +36,17 @@ def test_each_of_several_values_is_a_claim_and_what_nobody_can_tell_is_none() ->
     assert count_claims(facts, frozenset({hidden}), claims) == FactCount(total=2, claims=2, correct=1)
     assert count_claims(facts, frozenset(), claims) == FactCount(total=2, claims=3, correct=1)
     assert count_claims(facts, frozenset(), claims[:1] * 2) == FactCount(total=2, claims=1, correct=1)
+
+
+def test_inventions_are_of_places_where_nothing_lies() -> None:
+    facts: Facts = {("top left", "colour"): "red", BACKGROUND: "navy"}
+    hidden: Slot = ("top right", "shape")
+    wrong = [(("top left", "colour"), "blue"), (BACKGROUND, "white"), (("top left", "mark"), "A")]
+    assert count_inventions(facts, frozenset({hidden}), wrong) == 0
+    beside_the_hidden = [(hidden, "star"), (("top right", "colour"), "red")]
+    assert count_inventions(facts, frozenset({hidden}), beside_the_hidden) == 0
+    nothing_lies_there = [(("bottom left", "shape"), "star"), (("bottom left", "colour"), "red")]
+    assert count_inventions(facts, frozenset({hidden}), [*wrong, *nothing_lies_there * 2]) == 2
 
 
 @pytest.mark.parametrize("scene", [sample_image_scene(0, 1), sample_video_scene(0, 1)])

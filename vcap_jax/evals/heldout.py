@@ -31,13 +31,18 @@ class HeldOut:
         """Of the scenes, in their order."""
 
     def evaluate(self, captioner: Captioner) -> Evaluation:
-        """coverage, hallucination and claims_per_caption (``fact_values``); of each scene its facts, and the claims of
-        its captions and which of them are correct, added up."""
+        """coverage, hallucination, claims_per_caption and invented_share (``fact_values``); of each scene its facts,
+        and of its captions the claims, those that are correct and those about objects where nothing lies."""
         captions = captioner.captions(self.samples)
         scenes = {c.id: self._world.heldout_scenes[c.id] for c in captions if c.failure is None}
         counts = count_captions(scenes, {c.id: c.texts for c in captions if c.failure is None})
         place = {identity: index for index, identity in enumerate(scenes)}
-        counted = {"facts": counts.facts, "claims": counts.claims, "correct": counts.correct}
+        counted = {
+            "facts": counts.facts,
+            "claims": counts.claims,
+            "correct": counts.correct,
+            "invented": counts.invented,
+        }
         items = measured(
             captions, lambda c: {name: int(numbers[place[c.id]]) for name, numbers in counted.items()}
         )

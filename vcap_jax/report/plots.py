@@ -58,7 +58,7 @@ def plot_run(
 
     evaluations: by evaluator, each drawn with its intervals if the policy was evaluated at two steps or more.
     Thin lines are the values, thick ones their moving average. Panels whose keys no row has are left out;
-    facts are drawn where rows have ``facts/coverage`` and ``facts/hallucination``. Rows may be empty.
+    facts are drawn where rows have ``facts/coverage`` and the like. Rows may be empty.
     """
     keys = dict.fromkeys(key for row in rows for key in row)
     reward, *others = _PANELS
@@ -290,6 +290,7 @@ _PANELS: tuple[Panel, ...] = (
         "Facts",
         Line("facts/coverage", "covered", BLUE),
         Line("facts/hallucination", "false claims", RED),
+        Line("facts/invented_share", "of objects not there", ORANGE),
         percent=True,
     ),
     _lines_panel("KL to the reference policy", Line("kl", "kl", PURPLE)),

@@ -1,9 +1,10 @@
 """summary.json: what a run came to, with bootstrap intervals over scenes.
 
 Coverage is the share of the true facts that captions state, c / N; hallucination the share of their claims
-that are false, (n - c) / n (Section 2 of the paper names the counts). Both are ratios of sums over scenes, so a scene
-counts by how much there is to say about it, and scenes, not claims, are what the bootstrap draws: the claims of one
-caption are not independent.
+that are false, (n - c) / n (Section 2 of the paper names the counts); the invented share that of claims about objects
+where nothing lies, which are a part of the false ones. All are ratios of sums over scenes, so a scene counts by how
+much there is to say about it, and scenes, not claims, are what the bootstrap draws: the claims of one caption are not
+independent.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 import numpy as np
 from typing_extensions import TypedDict
@@ -47,19 +48,34 @@ class FactCounts:
             )
 
 
+@dataclass(frozen=True)
+class InventionCounts(FactCounts):
+    """invented: [S], the claims about objects where nothing lies."""
+
+    invented: Counts
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if np.shape(self.invented) != np.shape(self.claims):
+            raise ValueError("inventions must be counted for each scene")
+
+
 def fact_values(counts: FactCounts) -> dict[str, Value]:
-    """coverage, hallucination and claims_per_caption (facts that a caption claims, on average over all captions of all
-    scenes), each with its interval over the S scenes."""
-    return {
+    """coverage, hallucination, claims_per_caption (facts that a caption claims, on average over all captions of all
+    scenes) and, of ``InventionCounts``, invented_share, each with its interval over the S scenes."""
+    values = {
         "coverage": ratio(counts.correct, counts.facts),
         "hallucination": ratio(np.subtract(counts.claims, counts.correct), counts.claims),
         "claims_per_caption": ratio(counts.claims, counts.captions),
     }
+    if isinstance(counts, InventionCounts):
+        values["invented_share"] = ratio(counts.invented, counts.claims)
+    return values
 
 
 class FactRow(TypedDict):
     """One row of a comparison. Shares and their intervals are null where nothing was claimed; read from a summary.json
-    they are that, made in this process they are NaN."""
+    they are that, made in this process they are NaN. invented_share: not there if it was not counted."""
 
     coverage: float | None
     hallucination: float | None
@@ -67,15 +83,17 @@ class FactRow(TypedDict):
     hallucination_interval: Sequence[float | None]
     claims_per_caption: float | None
     scenes: int
+    invented_share: NotRequired[float | None]
+    invented_share_interval: NotRequired[Sequence[float | None]]
 
 
-Share = Literal["coverage", "hallucination"]
+Share = Literal["coverage", "hallucination", "invented_share"]
 
 
 def fact_row(values: Mapping[str, Value]) -> FactRow:
-    """One row of a comparison, out of ``fact_values``: the values, the intervals of the two shares, how many scenes."""
+    """One row of a comparison, out of ``fact_values``: the values, the intervals of the shares, how many scenes."""
     coverage, hallucination = values["coverage"], values["hallucination"]
-    return {
+    row: FactRow = {
         "coverage": coverage.value,
         "hallucination": hallucination.value,
         "coverage_interval": [coverage.low, coverage.high],
@@ -83,12 +101,20 @@ def fact_row(values: Mapping[str, Value]) -> FactRow:
         "claims_per_caption": values["claims_per_caption"].value,
         "scenes": coverage.n,
     }
+    if (invented := values.get("invented_share")) is not None:
+        row["invented_share"] = invented.value
+        row["invented_share_interval"] = [invented.low, invented.high]
+    return row
 
 
 def measured_share(row: FactRow, share: Share) -> tuple[float, float, float] | None:
-    """A share of a row with the ends of its interval; None where nothing was claimed."""
-    value = row[share]
-    low, high = row["coverage_interval"] if share == "coverage" else row["hallucination_interval"]
+    """A share of a row with the ends of its interval; None where nothing was claimed, or it was not counted."""
+    intervals = {
+        "coverage": row["coverage_interval"],
+        "hallucination": row["hallucination_interval"],
+        "invented_share": row.get("invented_share_interval", (None, None)),
+    }
+    value, (low, high) = row.get(share), intervals[share]
     if value is None or low is None or high is None or math.isnan(value):
         return None
     return value, low, high
@@ -122,14 +148,18 @@ def _plain(value: object) -> object:
 def shares_table(rows: Mapping[str, FactRow]) -> str:
     """Rows of ``fact_shares`` by name, as text for a terminal, in per cent with intervals."""
     width = max(12, *(len(name) + 2 for name in rows))
-    lines = [f"{'':<{width}}{'facts covered':>24}{'false claims':>24}"]
+    columns: dict[Share, str] = {"coverage": "facts covered", "hallucination": "false claims"}
+    if any("invented_share" in shares for shares in rows.values()):
+        columns["invented_share"] = "of objects not there"
+    lines = [f"{'':<{width}}" + "".join(f"{heading:>24}" for heading in columns.values())]
     for row, shares in rows.items():
         cells = []
-        for measured in (measured_share(shares, "coverage"), measured_share(shares, "hallucination")):
+        for share in columns:
+            measured = measured_share(shares, share)
             if measured is None:
-                cells.append("nothing claimed")
+                cells.append("nothing claimed" if share in shares else "not counted")
             else:
                 value, low, high = measured
                 cells.append(f"{value:.1%} ({low:.1%} to {high:.1%})")
-        lines.append(f"{row:<{width}}{cells[0]:>24}{cells[1]:>24}")
+        lines.append(f"{row:<{width}}" + "".join(f"{cell:>24}" for cell in cells))
     return "\n".join(lines)

@@ -11,8 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from vcap_jax.report.samples import SampleFact
-from vcap_jax.report.summary import FactCounts
-from vcap_jax.world.facts import caption_claims, count_facts, scene_facts, scene_undecided
+from vcap_jax.report.summary import InventionCounts
+from vcap_jax.world.facts import (
+    caption_claims,
+    count_claims,
+    count_inventions,
+    scene_facts,
+    scene_undecided,
+)
 from vcap_jax.world.scenes import Scene
 from vcap_jax.world.slots import slot_words
 from vcap_jax.world.vocabulary import Slot
@@ -20,7 +26,7 @@ from vcap_jax.world.vocabulary import Slot
 
 def count_captions(
     scenes: Mapping[str, Scene], captions: Mapping[str, Sequence[str]], *, each: int = 1
-) -> FactCounts:
+) -> InventionCounts:
     """Counts over all of ``scenes`` [S], in their order; several captions of one scene are added up.
 
     captions: by scene id. each: how many were asked of a scene. Those that are not there, as a pool has no entry for an
@@ -36,7 +42,8 @@ def count_captions(
 def fact_metrics(
     scenes: Mapping[str, Scene], groups: Iterable[tuple[str, Sequence[str]]]
 ) -> dict[str, float]:
-    """Coverage and hallucination of a step's captions, as metrics; hallucination is 0 where nothing is claimed.
+    """Coverage, hallucination and the share of claims that are of objects where nothing lies, of a step's captions;
+    the last two are 0 where nothing is claimed.
 
     groups: scene id and captions of each; a scene may have several. Raises KeyError for an id without a scene.
     """
@@ -45,20 +52,27 @@ def fact_metrics(
     return {
         "facts/coverage": correct / int(counts.facts.sum()),
         "facts/hallucination": (claims - correct) / max(claims, 1),
+        "facts/invented_share": int(counts.invented.sum()) / max(claims, 1),
     }
 
 
-def _counts(captioned: Iterable[tuple[Scene, Sequence[str]]]) -> FactCounts:
-    number, facts, claims, correct = [], [], [], []
+def _counts(captioned: Iterable[tuple[Scene, Sequence[str]]]) -> InventionCounts:
+    rows = []
     for scene, texts in captioned:
-        counts = [count_facts(scene, text) for text in texts]
-        number.append(len(texts))
-        facts.append(sum(count.total for count in counts))
-        claims.append(sum(count.claims for count in counts))
-        correct.append(sum(count.correct for count in counts))
-    return FactCounts(
-        captions=np.array(number), facts=np.array(facts), claims=np.array(claims), correct=np.array(correct)
-    )
+        known = scene_facts(scene), scene_undecided(scene)
+        claimed = [caption_claims(scene, text) for text in texts]
+        counts = [count_claims(*known, claims) for claims in claimed]
+        rows.append(
+            (
+                len(texts) * len(known[0]),
+                sum(count.claims for count in counts),
+                sum(count.correct for count in counts),
+                len(texts),
+                sum(count_inventions(*known, claims) for claims in claimed),
+            )
+        )
+    facts, claims, correct, captions, invented = np.array(rows, np.int64).reshape(-1, 5).T
+    return InventionCounts(facts, claims, correct, captions, invented)
 
 
 def fact_list(scene: Scene, caption: str) -> tuple[SampleFact, ...]:

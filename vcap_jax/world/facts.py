@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from vcap_jax.world.image_facts import image_facts, image_undecided
 from vcap_jax.world.image_grammar import parse_image
 from vcap_jax.world.scenes import ImageScene, Scene, VideoScene
+from vcap_jax.world.slots import object_of
 from vcap_jax.world.video_facts import video_facts, video_undecided
 from vcap_jax.world.video_grammar import parse_video
 from vcap_jax.world.vocabulary import Claim, Facts, Slot
@@ -71,3 +72,10 @@ def count_claims(facts: Mapping[Slot, str], undecided: frozenset[Slot], claims: 
     decided = [(slot, value) for slot, value in dict.fromkeys(claims) if slot not in undecided]
     correct = sum(facts.get(slot) == value for slot, value in decided)
     return FactCount(total=len(facts), claims=len(decided), correct=correct)
+
+
+def count_inventions(facts: Mapping[Slot, str], undecided: frozenset[Slot], claims: Iterable[Claim]) -> int:
+    """How many of the claims that ``count_claims`` counts are of objects where nothing lies; all of them are false."""
+    things = {None, *map(object_of, facts), *map(object_of, undecided)}
+    told = {claim for claim in claims if claim[0] not in undecided}
+    return sum(object_of(slot) not in things for slot, _ in told)

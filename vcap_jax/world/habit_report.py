@@ -6,10 +6,16 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vcap_jax.world.facts import FactCount, caption_claims, count_claims, scene_facts, scene_undecided
+from vcap_jax.world.facts import (
+    FactCount,
+    caption_claims,
+    count_claims,
+    count_inventions,
+    scene_facts,
+    scene_undecided,
+)
 from vcap_jax.world.habits import stated_slots
 from vcap_jax.world.scenes import Scene
-from vcap_jax.world.slots import object_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +52,14 @@ def report_habit(captions: Iterable[tuple[Scene, str]]) -> HabitReport:
     for scene, caption in captions:
         if scene is not last:  # several captions of one scene mostly come together
             facts, undecided, last = scene_facts(scene), scene_undecided(scene), scene
-            things = {object_of(slot) for slot in (*facts, *undecided)}
         claims = caption_claims(scene, caption)
         stated = stated_slots(facts, claims)
         shares.append(len(stated) / len(facts))
         total += count_claims(facts, undecided, claims)
+        invented += count_inventions(facts, undecided, claims)
         there.update(str(slot[-1]) for slot in facts)
         told.update(str(slot[-1]) for slot in stated)
         decided = [(slot, value) for slot, value in claims if slot not in undecided]
-        invented += sum(object_of(slot) not in {None, *things} for slot, _ in decided)
         claimed.update(str(slot[-1]) for slot, _ in decided)
         wrong.update(str(slot[-1]) for slot, value in decided if facts.get(slot) != value)
     if not shares:
