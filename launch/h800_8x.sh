@@ -233,7 +233,7 @@ if [[ -n $judge_gpus ]]; then
     "--judge-url must name its $judges servers too, from port $judge_port on; or leave out --judge-gpus" local_judge_is_asked
 fi
 check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint, or of a run, with --model" holds_policy "$model"
-preflight "$python" "${before_the_run[@]}" "${settings[@]}"
+preflight "$python" "${before_the_run[@]}" --run-dir "$run_dir" "${settings[@]}"
 if $elsewhere; then
   echo "  left out: GPUs, memory, judge"
 elif [[ -n $judge_gpus ]]; then

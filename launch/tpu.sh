@@ -162,7 +162,7 @@ if [[ -n $target ]]; then
   fi
 # The trainers of a slice compare the groups with the devices of all hosts themselves.
 elif [[ -n $seen ]]; then before_the_run+=(--devices "${seen#tpu }"); fi
-preflight "$python" "${before_the_run[@]}" "${settings[@]}"
+preflight "$python" "${before_the_run[@]}" --run-dir "$run_dir" "${settings[@]}"
 check "--judge-url is given" "start a judge on a GPU node (gpu_judge/README.md) and name its address" test ${#judge_urls[@]} -gt 0
 if [[ -n $judge_key_file ]]; then
   check "--judge-key-file $judge_key_file" "a file that holds the key, readable on this host" test -s "$judge_key_file"

@@ -149,6 +149,21 @@ def test_what_the_run_itself_would_refuse_is_told_before_anything_starts(node: P
     assert "rollout.group_size is 1" in one.stderr
 
 
+def test_a_run_that_cannot_be_gone_on_with_is_told_before_the_judge_starts(node: Path) -> None:
+    run = node / "run"
+    new = start(node, "h800_8x.sh", "--dry-run")
+    assert f"run folder {run}: a new run" in new.stdout
+    run.mkdir()
+    (run / "config.yaml").write_text("seed: 5\n")
+    (run / "metrics.jsonl").write_text('{"step": 1}\n')
+    done = start(node, "h800_8x.sh")
+    assert done.returncode == 2
+    assert "seed: 5 then, 0 now" in done.stderr
+    assert "start a new run in another folder" in done.stderr
+    assert notes(node) == []
+    assert (run / "config.yaml").read_text() == "seed: 5\n"
+
+
 def test_checks_that_break_off_are_a_problem(node: Path) -> None:
     done = start(node, "h800_8x.sh", "--dry-run", PREFLIGHT="breaks off")
     assert done.returncode == 2, done.stdout + done.stderr

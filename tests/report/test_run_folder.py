@@ -89,6 +89,29 @@ def test_resuming_with_another_configuration_names_the_keys(tmp_path: Path) -> N
     assert load_config(Config, [tmp_path / "config.yaml"]).log_every == 5
 
 
+def test_whether_a_run_may_be_gone_on_with_is_known_without_opening_it(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    assert not RunFolder(root).check_resumption(Config())
+    assert not root.exists()
+    begun(root)
+    before = {path: path.read_bytes() for path in root.iterdir() if path.is_file()}
+    assert RunFolder(root).check_resumption(Config())
+    assert RunFolder(root).check_resumption(Config(log_every=5), may_differ=["log_every"])
+    with pytest.raises(RunFolderError, match=r"seed: 0 then, 1 now\nGrow another\.$"):
+        RunFolder(root).check_resumption(Config(seed=1), remedies={"seed": "Grow another."})
+    assert {path: path.read_bytes() for path in root.iterdir() if path.is_file()} == before
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match="is not a run"):
+        RunFolder(tmp_path / "notes").check_resumption(Config())
+
+
+def test_a_run_that_did_nothing_keeps_no_other_from_its_folder(tmp_path: Path) -> None:
+    RunFolder.open(tmp_path, Config()).claim("training")
+    assert not RunFolder(tmp_path).check_resumption(Config(seed=1))
+    assert load_config(Config, [tmp_path / "config.yaml"]).seed == 0
+
+
 def test_what_is_to_be_done_instead_is_told(tmp_path: Path) -> None:
     begun(tmp_path)
     with pytest.raises(RunFolderError, match=r"seed: 0 then, 1 now\nGrow another\.$"):

@@ -11,7 +11,7 @@ from vcap_jax.configuration import dump_config, load_config, parse_yaml
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.reward.config import InstructionPaths, JudgeConfig, RewardConfig
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.folders import JUDGE_MAY_DIFFER, open_run, open_subrun
+from vcap_jax.run.folders import JUDGE_MAY_DIFFER, check_resumption, open_run, open_subrun
 from vcap_jax.run.judge_record import note_judge, noted_judge, remember_judge
 
 DECIDES_SCORES = {
@@ -96,6 +96,9 @@ def test_a_judge_that_was_left_open_may_be_named_but_not_exchanged(tmp_path: Pat
     folder = resumed(run)
     with pytest.raises(RunFolderError, match=r"judge\.model: None then, 'B' now\nThe run was judged by A"):
         resumed(run, "judge.model=B")
+    with pytest.raises(RunFolderError, match=r"judge\.model: None then, 'B' now\nThe run was judged by A"):
+        check_resumption(load_config(RunConfig, [], ["judge.model=B"]), run)
+    assert check_resumption(load_config(RunConfig, [], ["judge.model=A"]), run)
     remember_judge(folder, "A", RewardConfig())
     with pytest.raises(RunFolderError, match=r"was judged by A, and B answers now .* correct .*judge\.json"):
         remember_judge(folder, "B", RewardConfig())

@@ -35,6 +35,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--devices", type=int, help="of each process; left out, group counts are not checked")
     parser.add_argument("--host-memory", action="store_true", help="check this host's memory as well")
     parser.add_argument("--target", help="hardware that the run is for, such as h800x8 or v5p-16")
+    parser.add_argument("--run-dir", type=Path, help="a folder that the run may be gone on with in")
     parser.add_argument("--judges", type=int, default=0, help="judge servers on this host")
     parser.add_argument(
         "--judge-model", type=Path, help="the checkpoint that they serve (default: the policy's)"
@@ -61,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return say("configuration", told(error))
     named = ", ".join(str(file) for file in args.config or ())
     wrong = say(f"configuration {named}")
+    if args.run_dir is not None:
+        wrong |= say(*run_folder(config, args.run_dir))
     wrong |= say(*inputs(config))
     devices: int | None = args.devices
     if not devices and target is not None:
@@ -112,6 +115,19 @@ def told(error: Exception) -> str:
     from vcap_jax.system.errors import ProblemsError
 
     return "; ".join(error.problems if isinstance(error, ProblemsError) else [str(error)])
+
+
+def run_folder(config: RunConfig, root: Path) -> tuple[str, str]:
+    """Whether a run that lies there goes on with this configuration; it would be refused once the judge is there."""
+    from vcap_jax.run.folders import check_resumption
+    from vcap_jax.system.errors import VCapError
+
+    what = f"run folder {root}"
+    try:
+        resumed = check_resumption(config, root)
+    except (VCapError, FileNotFoundError) as error:
+        return what, told(error)
+    return f"{what}: {'the run there goes on' if resumed else 'a new run'}", ""
 
 
 def inputs(config: RunConfig) -> tuple[str, str]:

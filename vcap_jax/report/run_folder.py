@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,6 +34,15 @@ logger = logging.getLogger(__name__)
 
 class RunFolderError(VCapError, RuntimeError):
     """A run folder that cannot be used as asked; the message says what to do instead."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What lies in a folder: anything at all, the configuration there, how that differs from the one given."""
+
+    used: bool = False
+    then: JsonObject = field(default_factory=dict)
+    differing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,46 +167,70 @@ class RunFolder:
                 was not given; it holds something that is no run; the configuration differs in keys that make it
                 another run, all of which are named, with both values; or another process is at work in it.
         """
-        root = Path(root)
-        if root.exists() and not root.is_dir():
-            raise RunFolderError(f"{root} is a file; name a folder with --run-dir")
-        if (wrong := taken_for_a_pattern(root)) is not None:
-            raise RunFolderError(f"{wrong}; choose another name with --run-dir")
-        folder = cls(root)
-        # A leading dot marks the leftovers of a process killed while it wrote: they are no run.
-        used = root.is_dir() and any(not entry.name.startswith(".") for entry in root.iterdir())
-        text, defaults = dump_config(config), _defaults(config)
-        then: JsonObject = {}
-        now = as_object(parse_yaml(text), type(config).__name__)
-        differing: list[str] = []
-        if used and folder.config.exists():
-            then = current_names(type(config), folder.written_config(), str(folder.config))
-            differing = differences(then, now, may_differ, defaults=defaults)
-            if (differing or not resume) and not folder.begun and lock(root):
-                empty(root)
-                logger.info("%s held a run that had not done anything yet: it is begun anew", root)
-                used, differing = False, []
-        if used and not resume:
-            raise RunFolderError(
-                f"{root} is not empty. Add --resume to go on with the run there, or choose another folder "
-                f"with --run-dir; to start over, remove it: rm -r {shlex.quote(str(root))}"
-            )
-        if used and not folder.config.exists():
-            raise RunFolderError(
-                f"{root} has no config.yaml, so it is not a run; choose another folder with --run-dir"
-            )
-        if differing:
-            raise _other_run(root, differing, remedies or {})
+        folder = cls(Path(root))
+        root, found = folder.root, folder._found(config, may_differ)
+        if folder._begins_anew(found, resume) and lock(root):
+            empty(root)
+            logger.info("%s held a run that had not done anything yet: it is begun anew", root)
+            found = _Found()
+        folder._refuse(found, resume, remedies or {})
         root.mkdir(parents=True, exist_ok=True)
         if not lock(root):
             raise RunFolderError(
                 f"another process is at work in {root}: wait until it has ended, or end it, or choose another folder "
                 "with --run-dir"
             )
-        if used and differences(then, now, unkept, defaults=defaults):
+        text = dump_config(config)
+        now = as_object(parse_yaml(text), type(config).__name__)
+        if found.used and differences(found.then, now, unkept, defaults=_defaults(config)):
             folder._keep_config()
         replace_file(folder.config, text.encode())
-        return cls(root, resumed=used)
+        return cls(root, resumed=found.used)
+
+    def check_resumption(
+        self, config: object, *, may_differ: Collection[str] = (), remedies: Mapping[str, str] | None = None
+    ) -> bool:
+        """Whether ``open`` would go on with a run here; nothing is written, and nobody kept from the folder.
+
+        Raises RunFolderError as ``open`` with ``resume`` would, but for a process that is at work in the folder.
+        """
+        found = self._found(config, may_differ)
+        if self._begins_anew(found, resume=True):
+            return False
+        self._refuse(found, True, remedies or {})
+        return found.used
+
+    def _found(self, config: object, may_differ: Collection[str]) -> _Found:
+        """What lies here beside ``config``. Raises RunFolderError for a place that can be no run's."""
+        if self.root.exists() and not self.root.is_dir():
+            raise RunFolderError(f"{self.root} is a file; name a folder with --run-dir")
+        if (wrong := taken_for_a_pattern(self.root)) is not None:
+            raise RunFolderError(f"{wrong}; choose another name with --run-dir")
+        # A leading dot marks the leftovers of a process killed while it wrote: they are no run.
+        if not self.root.is_dir() or all(entry.name.startswith(".") for entry in self.root.iterdir()):
+            return _Found()
+        if not self.config.exists():
+            return _Found(used=True)
+        then = current_names(type(config), self.written_config(), str(self.config))
+        now = as_object(parse_yaml(dump_config(config)), type(config).__name__)
+        return _Found(True, then, tuple(differences(then, now, may_differ, defaults=_defaults(config))))
+
+    def _begins_anew(self, found: _Found, resume: bool) -> bool:
+        """Whether a run lies here that had done nothing yet, and is not the one that is asked for."""
+        return bool(self.config.exists() and (found.differing or not resume) and not self.begun)
+
+    def _refuse(self, found: _Found, resume: bool, remedies: Mapping[str, str]) -> None:
+        if found.used and not resume:
+            raise RunFolderError(
+                f"{self.root} is not empty. Add --resume to go on with the run there, or choose another folder "
+                f"with --run-dir; to start over, remove it: rm -r {shlex.quote(str(self.root))}"
+            )
+        if found.used and not self.config.exists():
+            raise RunFolderError(
+                f"{self.root} has no config.yaml, so it is not a run; choose another folder with --run-dir"
+            )
+        if found.differing:
+            raise _other_run(self.root, found.differing, remedies)
 
     def written_config(self) -> JsonDict:
         """The configuration that the run was last started with, as it was written; empty where there is none."""
@@ -215,7 +248,7 @@ class RunFolder:
         replace_file(kept, f"# Held up to step {step}, {time}.\n".encode() + self.config.read_bytes())
 
 
-def _other_run(root: Path, differing: list[str], remedies: Mapping[str, str]) -> RunFolderError:
+def _other_run(root: Path, differing: Sequence[str], remedies: Mapping[str, str]) -> RunFolderError:
     keys = [line.partition(":")[0] for line in differing]
     advice = list(dict.fromkeys(remedies[key] for key in keys if key in remedies))
     if any(key not in remedies for key in keys):

@@ -151,10 +151,30 @@ def _starting_at(config: RunConfig, step: int | None) -> RunConfig:
     return replace(config, model=replace(config.model, step=step))
 
 
+def check_resumption(config: RunConfig, root: Path) -> bool:
+    """Whether ``open_run`` would go on with a run at ``root``; nothing is written. Raises RunFolderError."""
+    folder = RunFolder(root)
+    config = _pinned(config, folder)
+    may_differ, remedies, _ = _resuming(config, folder, MAY_DIFFER)
+    return folder.check_resumption(config, may_differ=may_differ, remedies=remedies)
+
+
 def _open(root: Path, config: RunConfig, may_differ: tuple[str, ...], *, resume: bool) -> RunFolder:
-    there = RunFolder(root)
+    may_differ, remedies, noted = _resuming(config, RunFolder(root), may_differ)
+    folder = RunFolder.open(
+        root, config, resume=resume, may_differ=may_differ, unkept=_UNKEPT, remedies=remedies
+    )
+    if folder.resumed and config.judge.model is None and noted is not None and noted_judge(folder) is None:
+        note_judge(folder, noted, {})  # of a run older than the note: config.yaml has forgotten it by now
+    return folder
+
+
+def _resuming(
+    config: RunConfig, there: RunFolder, may_differ: tuple[str, ...]
+) -> tuple[tuple[str, ...], dict[str, str], str | None]:
+    """What may differ where the run is gone on with, what to do instead of changing the rest, and its judge's model."""
     noted = noted_judge(there) or _judge_model(there)
-    remedies = _step_remedies(root, config)
+    remedies = _step_remedies(there.root, config)
     if config.judge.model is None or noted in (None, config.judge.model):
         # Null takes what answers, which the note is compared with as soon as it does.
         may_differ = (*may_differ, "judge.model")
@@ -169,12 +189,7 @@ def _open(root: Path, config: RunConfig, may_differ: tuple[str, ...], *, resume:
             "Under grpo.objective.aggregation bnpo the loss depends on the micro-batches: set it back, or start a new "
             "run in another folder."
         )
-    folder = RunFolder.open(
-        root, config, resume=resume, may_differ=may_differ, unkept=_UNKEPT, remedies=remedies
-    )
-    if folder.resumed and config.judge.model is None and noted is not None and noted_judge(folder) is None:
-        note_judge(folder, noted, {})  # of a run older than the note: config.yaml has forgotten it by now
-    return folder
+    return may_differ, remedies, noted
 
 
 def _section(folder: RunFolder, name: str) -> JsonObject:
