@@ -37,13 +37,16 @@ def videos(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 class Writer:
     """Names each caption after its place; ``lives`` captions until it is killed."""
 
-    def __init__(self, *, segments: int = 2, weights: str = "w", lives: int = 10**6) -> None:
-        self.segments, self.lives, self.asked = segments, lives, []
+    def __init__(
+        self, *, segments: int = 2, questions: int = 0, weights: str = "w", lives: int = 10**6
+    ) -> None:
+        self.segments, self.questions, self.lives, self.asked = segments, questions, lives, []
         self.provenance = Provenance(
             writer="a test",
             weights=weights,
             seed=0,
-            settings={"segments": segments, "sampling": {"top_k": 5}, "sizes": (1, 2)},
+            settings={"segments": segments, "sampling": {"top_k": 5}, "sizes": (1, 2)}
+            | ({"questions_per_sample": questions} if questions else {}),
             asked=asked_digest(SAMPLES),
         )
 
@@ -70,6 +73,16 @@ class Writer:
             window = TimeWindow(start=k, end=k + 1.5)
             yield Written(index=place, references=(f"{sample.id} window {k}",), window=window)
 
+    def answers(self, samples, first, on_bad):
+        """Nothing is said to the first question about v1; the second about v2 is answered once."""
+        places = [(s, k) for s in samples for k in range(self.questions)][first % self.questions :]
+        for place, (sample, k) in enumerate(places, first):
+            if sample.id == UNREADABLE or (sample.id, k) == ("v1", 0):
+                continue
+            self._spend(("answer", place))
+            said = tuple(f"{text} {sample.id} answer {k}." for text in ("Its", "Another"))
+            yield Written(index=place, references=said[: 1 if (sample.id, k) == ("v2", 1) else 2])
+
 
 def test_a_pool_says_who_wrote_it_and_what_about(tmp_path: Path) -> None:
     bad = []
@@ -90,11 +103,43 @@ def test_a_pool_says_who_wrote_it_and_what_about(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["pool.jsonl"]
 
 
+def test_answers_stand_behind_the_references(tmp_path: Path) -> None:
+    pool = write_pool(tmp_path / "pool.jsonl", Writer(questions=2), SAMPLES)
+    assert pool is not None
+    assert pool["v0"].references == (
+        "v0 one Its v0 answer 0. Its v0 answer 1.",
+        "v0 two ü Another v0 answer 0. Another v0 answer 1.",
+    )
+    assert pool["v1"].references[0] == "v1 one Its v1 answer 1."
+    assert pool["v2"].references[1] == "v2 two ü Another v2 answer 0. Its v2 answer 1."
+    assert len(pool["v2"].segments) == 2
+    plain = write_pool(tmp_path / "plain.jsonl", Writer(), SAMPLES)
+    assert plain is not None
+    assert [entry.segments for entry in pool.entries()] == [entry.segments for entry in plain.entries()]
+    with pytest.raises(PoolError, match="questions_per_sample"):
+        write_pool(tmp_path / "plain.jsonl", Writer(questions=2), SAMPLES)
+
+
+@pytest.mark.parametrize("lives", [6, 18, 20, 28])
+def test_killed_among_the_answers_it_goes_on_and_asks_nothing_twice(tmp_path: Path, lives: int) -> None:
+    alone = write_pool(tmp_path / "alone.jsonl", Writer(questions=2), SAMPLES)
+    first, second = Writer(questions=2, lives=lives), Writer(questions=2)
+    with pytest.raises(Killed):
+        write_pool(tmp_path / "pool.jsonl", first, SAMPLES)
+    pool = write_pool(tmp_path / "pool.jsonl", second, SAMPLES)
+    assert alone is not None
+    assert pool is not None
+    assert pool.digest() == alone.digest()
+    assert set(first.asked).isdisjoint(second.asked)
+
+
 @pytest.mark.parametrize("shards", [2, 3, 8])
 def test_any_number_of_processes_writes_the_same_pool(tmp_path: Path, shards: int) -> None:
-    alone = write_pool(tmp_path / "alone.jsonl", Writer(), SAMPLES)
+    alone = write_pool(tmp_path / "alone.jsonl", Writer(questions=3), SAMPLES)
     results = [
-        write_pool(tmp_path / "shared.jsonl", Writer(), SAMPLES, shard=Shard(index=i, count=shards))
+        write_pool(
+            tmp_path / "shared.jsonl", Writer(questions=3), SAMPLES, shard=Shard(index=i, count=shards)
+        )
         for i in reversed(range(shards))
     ]
     assert results[:-1] == [None] * (shards - 1)
@@ -157,17 +202,17 @@ def test_samples_that_got_nothing_are_tried_again_when_it_is_asked_for(tmp_path:
         def whole(self, samples, first, on_bad):
             return (written for written in super().whole(samples, first, on_bad) if written.index in (0, 5))
 
-    first = write_pool(path, Down(), SAMPLES)
+    first = write_pool(path, Down(questions=2), SAMPLES)
     assert first is not None
     assert [entry.id for entry in first.entries()] == ["v0", "v5"]
-    untouched = Writer()
+    untouched = Writer(questions=2)
     same = write_pool(path, untouched, SAMPLES)
     assert same is not None
     assert same.digest() == first.digest()
     assert untouched.asked == []
-    again, bad = Writer(), []
+    again, bad = Writer(questions=2), []
     pool = write_pool(path, again, SAMPLES, retry_failed=True, on_bad=bad.append)
-    whole = write_pool(tmp_path / "alone.jsonl", Writer(), SAMPLES)
+    whole = write_pool(tmp_path / "alone.jsonl", Writer(questions=2), SAMPLES)
     assert pool is not None
     assert whole is not None
     assert pool.digest() == whole.digest()

@@ -19,6 +19,7 @@ from vcap_jax.evals.config import HELDOUT
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.recipes.grpo import HELDOUT_REFERENCES, run
 from vcap_jax.references import PolicyWriter, write_shared_pool
+from vcap_jax.references.asking import Asking
 from vcap_jax.references.by_policy import reference_rollout, reference_seed
 from vcap_jax.references.note import POOL_NOTE, read_note
 from vcap_jax.report.metrics import read_metrics
@@ -122,6 +123,7 @@ def _references_by(
             seed=reference_seed(config),
             rollout=reference_rollout(config),
             segments=config.references.segments,
+            asking=Asking.of(config.references),
         )
         write_shared_pool(ctx, path, references, samples)
 

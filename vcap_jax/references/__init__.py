@@ -8,6 +8,7 @@ from pathlib import Path
 from vcap_jax.captioning.parts import Shard
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.references.asking import Asking
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
 from vcap_jax.references.note import POOL_NOTE, read_note, write_note
 from vcap_jax.references.writing import PoolError, write_pool
@@ -89,6 +90,7 @@ def references_by_policy(ctx: RunContext, path: Path, samples: Sequence[Sample])
         seed=reference_seed(config),
         rollout=reference_rollout(config),
         segments=config.references.segments,
+        asking=Asking.of(config.references),
     )
     return write_shared_pool(ctx, path, writer, samples)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from vcap_jax.captioning.by_endpoint import EndpointCaptioner, Load
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import Provenance, asked_digest
+from vcap_jax.references.asking import Asking
 from vcap_jax.references.by_policy import reference_rollout
 from vcap_jax.references.windows import WindowDraw
 from vcap_jax.references.writers import CaptionWriter, Report, caption_settings
@@ -18,8 +19,8 @@ from vcap_jax.run.config import RunConfig
 class EndpointWriter:
     """Makes a ``CaptionWriter`` of a served model; use as a context manager, which gives that writer.
 
-    config: prompts, sampling, numbers of references and windows. endpoint: addresses, model, key, limits; its
-    own temperature and answer length are replaced by those of the references. reader: what reads whole samples, or
+    config: prompts, questions, sampling, numbers of references and windows. endpoint: addresses, model, key, limits;
+    its own temperature and answer length are replaced by those of the references. reader: what reads whole samples, or
     windows. samples: all that the pool is for. seed: of the draws. ended_only: leave out captions that were cut off.
     say: told of samples that get fewer references, as the server did not answer.
     """
@@ -50,7 +51,8 @@ class EndpointWriter:
     def __enter__(self) -> CaptionWriter:
         config, captioner = self._config, self._captioner.__enter__()
         segments = config.references.segments if config.modality == "video" else 0
-        settings = caption_settings(config, self._rollout, segments)
+        asking = Asking.of(config.references)
+        settings = caption_settings(config, self._rollout, segments, asking)
         provenance = Provenance(
             writer=captioner.name,
             weights=None,
@@ -58,7 +60,9 @@ class EndpointWriter:
             settings=settings | {"sampling": captioner.sent, "ended_only": self._ended_only},
             asked=asked_digest(self._samples),
         )
-        return CaptionWriter(config, self._draws, provenance, segments=segments, ended_only=self._ended_only)
+        return CaptionWriter(
+            config, self._draws, provenance, segments=segments, asking=asking, ended_only=self._ended_only
+        )
 
     def __exit__(self, *exc: object) -> None:
         self._captioner.__exit__(*exc)

@@ -9,6 +9,7 @@ from vcap_jax.captioning.by_policy import PolicyCaptioner
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import Provenance, asked_digest
 from vcap_jax.models.policy import Params
+from vcap_jax.references.asking import Asking
 from vcap_jax.references.windows import WindowDraw
 from vcap_jax.references.writers import CaptionWriter, Report, caption_settings
 from vcap_jax.rollout.captioner import Captioned
@@ -40,8 +41,9 @@ class PolicyWriter(CaptionWriter):
     """References by a policy.
 
     ctx: its policy gives the model; params: its trainable parameters, on the whole mesh. name: the writer in words.
-    samples: all that the pool is for. rollout: how captions are drawn. seed: of the draws. ended_only: leave out
-    captions that the token budget cut off, as targets of imitation must. All processes must make it at the same time.
+    samples: all that the pool is for. rollout: how captions are drawn. seed: of the draws. asking: questions to each
+    sample. ended_only: leave out captions that the token budget cut off, as targets of imitation must. All processes
+    must make it at the same time.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class PolicyWriter(CaptionWriter):
         seed: int,
         rollout: RolloutConfig,
         segments: int = 0,
+        asking: Asking | None = None,
         ended_only: bool = False,
     ) -> None:
         config = ctx.config
@@ -63,7 +66,7 @@ class PolicyWriter(CaptionWriter):
             writer=name,
             weights=captioner.weights(),
             seed=seed,
-            settings=caption_settings(config, rollout, segments)
+            settings=caption_settings(config, rollout, segments, asking)
             | {"dtype": config.model.dtype, "ended_only": ended_only}
             | ({} if ctx.servers is None else {"engine": "vllm"}),
             asked=asked_digest(samples),
@@ -77,4 +80,4 @@ class PolicyWriter(CaptionWriter):
                 load = sample_reader(config, ctx.policy.processor, window=window, judged=False)
             return captioner.captions(samples, seed=seed, first=first, load=load, on_bad=on_bad)
 
-        super().__init__(config, draws, provenance, segments=segments, ended_only=ended_only)
+        super().__init__(config, draws, provenance, segments=segments, asking=asking, ended_only=ended_only)

@@ -10,6 +10,7 @@ from vcap_jax.captioning.parts import Shard
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import ReferencePool
+from vcap_jax.references.asking import Asking
 from vcap_jax.references.by_endpoint import EndpointWriter
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
 from vcap_jax.references.writing import ReferenceWriter, write_pool
@@ -107,6 +108,7 @@ def write_requested_pool(
                 seed=reference_seed(config),
                 rollout=reference_rollout(config),
                 segments=config.references.segments,
+                asking=Asking.of(config.references),
                 ended_only=request.ended_only,
             )
             say(f"references by {source}, weights {writer.provenance.weights}")

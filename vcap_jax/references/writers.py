@@ -1,4 +1,4 @@
-"""Who writes references: any captioner, for whole samples and for windows of videos."""
+"""Who writes references: any captioner, of whole samples and windows of videos, and as answers to questions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import Provenance
+from vcap_jax.references.asking import Asking
 from vcap_jax.references.windows import WindowDraw, description
 from vcap_jax.references.writing import Written
 from vcap_jax.rollout.captioner import Captioned
@@ -18,6 +19,8 @@ from vcap_jax.system.json_values import JsonDict
 
 WINDOW_SEED = 7_000_003
 """Added to a pool's seed for its windows, so that they are not drawn with the numbers of the whole samples."""
+QUESTION_SEED = 11_000_003
+"""The same for the answers to questions."""
 
 Report = Callable[[BadSample], None]
 
@@ -35,15 +38,24 @@ class CaptionWriter:
     """References of captions (implements ``ReferenceWriter``).
 
     draws: who captions. provenance: as the pool's header has it. config: windows and their request. segments: windows
-    of each video. ended_only: leave out captions that the token budget cut off, as targets of imitation must.
+    of each video. asking: questions to each sample. ended_only: leave out captions that the token budget cut off, as
+    targets of imitation must.
     """
 
     def __init__(
-        self, config: RunConfig, draws: Draws, provenance: Provenance, *, segments: int, ended_only: bool
+        self,
+        config: RunConfig,
+        draws: Draws,
+        provenance: Provenance,
+        *,
+        segments: int,
+        asking: Asking | None,
+        ended_only: bool,
     ) -> None:
-        self._config, self._draws = config, draws
+        self._config, self._draws, self._asking = config, draws, asking
         self.provenance = provenance
         self.segments = segments
+        self.questions = 0 if asking is None else asking.each
         self._ended_only = ended_only
 
     def whole(self, samples: Sequence[Sample], first: int, on_bad: Report) -> Iterator[Written]:
@@ -70,6 +82,18 @@ class CaptionWriter:
             else:
                 on_bad(self._speechless(done))
 
+    def answers(self, samples: Sequence[Sample], first: int, on_bad: Report) -> Iterator[Written]:
+        """See ``ReferenceWriter``."""
+        assert self._asking is not None
+        seed = self.provenance.seed + QUESTION_SEED
+        items = self._asking.items(samples, seed=seed, skip=first % self.questions)
+        index_of = {item.id: first + index for index, item in enumerate(items)}
+        for done in self._draws(items, None, seed=seed, first=first, on_bad=on_bad):
+            if texts := self._texts(done):
+                yield Written(index=index_of[done.sample.id], references=texts)
+            else:
+                on_bad(self._speechless(done))
+
     def _texts(self, done: Captioned) -> tuple[str, ...]:
         kept = zip(done.captions, done.truncated, strict=True)
         return tuple(text for text, cut in kept if text and not (cut and self._ended_only))
@@ -84,7 +108,9 @@ class CaptionWriter:
         )
 
 
-def caption_settings(config: RunConfig, rollout: RolloutConfig, segments: int) -> JsonDict:
+def caption_settings(
+    config: RunConfig, rollout: RolloutConfig, segments: int, asking: Asking | None
+) -> JsonDict:
     """What a pool's captions depend on beside the writer and the seed, as its header states it."""
     data = config.data
     settings: JsonDict = {
@@ -106,4 +132,4 @@ def caption_settings(config: RunConfig, rollout: RolloutConfig, segments: int) -
             "segment_fraction": local.fraction,
             "segment_min_seconds": local.min_seconds,
         }
-    return settings
+    return settings if asking is None else settings | asking.settings()

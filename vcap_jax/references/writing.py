@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from vcap_jax.captioning.parts import (
     Shard,
@@ -35,6 +35,7 @@ from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segment
 from vcap_jax.data.storage import raise_if_gone
+from vcap_jax.references.asking import with_answers
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import (
@@ -51,13 +52,14 @@ class PoolError(VCapError, RuntimeError):
     """A pool that cannot be written where it was asked for; the message says what to do instead."""
 
 
-_TOLD = {"whole": "references", "windows": "references of windows"}
+_TOLD = {"whole": "references", "windows": "references of windows", "answers": "answers to questions"}
 """What a user is told of each part of a pool."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """Captions of a sample, or of a window of its video. index: of the item among all that are asked for."""
+    """Captions of a sample or of a window of its video, or answers to a question. index: of the item among all that are
+    asked for."""
 
     index: int
     references: tuple[str, ...]
@@ -75,6 +77,11 @@ class ReferenceWriter(Protocol):
         """Windows of each video that get references of their own."""
         ...
 
+    @property
+    def questions(self) -> int:
+        """Questions that each sample is asked."""
+        ...
+
     def whole(
         self, samples: Sequence[Sample], first: int, on_bad: Callable[[BadSample], None]
     ) -> Iterator[Written]:
@@ -86,6 +93,12 @@ class ReferenceWriter(Protocol):
     ) -> Iterator[Written]:
         """Captions ``segments`` windows of every video; window k of the sample at index i has index
         ``i * segments + k``. ``first`` is the index of the first window to caption, inside the first sample."""
+        ...
+
+    def answers(
+        self, samples: Sequence[Sample], first: int, on_bad: Callable[[BadSample], None]
+    ) -> Iterator[Written]:
+        """Answers to the ``questions`` of every sample, which are counted as windows are."""
         ...
 
 
@@ -121,16 +134,12 @@ def write_pool(
     jobs: list[tuple[str, int, int, Callable[[int], Iterator[Written]]]] = [
         ("whole", first, last, lambda index: writer.whole(samples[index:last], index, report))
     ]
-    per = writer.segments
-    if per:
-        jobs.append(
-            (
-                "windows",
-                first * per,
-                last * per,
-                lambda index: writer.windows(samples[index // per : last], index, report),
-            )
-        )
+    for beside in _parts_of_samples(writer):
+
+        def items(index: int, one: _Part = beside) -> Iterator[Written]:
+            return one.draw(samples[index // one.per : last], index, report)
+
+        jobs.append((beside.name, first * beside.per, last * beside.per, items))
     for name, start, stop, captions in jobs:
         part = part_file(parts, name, shard)
         if part.exists():
@@ -146,6 +155,22 @@ def write_pool(
                 lambda *told, name=name: on_progress and on_progress(_TOLD[name], *told),
             )
     return _join(path, parts, provenance, samples, shard.count, [job[0] for job in jobs])
+
+
+class _Part(NamedTuple):
+    """What is drawn beside whole samples. per: how many items a sample has."""
+
+    name: str
+    per: int
+    draw: Callable[[Sequence[Sample], int, Callable[[BadSample], None]], Iterator[Written]]
+
+
+def _parts_of_samples(writer: ReferenceWriter) -> list[_Part]:
+    parts = (
+        _Part("windows", writer.segments, writer.windows),
+        _Part("answers", writer.questions, writer.answers),
+    )
+    return [part for part in parts if part.per]
 
 
 def _files(samples: Sequence[Sample], each: int, index: int) -> Sequence[Path]:
@@ -218,13 +243,19 @@ def _join(
     try:
         whole = dict(_rows(files["whole"]))
         windows: dict[int, list[Segment]] = {}
-        per = as_whole(provenance.settings.get("segments", 0), "segments of a pool")
+        per, asked = (
+            as_whole(provenance.settings.get(key, 0), f"{key} of a pool")
+            for key in ("segments", "questions_per_sample")
+        )
         for index, row in _rows(files.get("windows", [])):
             start, end = (
                 as_number(t, "window of a part") for t in as_list(row["window"], "window of a part")
             )
             segment = Segment(start=float(start), end=float(end), references=_texts(row))
             windows.setdefault(index // per, []).append(segment)
+        answers: dict[int, list[tuple[str, ...]]] = {}
+        for index, row in _rows(files.get("answers", [])):
+            answers.setdefault(index // asked, []).append(_texts(row))
     except (FileNotFoundError, ManifestError):
         # As above, in the middle of reading.
         if path.exists():
@@ -233,7 +264,11 @@ def _join(
     if not whole:
         raise PoolError(f"none of {len(samples)} samples could be captioned, so {path} is not written")
     entries = [
-        PoolEntry(id=samples[index].id, references=_texts(row), segments=tuple(windows.get(index, ())))
+        PoolEntry(
+            id=samples[index].id,
+            references=with_answers(_texts(row), answers.get(index, ())),
+            segments=tuple(windows.get(index, ())),
+        )
         for index, row in whole.items()
     ]
     pool = _written(path, entries, provenance)
@@ -285,25 +320,34 @@ def _of_stretch(
     last: int,
     report: Callable[[BadSample], None],
 ) -> Iterator[PoolEntry]:
-    """Entries of the samples from ``first`` to one before ``last``: as they come, or where they have windows once all
-    of those are there."""
-    per = writer.segments
+    """Entries of the samples from ``first`` to one before ``last``: as they come, or where they have windows or
+    questions once all of those are there."""
+    parts = _parts_of_samples(writer)
     texts: dict[int, tuple[str, ...]] = {}
     for written in writer.whole(samples[first:last], first, report):
         texts[written.index] = written.references
-        if not per:
+        if not parts:
             yield PoolEntry(id=samples[written.index].id, references=written.references)
-    if not per or not texts:
+    if not parts or not texts:
         return
     windows: dict[int, list[Segment]] = {}
-    for found in writer.windows(samples[first:last], first * per, report):
-        assert found.window is not None
-        segment = Segment(start=found.window.start, end=found.window.end, references=found.references)
-        windows.setdefault(found.index // per, []).append(segment)
+    answers: dict[int, list[tuple[str, ...]]] = {}
+    for part in parts:
+        for found in part.draw(samples[first:last], first * part.per, report):
+            index = found.index // part.per
+            if found.window is None:
+                answers.setdefault(index, []).append(found.references)
+                continue
+            segment = Segment(start=found.window.start, end=found.window.end, references=found.references)
+            windows.setdefault(index, []).append(segment)
     if requested():
-        return  # windows may be lacking: these are tried again
+        return  # some may be lacking: these are tried again
     for index, references in texts.items():
-        yield PoolEntry(id=samples[index].id, references=references, segments=tuple(windows.get(index, ())))
+        yield PoolEntry(
+            id=samples[index].id,
+            references=with_answers(references, answers.get(index, ())),
+            segments=tuple(windows.get(index, ())),
+        )
 
 
 def _stretches(indices: Sequence[int]) -> Iterator[tuple[int, int]]:

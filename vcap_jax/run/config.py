@@ -45,7 +45,22 @@ class ReferenceConfig:
     sampling: SamplingConfig | None = None
     """null draws as the rollout does."""
     max_completion_length: int | None = Field(default=None, ge=1)
-    """Tokens of a reference at most; null takes rollout.max_completion_length."""
+    """Tokens of a reference at most; null takes rollout.max_completion_length. An answer to a question
+    has as many."""
+    questions: tuple[str, ...] = ()
+    """What the captioner is asked about a sample beside its request; the answers are put behind the
+    reference. Ask for sentences: whoever reads them does not see the question."""
+    questions_per_sample: int = Field(default=0, ge=0)
+    """How many of these each sample is asked, drawn from its id; 0 asks all."""
+
+    def __post_init__(self) -> None:
+        if self.questions_per_sample > len(self.questions):
+            raise ValueError(
+                f"references.questions_per_sample is {self.questions_per_sample}, and references.questions has "
+                f"{len(self.questions)}: give more questions, or ask fewer of them"
+            )
+        if any(not question.strip() for question in self.questions):
+            raise ValueError("references.questions has one without text: leave it out")
 
 
 @settings
