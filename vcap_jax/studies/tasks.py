@@ -212,6 +212,9 @@ def _decides(config: RunConfig) -> JsonDict:
         del as_object(grpo["advantages"], "grpo.advantages")["per_component"]
     if config.grpo.objective.surrogate == "clipped":
         del as_object(grpo["objective"], "grpo.objective")["surrogate"]
+    if not config.references.questions:
+        references = as_object(told["references"], "references")
+        del references["questions"], references["questions_per_sample"]
     # How far captions are padded decides no more than rounding does.
     grpo["caption_buckets"] = as_object(told["sft"], "sft")["caption_buckets"] = []
     reward = as_object(told["reward"], "reward")
