@@ -82,7 +82,8 @@ def table(modality: str, seeds: list[Shares]) -> str:
         f"| {' | '.join([f'{modality}s, {len(seeds)} seeds', *columns.values()])} |",
         f"|{'---|' * (1 + len(columns))}",
     ]
-    for row in seeds[0]:
+    common = [row for row in seeds[0] if all(row in shares for shares in seeds)]  # some may have more rounds
+    for row in common:
         cells = [spread([shares[row][key] for shares in seeds]) for key in columns]
         lines.append(f"| {' | '.join([row, *cells])} |")
     return "\n".join(lines)
