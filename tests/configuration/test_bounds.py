@@ -30,7 +30,7 @@ ZERO = """
     evaluation.other_judge.backoff_s evaluation.other_judge.max_backoff_s evaluation.other_judge.max_retry_after_s
     evaluation.other_judge.outage_timeout_s reward.claim_differences.omission reward.claim_differences.invention
     reward.balanced.precision reward.balanced.recall reward.balanced.text reward.balanced.shortest rollout.ahead
-    rollout.vllm.outage_timeout_s
+    rollout.vllm.outage_timeout_s references.questions_per_sample
 """
 """Where 0 is a number like others, or switches something off (rollout.sampling.temperature: for groups of one)."""
 MINUS_ONE = ["mesh.fsdp", "world.judge_perception.seed"]

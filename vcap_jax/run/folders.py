@@ -154,7 +154,8 @@ def _starting_at(config: RunConfig, step: int | None) -> RunConfig:
 def check_resumption(config: RunConfig, root: Path) -> bool:
     """Whether ``open_run`` would go on with a run at ``root``; nothing is written. Raises RunFolderError."""
     folder = RunFolder(root)
-    config = _pinned(config, folder)
+    if folder.config.exists():  # what a new run starts from is looked at when it begins
+        config = _pinned(config, folder)
     may_differ, remedies, _ = _resuming(config, folder, MAY_DIFFER)
     return folder.check_resumption(config, may_differ=may_differ, remedies=remedies)
 
