@@ -264,16 +264,21 @@ def _join(
     if not whole:
         raise PoolError(f"none of {len(samples)} samples could be captioned, so {path} is not written")
     entries = [
-        PoolEntry(
-            id=samples[index].id,
-            references=with_answers(_texts(row), answers.get(index, ())),
-            segments=tuple(windows.get(index, ())),
-        )
+        _entry(samples[index], _texts(row), answers.get(index, ()), windows.get(index, ()))
         for index, row in whole.items()
     ]
     pool = _written(path, entries, provenance)
     shutil.rmtree(parts, ignore_errors=True)
     return pool
+
+
+def _entry(
+    sample: Sample,
+    references: Sequence[str],
+    answers: Sequence[Sequence[str]] = (),
+    windows: Sequence[Segment] = (),
+) -> PoolEntry:
+    return PoolEntry(id=sample.id, references=with_answers(references, answers), segments=tuple(windows))
 
 
 def _written(path: Path, entries: Iterable[PoolEntry], provenance: Provenance) -> ReferencePool:
@@ -327,7 +332,7 @@ def _of_stretch(
     for written in writer.whole(samples[first:last], first, report):
         texts[written.index] = written.references
         if not parts:
-            yield PoolEntry(id=samples[written.index].id, references=written.references)
+            yield _entry(samples[written.index], written.references)
     if not parts or not texts:
         return
     windows: dict[int, list[Segment]] = {}
@@ -343,11 +348,7 @@ def _of_stretch(
     if requested():
         return  # some may be lacking: these are tried again
     for index, references in texts.items():
-        yield PoolEntry(
-            id=samples[index].id,
-            references=with_answers(references, answers.get(index, ())),
-            segments=tuple(windows.get(index, ())),
-        )
+        yield _entry(samples[index], references, answers.get(index, ()), windows.get(index, ()))
 
 
 def _stretches(indices: Sequence[int]) -> Iterator[tuple[int, int]]:
