@@ -15,7 +15,7 @@ import pytest
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
-from vcap_jax.rollout.captioner import Captioner
+from vcap_jax.rollout.captioner import ManifestCaptioner
 from vcap_jax.rollout.engine import ReadSamples
 from vcap_jax.rollout.sampler import SampledGroup
 
@@ -51,7 +51,7 @@ def policy() -> Any:
 
 def test_captions_come_in_the_order_of_the_samples_and_bad_ones_are_left_out(policy: Any) -> None:
     samples = [Sample(id=str(n), images=(Path("x"),)) for n in range(7)]
-    found = list(Captioner(policy, Source(), Read).run({}, samples, seed=0, first=100))  # type: ignore[arg-type]
+    found = list(ManifestCaptioner(policy, Source(), Read).run({}, samples, seed=0, first=100))  # type: ignore[arg-type]
     assert [(one.sample.id, one.captions) for one in found] == [(str(n), (str(100 + n),)) for n in range(7)]
 
 
@@ -76,7 +76,7 @@ def test_pictures_are_let_go_of_while_a_group_waits_for_longer_caches(policy: An
         return read
 
     samples = [Sample(id=str(n), images=(Path("x"),)) for n in range(100)]
-    found = list(Captioner(policy, HeldBack(), load).run({}, samples, seed=0))  # type: ignore[arg-type]
+    found = list(ManifestCaptioner(policy, HeldBack(), load).run({}, samples, seed=0))  # type: ignore[arg-type]
     assert [one.sample.id for one in found] == [str(n) for n in range(100)]
     assert most < 20
 
@@ -88,7 +88,7 @@ def test_of_samples_that_cannot_be_read_each_is_told_of(policy: Any) -> None:
         raise MediaError(f"{sample.id} is cut")
 
     samples, told = [Sample(id=str(n), images=(Path("x"),)) for n in range(3)], list[BadSample]()
-    captioner = Captioner(policy, Source(), load)  # type: ignore[arg-type]
+    captioner = ManifestCaptioner(policy, Source(), load)  # type: ignore[arg-type]
     assert list(captioner.run({}, samples, seed=0, on_bad=told.append)) == []
     assert [bad.reason for bad in told] == ["0 is cut", "1 is cut", "2 is cut"]
 
@@ -102,7 +102,7 @@ def test_what_is_captioned_is_let_go_of(policy: Any) -> None:
         return read
 
     samples = [Sample(id=str(n), images=(Path("x"),)) for n in range(100)]
-    captioner = Captioner(policy, Source(), load)  # type: ignore[arg-type]
+    captioner = ManifestCaptioner(policy, Source(), load)  # type: ignore[arg-type]
     most = 0
     for _ in captioner.run({}, samples, seed=0):
         most = max(most, len(alive))

@@ -21,9 +21,9 @@ from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.evaluations import evaluations_of
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.rollout.captioner import Captioned, Captioner
+from vcap_jax.rollout.captioner import Captioned, ManifestCaptioner
 from vcap_jax.rollout.sampler import RolloutConfig
-from vcap_jax.run import evaluation, policy_captioner
+from vcap_jax.run import evaluation, run_captioner
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import Evaluations
@@ -33,7 +33,7 @@ from vcap_jax.world.dataset import MANIFEST, write_dataset
 NOTHING: Any = None
 
 
-class Scripted(Captioner):
+class Scripted(ManifestCaptioner):
     """A caption is the parameters, the seed and the sample's place; the second sample cannot be read."""
 
     def __init__(self, asked: list[int]) -> None:
@@ -58,7 +58,7 @@ class Context(RunContext):
     def own_params(self, params: Any) -> Any:
         return params
 
-    def captioner(self, sampler: Any = None, load: Any = None) -> Captioner:
+    def captioner(self, sampler: Any = None, load: Any = None) -> ManifestCaptioner:
         return Scripted(self.asked)
 
 
@@ -172,7 +172,7 @@ def test_an_evaluation_counts_though_its_page_cannot_be_drawn(made) -> None:
 def test_a_signal_to_any_process_stops_all_and_leaves_nothing_half_done(
     count: int, made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy_captioner, "requested", lambda: True)
+    monkeypatch.setattr(run_captioner, "requested", lambda: True)
 
     def stopped(processes: Processes) -> bool:
         with pytest.raises(Stopped, match="stopped in an evaluation"):

@@ -51,8 +51,8 @@ class PolicyCaptioner:
     ) -> Iterator[Captioned]:
         """One entry for every usable sample, in their order; what is in work when a signal comes is the last.
 
-        seed, first, indices: what the draws depend on, see ``rollout.captioner.Captioner.run``. load: reads a sample;
-        None for the context's own way. Ids of the samples must differ.
+        seed, first, indices: what the draws depend on, see ``rollout.captioner.ManifestCaptioner.run``. load: reads a
+        sample; None for the context's own way. Ids of the samples must differ.
         """
         captioner = (
             self._ctx.captioner(self._sampler) if load is None else self._ctx.captioner(self._sampler, load)

@@ -36,16 +36,7 @@ class CaptionsFile:
 
     def add(self, captions: Captions) -> None:
         """Keeps an entry; it is on disk when this returns."""
-        row: dict[str, object] = {"id": captions.id}
-        if captions.failure is not None:
-            row["failure"] = captions.failure
-        else:
-            row["captions"] = captions.texts
-            if captions.tokens:
-                row["tokens"] = captions.tokens
-            if captions.truncated:
-                row["truncated"] = captions.truncated
-        self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        self._file.write(json.dumps(captions.row(), ensure_ascii=False) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
         self._found[captions.id] = captions

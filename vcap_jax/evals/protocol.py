@@ -65,6 +65,14 @@ class Captions:
         if bool(self.texts) == (self.failure is not None):
             raise ValueError(f"sample {self.id}: give captions, or why there are none")
 
+    def row(self) -> JsonDict:
+        """As a file of captions holds it; ``captions_of`` reads it."""
+        if self.failure is not None:
+            return {"id": self.id, "failure": self.failure}
+        tokens: JsonDict = {"tokens": list(self.tokens)} if self.tokens else {}
+        truncated: JsonDict = {"truncated": list(self.truncated)} if self.truncated else {}
+        return {"id": self.id, "captions": list(self.texts), **tokens, **truncated}
+
 
 def captions_of(row: JsonObject, where: str) -> Captions:
     """The entry of a row of a file of captions: "id", "captions" and, where they are known, "tokens" and "truncated",

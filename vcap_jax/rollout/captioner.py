@@ -62,7 +62,7 @@ class SamplerCaptions:
         )
 
 
-class Captioner:
+class ManifestCaptioner:
     """Captions samples in manifest order, several side by side.
 
     policy: whose words the captions are in. source: draws them; its group size is the number of captions per sample.

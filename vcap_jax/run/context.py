@@ -20,7 +20,7 @@ from vcap_jax.models.policy import Policy
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.parallel.sharding import GROUP_AXES, Placement
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.rollout.captioner import Captioner, SamplerCaptions
+from vcap_jax.rollout.captioner import ManifestCaptioner, SamplerCaptions
 from vcap_jax.rollout.engine import CaptionSource, JaxEngine, RolloutEngine
 from vcap_jax.rollout.placement import own_types
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
@@ -90,9 +90,9 @@ class RunContext:
 
     def captioner(
         self, sampler: GroupSampler | None = None, load: Callable[[Sample], Example] | None = None
-    ) -> Captioner:
+    ) -> ManifestCaptioner:
         """Captions samples with the run's sampling rules and reading, or with others."""
-        return Captioner(
+        return ManifestCaptioner(
             self.own_policy,
             self._source(sampler or self.sampler),
             load or self.load,

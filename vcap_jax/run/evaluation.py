@@ -41,7 +41,7 @@ from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.before_after import BeforeAfterPage
 from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.run.keeping_best import BestKeeper
-from vcap_jax.run.policy_captioner import PolicyCaptioner
+from vcap_jax.run.run_captioner import RunCaptioner
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_records import as_record
@@ -131,7 +131,7 @@ class Evaluations:
             results = self._known(name, when)
             if results is None:
                 own = self._ctx.own_params(params) if own is None else own
-                captioner = PolicyCaptioner(self._ctx, self._sampler(named), own, self._file(name, when))
+                captioner = RunCaptioner(self._ctx, self._sampler(named), own, self._file(name, when))
                 results = self._shared(named, when, step, captioner)
                 (say or self._ctx.say)(_told(results))
                 self._draw(name, results)
@@ -240,9 +240,7 @@ class Evaluations:
             )
         return self._samplers[named.name]
 
-    def _shared(
-        self, named: NamedEvaluator, when: str, step: int | None, captioner: PolicyCaptioner
-    ) -> Results:
+    def _shared(self, named: NamedEvaluator, when: str, step: int | None, captioner: RunCaptioner) -> Results:
         """The first process evaluates and writes; the others caption their shares of what it asks for."""
         processes = self._ctx.processes
         row: JsonDict | None = None

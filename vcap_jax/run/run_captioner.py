@@ -34,7 +34,7 @@ _SEED = 2_000_003
 _STOPPED = "stopped in an evaluation"
 
 
-class PolicyCaptioner:
+class RunCaptioner:
     """The run's policy with given parameters (implements ``Captioner``). The first process asks for captions, the
     others ``serve`` until it says ``end``; each captions a share of the samples.
 
@@ -111,18 +111,14 @@ class PolicyCaptioner:
         rows: dict[str, JsonDict] = {}
         try:
             for c in captioned:
-                rows[c.sample.id] = {
-                    "id": c.sample.id,
-                    "captions": list(c.captions),
-                    "tokens": list(c.lengths),
-                    "truncated": list(c.truncated),
-                    **numbered,
-                }
+                found = Captions(id=c.sample.id, texts=c.captions, tokens=c.lengths, truncated=c.truncated)
+                rows[found.id] = {**found.row(), **numbered}
         except VCapError as error:
             return _reason(error)
         if requested():
             return _reason(Stopped(_STOPPED))
-        rows |= {one.id: {"id": one.id, "failure": one.reason, **numbered} for one in bad}
+        for one in bad:
+            rows[one.id] = {**Captions(id=one.id, failure=one.reason).row(), **numbered}
         return {"rows": [rows[sample.id] for sample in own]}
 
     def _kept(self) -> dict[tuple[int, str], JsonDict]:
