@@ -32,9 +32,10 @@ from vcap_jax.reward.store import StoreError
 from vcap_jax.rollout.slots import SampledGroup
 from vcap_jax.run.log import SilentLog
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
-from vcap_jax.training.checkpoint import Checkpointer, CheckpointError, no_work
+from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 from vcap_jax.training.finite import NotFinite
 from vcap_jax.training.optimizer import TrainState
+from vcap_jax.training.saving import no_work
 
 STEPS = 4
 NOTHING = np.zeros(0, np.int32)

@@ -7,52 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.signals import ask_to_stop, in_foreground
 from vcap_jax.system.shutdown import Stopped, finishing, raise_if_requested, requested, stop_on_signal
-from vcap_jax.training.checkpoint import save_step
 
 ROOT = Path(__file__).resolve().parents[2]
 FOR_EVER_S = 600
-
-
-class Saved:
-    """Stands where a ``Checkpointer`` does and keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-        self.waited = False
-
-    def save(self, step: int, state: Any, data_state: Any, ahead: Any) -> None:
-        assert ahead is None
-        self.steps.append(step)
-
-    def wait(self) -> None:
-        self.waited = True
-
-
-def test_every_so_many_steps_and_the_last_are_saved() -> None:
-    saved: Any = Saved()
-    for step in range(1, 8):
-        save_step(saved, step, 7, None, None, every=3, stop=False)
-    assert saved.steps == [3, 6, 7]
-
-
-def test_a_stop_saves_the_step_it_comes_after() -> None:
-    saved: Any = Saved()
-    with pytest.raises(Stopped, match="after step 2 of 7, which is saved"):
-        save_step(saved, 2, 7, None, None, every=3, stop=True)
-    assert saved.steps == [2]
-    assert saved.waited
-
-
-def test_a_stop_after_the_last_step_is_none() -> None:
-    saved: Any = Saved()
-    save_step(saved, 7, 7, None, None, every=3, stop=True)
-    assert saved.steps == [7]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

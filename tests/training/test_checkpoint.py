@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
 from vcap_jax.parallel.sharding import MeshConfig, make_mesh
-from vcap_jax.training.checkpoint import Checkpointer, CheckpointError, between_steps
+from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 
 
 @jax.tree_util.register_dataclass
@@ -253,20 +253,3 @@ def test_another_step_that_stays_lets_the_one_before_go(tmp_path: Path) -> None:
     with Checkpointer(tmp_path, keep=1, stays=lambda: staying) as checkpoints:
         checkpoints.save(5, {"a": np.zeros(1)})
         assert checkpoints.steps() == [3, 5]
-
-
-def test_what_is_done_between_steps_may_ask_for_a_checkpoint_and_hears_of_it(tmp_path: Path) -> None:
-    state = example_state()
-    heard: list[list[int]] = []
-    with Checkpointer(tmp_path) as checkpoints:
-        between_steps(lambda done, params: None, checkpoints, 1, state, None)
-        assert checkpoints.steps() == []
-        for _ in range(2):  # the second time it is there
-            between_steps(
-                lambda done, params: lambda: heard.append(checkpoints.steps()),
-                checkpoints,
-                2,
-                state,
-                None,
-            )
-    assert heard == [[2], [2]]

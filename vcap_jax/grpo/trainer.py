@@ -48,12 +48,13 @@ from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.rollout.sampler import Offloaded
 from vcap_jax.system.json_values import JsonObject
 from vcap_jax.system.shutdown import TrainingStopped, finishing, requested
-from vcap_jax.training.checkpoint import (
+from vcap_jax.training.checkpoint import Checkpointer, CheckpointError, HostArrays
+from vcap_jax.training.compile_counter import CompileCounter
+from vcap_jax.training.finite import check_finite
+from vcap_jax.training.optimizer import TrainState
+from vcap_jax.training.saving import (
     AfterKeeping,
     Ahead,
-    Checkpointer,
-    CheckpointError,
-    HostArrays,
     between_steps,
     no_work,
     nothing_ahead,
@@ -61,9 +62,6 @@ from vcap_jax.training.checkpoint import (
     save_step,
     stopped_in,
 )
-from vcap_jax.training.compile_counter import CompileCounter
-from vcap_jax.training.finite import check_finite
-from vcap_jax.training.optimizer import TrainState
 
 
 class Log(Protocol):

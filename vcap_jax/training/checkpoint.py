@@ -24,13 +24,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
-from vcap_jax.models.family import Params
 from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.system.errors import VCapError, system_message
 from vcap_jax.system.folder_names import taken_for_a_pattern
 from vcap_jax.system.json_values import JsonObject, JsonValue
-from vcap_jax.system.shutdown import Stopped, TrainingStopped
-from vcap_jax.training.optimizer import TrainState
 
 _SLOW_STORAGE_S = 6 * 3600
 """After that long a save is taken for lost. Orbax's own 20 minutes are too few for the 100 GB of an 8B model on storage
@@ -347,89 +344,3 @@ def _restore_args(leaf: Leaf) -> ocp.RestoreArgs:
     return ocp.ArrayRestoreArgs(
         restore_type=jax.Array, dtype=leaf.dtype, sharding=sharding, global_shape=leaf.shape, strict=True
     )
-
-
-Ahead: TypeAlias = Callable[[], HostArrays | None]
-"""Gives what a checkpoint keeps of the next step; called only where one is written."""
-
-
-def nothing_ahead() -> None:
-    """Nothing of the next step is there."""
-    return
-
-
-def save_step(
-    checkpoints: Checkpointer,
-    done: int,
-    total: int,
-    state: object,
-    data_state: JsonValue,
-    *,
-    every: int,
-    stop: bool,
-    ahead: Ahead = nothing_ahead,
-) -> None:
-    """The end of step ``done`` of ``total``: a checkpoint every so many steps, after the last and before a stop.
-
-    ahead: gives what is saved of the next step. stop: of any process, and the same in all. Raises Stopped then, unless
-    all steps are done.
-    """
-    last = done == total
-    if last or stop or done % every == 0:
-        checkpoints.save(done, state, data_state, ahead=ahead())
-    if stop and not last:
-        checkpoints.wait()
-        raise Stopped(f"stopped after step {done} of {total}, which is saved")
-
-
-def save_before(
-    checkpoints: Checkpointer,
-    done: int,
-    state: object,
-    data_state: JsonValue,
-    ahead: Ahead = nothing_ahead,
-) -> None:
-    """Saves the state after ``done`` steps, unless it is saved or there are none, before a run ends in what comes next:
-    --resume then begins with that. Returns when it is written."""
-    if done > 0 and done not in checkpoints.steps():
-        checkpoints.save(done, state, data_state, ahead=ahead())
-    checkpoints.wait()
-
-
-def stopped_in(step: int, error: Exception) -> TrainingStopped:
-    """What ends a run that cannot do the step after ``step`` ones, which are saved."""
-    return TrainingStopped(
-        f"step {step + 1}: {error}. The {step} steps before it are saved; once it is mended, continue with --resume"
-    )
-
-
-AfterKeeping: TypeAlias = Callable[[], None] | None
-"""What is to be done once the checkpoint of a step is complete; None where none is needed."""
-
-
-def between_steps(
-    work: Callable[[int, Params], AfterKeeping],
-    checkpoints: Checkpointer,
-    done: int,
-    state: TrainState,
-    data_state: JsonValue,
-    ahead: Ahead = nothing_ahead,
-) -> None:
-    """``work(done, state.params)`` after ``done`` steps, which are saved if it asks for that by what it returns, and if
-    it raises Stopped or TrainingStopped; all of that it must do in all processes alike."""
-    try:
-        after = work(done, state.params)
-    except TrainingStopped:
-        save_before(checkpoints, done, state, data_state, ahead)
-        raise
-    except Stopped as stopped:
-        save_before(checkpoints, done, state, data_state, ahead)
-        raise Stopped(f"{stopped} after step {done}, which is saved" if done else str(stopped)) from None
-    if after is not None:
-        save_before(checkpoints, done, state, data_state, ahead)
-        after()
-
-
-def no_work(done: int, params: Params) -> None:
-    """Nothing is done between steps."""
-    del done, params

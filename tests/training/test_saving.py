@@ -1,0 +1,67 @@
+"""When a run saves, and what it says when it stops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from vcap_jax.system.shutdown import Stopped
+from vcap_jax.training.checkpoint import Checkpointer
+from vcap_jax.training.optimizer import TrainState
+from vcap_jax.training.saving import between_steps, save_step
+
+
+class Saved:
+    """Stands where a ``Checkpointer`` does and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.waited = False
+
+    def save(self, step: int, state: Any, data_state: Any, ahead: Any) -> None:
+        assert ahead is None
+        self.steps.append(step)
+
+    def wait(self) -> None:
+        self.waited = True
+
+
+def test_every_so_many_steps_and_the_last_are_saved() -> None:
+    saved: Any = Saved()
+    for step in range(1, 8):
+        save_step(saved, step, 7, None, None, every=3, stop=False)
+    assert saved.steps == [3, 6, 7]
+
+
+def test_a_stop_saves_the_step_it_comes_after() -> None:
+    saved: Any = Saved()
+    with pytest.raises(Stopped, match="after step 2 of 7, which is saved"):
+        save_step(saved, 2, 7, None, None, every=3, stop=True)
+    assert saved.steps == [2]
+    assert saved.waited
+
+
+def test_a_stop_after_the_last_step_is_none() -> None:
+    saved: Any = Saved()
+    save_step(saved, 7, 7, None, None, every=3, stop=True)
+    assert saved.steps == [7]
+
+
+def test_what_is_done_between_steps_may_ask_for_a_checkpoint_and_hears_of_it(tmp_path: Path) -> None:
+    state = TrainState(jnp.asarray(1), {"a": jnp.zeros(1)}, ())
+    heard: list[list[int]] = []
+    with Checkpointer(tmp_path) as checkpoints:
+        between_steps(lambda done, params: None, checkpoints, 1, state, None)
+        assert checkpoints.steps() == []
+        for _ in range(2):  # the second time it is there
+            between_steps(
+                lambda done, params: lambda: heard.append(checkpoints.steps()),
+                checkpoints,
+                2,
+                state,
+                None,
+            )
+    assert heard == [[2], [2]]

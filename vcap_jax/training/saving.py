@@ -1,0 +1,97 @@
+"""When a run saves: every so many steps, at its end, before it stops, and before work between steps that asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from vcap_jax.models.family import Params
+from vcap_jax.system.json_values import JsonValue
+from vcap_jax.system.shutdown import Stopped, TrainingStopped
+from vcap_jax.training.checkpoint import Checkpointer, HostArrays
+from vcap_jax.training.optimizer import TrainState
+
+Ahead: TypeAlias = Callable[[], HostArrays | None]
+"""Gives what a checkpoint keeps of the next step; called only where one is written."""
+
+
+def nothing_ahead() -> None:
+    """Nothing of the next step is there."""
+    return
+
+
+def save_step(
+    checkpoints: Checkpointer,
+    done: int,
+    total: int,
+    state: object,
+    data_state: JsonValue,
+    *,
+    every: int,
+    stop: bool,
+    ahead: Ahead = nothing_ahead,
+) -> None:
+    """The end of step ``done`` of ``total``: a checkpoint every so many steps, after the last and before a stop.
+
+    ahead: gives what is saved of the next step. stop: of any process, and the same in all. Raises Stopped then, unless
+    all steps are done.
+    """
+    last = done == total
+    if last or stop or done % every == 0:
+        checkpoints.save(done, state, data_state, ahead=ahead())
+    if stop and not last:
+        checkpoints.wait()
+        raise Stopped(f"stopped after step {done} of {total}, which is saved")
+
+
+def save_before(
+    checkpoints: Checkpointer,
+    done: int,
+    state: object,
+    data_state: JsonValue,
+    ahead: Ahead = nothing_ahead,
+) -> None:
+    """Saves the state after ``done`` steps, unless it is saved or there are none, before a run ends in what comes next:
+    --resume then begins with that. Returns when it is written."""
+    if done > 0 and done not in checkpoints.steps():
+        checkpoints.save(done, state, data_state, ahead=ahead())
+    checkpoints.wait()
+
+
+def stopped_in(step: int, error: Exception) -> TrainingStopped:
+    """What ends a run that cannot do the step after ``step`` ones, which are saved."""
+    return TrainingStopped(
+        f"step {step + 1}: {error}. The {step} steps before it are saved; once it is mended, continue with --resume"
+    )
+
+
+AfterKeeping: TypeAlias = Callable[[], None] | None
+"""What is to be done once the checkpoint of a step is complete; None where none is needed."""
+
+
+def between_steps(
+    work: Callable[[int, Params], AfterKeeping],
+    checkpoints: Checkpointer,
+    done: int,
+    state: TrainState,
+    data_state: JsonValue,
+    ahead: Ahead = nothing_ahead,
+) -> None:
+    """``work(done, state.params)`` after ``done`` steps, which are saved if it asks for that by what it returns, and if
+    it raises Stopped or TrainingStopped; all of that it must do in all processes alike."""
+    try:
+        after = work(done, state.params)
+    except TrainingStopped:
+        save_before(checkpoints, done, state, data_state, ahead)
+        raise
+    except Stopped as stopped:
+        save_before(checkpoints, done, state, data_state, ahead)
+        raise Stopped(f"{stopped} after step {done}, which is saved" if done else str(stopped)) from None
+    if after is not None:
+        save_before(checkpoints, done, state, data_state, ahead)
+        after()
+
+
+def no_work(done: int, params: Params) -> None:
+    """Nothing is done between steps."""
+    del done, params
